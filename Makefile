@@ -1,0 +1,47 @@
+# Two commands for a newcomer: `make serve` and `make test`. Each makes what it needs.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# More arguments for pip, for instance an index that has PyTorch's CPU-only or CUDA builds.
+PIP_ARGS ?=
+
+.PHONY: serve test check format bench-gateway clean
+
+serve: $(VENV)/.serve
+	exec $(BIN)/headrace serve $(ARGS)
+
+test: check
+	$(BIN)/pytest
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench-gateway: $(VENV)/.dev
+	$(BIN)/python -m loadtests.bench_gateway $(ARGS)
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+
+# One lock, so that two targets started together do not install into each other.
+define install
+	@exec 9> .venv.lock && flock 9 && \
+	  { [ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV); } && \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --editable '.[$(1)]'
+	@touch $@
+endef
+
+$(VENV)/.serve: pyproject.toml
+	@echo "Installing Headrace and its LLM runtime into $(VENV) (a few minutes the first time) ..."
+	$(call install,llm)
+
+$(VENV)/.dev: pyproject.toml
+	@echo "Installing Headrace and everything its tests need into $(VENV) (a few minutes the first time) ..."
+	$(call install,dev)

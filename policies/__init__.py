@@ -1,0 +1,16 @@
+"""What decides: pure and synchronous. Time (``now``, monotonic seconds) and chance (``rng``) are arguments.
+
+    facts.py       what a policy may know of a request
+    decision.py    what it says: which pools, in order, with which retry and timeouts
+    rules.py       a model's routes, compiled: Facts → Decision; the catalogue of models; allow-lists
+    conditions.py  a route's ``when`` as a tuple of predicates
+    globs.py       shell-style patterns over names
+    split.py       sticky weighted choice between pools
+    balance.py     which endpoint of a pool
+    breaker.py     when to leave an endpoint alone
+    limits.py      token bucket and concurrency
+    retry.py       whether another try is affordable, and when to make it
+
+Nothing here blocks, reads a clock or draws from global chance, so each decision can be explained,
+replayed and property-tested. State belongs to one event loop; there are no locks.
+"""

@@ -1,0 +1,123 @@
+"""Which endpoint of a pool gets the next request."""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Protocol, TypeVar
+
+
+class Candidate(Protocol):
+    """An endpoint that may be picked."""
+
+    @property
+    def in_flight(self) -> int: ...
+    @property
+    def weight(self) -> float: ...
+
+
+C = TypeVar("C", bound=Candidate)
+
+
+class Picker(Protocol):
+    """Picks one of the candidates; ValueError when there are none."""
+
+    def pick(self, candidates: Sequence[C], rng: Random) -> C: ...
+
+
+def picker(by: str) -> Picker:
+    """The picker that ``balance.by`` names; each pool has its own."""
+    if by == "least_request":
+        return LeastRequest()
+    if by == "round_robin":
+        return RoundRobin()
+    raise ValueError(f"balance.by: expected least_request or round_robin, got {by!r}")
+
+
+def least_request(candidates: Sequence[Candidate], rng: Random) -> int:
+    """Index of the less loaded of two candidates drawn at random.
+
+    Two choices keep the longest queue exponentially shorter than one does, and unlike the minimum over all
+    they do not send a burst to the one endpoint that looked idle. (Mitzenmacher, "The Power of Two Choices
+    in Randomized Load Balancing", IEEE TPDS 12(10), 2001.) Load is (in_flight + 1) / weight: what it would
+    be with this request, so an idle endpoint of twice the weight is preferred.
+    """
+    count = len(candidates)
+    if count < 2:
+        if not count:
+            raise ValueError("no candidates to pick from")
+        return 0
+    # int(random() * n) costs less than half of randrange(n); its bias, n × 2⁻⁵³, is nothing here.
+    first = int(rng.random() * count)
+    second = int(rng.random() * (count - 1))
+    second += second >= first
+    a, b = candidates[first], candidates[second]
+    # The order of the two is random already, so a tie is too.
+    return first if (a.in_flight + 1) * b.weight <= (b.in_flight + 1) * a.weight else second
+
+
+class LeastRequest:
+    """Power of two choices. Stateless."""
+
+    __slots__ = ()
+
+    def pick(self, candidates: Sequence[C], rng: Random) -> C:
+        return candidates[least_request(candidates, rng)]
+
+
+class _Turn:
+    """A candidate's credit. Holding the candidate keeps its id() from being given to another object."""
+
+    __slots__ = ("candidate", "credit")
+
+    def __init__(self, candidate: Candidate, credit: float) -> None:
+        self.candidate = candidate
+        self.credit = credit
+
+
+class RoundRobin:
+    """Smooth weighted round robin: weights 5, 1, 1 give a a b a c a a, not a a a a a b c.
+
+    Everyone earns its weight, the richest is picked and pays what all earned. (nginx, "Upstream: smooth
+    weighted round-robin balancing", commit 52327e0, 2012.)
+
+    Candidates are told apart by object identity. One that is absent for some picks keeps its credit; a new
+    one starts at nothing, which pulls the credits of a pool that keeps changing back towards 0.
+    """
+
+    __slots__ = ("_turns",)
+
+    def __init__(self) -> None:
+        self._turns: dict[int, _Turn] = {}
+
+    def pick(self, candidates: Sequence[C], rng: Random) -> C:
+        turns = self._turns_of(candidates, rng)
+        total = 0.0
+        best, chosen = turns[0], candidates[0]
+        for turn, candidate in zip(turns, candidates, strict=True):
+            total += candidate.weight
+            turn.credit += candidate.weight
+            if turn.credit > best.credit:
+                best, chosen = turn, candidate
+        best.credit -= total
+        return chosen
+
+    def _turns_of(self, candidates: Sequence[Candidate], rng: Random) -> list[_Turn]:
+        if not candidates:
+            raise ValueError("no candidates to pick from")
+        known = self._turns
+        try:
+            turns = [known[id(candidate)] for candidate in candidates]
+        except KeyError:
+            turns = [self._turn(candidate, rng) for candidate in candidates]
+        if len(known) > 2 * len(candidates) + 16:
+            self._turns = {id(turn.candidate): turn for turn in turns}
+        return turns
+
+    def _turn(self, candidate: Candidate, rng: Random) -> _Turn:
+        known = self._turns.get(id(candidate))
+        if known is not None:
+            return known
+        # A first credit far below any weight only breaks ties, so that many workers that start together
+        # do not all begin with the same endpoint.
+        turn = _Turn(candidate, 1e-6 * rng.random() * candidate.weight)
+        self._turns[id(candidate)] = turn
+        return turn

@@ -1,0 +1,19 @@
+"""What the rules say about one request."""
+
+from dataclasses import dataclass
+
+from config.schema import RetryConfig, TimeoutConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Built when the rules are compiled and shared by every request that gets it."""
+
+    route: int
+    """Index of the route in its model."""
+    pools: tuple[str, ...]
+    """The chosen pool, then its fallbacks; no duplicates."""
+    arm: str | None
+    """The split's chosen pool; None on a route without a split."""
+    retry: RetryConfig
+    timeout: TimeoutConfig

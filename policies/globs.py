@@ -1,0 +1,69 @@
+"""Shell-style patterns over names: ``fnmatch``, case-sensitive, compiled once."""
+
+import re
+from collections.abc import Callable, Iterable
+from fnmatch import translate
+from typing import Generic, TypeVar
+
+from config.schema import is_glob
+
+T = TypeVar("T")
+
+# Names come from clients: both how many are remembered and how long each may be are bounded.
+MEMO_ENTRIES = 1024
+MEMO_NAME_LENGTH = 256
+
+
+def glob(pattern: str) -> Callable[[str], bool]:
+    """A predicate: does the whole text match?"""
+    if not is_glob(pattern):
+        return pattern.__eq__
+    match = re.compile(translate(pattern)).match
+    return lambda text: match(text) is not None
+
+
+class GlobTable(Generic[T]):
+    """Values by name or by glob: an exact name first, then globs in the order given."""
+
+    __slots__ = ("_exact", "_globs", "_known")
+
+    def __init__(self, entries: Iterable[tuple[str, T]]) -> None:
+        self._exact: dict[str, T] = {}
+        globs: list[tuple[Callable[[str], bool], T]] = []
+        for pattern, value in entries:
+            if is_glob(pattern):
+                globs.append((glob(pattern), value))
+            else:
+                self._exact.setdefault(pattern, value)
+        self._globs = tuple(globs)
+        self._known = dict(self._exact)  # the exact names, and those that a glob was found for
+
+    def find(self, name: str) -> T | None:
+        found = self._known.get(name)
+        return self._search(name) if found is None else found
+
+    def _search(self, name: str) -> T | None:
+        for matches, value in self._globs:
+            if matches(name):
+                self._remember(name, value)
+                return value
+        return None  # not remembered: there is no end of names that do not exist
+
+    def _remember(self, name: str, value: T) -> None:
+        if len(name) > MEMO_NAME_LENGTH:
+            return
+        if len(self._known) >= len(self._exact) + MEMO_ENTRIES:
+            self._known = dict(self._exact)
+        self._known[name] = value
+
+
+class GlobSet:
+    """``name in set``: does any of the patterns match?"""
+
+    __slots__ = ("_table",)
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        self._table = GlobTable((pattern, True) for pattern in patterns)
+
+    def __contains__(self, name: str) -> bool:
+        return self._table.find(name) is not None

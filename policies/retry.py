@@ -1,0 +1,76 @@
+"""Whether another try is affordable, and when to make it."""
+
+from random import Random
+
+SLOTS = 10
+LONGEST_BACKOFF = 2.0  # seconds
+
+
+class RetryBudget:
+    """Retries within ``floor + ratio × requests`` over the last `window` seconds.
+
+    A count per request (three tries) multiplies the load by three exactly when everything fails; a share of
+    recent requests cannot. The floor lets a quiet service retry at all. (Finagle's RetryBudget; tower's
+    `retry::budget::TpsBudget`.)
+
+    The window slides in ten steps: what is counted is the current step and the nine before it.
+    """
+
+    __slots__ = (
+        "_requests",
+        "_request_slots",
+        "_retries",
+        "_retry_slots",
+        "_step",
+        "_tick",
+        "floor",
+        "ratio",
+    )
+
+    def __init__(self, ratio: float, window: float = 10.0, floor: float = 3) -> None:
+        self.ratio = ratio
+        self.floor = floor
+        self._step = window / SLOTS
+        self._tick = 0
+        self._requests = 0
+        self._retries = 0
+        self._request_slots = [0] * SLOTS
+        self._retry_slots = [0] * SLOTS
+
+    def request(self, now: float) -> None:
+        """Counts a first try."""
+        self._request_slots[self._slot(now)] += 1
+        self._requests += 1
+
+    def allow(self, now: float) -> bool:
+        """Whether one more retry fits; if so it is spent."""
+        slot = self._slot(now)
+        if self._retries + 1 > self.floor + self.ratio * self._requests:
+            return False
+        self._retry_slots[slot] += 1
+        self._retries += 1
+        return True
+
+    def _slot(self, now: float) -> int:
+        """The slot of `now`, those that left the window emptied. An earlier `now` counts as the latest."""
+        tick = int(now / self._step)
+        if tick > self._tick:
+            for passed in range(max(self._tick + 1, tick - SLOTS + 1), tick + 1):
+                self._empty(passed % SLOTS)
+            self._tick = tick
+        return self._tick % SLOTS
+
+    def _empty(self, slot: int) -> None:
+        self._requests -= self._request_slots[slot]
+        self._retries -= self._retry_slots[slot]
+        self._request_slots[slot] = self._retry_slots[slot] = 0
+
+
+def backoff(attempt: int, base: float, rng: Random) -> float:
+    """Seconds to wait after the `attempt`-th try (from 1) failed.
+
+    Full jitter: uniform between 0 and ``base × 2^(attempt - 1)``, at most 2 s, so that those who failed
+    together do not come back together. (Brooker, "Exponential Backoff and Jitter", AWS Architecture Blog,
+    2015.)
+    """
+    return rng.random() * min(LONGEST_BACKOFF, base * 2.0 ** (attempt - 1))

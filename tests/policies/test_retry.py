@@ -1,0 +1,80 @@
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.retry import LONGEST_BACKOFF, SLOTS, RetryBudget, backoff
+
+ratios = st.sampled_from([0.0, 0.1, 0.2, 0.5, 1.0])
+# A step in sixteenths of a second (now and then back, or past the whole window), and what happens then.
+events = st.lists(
+    st.tuples(st.integers(-8, 48) | st.just(200) | st.just(0), st.sampled_from(["request", "retry"])),
+    max_size=120,
+)
+
+
+@given(ratios, st.integers(0, 5), events)
+def test_retries_are_granted_exactly_while_they_fit(ratio: float, floor: int, steps: list[tuple[int, str]]) -> None:
+    """Against every event remembered; one second steps, so the window is this second and the nine before."""
+    budget, now, latest = RetryBudget(ratio, 10.0, floor), 100.0, 0
+    requests, retries = list[int](), list[int]()
+    for step, event in steps:
+        now += step / 16
+        latest = max(latest, int(now))
+        if event == "request":
+            budget.request(now)
+            requests.append(latest)
+            continue
+        in_window = range(latest - SLOTS + 1, latest + 1)
+        counted = sum(at in in_window for at in requests)
+        fits = sum(at in in_window for at in retries) + 1 <= floor + ratio * counted
+        assert budget.allow(now) is fits
+        if fits:
+            retries.append(latest)
+
+
+@given(ratios, events)
+def test_no_nine_seconds_hold_more_retries_than_the_ten_around_them_pay_for(
+    ratio: float, steps: list[tuple[int, str]]
+) -> None:
+    budget, now = RetryBudget(ratio), 100.0
+    requests, retries = list[float](), list[float]()
+    for step, event in steps:
+        now += max(step, 0) / 16
+        if event == "request":
+            budget.request(now)
+            requests.append(now)
+        elif budget.allow(now):
+            retries.append(now)
+            spent = sum(at > now - 9 for at in retries)
+            assert spent <= 3 + ratio * sum(at > now - 10 for at in requests)
+
+
+def test_an_outage_is_amplified_by_the_ratio_only() -> None:
+    """A thousand requests over ten seconds, every one of which fails and asks for two retries."""
+    budget = RetryBudget(0.2)
+    granted = 0
+    for i in range(1000):
+        now = 50.0 + i / 100
+        budget.request(now)
+        granted += budget.allow(now) + budget.allow(now)
+    assert 200 <= granted <= 203
+
+
+def test_the_floor_lets_a_quiet_service_retry_and_comes_back_with_the_window() -> None:
+    budget = RetryBudget(0.2, window=10.0, floor=3)
+    assert [budget.allow(1.0) for _ in range(4)] == [True, True, True, False]
+    assert not budget.allow(9.0)
+    assert budget.allow(11.0)
+
+
+@given(st.integers(1, 10), st.floats(0.001, 5), st.integers(0, 2**32))
+def test_backoff_is_within_its_doubling_cap(attempt: int, base: float, seed: int) -> None:
+    assert 0 <= backoff(attempt, base, Random(seed)) <= min(LONGEST_BACKOFF, base * 2 ** (attempt - 1))
+
+
+def test_backoff_uses_the_whole_of_its_range() -> None:
+    rng = Random(1)
+    waits = [backoff(3, 0.1, rng) for _ in range(1000)]
+    assert min(waits) < 0.01
+    assert max(waits) > 0.39
