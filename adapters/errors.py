@@ -1,0 +1,151 @@
+"""Every way a request can fail, as data.
+
+    InferenceError            kind        blames the endpoint  may be tried elsewhere
+    ├── CallerError           caller      no                   no     the request itself is wrong
+    │   ├── NotFound          caller      no                   no     no such model (or none for this caller)
+    │   ├── TooLarge          caller      no                   no     a body or a prompt over its bound
+    │   └── ContextTooLong    caller      no                   no     prompt longer than the model's context
+    ├── CredentialError       credential  no                   no     no key, a wrong, revoked or expired one
+    ├── CapacityError         capacity    yes                  yes    the upstream is full
+    │   ├── LimitExceeded     capacity    no                   no     this tenant is over a limit of ours
+    │   └── Unavailable       capacity    no                   yes    no endpoint of the pool may be picked
+    ├── BackendError          backend     yes                  yes    the upstream failed, or answered garbage
+    ├── TransportError        transport   yes                  yes    connect, TLS, reset, truncated
+    │   └── UpstreamTimeout   transport   yes                  yes    silent for longer than the route allows
+    ├── DeadlineError         deadline    no                   no     the request's own time is up
+    └── ClientGone            cancelled   no                   no     the client left
+
+`kind` decides breaker, retry and metrics; fronts turn it into a status in one table
+(`gateway/fronts/errors.py`). A message is for the client: it never holds a secret, a path of this
+machine or an upstream's address.
+"""
+
+from typing import ClassVar, Literal
+
+Kind = Literal["caller", "credential", "capacity", "backend", "transport", "deadline", "cancelled"]
+
+
+class InferenceError(Exception):
+    """Base of all.
+
+    `code` is stable and machine-readable, `param` names the field at fault, `retry_after` is the number of
+    seconds after which the same request may succeed.
+    """
+
+    kind: ClassVar[Kind] = "backend"
+    code: str = "internal_error"
+    blames_endpoint: ClassVar[bool] = False
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.retry_after = retry_after
+        if code is not None:
+            self.code = code
+
+
+class CallerError(InferenceError):
+    """The request is wrong; nobody else will answer it differently."""
+
+    kind = "caller"
+    code = "invalid_request"
+
+
+class NotFound(CallerError):
+    """No such model, or none that this caller may see: one answer for both, so that names do not leak."""
+
+    code = "model_not_found"
+
+
+class TooLarge(CallerError):
+    """A body over its bound."""
+
+    code = "request_too_large"
+
+
+class ContextTooLong(CallerError):
+    """Prompt and asked-for output do not fit the model's context."""
+
+    code = "context_length_exceeded"
+
+
+class CredentialError(InferenceError):
+    """No key, or one that is unknown, revoked or expired: one message for all."""
+
+    kind = "credential"
+    code = "invalid_api_key"
+
+
+class CapacityError(InferenceError):
+    """The upstream is full."""
+
+    kind = "capacity"
+    code = "overloaded"
+    blames_endpoint = True
+    retryable = True
+
+
+class LimitExceeded(CapacityError):
+    """The tenant is over one of its limits; `limit` names which."""
+
+    code = "rate_limit_exceeded"
+    blames_endpoint = False
+    retryable = False
+
+    def __init__(self, message: str, *, limit: str, retry_after: float) -> None:
+        super().__init__(message, retry_after=retry_after)
+        self.limit = limit
+
+
+class Unavailable(CapacityError):
+    """No endpoint may be picked: all are unhealthy, open or full."""
+
+    code = "no_healthy_endpoint"
+    blames_endpoint = False
+
+
+class BackendError(InferenceError):
+    """The upstream failed on a request that may be fine elsewhere, or answered what cannot be read."""
+
+    kind = "backend"
+    code = "upstream_error"
+    blames_endpoint = True
+    retryable = True
+
+
+class TransportError(InferenceError):
+    """The upstream could not be reached, or the connection broke."""
+
+    kind = "transport"
+    code = "upstream_unreachable"
+    blames_endpoint = True
+    retryable = True
+
+
+class UpstreamTimeout(TransportError):
+    """The upstream kept silent for longer than the route allows (connect, first byte or idle)."""
+
+    code = "upstream_timeout"
+
+
+class DeadlineError(InferenceError):
+    """The request's total time is up."""
+
+    kind = "deadline"
+    code = "deadline_exceeded"
+
+
+class ClientGone(InferenceError):
+    """The client left before the end."""
+
+    kind = "cancelled"
+    code = "client_closed_request"

@@ -1,0 +1,74 @@
+"""Opening the key database: SQLite in a private file, or any other that SQLAlchemy speaks, by URL."""
+
+import os
+import sqlite3
+from pathlib import Path
+
+from sqlalchemy import URL, Engine, NullPool, create_engine, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+from gateway.auth.errors import KeyConfigError, StoreUnavailable
+
+_LIBPQ = ("psycopg", "psycopg2")
+_LOCK_TIMEOUT = 5.0
+"""Seconds a statement waits for another process's write."""
+
+
+def sqlite_path(database: str) -> Path | None:
+    """The absolute path of a `sqlite:///PATH` database, None for any other kind. Raises `KeyConfigError`."""
+    url = _url(database)
+    if url.get_backend_name() != "sqlite":
+        return None
+    name = url.database
+    if not name or name == ":memory:" or name.startswith("file:") or url.query:
+        raise KeyConfigError("state.database: SQLite keeps its keys in a file, give sqlite:///PATH and nothing more")
+    return Path(name).absolute()
+
+
+def open_engine(database: str) -> Engine:
+    """An engine for the database; SQLite's file and folder are made if they are not there.
+
+    Raises `KeyConfigError` for a URL that cannot be used, `StoreUnavailable` where the file cannot be made.
+    """
+    path = sqlite_path(database)
+    if path is not None:
+        return _sqlite_engine(path)
+    url = _url(database)
+    try:
+        # What libpq calls them: a server that vanished is noticed, and no thread waits for it for ever.
+        limits = {"connect_timeout": 5, "tcp_user_timeout": 10_000} if url.get_driver_name() in _LIBPQ else {}
+        return create_engine(url, connect_args=limits, pool_size=2, max_overflow=2, pool_timeout=5, pool_pre_ping=True)
+    except (NoSuchModuleError, ModuleNotFoundError) as error:
+        raise KeyConfigError(f"state.database: no driver for {url.drivername}:// is installed ({error})") from error
+
+
+def private_folder(folder: Path) -> None:
+    """Make a folder that only its owner can enter; one that exists is left as it is."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreUnavailable(f"cannot make the folder {folder}: {error.strerror}") from error
+
+
+def _url(database: str) -> URL:
+    try:
+        return make_url(database)
+    except ArgumentError:
+        # The text is not repeated: it may hold a password.
+        raise KeyConfigError("state.database: not a database URL such as sqlite:///.headrace/state.db") from None
+
+
+def _sqlite_engine(path: Path) -> Engine:
+    private_folder(path.parent)
+    try:
+        # SQLite gives its -wal and -shm files the mode of the database file.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise StoreUnavailable(f"cannot open {path}: {error.strerror}") from error
+
+    def connect() -> sqlite3.Connection:
+        # mode=rw: a file deleted under a running gateway is an error then, and not a new, empty database.
+        return sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=_LOCK_TIMEOUT, check_same_thread=False)
+
+    # No pool: a pooled connection would go on reading a file that was deleted or replaced since.
+    return create_engine("sqlite://", creator=connect, poolclass=NullPool)

@@ -1,0 +1,88 @@
+"""The form of an API key: `hr-<id>-<secret>`, 59 characters.
+
+The id (12 characters of base32) is public: it finds the key's record, and logs and reports may show it. The
+secret (43 URL-safe characters, 256 bits) is shown once, when the key is issued. What is kept is
+HMAC-SHA256(pepper, whole key): a stolen database is of no use without the pepper, and since a hash does not
+have a key's form, it is never accepted in a key's place.
+"""
+
+import hmac
+import math
+import re
+import secrets
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+
+ID_CHARS = "abcdefghijklmnopqrstuvwxyz234567"
+ID_LENGTH = 12
+KEY_LENGTH = len("hr-") + ID_LENGTH + len("-") + 43
+
+_ID = re.compile(rf"[a-z2-7]{{{ID_LENGTH}}}")
+_KEY = re.compile(rf"hr-([a-z2-7]{{{ID_LENGTH}}})-[A-Za-z0-9_-]{{43}}")
+_DAY = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks, from the credential alone. What it may do is the tenant's business, in the snapshot."""
+
+    tenant: str
+    key_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key just issued: the only moment at which its plaintext exists on this side."""
+
+    id: str
+    plaintext: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRecord:
+    """What is known of a key: whose it is, its 32-byte hash, and its end in Unix seconds."""
+
+    principal: Principal
+    digest: bytes = field(repr=False)
+    expires_at: float = math.inf
+
+
+def new_key() -> ApiKey:
+    """A fresh key. Nothing is stored."""
+    key_id = "".join(secrets.choice(ID_CHARS) for _ in range(ID_LENGTH))
+    return ApiKey(key_id, f"hr-{key_id}-{secrets.token_urlsafe(32)}")
+
+
+def id_of(token: str) -> str | None:
+    """The public id inside a key, or None when the text does not have a key's form."""
+    match = _KEY.fullmatch(token)
+    return match[1] if match else None
+
+
+def is_id(text: str) -> bool:
+    """Whether a text is what `new_key` makes ids of."""
+    return _ID.fullmatch(text) is not None
+
+
+def digest(pepper: bytes, plaintext: str) -> bytes:
+    """What is kept of a key: 32 bytes."""
+    return hmac.digest(pepper, plaintext.encode(), "sha256")
+
+
+def bearer(authorization: str | None, x_api_key: str | None = None) -> str | None:
+    """The credential among a request's headers, unchecked; None when there is none.
+
+    `Authorization: Bearer KEY` is how OpenAI's clients send it, `x-api-key: KEY` is how Anthropic's do. With
+    both, the bearer token counts.
+    """
+    if authorization is not None:
+        scheme, _, token = authorization.strip().partition(" ")
+        if scheme.lower() == "bearer" and (token := token.strip()):
+            return token
+    return (x_api_key.strip() or None) if x_api_key is not None else None
+
+
+def end_of_day(day: str) -> float:
+    """Unix seconds at which the UTC day `YYYY-MM-DD` is over. Raises `ValueError` for a day that is not one."""
+    start = date.fromisoformat(day)
+    return datetime(start.year, start.month, start.day, tzinfo=UTC).timestamp() + _DAY

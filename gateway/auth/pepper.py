@@ -1,0 +1,78 @@
+"""The pepper: the server's secret, without which a key's hash can be neither made nor checked."""
+
+import os
+import secrets
+import tempfile
+from pathlib import Path
+
+from config.schema import Config
+from gateway.auth.database import private_folder, sqlite_path
+from gateway.auth.errors import KeyConfigError, StoreUnavailable
+
+_MIN_LENGTH = 32
+_MAX_LENGTH = 4096
+
+
+def load_pepper(config: Config) -> bytes:
+    """`auth.pepper`, else the file `pepper` beside the SQLite database, which is made the first time.
+
+    The file holds the same text that `auth.pepper` would, so it can be moved there as it is. Raises
+    `KeyConfigError`, and `StoreUnavailable` where the file cannot be written.
+    """
+    if config.auth.pepper is not None:
+        return _checked(config.auth.pepper.get_secret_value(), "auth.pepper")
+    path = pepper_path(config)
+    if path is None:
+        raise KeyConfigError(
+            "auth.pepper is needed with a database that several machines share: all must know the same one. "
+            "Make one with `openssl rand -hex 32` and give it as ${ENV} or file:PATH"
+        )
+    return _from_file(path)
+
+
+def pepper_path(config: Config) -> Path | None:
+    """Where the pepper's file is, or None when it has none."""
+    if config.auth.pepper is not None:
+        return None
+    database = sqlite_path(config.state.database)
+    return database.with_name("pepper") if database else None
+
+
+def _checked(text: str, where: str) -> bytes:
+    pepper = text.strip().encode()
+    if not _MIN_LENGTH <= len(pepper) <= _MAX_LENGTH:
+        raise KeyConfigError(
+            f"{where}: expected {_MIN_LENGTH} to {_MAX_LENGTH} bytes, got {len(pepper)}; "
+            "make one with `openssl rand -hex 32`"
+        )
+    return pepper
+
+
+def _from_file(path: Path) -> bytes:
+    try:
+        if not path.exists():
+            _make(path)
+        with path.open("rb") as file:
+            # Group bits are let through: Kubernetes sets them on every file of a volume with an fsGroup.
+            if os.fstat(file.fileno()).st_mode & 0o007:
+                raise KeyConfigError(f"{path} is open to every user of this machine: run `chmod 600 {path}`")
+            text = file.read(_MAX_LENGTH + 2).decode("ascii", "replace")
+    except OSError as error:
+        raise StoreUnavailable(f"cannot read or make {path}: {error.strerror}") from error
+    return _checked(text, str(path))
+
+
+def _make(path: Path) -> None:
+    """Written whole under another name, then linked: of two processes one wins, and none reads half a file."""
+    private_folder(path.parent)
+    descriptor, draft = tempfile.mkstemp(prefix=".pepper-", dir=path.parent)  # mode 0600
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_hex(32) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    finally:
+        os.unlink(draft)

@@ -1,0 +1,85 @@
+"""The keys as requests see them: one dictionary in memory, replaced whole."""
+
+import hmac
+import math
+import secrets
+from collections.abc import Iterable
+
+from adapters.errors import CredentialError
+from config.schema import Config
+from gateway.auth.errors import KeyConfigError
+from gateway.auth.keys import ApiKey, KeyRecord, Principal, digest, end_of_day, id_of, is_id
+
+_REFUSED = "the API key is not valid: it is unknown, revoked or expired"
+_MISSING = "no API key given: send it as `Authorization: Bearer KEY` or `x-api-key: KEY`"
+# Stands in for a record that does not exist, so that refusing takes the same work whatever the reason is.
+_NOBODY = KeyRecord(Principal("", ""), secrets.token_bytes(32), -math.inf)
+
+
+class KeyTable:
+    """Immutable. Every principal it returns belongs to a tenant of the configuration it was built from."""
+
+    __slots__ = ("_pepper", "_records")
+
+    def __init__(self, pepper: bytes, records: dict[str, KeyRecord]) -> None:
+        self._pepper = pepper
+        self._records = records
+
+    @classmethod
+    def build(
+        cls, config: Config, pepper: bytes, issued: Iterable[KeyRecord] = (), demo: ApiKey | None = None
+    ) -> "KeyTable":
+        """Put together the keys of the file, of the database (`issued`) and the demo key.
+
+        An issued key whose tenant has left the file is not accepted; where the file and the database hold
+        the same id, the file counts. Raises `KeyConfigError` when a key of the file can never be used.
+        """
+        tenants = {tenant.name for tenant in config.tenants}
+        records = {r.principal.key_id: r for r in issued if r.principal.tenant in tenants}
+        records.update(written_keys(config))
+        if demo is not None and config.auth.demo_key:
+            principal = Principal(demo_tenant(config), demo.id)
+            records[demo.id] = KeyRecord(principal, digest(pepper, demo.plaintext))
+        return cls(pepper, records)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def authenticate(self, token: str | None, now_utc: float) -> Principal:
+        """Who holds this key at `now_utc` (Unix seconds). Raises `CredentialError`.
+
+        Runs on every request: one look-up, one HMAC, one comparison in constant time. The error is the same
+        for a key that is malformed, unknown, wrong, revoked or expired.
+        """
+        if token is None:
+            raise CredentialError(_MISSING, code="missing_api_key")
+        key_id = id_of(token)
+        record = _NOBODY if key_id is None else self._records.get(key_id, _NOBODY)
+        offered = digest(self._pepper, token if key_id is not None else "")
+        if not hmac.compare_digest(offered, record.digest) or now_utc >= record.expires_at:
+            raise CredentialError(_REFUSED)
+        return record.principal
+
+
+def demo_tenant(config: Config) -> str:
+    """Whose the demo key is: the tenant named `demo`, else the first."""
+    names = [tenant.name for tenant in config.tenants]
+    return "demo" if "demo" in names else names[0]
+
+
+def written_keys(config: Config) -> dict[str, KeyRecord]:
+    """The keys kept in the file itself, by id."""
+    records: dict[str, KeyRecord] = {}
+    problems: list[str] = []
+    for tenant in config.tenants:
+        for key in tenant.keys:
+            where = f"tenant {tenant.name}, key {key.id}"
+            if not is_id(key.id):
+                problems.append(f"{where}: `id` is the 12 characters between `hr-` and the next `-` of the key")
+            if key.id in records:
+                problems.append(f"{where}: tenant {records[key.id].principal.tenant} has a key of the same id")
+            end = end_of_day(key.expires) if key.expires else math.inf
+            records[key.id] = KeyRecord(Principal(tenant.name, key.id), bytes.fromhex(key.hash), end)
+    if problems:
+        raise KeyConfigError("\n".join(problems))
+    return records

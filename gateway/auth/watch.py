@@ -1,0 +1,102 @@
+"""Keeps the keys in memory up with the database, off the requests' way."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from config.schema import Config
+from gateway.auth.errors import KeysError
+from gateway.auth.keys import ApiKey
+from gateway.auth.store import KeyStore, LiveKeys
+from gateway.auth.table import KeyTable
+
+_log = logging.getLogger(__name__)
+POLL_INTERVAL = 0.25
+"""Seconds between two looks at the epoch: a revocation counts everywhere well within a second."""
+_PATIENCE = 10.0
+"""Seconds after which a database that neither answers nor fails counts as away."""
+
+
+class KeyWatcher:
+    """Polls the store's epoch, and hands over a new `KeyTable` when it has moved.
+
+    A database that is away changes nothing: the keys known stay valid, which is logged once, and changes
+    count again when it is back. `available` says which of the two it is.
+    """
+
+    def __init__(
+        self,
+        store: KeyStore,
+        pepper: bytes,
+        config: Config,
+        on_change: Callable[[KeyTable], None],
+        *,
+        demo: ApiKey | None = None,
+    ) -> None:
+        self._store = store
+        self._pepper = pepper
+        self._config = config
+        self._on_change = on_change
+        self._demo = demo
+        self._live: LiveKeys | None = None
+        self._reading: asyncio.Task[LiveKeys | None] | None = None
+        self.available = True
+
+    async def load(self) -> KeyTable:
+        """The first table, to be had before the first request.
+
+        Raises `KeysError`: a gateway that does not know its keys would refuse valid ones.
+        """
+        self._live = await asyncio.to_thread(self._read_if_moved) or self._live
+        return self.configure(self._config)
+
+    def configure(self, config: Config) -> KeyTable:
+        """The table under another configuration, which later changes of the store will be joined with.
+
+        Raises `KeyConfigError` and goes on with the old one. Does not call `on_change`.
+        """
+        table = self._build(config)
+        self._config = config
+        return table
+
+    async def run(self) -> None:
+        """Poll until cancelled. What `on_change` raises ends it: a watcher never fails in silence."""
+        while True:
+            await asyncio.sleep(POLL_INTERVAL)
+            await self.poll()
+
+    async def poll(self) -> None:
+        """One look at the store."""
+        if self._reading is None:
+            self._reading = asyncio.create_task(asyncio.to_thread(self._read_if_moved))
+        done, _ = await asyncio.wait((self._reading,), timeout=_PATIENCE)
+        if not done:
+            # A thread cannot be stopped: the next look waits for the same one, so that no more are stuck.
+            self._lost("the key database does not answer")
+            return
+        reading, self._reading = self._reading, None
+        try:
+            live = reading.result()
+        except KeysError as error:
+            self._lost(str(error))
+            return
+        if not self.available:
+            _log.warning("the key database is back")
+        self.available = True
+        if live is not None:
+            self._live = live
+            self._on_change(self._build(self._config))
+
+    def _lost(self, why: str) -> None:
+        if self.available:
+            _log.warning("%s; the keys known stay valid, changes to keys do not count until it is back", why)
+        self.available = False
+
+    def _read_if_moved(self) -> LiveKeys | None:
+        if self._live is not None and self._store.read_epoch() == self._live.epoch:
+            return None
+        return self._store.read_live(time.time())
+
+    def _build(self, config: Config) -> KeyTable:
+        return KeyTable.build(config, self._pepper, self._live.records if self._live else (), self._demo)

@@ -1,0 +1,235 @@
+import json
+import re
+import stat
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from adapters.errors import CredentialError
+from config.loader import load
+from gateway.auth.cli import app
+from gateway.auth.keys import id_of
+from gateway.auth.pepper import load_pepper
+from gateway.auth.store import KeyStore
+from gateway.auth.table import KeyTable
+
+CONFIG = """\
+version: 1
+state: {{database: "sqlite:///{folder}/state/state.db"}}
+pools:
+  - {{name: pool, endpoints: [http://127.0.0.1:9]}}
+models:
+  - {{name: chat, routes: [{{to: pool}}]}}
+tenants:
+  - {{name: acme, models: ["*"]}}
+  - {{name: globex, models: ["*"]{keys}}}
+"""
+HASH = re.compile(r"[0-9a-f]{64}")
+
+
+class Keys:
+    """`headrace keys` on a configuration in a temporary folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "headrace.yaml"
+        self.write()
+
+    def write(self, keys: str = "") -> None:
+        self.file.write_text(CONFIG.format(folder=self.file.parent, keys=keys))
+
+    def run(self, *arguments: str) -> Result:
+        return CliRunner().invoke(app, [*arguments, "--config", str(self.file)], env={"COLUMNS": "100"})
+
+    def ok(self, *arguments: str) -> str:
+        """Standard output of a command that must succeed."""
+        result = self.run(*arguments)
+        assert result.exit_code == 0, result.stderr
+        return result.stdout
+
+    def create(self, *arguments: str) -> str:
+        return self.ok("create", "--tenant", "acme", *arguments).removesuffix("\n")
+
+    def listed(self) -> dict[str, dict[str, str | None]]:
+        return {key["id"]: key for key in json.loads(self.ok("list", "--json"))}
+
+    def accepts(self, token: str, now: float | None = None) -> str | None:
+        """The tenant that a gateway started now would see behind a key."""
+        config = load(self.file)
+        pepper = load_pepper(config)
+        at = time.time() if now is None else now
+        table = KeyTable.build(config, pepper, KeyStore(config.state.database, pepper).read_live(at).records)
+        try:
+            return table.authenticate(token, at).tenant
+        except CredentialError:
+            return None
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Keys:
+    return Keys(tmp_path)
+
+
+def test_create_prints_the_key_alone_and_it_works(keys: Keys, tmp_path: Path) -> None:
+    result = keys.run("create", "--tenant", "acme", "--label", "ci")
+    key = result.stdout.removesuffix("\n")
+    key_id = id_of(key)
+    assert key_id is not None
+    assert keys.accepts(key) == "acme"
+    assert f"Key {key_id} for tenant acme" in result.stderr
+    assert key not in result.stderr
+    listed = keys.listed()[key_id]
+    assert (listed["tenant"], listed["label"], listed["status"], listed["expires"]) == ("acme", "ci", "active", None)
+    assert {stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "state").iterdir()} == {0o600}
+
+
+def test_create_until_a_day(keys: Keys) -> None:
+    day = datetime.now(UTC).date() + timedelta(days=10)
+    key = keys.create("--expires", str(day))
+    midnight = datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() + 86_400
+    assert keys.accepts(key, midnight - 1) == "acme"
+    assert keys.accepts(key, midnight) is None
+
+
+def test_create_for_a_time(keys: Keys) -> None:
+    before = time.time()
+    key = keys.create("--expires", "90d")
+    assert keys.accepts(key, before + 90 * 86_400 - 1) == "acme"
+    assert keys.accepts(key, time.time() + 90 * 86_400) is None
+
+
+def test_create_yaml_stores_nothing_and_its_line_works(keys: Keys) -> None:
+    result = keys.run("create", "--tenant", "globex", "--label", "plant 7", "--expires", "36h", "--yaml")
+    key = result.stdout.removesuffix("\n")
+    assert result.exit_code == 0
+    assert keys.listed() == {}
+    (line,) = [line.strip() for line in result.stderr.splitlines() if line.strip().startswith("- {")]
+    assert line.endswith("# plant 7")
+    (pasted,) = yaml.safe_load(line)
+    assert pasted["id"] == id_of(key)
+    keys.write(keys=f", keys: [{line.partition('  #')[0].removeprefix('- ')}]")
+    assert keys.accepts(key) == "globex"
+    assert keys.accepts(key, time.time() + 36 * 3600 - 1) == "globex"
+    assert keys.accepts(key, time.time() + 36 * 3600 + 86_400) is None
+    listed = keys.listed()[pasted["id"]]
+    assert (listed["kept_in"], listed["status"], listed["created"]) == ("file", "active", None)
+
+
+def test_a_hash_is_printed_by_create_yaml_only(keys: Keys) -> None:
+    assert HASH.search(keys.run("create", "--tenant", "acme", "--yaml").stderr)
+    first = keys.run("create", "--tenant", "acme")
+    key_id = str(id_of(first.stdout.strip()))
+    shown = [
+        first,
+        keys.run("list"),
+        keys.run("list", "--json"),
+        keys.run("rotate", key_id),
+        keys.run("revoke", key_id),
+    ]
+    assert [result.exit_code for result in shown] == [0] * 5
+    assert not any(HASH.search(result.stdout + result.stderr) for result in shown)
+
+
+def test_revoke_ends_a_key_once(keys: Keys) -> None:
+    key = keys.create()
+    key_id = str(id_of(key))
+    assert keys.ok("revoke", key_id) == ""
+    assert keys.accepts(key) is None
+    assert keys.listed()[key_id]["status"] == "revoked"
+    again = keys.run("revoke", key_id)
+    assert (again.exit_code, again.stderr) == (1, f"error: key {key_id} is revoked already\n")
+
+
+def test_rotate_lets_both_work_for_the_overlap(keys: Keys) -> None:
+    old = keys.create("--label", "ci")
+    new = keys.ok("rotate", str(id_of(old)), "--overlap", "1h").removesuffix("\n")
+    assert (keys.accepts(old), keys.accepts(new)) == ("acme", "acme")
+    later = time.time() + 3600
+    assert (keys.accepts(old, later), keys.accepts(new, later)) == (None, "acme")
+    listed = keys.listed()[str(id_of(old))]
+    assert (listed["status"], listed["replaced_by"]) == ("replaced", id_of(new))
+
+
+def test_rotate_without_overlap_ends_the_old_key_at_once(keys: Keys) -> None:
+    old = keys.create()
+    new = keys.ok("rotate", str(id_of(old)), "--overlap", "0s", "--expires", "1h").strip()
+    assert (keys.accepts(old), keys.accepts(new)) == (None, "acme")
+    assert keys.accepts(new, time.time() + 3600) is None
+
+
+def test_list_shows_a_table_with_labels_as_they_are(keys: Keys) -> None:
+    key_id = str(id_of(keys.create("--label", "[red]ci[/red]")))
+    shown = keys.ok("list")
+    assert key_id in shown
+    assert "[red]ci[/red]" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--tenant", "acmee"], "no tenant 'acmee' in the configuration; did you mean 'acme'?"),
+        (["--tenant", "zzz"], "no tenant 'zzz' in the configuration"),
+        (["--tenant", "acme", "--expires", "2020-01-01"], "--expires: 2020-01-01 is over already"),
+        (
+            ["--tenant", "acme", "--expires", "99999999d"],
+            "--expires: 99999999d ends after the year 9999; leave it out for a key without an end",
+        ),
+        (["--tenant", "acme", "--expires", "0s"], "--expires: 0s is over already"),
+        (
+            ["--tenant", "acme", "--expires", "2027-02-30"],
+            "--expires: expected a day such as 2027-06-30 or a duration such as 90d, got '2027-02-30'",
+        ),
+        (
+            ["--tenant", "acme", "--expires", "soon"],
+            "--expires: expected a day such as 2027-06-30 or a duration such as 90d, got 'soon'",
+        ),
+        (["--tenant", "acme", "--label", "a\nb"], "--label: at most 100 printable characters on one line"),
+        (["--tenant", "acme", "--label", "x" * 101], "--label: at most 100 printable characters on one line"),
+    ],
+)
+def test_a_wrong_argument_of_create_is_a_sentence(keys: Keys, arguments: list[str], sentence: str) -> None:
+    result = keys.run("create", *arguments)
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"error: {sentence}\n")
+
+
+def test_wrong_arguments_of_rotate(keys: Keys) -> None:
+    key_id = str(id_of(keys.create()))
+    overlap = keys.run("rotate", key_id, "--overlap", "3")
+    assert overlap.exit_code == 2
+    assert overlap.stderr.startswith("error: --overlap: expected a duration such as")
+    assert keys.run("rotate", key_id, "--overlap", "99999999d").exit_code == 2
+    assert keys.run("rotate", key_id, "--expires", "2020-01-01").exit_code == 2
+    assert len(keys.listed()) == 1
+
+
+def test_an_unknown_id(keys: Keys) -> None:
+    for command in ("revoke", "rotate"):
+        result = keys.run(command, "aaaaaaaaaaaa")
+        assert (result.exit_code, result.stderr) == (1, "error: no issued key has the id 'aaaaaaaaaaaa'\n")
+
+
+def test_a_key_of_the_file_is_changed_in_the_file(keys: Keys) -> None:
+    keys.write(keys=f', keys: [{{id: aaaaaaaaaaaa, hash: "{"0" * 64}"}}]')
+    for command in ("revoke", "rotate"):
+        result = keys.run(command, "aaaaaaaaaaaa")
+        assert result.exit_code == 2
+        assert "kept in the YAML file: change it there, under tenant globex" in result.stderr
+
+
+def test_a_configuration_that_is_wrong(keys: Keys) -> None:
+    keys.file.write_text("version: 1\n")
+    result = keys.run("list")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert str(keys.file) in result.stderr
+
+
+def test_a_database_that_cannot_be_used(keys: Keys) -> None:
+    keys.create()
+    (keys.file.parent / "state" / "state.db").write_bytes(b"no database" * 1000)
+    result = keys.run("list")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: the key database cannot be used now")

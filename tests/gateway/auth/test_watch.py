@@ -1,0 +1,244 @@
+import asyncio
+import logging
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from adapters.errors import CredentialError
+from gateway.auth.errors import KeyConfigError, StoreUnavailable
+from gateway.auth.keys import ApiKey, new_key
+from gateway.auth.store import KeyStore
+from gateway.auth.table import KeyTable
+from gateway.auth.watch import KeyWatcher
+from tests.gateway.auth.conftest import NOW, PEPPER, MakeConfig
+
+REVOKE = """
+import sys, time
+from gateway.auth.store import KeyStore
+sys.stdin.readline()
+KeyStore(sys.argv[1], sys.argv[2].encode()).revoke(sys.argv[3], now=time.time())
+print(time.time())
+"""
+
+
+class Watched:
+    """A watcher, and the tables it handed over."""
+
+    def __init__(self, store: KeyStore, make_config: MakeConfig) -> None:
+        self.tables: list[KeyTable] = []
+        self.changed = asyncio.Event()
+        self.watcher = KeyWatcher(store, PEPPER, make_config(), self._changed)
+
+    def _changed(self, table: KeyTable) -> None:
+        self.tables.append(table)
+        self.changed.set()
+
+
+@pytest.fixture
+def watched(store: KeyStore, make_config: MakeConfig) -> Watched:
+    return Watched(store, make_config)
+
+
+def accepts(table: KeyTable, key: ApiKey) -> bool:
+    try:
+        return table.authenticate(key.plaintext, NOW).key_id == key.id
+    except CredentialError:
+        return False
+
+
+async def test_the_first_table_holds_what_is_there(watched: Watched, store: KeyStore) -> None:
+    key = store.create("acme", now=NOW)
+    assert accepts(await watched.watcher.load(), key)
+    assert watched.tables == []
+
+
+async def test_only_a_change_is_handed_over(watched: Watched, store: KeyStore) -> None:
+    await watched.watcher.load()
+    await watched.watcher.poll()
+    assert watched.tables == []
+    key = store.create("acme", now=NOW)
+    await watched.watcher.poll()
+    await watched.watcher.poll()
+    assert [accepts(table, key) for table in watched.tables] == [True]
+    store.revoke(key.id, now=NOW)
+    await watched.watcher.poll()
+    assert [accepts(table, key) for table in watched.tables] == [True, False]
+
+
+async def test_without_a_database_at_the_start_there_is_no_table(watched: Watched, tmp_path: Path) -> None:
+    (tmp_path / "state" / "state.db").unlink()
+    with pytest.raises(StoreUnavailable):
+        await watched.watcher.load()
+
+
+async def test_a_deleted_database_keeps_the_keys_and_is_logged_once(
+    watched: Watched, store: KeyStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = store.create("acme", now=NOW)
+    table = await watched.watcher.load()
+    path = tmp_path / "state" / "state.db"
+    path.rename(tmp_path / "away")
+    caplog.set_level(logging.INFO)
+    for _ in range(3):
+        await watched.watcher.poll()
+    assert accepts(table, key)
+    assert (watched.tables, watched.watcher.available) == ([], False)
+    assert len(caplog.messages) == 1
+    assert "the keys known stay valid" in caplog.messages[0]
+
+    (tmp_path / "away").rename(path)
+    store.revoke(key.id, now=NOW)
+    await watched.watcher.poll()
+    assert watched.watcher.available
+    assert [accepts(table, key) for table in watched.tables] == [False]
+    assert caplog.messages[1:] == ["the key database is back"]
+
+
+async def test_a_reload_while_the_database_is_away_keeps_issued_keys(
+    watched: Watched, store: KeyStore, make_config: MakeConfig, tmp_path: Path
+) -> None:
+    key = store.create("acme", now=NOW)
+    await watched.watcher.load()
+    (tmp_path / "state" / "state.db").unlink()
+    await watched.watcher.poll()
+    assert accepts(watched.watcher.configure(make_config(acme=[], new=[])), key)
+
+
+async def test_a_locked_database_keeps_the_keys(
+    watched: Watched, store: KeyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = store.create("acme", now=NOW)
+    await watched.watcher.load()
+    monkeypatch.setattr("gateway.auth.database._LOCK_TIMEOUT", 0.01)
+    raw = sqlite3.connect(tmp_path / "state" / "state.db", isolation_level=None)
+    raw.execute("PRAGMA locking_mode=EXCLUSIVE")
+    raw.execute("BEGIN EXCLUSIVE")
+    raw.execute("UPDATE keys_state SET epoch = epoch + 1")
+    await watched.watcher.poll()
+    assert (watched.tables, watched.watcher.available) == ([], False)
+    raw.execute("COMMIT")
+    raw.close()
+    await watched.watcher.poll()
+    assert watched.watcher.available
+    assert [accepts(table, key) for table in watched.tables] == [True]
+
+
+async def test_a_database_that_hangs_holds_one_thread_only(
+    watched: Watched, store: KeyStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await watched.watcher.load()
+    key = store.create("acme", now=NOW)
+    looks, answer, read_epoch = [0], threading.Event(), store.read_epoch
+
+    def hang() -> int:
+        looks[0] += 1
+        assert answer.wait(30)
+        return read_epoch()
+
+    monkeypatch.setattr(store, "read_epoch", hang)
+    monkeypatch.setattr("gateway.auth.watch._PATIENCE", 0.01)
+    for _ in range(3):
+        await watched.watcher.poll()
+    assert (looks, watched.watcher.available, len(caplog.messages)) == ([1], False, 1)
+    assert "does not answer" in caplog.messages[0]
+    answer.set()
+    monkeypatch.setattr("gateway.auth.watch._PATIENCE", 30)
+    await watched.watcher.poll()
+    assert watched.watcher.available
+    assert [accepts(table, key) for table in watched.tables] == [True]
+
+
+async def test_a_writer_in_the_middle_does_not_hold_up_the_watcher(
+    watched: Watched, store: KeyStore, tmp_path: Path
+) -> None:
+    store.create("acme", now=NOW)
+    await watched.watcher.load()
+    raw = sqlite3.connect(tmp_path / "state" / "state.db", isolation_level=None)
+    raw.execute("BEGIN IMMEDIATE")
+    raw.execute("UPDATE keys_state SET epoch = epoch + 1")
+    await watched.watcher.poll()
+    assert watched.watcher.available
+    assert watched.tables == []
+    raw.execute("COMMIT")
+    raw.close()
+    await watched.watcher.poll()
+    assert len(watched.tables) == 1
+
+
+async def test_another_database_in_its_place_is_read(
+    watched: Watched, store: KeyStore, database: str, tmp_path: Path
+) -> None:
+    old = store.create("acme", now=NOW)
+    await watched.watcher.load()
+    for path in (tmp_path / "state").iterdir():
+        path.unlink()
+    new = KeyStore(database, PEPPER).create("acme", now=NOW)
+    await watched.watcher.poll()
+    assert [(accepts(table, old), accepts(table, new)) for table in watched.tables] == [(False, True)]
+
+
+async def test_a_configuration_is_joined_with_later_changes(
+    watched: Watched, store: KeyStore, make_config: MakeConfig
+) -> None:
+    key = store.create("beta", now=NOW)
+    assert not accepts(await watched.watcher.load(), key)
+    assert accepts(watched.watcher.configure(make_config(beta=[])), key)
+    other = store.create("beta", now=NOW)
+    await watched.watcher.poll()
+    assert accepts(watched.tables[-1], other)
+
+
+async def test_a_bad_configuration_keeps_the_old_one(
+    watched: Watched, store: KeyStore, make_config: MakeConfig
+) -> None:
+    await watched.watcher.load()
+    with pytest.raises(KeyConfigError):
+        watched.watcher.configure(make_config(acme=[{"id": "ci", "hash": "0" * 64}]))
+    key = store.create("acme", now=NOW)
+    await watched.watcher.poll()
+    assert accepts(watched.tables[-1], key)
+
+
+async def test_the_demo_key_stays_through_changes(store: KeyStore, make_config: MakeConfig) -> None:
+    demo = new_key()
+    tables: list[KeyTable] = []
+    watcher = KeyWatcher(store, PEPPER, make_config(auth={"demo_key": True}), tables.append, demo=demo)
+    assert accepts(await watcher.load(), demo)
+    store.create("acme", now=NOW)
+    await watcher.poll()
+    assert [accepts(table, demo) for table in tables] == [True]
+
+
+@asynccontextmanager
+async def running(watcher: KeyWatcher) -> AsyncIterator[None]:
+    task = asyncio.create_task(watcher.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_revocation_by_another_process_counts_within_a_second(
+    watched: Watched, store: KeyStore, database: str
+) -> None:
+    key = store.create("acme", now=NOW)
+    await watched.watcher.load()
+    other = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", REVOKE, database, PEPPER.decode(), key.id),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    async with running(watched.watcher):
+        printed, _ = await other.communicate(b"\n")
+        async with asyncio.timeout(5):
+            await watched.changed.wait()
+        seen = time.time()
+    assert seen - float(printed) < 1.0
+    assert [accepts(table, key) for table in watched.tables] == [False]
