@@ -1,6 +1,5 @@
 """A key database in a temporary folder and a configuration that names it."""
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,10 +8,6 @@ import pytest
 
 from config.schema import Config
 from gateway.auth.store import KeyStore
-
-# Python 3.11 makes a loop for whoever asks for the current one before any was set; the async plugins ask
-# during synchronous tests, and nobody closes it.
-asyncio.set_event_loop(None)
 
 PEPPER = b"pepper-of-the-tests-" * 2
 NOW = 1_800_000_000.0

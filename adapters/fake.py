@@ -1,0 +1,125 @@
+"""A scripted upstream: latency, chunks and faults as written, and a record of what became of each call.
+
+Ships with the code so that everything above an adapter is tested against something that keeps its
+contract, on virtual time.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from itertools import chain, repeat
+from typing import Literal
+
+from adapters.base import Answer
+from adapters.errors import DeadlineError, InferenceError, UpstreamTimeout
+from adapters.types import Deadline, GenerateRequest, Usage
+
+End = Literal["running", "whole", "failed", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One call: wait `latency`, then `chunks` with `gap` between, then `fault` if there is one.
+
+    With `fault_after` the fault comes after that many chunks; 0 means instead of an answer. All in seconds.
+    """
+
+    chunks: tuple[bytes, ...] = (b"data: {}\n\n", b"data: [DONE]\n\n")
+    latency: float = 0.0
+    gap: float = 0.0
+    fault: InferenceError | None = None
+    fault_after: int = 0
+    usage: Usage = field(default_factory=lambda: Usage(prompt_tokens=3, completion_tokens=2, exact=True))
+
+
+@dataclass(slots=True)
+class Call:
+    """What became of one call."""
+
+    request: GenerateRequest
+    end: End = "running"
+
+
+class FakeAdapter:
+    """Plays its scripts in order; the last one for ever. `probe` fails while `healthy` is False."""
+
+    def __init__(self, *scripts: Script, name: str = "fake") -> None:
+        first: Iterable[Script] = scripts or (Script(),)
+        self._scripts = chain(first, repeat((scripts or (Script(),))[-1]))
+        self.name = name
+        self.healthy = True
+        self.calls: list[Call] = []
+        self.closed = False
+
+    @property
+    def in_flight(self) -> int:
+        return sum(call.end == "running" for call in self.calls)
+
+    async def call(self, request: GenerateRequest, deadline: Deadline) -> Answer:
+        script = next(self._scripts)
+        record = Call(request)
+        self.calls.append(record)
+        try:
+            await _wait(script.latency, deadline.first_byte, deadline.at)
+            if script.fault is not None and script.fault_after == 0:
+                raise script.fault
+        except BaseException as error:
+            record.end = "cancelled" if isinstance(error, asyncio.CancelledError) else "failed"
+            raise
+        if request.stream:
+            return _FakeStream(script, record, deadline)
+        record.end = "whole"
+        return Answer(content_type="application/json", body=b"".join(script.chunks), usage=replace(script.usage))
+
+    async def probe(self, timeout: float) -> None:
+        if not self.healthy:
+            raise UpstreamTimeout("The fake is told to be ill.")
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+class _FakeStream(Answer):
+    __slots__ = ("_deadline", "_record", "_script", "_sent")
+
+    def __init__(self, script: Script, record: Call, deadline: Deadline) -> None:
+        super().__init__(content_type="text/event-stream", body=None)
+        self._script = script
+        self._record = record
+        self._deadline = deadline
+        self._sent = 0
+
+    async def __anext__(self) -> bytes:
+        script = self._script
+        try:
+            if self._sent:
+                await _wait(script.gap, self._deadline.idle, self._deadline.at)
+            if script.fault is not None and self._sent == script.fault_after:
+                raise script.fault
+        except BaseException as error:
+            self._record.end = "cancelled" if isinstance(error, asyncio.CancelledError) else "failed"
+            self.end(error)
+            raise
+        if self._sent == len(script.chunks):
+            self._record.end = "whole"
+            self.usage = replace(script.usage)
+            self.end(None)
+            raise StopAsyncIteration
+        self._sent += 1
+        self.usage.completion_tokens += 1
+        return script.chunks[self._sent - 1]
+
+    async def aclose(self) -> None:
+        if self._record.end == "running":
+            self._record.end = "cancelled"
+        await super().aclose()
+
+
+async def _wait(seconds: float, limit: float, at: float) -> None:
+    """Sleep as a slow server would, and fail as the http client would."""
+    left = at - asyncio.get_running_loop().time()
+    await asyncio.sleep(min(seconds, limit, max(left, 0.0)))
+    if seconds > left:
+        raise DeadlineError("The request's time is up.")
+    if seconds > limit:
+        raise UpstreamTimeout("The upstream kept silent for too long.")

@@ -1,0 +1,194 @@
+"""Pooled connections to one endpoint."""
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from adapters.errors import BackendError, DeadlineError, InferenceError, TransportError, Unavailable, UpstreamTimeout
+from adapters.http1.exchange import Exchange
+from adapters.http1.message import Headers
+from adapters.http1.sweeper import Sweeper
+from adapters.types import Deadline
+
+KEEPALIVE_SECONDS = 60.0
+SWEEP_SECONDS = 0.05
+MAX_ANSWER = 64 * 1024 * 1024
+
+
+def encode_fields(fields: Sequence[tuple[str, str]]) -> bytes:
+    """Header fields as they go out. Raises `ValueError` for a line break in one."""
+    text = "".join([f"{name}: {value}\r\n" for name, value in fields])
+    if text.count("\n") != len(fields) or text.count("\r") != len(fields):
+        raise ValueError("a header field holds a line break")
+    return text.encode("latin-1", "replace")
+
+
+class ClientResponse:
+    """An answer whose head is here. Read it to the end or close it: either gives the connection back."""
+
+    __slots__ = ("_client", "_exchange", "headers", "status")
+
+    def __init__(self, client: "Client", exchange: Exchange) -> None:
+        self._client = client
+        self._exchange: Exchange | None = exchange
+        self.status = exchange.status
+        self.headers: Headers = exchange.headers
+
+    async def piece(self, patience: float | None = None) -> bytes:
+        """What has arrived since the last call; empty at the end. Raises `InferenceError`."""
+        if self._exchange is None:
+            return b""
+        try:
+            data = await self._exchange.piece(patience)
+        except BaseException:
+            self.close()
+            raise
+        if not data:
+            self._give_back()
+        return data
+
+    async def read(self, limit: int = MAX_ANSWER) -> bytes:
+        """All that is left. Raises `BackendError` over `limit` bytes."""
+        pieces: list[bytes] = []
+        size = 0
+        while data := await self.piece():
+            pieces.append(data)
+            size += len(data)
+            if size > limit:
+                self.close()
+                raise BackendError("The upstream's answer is too large.")
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def close(self) -> None:
+        """Stop wanting the rest: unless all of it is here, the connection is dropped."""
+        self._give_back()
+
+    def _give_back(self) -> None:
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            self._client.give_back(exchange)
+
+
+class Client:
+    """Speaks HTTP/1.1 to one address: `http://`, `https://` or `unix:/path`.
+
+    At most `max_connections` are open; a request beyond them is refused with `Unavailable`, since waiting
+    belongs to a queue with a bound and a policy.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        tls: ssl.SSLContext | None = None,
+        connect_timeout: float = 5.0,
+        max_connections: int = 256,
+    ) -> None:
+        self._unix_path = url.removeprefix("unix:") if url.startswith("unix:") else None
+        parts = urlsplit("http://localhost" if self._unix_path else url)
+        self.base_path = parts.path.rstrip("/")
+        self._host = parts.hostname or ""
+        self._port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
+        self._host_field = f"host: {parts.netloc}\r\n".encode("latin-1")
+        self._connect_timeout = connect_timeout
+        self._max_connections = max_connections
+        self._loop = asyncio.get_running_loop()
+        self._idle: list[Exchange] = []
+        self._open: set[Exchange] = set()
+        self._connecting = 0
+        self._closed = False
+        self._sweeper = Sweeper(self._loop, self._open, SWEEP_SECONDS)
+
+    def now(self) -> float:
+        """Loop time, in which deadlines are written."""
+        return self._loop.time()
+
+    @property
+    def connections(self) -> int:
+        """How many are open, idle ones included."""
+        return len(self._open)
+
+    async def request(
+        self, method: bytes, target: bytes, fields: bytes, body: bytes, deadline: Deadline
+    ) -> ClientResponse:
+        """Send and wait for the head of the answer.
+
+        `fields` are encoded header fields (`encode_fields`) without Host and Content-Length. A kept-alive
+        connection that turns out to be stale, before anything was answered, is replaced once by a new one.
+        """
+        data = b"%b %b HTTP/1.1\r\n%b%bcontent-length: %d\r\n\r\n%b" % (
+            method, target, self._host_field, fields, len(body), body,
+        )  # fmt: skip
+        if self._idle:
+            exchange = self._idle.pop()
+            try:
+                return await self._send(exchange, data, deadline)
+            except TransportError as error:
+                if exchange.answered or isinstance(error, UpstreamTimeout):
+                    raise
+        return await self._send(await self._connect(deadline), data, deadline)
+
+    async def _send(self, exchange: Exchange, data: bytes, deadline: Deadline) -> ClientResponse:
+        try:
+            await exchange.send(data, deadline)
+        except BaseException:
+            exchange.abort()
+            raise
+        return ClientResponse(self, exchange)
+
+    async def _connect(self, deadline: Deadline) -> Exchange:
+        if self._closed or len(self._open) + self._connecting >= self._max_connections:
+            raise Unavailable("Every connection to the upstream is in use.")
+        seconds = min(self._connect_timeout, deadline.at - self._loop.time())
+        self._connecting += 1
+        try:
+            async with asyncio.timeout(seconds):
+                exchange = await self._dial()
+        except TimeoutError:
+            raise self._too_slow(deadline) from None
+        except (OSError, ssl.SSLError):
+            raise TransportError("The upstream could not be reached.") from None
+        finally:
+            self._connecting -= 1
+        self._open.add(exchange)
+        self._sweeper.wake()
+        return exchange
+
+    async def _dial(self) -> Exchange:
+        def protocol() -> Exchange:
+            return Exchange(self._loop, self._lost)
+
+        if self._unix_path is not None:
+            _, exchange = await self._loop.create_unix_connection(protocol, self._unix_path)
+        else:
+            _, exchange = await self._loop.create_connection(
+                protocol, self._host, self._port, ssl=self._tls, server_hostname=self._host if self._tls else None
+            )
+        return exchange
+
+    def _too_slow(self, deadline: Deadline) -> InferenceError:
+        if self._loop.time() >= deadline.at:
+            return DeadlineError("The request's time is up.")
+        return UpstreamTimeout("The upstream did not accept a connection in time.")
+
+    def give_back(self, exchange: Exchange) -> None:
+        """Keep a connection whose answer is over; drop any other."""
+        if exchange.reusable and not self._closed:
+            exchange.rest(KEEPALIVE_SECONDS)
+            self._idle.append(exchange)
+        else:
+            exchange.abort()
+
+    def _lost(self, exchange: Exchange) -> None:
+        self._open.discard(exchange)
+        if exchange in self._idle:
+            self._idle.remove(exchange)
+
+    async def aclose(self) -> None:
+        """Close idle connections; those in use keep their deadlines and are dropped when given back."""
+        self._closed = True
+        for exchange in self._idle:
+            exchange.abort()
+        self._idle.clear()

@@ -1,0 +1,430 @@
+"""One accepted connection: bytes in, requests queued, answers out in order.
+
+Parsing happens in `data_received`; each request is answered by a task that runs the handler. The connection
+is always in one phase, and each phase has an end (`deadline`):
+
+    idle ──first byte──▶ head ──blank line──▶ body ──last byte──▶ answering ──▶ idle
+    linger: answered and closing, the rest of what the client sends is thrown away
+"""
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Literal, cast
+
+import httptools
+
+from adapters.errors import CallerError, InferenceError, TooLarge
+from adapters.http1.message import BodyStream, Headers, Request, Response, Waiter, encode_head
+from adapters.http1.sweeper import NEVER
+
+if TYPE_CHECKING:
+    from adapters.http1.server import Server
+
+Phase = Literal["idle", "head", "body", "answering", "linger"]
+LINGER_SECONDS = 2.0
+UNREAD_BODY_BYTES = 64 * 1024
+# Fields whose repetition two parsers could read differently.
+SINGLE_FIELDS = frozenset(
+    {b"host", b"content-type", b"authorization", b"content-length", b"transfer-encoding", b"expect"}
+)
+NO_BODY_STATUS = frozenset({204, 304})
+
+
+class Incoming:
+    """A request being received: the source of its own body."""
+
+    __slots__ = (
+        "body", "complete", "connection", "error", "expects_continue", "http11", "keep_alive", "request", "size",
+        "wanted",
+    )  # fmt: skip
+
+    def __init__(self, connection: "Connection", *, http11: bool, keep_alive: bool, expects_continue: bool) -> None:
+        self.connection = connection
+        self.http11 = http11
+        self.keep_alive = keep_alive
+        self.expects_continue = expects_continue
+        self.body: list[bytes] = []
+        self.size = 0
+        self.complete = False
+        self.wanted = False
+        self.error: InferenceError | None = None
+        self.request: Request
+
+    async def read_body(self) -> bytes:
+        if not self.complete and self.error is None:
+            self.wanted = True
+            await self.connection.receive_body(self)
+        if self.error is not None:
+            raise self.error
+        body = self.body
+        return body[0] if len(body) == 1 else b"".join(body)
+
+
+class Connection(asyncio.Protocol):
+    """See the module's docstring."""
+
+    __slots__ = (
+        "_arrived", "_body_started", "_can_write", "_deaf", "_fields", "_head_bytes", "_head_size", "_header_count",
+        "_in_head", "_incoming", "_parser", "_peer", "_queue", "_reading_paused", "_refusal", "_server", "_target",
+        "_task", "_transport", "_writing_paused", "deadline", "phase",
+    )  # fmt: skip
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+        self._parser = httptools.HttpRequestParser(self)
+        self._queue: deque[Incoming] = deque()
+        self._incoming: Incoming | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._arrived = Waiter(server.loop)
+        self._can_write = Waiter(server.loop)
+        self._writing_paused = False
+        self._reading_paused = False
+        self._deaf = False  # the last request has been seen: what follows is thrown away
+        self._refusal: Response | None = None  # goes out after the answers that are due
+        self._fields: dict[bytes, bytes] = {}
+        self._in_head = False
+        self._header_count = 0
+        self._head_size = 0  # of the fields parsed so far
+        self._head_bytes = 0  # received while no request was complete
+        self._target = b""
+        self._body_started = 0.0
+        self.phase: Phase = "idle"
+        self.deadline = NEVER
+
+    # ── transport events ──────────────────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self._peer = peer[0] if isinstance(peer, tuple) else "unix"
+        self._enter("idle", self._server.limits.head_timeout)
+        if not self._server.opened(self):
+            self._refuse(503, "too_many_connections", "This server has no connection to spare.")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.deadline = NEVER
+        if self._task is not None:
+            self._task.cancel()
+        self._server.closed(self, self._task)
+
+    def pause_writing(self) -> None:
+        self._writing_paused = True
+
+    def resume_writing(self) -> None:
+        self._writing_paused = False
+        self._can_write.wake()
+
+    def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            return
+        if self._incoming is None:
+            # Counted before the parser sees it: a field that never ends is buffered inside the parser.
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # An upgrade may be ignored (RFC 9110 7.8), but llhttp will parse no more.
+            self._last_request()
+        except httptools.HttpParserError as error:
+            self._malformed(error)
+        else:
+            if self._incoming is None and self._head_bytes > self._server.limits.max_head:
+                self._refuse(431, "headers_too_large", "The request head is too large.")
+
+    # ── parser events ─────────────────────────────────────────────────────────────────────────────────
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        self._fields = {}
+        self._header_count = 0
+        self._head_size = 0
+        self._target = b""
+        if self.phase == "idle":
+            self._enter("head", self._server.limits.head_timeout)
+
+    def on_url(self, url: bytes) -> None:
+        self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._incoming is not None:
+            return  # a trailer: dropped, as RFC 9110 6.5.1 allows
+        self._header_count += 1
+        self._head_size += len(name) + len(value)
+        limits = self._server.limits
+        if self._header_count > limits.max_headers or self._head_size + len(self._target) > limits.max_head:
+            raise _Refused(431, "headers_too_large", "The request head is too large.")
+        name = name.lower()
+        fields = self._fields
+        if name not in fields:
+            fields[name] = value
+        elif name in SINGLE_FIELDS:
+            raise _Refused(400, "duplicate_header", f"The header {name.decode('latin-1')} is given twice.")
+        else:
+            fields[name] += b", " + value
+
+    def on_headers_complete(self) -> None:
+        self._check_head()
+        self._in_head = False
+        fields = self._fields
+        incoming = Incoming(
+            self,
+            http11=self._parser.get_http_version() == "1.1",
+            keep_alive=self._parser.should_keep_alive(),
+            expects_continue=b"expect" in fields,
+        )
+        method = self._parser.get_method().decode("latin-1")
+        incoming.request = Request(method, self._target, Headers(fields), self._peer, incoming)
+        if int(fields.get(b"content-length", b"0")) > self._server.limits.max_body:
+            incoming.error = self._too_large()
+        self._incoming = incoming
+        self._queue.append(incoming)
+        if self._task is None:
+            self._expect_body()
+            self._task = self._server.loop.create_task(self._answer_queued())
+        elif len(self._queue) >= self._server.limits.max_pipelined:
+            self._pause_reading()
+
+    def on_body(self, body: bytes) -> None:
+        incoming = self._incoming
+        if incoming is None or incoming.error is not None:
+            return
+        incoming.size += len(body)
+        if incoming.size > self._server.limits.max_body:
+            incoming.error = self._too_large()
+            incoming.body.clear()
+            self._arrived.wake()
+            return
+        incoming.body.append(body)
+        if not incoming.wanted and incoming.size > UNREAD_BODY_BYTES:
+            self._pause_reading()
+        if self.phase == "body":
+            limits = self._server.limits
+            self.deadline = self._body_started + limits.body_timeout + incoming.size / limits.min_body_rate
+
+    def on_message_complete(self) -> None:
+        incoming = self._incoming
+        if incoming is None:
+            return
+        incoming.complete = True
+        self._incoming = None
+        self._head_bytes = 0
+        self._arrived.wake()
+        if self.phase == "body":
+            self._enter("answering", None)
+        if not incoming.keep_alive:
+            self._deaf = True
+
+    # ── the rules llhttp leaves to us ─────────────────────────────────────────────────────────────────
+
+    def _check_head(self) -> None:
+        fields = self._fields
+        version = self._parser.get_http_version()
+        if version not in ("1.1", "1.0"):
+            raise _Refused(505, "http_version_not_supported", "Only HTTP/1.1 and HTTP/1.0 are served.")
+        if version == "1.1" and b"host" not in fields:
+            raise _Refused(400, "missing_host", "The Host header is missing.")
+        if b"transfer-encoding" in fields and (
+            version == "1.0" or fields[b"transfer-encoding"].strip().lower() != b"chunked"
+        ):
+            raise _Refused(501, "unsupported_transfer_encoding", "The only transfer encoding is chunked, on HTTP/1.1.")
+        if fields.get(b"expect", b"100-continue").lower() != b"100-continue":
+            raise _Refused(417, "expectation_failed", "The only expectation is 100-continue.")
+        if not self._target.startswith(b"/"):
+            raise _Refused(400, "bad_target", "The request target must be a path.")
+
+    def _too_large(self) -> TooLarge:
+        return TooLarge(f"The body exceeds {self._server.limits.max_body} bytes.")
+
+    def _malformed(self, error: httptools.HttpParserError) -> None:
+        cause = error.__context__
+        if isinstance(cause, _Refused):
+            self._refuse(cause.status, cause.code, cause.message)
+        elif self._incoming is not None:
+            # The handler runs already: it hears of the broken body from `read`, and answers.
+            self._incoming.error = CallerError("The request body is not validly framed.", code="malformed_request")
+            self._last_request()
+            self._arrived.wake()
+        else:
+            self._refuse(400, "malformed_request", "The request is not valid HTTP/1.1.")
+
+    # ── receiving a body ──────────────────────────────────────────────────────────────────────────────
+
+    def _expect_body(self) -> None:
+        self._body_started = self._server.loop.time()
+        self._enter("body", self._server.limits.body_timeout)
+
+    async def receive_body(self, incoming: Incoming) -> None:
+        """Wait until `incoming` is whole or has an error."""
+        if incoming.expects_continue and incoming.size == 0:
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._resume_reading()
+        while not incoming.complete and incoming.error is None:
+            await self._arrived.wait()
+
+    def _pause_reading(self) -> None:
+        if not self._reading_paused and not self._transport.is_closing():
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if self._reading_paused and not self._transport.is_closing():
+            self._reading_paused = False
+            self._transport.resume_reading()
+
+    def _last_request(self) -> None:
+        """Hear no more; the connection closes after the answers that are due."""
+        self._deaf = True
+        if self._queue:
+            self._queue[-1].keep_alive = False
+
+    # ── answering ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def _answer_queued(self) -> None:
+        """Answer the queued requests one after the other, then leave the connection idle or close it."""
+        keep_alive = True
+        while self._queue and keep_alive:
+            incoming = self._queue[0]
+            if not incoming.complete:
+                self._expect_body()
+            await self._answer(incoming)
+            self._queue.popleft()
+            keep_alive = incoming.keep_alive
+            self._resume_reading()
+        self._task = None
+        if keep_alive and self._refusal is not None:
+            self._write_whole(None, self._refusal)
+        if not keep_alive or self._refusal is not None:
+            self._close_gently()
+        elif self._in_head:
+            self._enter("head", self._server.limits.head_timeout)
+        else:
+            self._enter("idle", self._server.limits.keepalive_timeout)
+
+    async def _answer(self, incoming: Incoming) -> None:
+        try:
+            response = await self._server.handler(incoming.request)
+        except Exception as error:
+            self._report("unhandled error in a handler", error)
+            response = self._server.refusal(500, "internal_error", "The server failed on this request.")
+        self._enter("answering", None)
+        if not incoming.complete or self._server.draining:
+            incoming.keep_alive = False
+        try:
+            if isinstance(response.body, bytes):
+                self._write_whole(incoming, response)
+                await self._drain()
+            else:
+                await self._write_stream(incoming, response, response.body)
+        except Exception as error:
+            # A body that fails here has no other way left to say so than to end without an end.
+            self._report("unhandled error in a response", error)
+            incoming.keep_alive = False
+            self._transport.abort()
+
+    def _report(self, message: str, error: Exception) -> None:
+        self._server.loop.call_exception_handler({"message": message, "exception": error})
+
+    def _write_whole(self, incoming: Incoming | None, response: Response) -> None:
+        """`incoming` is None for a refusal, after which the connection closes."""
+        assert isinstance(response.body, bytes)
+        framing = b"" if response.status in NO_BODY_STATUS else b"content-length: %d\r\n" % len(response.body)
+        persistence = b"connection: close\r\n" if incoming is None else _persistence(incoming)
+        head = encode_head(response, framing + persistence, self._server.date())
+        without_body = incoming is not None and incoming.request.method == "HEAD"
+        self._transport.write(head if without_body else head + response.body)
+
+    async def _write_stream(self, incoming: Incoming, response: Response, body: BodyStream) -> None:
+        """Chunked to HTTP/1.1, delimited by the close to HTTP/1.0. The head goes out with the first chunk."""
+        try:
+            chunked = incoming.http11
+            incoming.keep_alive = incoming.keep_alive and chunked
+            framing = b"transfer-encoding: chunked\r\n" if chunked else b""
+            pending = encode_head(response, framing + _persistence(incoming), self._server.date())
+            if incoming.request.method == "HEAD":
+                self._transport.write(pending)
+                return
+            async for piece in body:
+                if piece:
+                    data = b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece
+                    self._transport.write(pending + data if pending else data)
+                    pending = b""
+                    if self._writing_paused:
+                        await self._drain()
+            self._transport.write(pending + b"0\r\n\r\n" if chunked else pending)
+            await self._drain()
+        finally:
+            await body.aclose()
+
+    async def _drain(self) -> None:
+        while self._writing_paused:
+            self._enter("answering", self._server.limits.send_timeout)
+            await self._can_write.wait()
+        self.deadline = NEVER
+
+    # ── ends ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _enter(self, phase: Phase, seconds: float | None) -> None:
+        self.phase = phase
+        self.deadline = NEVER if seconds is None else self._server.loop.time() + seconds
+
+    def expire(self) -> None:
+        """The phase lasted too long."""
+        if self.phase == "head":
+            self._refuse(408, "request_timeout", "The request head took too long.")
+        elif self.phase == "body" and self._incoming is not None:
+            self._incoming.error = CallerError("The request body came too slowly.", code="request_timeout")
+            self._arrived.wake()
+        elif self.phase == "answering":
+            self._transport.abort()
+        else:
+            self._transport.close()
+
+    def _refuse(self, status: int, code: str, message: str) -> None:
+        """Answer what never became a request, after the answers that are due before it."""
+        self._deaf = True
+        self._refusal = self._server.refusal(status, code, message)
+        if self._task is None:
+            self._write_whole(None, self._refusal)
+            self._close_gently()
+
+    def _close_gently(self) -> None:
+        """Close so that the last answer arrives: unread input would turn the close into a reset."""
+        if self._transport.is_closing():
+            return
+        self._deaf = True
+        self._enter("linger", LINGER_SECONDS)
+        self._resume_reading()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:
+            self._transport.close()
+
+    def close_if_idle(self) -> None:
+        """For draining: nothing is being received or answered."""
+        if self._task is None and self.phase in ("idle", "linger"):
+            self._transport.close()
+
+    def abort(self) -> asyncio.Task[None] | None:
+        """Drop the connection now; returns the task that was answering, which is being cancelled."""
+        task = self._task
+        self._transport.abort()
+        if task is not None:
+            task.cancel()
+        return task
+
+
+def _persistence(incoming: Incoming) -> bytes:
+    """The Connection field, left out where it is the version's default."""
+    if not incoming.keep_alive:
+        return b"connection: close\r\n"
+    return b"" if incoming.http11 else b"connection: keep-alive\r\n"
+
+
+class _Refused(Exception):
+    """Raised inside a parser callback; llhttp stops and hands it back as the error's context."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(code)
+        self.status = status
+        self.code = code
+        self.message = message

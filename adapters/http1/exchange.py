@@ -1,0 +1,180 @@
+"""One connection of the client: a request written, its answer read, and again."""
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+import httptools
+
+from adapters.errors import BackendError, DeadlineError, InferenceError, TransportError, UpstreamTimeout
+from adapters.http1.message import Headers, Waiter
+from adapters.http1.sweeper import NEVER
+from adapters.types import Deadline
+
+MAX_HEAD = 64 * 1024
+HIGH_WATER = 256 * 1024
+
+
+class Exchange(asyncio.Protocol):
+    """A connection to an upstream, and the answer that is being read from it.
+
+    `answered` tells whether any byte of the current answer has come: a kept-alive connection that breaks
+    before is merely stale.
+    """
+
+    __slots__ = (
+        "_arrived", "_chunks", "_complete", "_deadline", "_error", "_fields", "_framed", "_head_bytes", "_head_done",
+        "_keep_alive", "_on_lost", "_parser", "_reading_paused", "_size", "_transport", "answered", "deadline", "loop",
+        "status",
+    )  # fmt: skip
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_lost: "Callable[[Exchange], None]") -> None:
+        self.loop = loop
+        self._on_lost = on_lost
+        self._parser = httptools.HttpResponseParser(self)
+        self._arrived = Waiter(loop)
+        self.deadline = NEVER
+        self._reading_paused = False
+        self._error: InferenceError | None = None
+        self._begin(Deadline(NEVER, NEVER, NEVER))
+        self._complete = True  # nothing is under way yet
+
+    def _begin(self, deadline: Deadline) -> None:
+        self._deadline = deadline
+        self.answered = False
+        self.status = 0
+        self._fields: dict[bytes, bytes] = {}
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._head_bytes = 0
+        self._head_done = False
+        self._framed = False
+        self._keep_alive = False
+        self._complete = False
+
+    # ── transport and parser events ───────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._head_done and not self._framed and exc is None:
+            self._complete = True  # the answer was delimited by the close
+        self._fail(TransportError("The upstream closed the connection before the end of its answer."))
+        self._on_lost(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._complete:
+            self._transport.abort()  # nothing was asked
+            return
+        self.answered = True
+        if not self._head_done:
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self._fail(BackendError("The upstream's answer is not valid HTTP/1.1."))
+            self._transport.abort()
+            return
+        if not self._head_done and self._head_bytes > MAX_HEAD:
+            self._fail(BackendError("The upstream's response head is too large."))
+            self._transport.abort()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._head_done:
+            name = name.lower()
+            self._fields[name] = self._fields[name] + b", " + value if name in self._fields else value
+
+    def on_headers_complete(self) -> None:
+        self.status = self._parser.get_status_code()
+        if self.status < 200:
+            self._fields = {}
+            return
+        self._framed = b"content-length" in self._fields or b"transfer-encoding" in self._fields
+        self._keep_alive = self._parser.should_keep_alive()
+        self._head_done = True
+        self._arrived.wake()
+
+    def on_body(self, body: bytes) -> None:
+        self._chunks.append(body)
+        self._size += len(body)
+        if self._size > HIGH_WATER and not self._reading_paused:
+            self._reading_paused = True
+            self._transport.pause_reading()
+        self._arrived.wake()
+
+    def on_message_complete(self) -> None:
+        if self.status >= 200:
+            self._complete = True
+            self._arrived.wake()
+
+    # ── one exchange ──────────────────────────────────────────────────────────────────────────────────
+
+    async def send(self, request: bytes, deadline: Deadline) -> None:
+        """Write a request and wait for the head of its answer."""
+        self._begin(deadline)
+        if self._error is None:
+            self._transport.write(request)
+            self.deadline = min(self.loop.time() + deadline.first_byte, deadline.at)
+            while not self._head_done and self._error is None:
+                await self._arrived.wait()
+            self.deadline = deadline.at
+        if not self._head_done and self._error is not None:
+            raise self._error
+
+    @property
+    def headers(self) -> Headers:
+        return Headers(self._fields)
+
+    async def piece(self, patience: float | None = None) -> bytes:
+        """What has arrived of the body since the last call; empty at its end.
+
+        Waits for `patience` seconds, by default for what the deadline allows between two pieces.
+        """
+        while not self._chunks:
+            if self._complete:
+                return b""
+            if self._error is not None:
+                raise self._error
+            seconds = self._deadline.idle if patience is None else patience
+            self.deadline = min(self.loop.time() + seconds, self._deadline.at)
+            await self._arrived.wait()
+            self.deadline = self._deadline.at
+        chunks, self._chunks = self._chunks, []
+        self._size = 0
+        if self._reading_paused:
+            self._reading_paused = False
+            self._transport.resume_reading()
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    @property
+    def reusable(self) -> bool:
+        """Whether the answer is over and another may be asked for."""
+        return self._complete and self._framed and self._keep_alive and not self._transport.is_closing()
+
+    # ── ends ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def rest(self, seconds: float) -> None:
+        """Nothing is under way: close in `seconds` unless asked again."""
+        self.deadline = self.loop.time() + seconds
+
+    def expire(self) -> None:
+        if self._complete:
+            self._transport.close()
+        elif self.loop.time() >= self._deadline.at:
+            self._fail(DeadlineError("The request's time is up."))
+        elif not self._head_done:
+            self._fail(UpstreamTimeout("The upstream did not begin to answer in time."))
+        else:
+            self._fail(UpstreamTimeout("The upstream stopped in the middle of its answer."))
+        self._transport.abort()
+
+    def abort(self) -> None:
+        """Drop the connection: the upstream sees its client leave."""
+        self.deadline = NEVER
+        self._transport.abort()
+
+    def _fail(self, error: InferenceError) -> None:
+        if self._error is None and not self._complete:
+            self._error = error
+        self._arrived.wake()

@@ -1,0 +1,126 @@
+"""What a handler sees of HTTP: a request, its headers, a response."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import Protocol
+from urllib.parse import unquote
+
+STATUS_LINES = {s.value: b"HTTP/1.1 %d %b\r\n" % (s.value, s.phrase.encode()) for s in HTTPStatus}
+
+
+class Headers(Mapping[str, str]):
+    """Header fields by lower-case name; repeated ones joined with a comma (RFC 9110 5.3).
+
+    Kept as bytes: most are never looked at.
+    """
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: dict[bytes, bytes]) -> None:
+        self.raw = raw
+
+    def __getitem__(self, name: str) -> str:
+        return self.raw[name.encode("latin-1")].decode("latin-1")
+
+    def get(self, name: str, default: str | None = None) -> str | None:  # type: ignore[override]
+        value = self.raw.get(name.encode("latin-1", "replace"))
+        return default if value is None else value.decode("latin-1")
+
+    def __iter__(self) -> Iterator[str]:
+        return (name.decode("latin-1") for name in self.raw)
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+
+class BodySource(Protocol):
+    """Where a request's body comes from: the connection."""
+
+    def read_body(self) -> Awaitable[bytes]:
+        """All of the body, once."""
+        ...
+
+
+class Request:
+    """One request. `path` is percent-decoded, `target` is as it was sent."""
+
+    __slots__ = ("_source", "headers", "method", "peer", "query", "target")
+
+    def __init__(self, method: str, target: bytes, headers: Headers, peer: str, source: BodySource) -> None:
+        self.method = method
+        target, _, query = target.partition(b"?")
+        self.target = target
+        self.query = query.decode("latin-1")
+        self.headers = headers
+        self.peer = peer
+        self._source = source
+
+    @property
+    def path(self) -> str:
+        return unquote(self.target.decode("latin-1"), errors="replace")
+
+    async def read(self) -> bytes:
+        """The whole body. Raises `TooLarge` over the limit and `CallerError` when it is broken or too slow."""
+        return await self._source.read_body()
+
+
+class BodyStream(Protocol):
+    """A body that is still being made. The server calls `aclose` exactly once, whatever happens."""
+
+    def __aiter__(self) -> "BodyStream": ...
+
+    async def __anext__(self) -> bytes: ...
+
+    async def aclose(self) -> None: ...
+
+
+class Response:
+    """An answer: `bytes` go out with a content-length, a stream goes out in chunks."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, status: int, headers: Sequence[tuple[str, str]] = (), body: "bytes | BodyStream" = b"") -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+Refusal = Callable[[int, str, str], Response]
+"""`(status, code, message)` → the response to what never became a request."""
+
+
+def plain_refusal(status: int, code: str, message: str) -> Response:
+    """The refusal of a server that speaks no protocol above HTTP."""
+    return Response(status, [("content-type", "text/plain; charset=utf-8")], f"{code}: {message}\n".encode())
+
+
+def encode_head(response: Response, framing: bytes, date: bytes) -> bytes:
+    """Status line and fields. A line break in a value would be a second header: it is refused."""
+    fields = "".join([f"{name}: {value}\r\n" for name, value in response.headers]).encode("latin-1", "replace")
+    if fields.count(b"\n") != len(response.headers) or fields.count(b"\r") != len(response.headers):
+        raise ValueError("a header value holds a line break")
+    line = STATUS_LINES.get(response.status) or b"HTTP/1.1 %d \r\n" % response.status
+    return b"%b%b%bdate: %b\r\n\r\n" % (line, fields, framing, date)
+
+
+class Waiter:
+    """A future that one side awaits and the other wakes, any number of times."""
+
+    __slots__ = ("_future", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._future: asyncio.Future[None] | None = None
+
+    async def wait(self) -> None:
+        self._future = self._loop.create_future()
+        try:
+            await self._future
+        finally:
+            self._future = None
+
+    def wake(self) -> None:
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)

@@ -1,0 +1,71 @@
+"""The domain's nouns: what was asked, what it cost. No I/O, no protocol."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
+
+from msgspec import Raw
+
+
+@dataclass(slots=True)
+class Usage:
+    """What an answer cost so far. `exact` is False while it is our own count and not the server's word."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    exact: bool = False
+
+    @property
+    def total_tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
+
+@dataclass(slots=True)
+class GenerateRequest:
+    """A request for text, as far as routing and limits need to know it.
+
+    `fields` are the body's top-level values, still encoded: an adapter splices the upstream's body from them
+    without touching what nobody here reads.
+    """
+
+    operation: ClassVar[str]
+    path: ClassVar[str]
+
+    model: str
+    fields: dict[str, Raw] = field(repr=False)
+    stream: bool = False
+    include_usage: bool = False
+    """Whether the client itself asked for usage at the end of its stream."""
+    prompt_tokens: int = 0
+    """An estimate; the truth comes with the answer."""
+    max_tokens: int | None = None
+    n: int = 1
+    user: str | None = None
+    request_id: str = ""
+    tried: tuple[str, ...] = ()
+    """Endpoints that failed this request: others are preferred."""
+    upstream_seconds: float = 0.0
+    """Time spent waiting for upstreams to begin; the rest is the gateway's own."""
+
+
+@dataclass(slots=True)
+class ChatRequest(GenerateRequest):
+    """`/v1/chat/completions`."""
+
+    operation: ClassVar[str] = "chat"
+    path: ClassVar[str] = "/chat/completions"
+
+
+@dataclass(slots=True)
+class CompletionRequest(GenerateRequest):
+    """`/v1/completions`."""
+
+    operation: ClassVar[str] = "text_completion"
+    path: ClassVar[str] = "/completions"
+
+
+class Deadline(NamedTuple):
+    """The end of every wait of one call. `at` is absolute loop time; the others are seconds."""
+
+    at: float
+    first_byte: float
+    idle: float

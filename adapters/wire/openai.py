@@ -1,0 +1,217 @@
+"""OpenAI's wire (API specification 2.3): requests in, answers and events looked at, errors both ways.
+
+Bodies are taken apart one level deep. What routing, limits and billing need is decoded; everything else
+stays the bytes that the client or the server sent.
+"""
+
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from adapters.errors import BackendError, CallerError, InferenceError
+from adapters.types import ChatRequest, CompletionRequest, GenerateRequest, Usage
+
+DONE = b"[DONE]"
+BYTES_PER_TOKEN = 4
+MAX_CHOICES = 128
+
+T = TypeVar("T")
+R = TypeVar("R", bound=GenerateRequest)
+
+
+class _StreamOptions(msgspec.Struct):
+    include_usage: bool | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int = 0
+    completion_tokens: int | None = 0
+
+
+class _Whole(msgspec.Struct):
+    choices: list[Raw] | None = None
+    usage: _Usage | None = None
+    error: Raw | None = None
+
+
+class ErrorBody(msgspec.Struct):
+    """What the field puts into `error`: OpenAI's four keys, all optional, code a string or a number."""
+
+    message: str | None = None
+    type: str | None = None
+    param: str | None = None
+    code: str | int | None = None
+
+
+class _Flat(msgspec.Struct):
+    error: ErrorBody | str | None = None
+    message: str | None = None
+
+
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_whole = msgspec.json.Decoder(_Whole).decode
+_flat = msgspec.json.Decoder(_Flat).decode
+_encode = msgspec.json.Encoder().encode
+_string = msgspec.json.Decoder(str)
+_optional_string = msgspec.json.Decoder(str | None)
+_optional_bool = msgspec.json.Decoder(bool | None)
+_optional_int = msgspec.json.Decoder(int | None)
+_options = msgspec.json.Decoder(_StreamOptions | None)
+_array = msgspec.json.Decoder(list[Raw])
+_prompt = msgspec.json.Decoder(str | list[str | int | list[int]])
+
+_TRUE = Raw(b"true")
+
+
+# ── requests ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decode_chat(body: bytes) -> ChatRequest:
+    """Raises `CallerError` that names the field at fault."""
+    fields = _open(body)
+    if not _field(fields, "messages", _array, required=True):
+        raise CallerError("`messages` must not be empty.", param="messages")
+    return _request(ChatRequest, fields, prompt=fields["messages"])
+
+
+def decode_completion(body: bytes) -> CompletionRequest:
+    """Raises `CallerError` that names the field at fault."""
+    fields = _open(body)
+    _field(fields, "prompt", _prompt, required=True)
+    return _request(CompletionRequest, fields, prompt=fields["prompt"])
+
+
+def _open(body: bytes) -> dict[str, Raw]:
+    try:
+        return _fields(body)
+    except RecursionError:
+        raise CallerError("The JSON body is nested too deeply.", code="invalid_json") from None
+    except msgspec.ValidationError:
+        raise CallerError("The body must be a JSON object.", code="invalid_json") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CallerError(f"The body is not valid JSON: {error}.", code="invalid_json") from None
+
+
+def _field(
+    fields: dict[str, Raw], name: str, decoder: "msgspec.json.Decoder[T]", *, required: bool = False
+) -> T | None:
+    raw = fields.get(name)
+    if raw is None:
+        if required:
+            raise CallerError(f"`{name}` is missing.", param=name)
+        return None
+    try:
+        return decoder.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CallerError(f"`{name}` is not valid: {error}.", param=name) from None
+
+
+def _request(kind: type[R], fields: dict[str, Raw], prompt: Raw) -> R:
+    options = _field(fields, "stream_options", _options)
+    n = _field(fields, "n", _optional_int)
+    max_tokens = _field(fields, "max_completion_tokens", _optional_int)
+    if max_tokens is None:
+        max_tokens = _field(fields, "max_tokens", _optional_int)
+    if max_tokens is not None and max_tokens < 0:
+        raise CallerError("`max_tokens` must not be negative.", param="max_tokens")
+    if n is not None and not 1 <= n <= MAX_CHOICES:
+        raise CallerError(f"`n` must be between 1 and {MAX_CHOICES}.", param="n")
+    model = _field(fields, "model", _string, required=True)
+    return kind(
+        model=model or "",
+        fields=fields,
+        stream=_field(fields, "stream", _optional_bool) or False,
+        include_usage=bool(options and options.include_usage),
+        prompt_tokens=len(memoryview(prompt)) // BYTES_PER_TOKEN + 1,
+        max_tokens=max_tokens,
+        n=n or 1,
+        user=_field(fields, "user", _optional_string),
+    )
+
+
+def upstream_body(request: GenerateRequest, model: str | None) -> bytes:
+    """The body to send on: the client's values, the upstream's name of the model, usage always asked for.
+
+    Built anew, so that a key given twice reaches the upstream once, with the value that was authorised.
+    """
+    fields = request.fields
+    if model is not None:
+        fields = {**fields, "model": Raw(_encode(model))}
+    if request.stream and not request.include_usage:
+        options = msgspec.json.decode(fields.get("stream_options") or b"null", type=dict[str, Raw] | None)
+        fields = {**fields, "stream_options": Raw(_encode({**(options or {}), "include_usage": _TRUE}))}
+    return _encode(fields)
+
+
+# ── answers ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def usage_of_body(body: bytes) -> Usage | None:
+    """What a whole answer says it cost. Raises `BackendError` when it is no answer."""
+    try:
+        whole = _whole(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+    if whole.error is not None and bytes(whole.error) != b"null":
+        raise BackendError("The upstream failed.")
+    if whole.choices is None:
+        raise BackendError("The upstream's answer has no `choices`.", code="upstream_bad_response")
+    return _usage(whole.usage)
+
+
+class Event(NamedTuple):
+    """What one event of a stream means to us."""
+
+    usage: Usage | None
+    only_usage: bool
+    """The extra last chunk that `include_usage` asks for: no choices."""
+
+
+def read_event(data: bytes) -> Event:
+    """Raises `BackendError` for an error event and for what is no chunk at all."""
+    try:
+        whole = _whole(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise BackendError("The upstream's stream cannot be read.", code="upstream_bad_response") from None
+    if whole.error is not None and bytes(whole.error) != b"null":
+        raise BackendError("The upstream failed in the middle of its answer.")
+    usage = _usage(whole.usage)
+    return Event(usage, usage is not None and not whole.choices)
+
+
+def _usage(usage: _Usage | None) -> Usage | None:
+    if usage is None:
+        return None
+    return Usage(usage.prompt_tokens, usage.completion_tokens or 0, exact=True)
+
+
+# ── errors ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decode_error(body: bytes) -> ErrorBody:
+    """The error in any of the shapes that servers of this family use; empty when there is none to find."""
+    try:
+        flat = _flat(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ErrorBody()
+    if isinstance(flat.error, ErrorBody):
+        return flat.error
+    return ErrorBody(message=flat.error or flat.message)
+
+
+def encode_error(error: InferenceError, type_: str) -> bytes:
+    """OpenAI's error object, with all four keys."""
+    body: dict[str, Any] = {"message": error.message, "type": type_, "param": error.param, "code": error.code}
+    return _encode({"error": body})
+
+
+def encode_models(models: list[tuple[str, int]]) -> bytes:
+    """`/v1/models`: names, and when each became known (unix seconds)."""
+    data = [{"id": name, "object": "model", "created": created, "owned_by": "headrace"} for name, created in models]
+    return _encode({"object": "list", "data": data})
+
+
+def encode_model(name: str, created: int) -> bytes:
+    """`/v1/models/{name}`."""
+    return _encode({"id": name, "object": "model", "created": created, "owned_by": "headrace"})

@@ -1,0 +1,60 @@
+"""Server-sent events (WHATWG HTML 9.2), as far as inference servers use them: `data` lines."""
+
+MAX_EVENT = 4 * 1024 * 1024
+
+
+class EventTooLarge(ValueError):
+    """An event that does not end."""
+
+
+def encode(data: bytes) -> bytes:
+    """One event. `data` holds no line break."""
+    return b"data: " + data + b"\n\n"
+
+
+def data_of(event: bytes) -> bytes:
+    """The payload of one event: its `data` lines, joined."""
+    if event.startswith(b"data: ") and b"\n" not in event:
+        return event[6:]
+    lines = [line[5:].removeprefix(b" ") for line in event.split(b"\n") if line.startswith(b"data:")]
+    return b"\n".join(lines)
+
+
+class Splitter:
+    """Cuts a byte stream into events, wherever the network cut it.
+
+    Line ends are normalised to LF; an event is returned without the blank line that ends it.
+    """
+
+    __slots__ = ("_held_cr", "_rest")
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._held_cr = False
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The events that `data` completes."""
+        if self._held_cr or b"\r" in data:
+            data = self._normalise(data)
+        if self._rest:
+            data = self._rest + data
+        events = data.split(b"\n\n")
+        self._rest = events.pop()
+        if len(self._rest) > MAX_EVENT:
+            raise EventTooLarge(f"an event exceeds {MAX_EVENT} bytes")
+        # A blank line more than needed is no event.
+        return [event.lstrip(b"\n") for event in events if event.strip(b"\n")]
+
+    @property
+    def pending(self) -> bool:
+        """Whether an event has begun and not ended."""
+        return bool(self._rest.strip(b"\n"))
+
+    def _normalise(self, data: bytes) -> bytes:
+        """CRLF and CR become LF. A CR at the end is held until it is known what follows."""
+        if self._held_cr:
+            data = b"\r" + data
+        self._held_cr = data.endswith(b"\r")
+        if self._held_cr:
+            data = data[:-1]
+        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")

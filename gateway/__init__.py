@@ -1,0 +1,23 @@
+"""What acts: the front doors, one request's story, shared state, supervision.
+
+A chat request, from the socket to the engine and back:
+
+1. fronts/openai.py          who asks, what is asked; at the end the response, whole or streamed
+2. core.py                   the story: decide, reserve, call, and the one end in which all is settled
+3. traffic/retry.py          another try, within a budget (fallback.py: another pool)
+4. traffic/pool.py           filter, pick and lease an endpoint in one step
+5. adapters/openai.py        the upstream's body, its answer, its stream of events, its errors
+6. adapters/http1/client.py  a pooled connection and the end of every wait
+7. runtimes/llm/server.py    the engine's own door (or any other server's)
+
+Beside the path:
+
+app.py       puts everything together, reloads and ends it; serve.py runs it; __main__.py is the command line
+snapshot.py  all that a request reads, swapped whole
+auth/        keys: issue, revoke, rotate; the table that requests see
+limits/      the ledger: reserve before, settle after
+traffic/     endpoints and their health, pools, probes; fleet.py keeps them across reloads
+placement/   bundled runtimes as supervised children
+telemetry/   the access log and every metric
+fronts/      openai.py, admin.py, and errors.py: the one table from errors to statuses
+"""

@@ -1,0 +1,208 @@
+"""The composition root: everything that runs is put together here, changed here, and ended here."""
+
+import asyncio
+import logging
+import random
+import ssl
+import time
+from pathlib import Path
+
+from aiohttp import web
+
+from adapters.http1.message import Response
+from adapters.http1.server import Limits, Server
+from config.loader import ConfigError
+from config.schema import Config
+from config.watcher import Watcher
+from gateway.auth.errors import KeysError
+from gateway.auth.keys import ApiKey, new_key
+from gateway.auth.pepper import load_pepper
+from gateway.auth.store import KeyStore
+from gateway.auth.table import KeyTable
+from gateway.auth.watch import KeyWatcher
+from gateway.core import Core
+from gateway.fronts import admin
+from gateway.fronts.errors import openai_refusal
+from gateway.fronts.openai import OpenAIFront
+from gateway.limits.ledger import Ledger
+from gateway.snapshot import build, with_keys
+from gateway.telemetry import AccessLog, Metrics, Telemetry
+from gateway.traffic.fleet import Fleet
+from gateway.traffic.member import FleetError
+
+log = logging.getLogger(__name__)
+
+# What sockets, files and secrets hang on: changed by a restart, and refused on a reload rather than ignored.
+FIXED = ("listen", "state", "auth", "http", "access_log")
+
+
+class StartError(Exception):
+    """Why the gateway cannot start, in a sentence for ops."""
+
+
+class Gateway:
+    """One gateway process. `start`, then `drain` and `aclose`; `reload` in between."""
+
+    def __init__(self, path: Path, config: Config) -> None:
+        self.path = path
+        self.config = config
+        self.clock = asyncio.get_running_loop().time
+        self.rng = random.Random()
+        self.metrics = Metrics()
+        self.ledger = Ledger()
+        self.fleet = Fleet(self.rng, self.clock)
+        self.demo: ApiKey | None = new_key() if config.auth.demo_key else None
+        self.loaded = ""
+        self.last_error = ""
+        self.accepting = False
+        self.address = ("", 0)
+        self.admin_address = ("", 0)
+        self.server: Server
+        self.core: Core
+        self._access_log = AccessLog(config.access_log.to)
+        self._store: KeyStore
+        self._keys: KeyWatcher
+        self._admin: web.AppRunner
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # ── start ─────────────────────────────────────────────────────────────────────────────────────────
+
+    async def start(self) -> None:
+        """Open the listeners. Runtimes may still be loading: `/readyz` tells. Raises `StartError`."""
+        keys = await self._load_keys()
+        try:
+            pools = self.fleet.commit(self.fleet.prepare(self.config))
+        except FleetError as error:
+            raise StartError(str(error)) from None
+        self.ledger.configure(self.config.tenants, self.clock())
+        snapshot = build(self.config, keys, pools, self.rng, self.clock)
+        telemetry = Telemetry(self.metrics, self._access_log)
+        self.core = Core(snapshot, self.ledger, telemetry, self.rng, self.clock)
+        self.metrics.watch(
+            self.fleet.endpoints, lambda: self.ledger.accounts.values(), lambda: self._access_log.dropped, self.clock
+        )
+        self._note_loaded()
+        await self._listen()
+        self._tasks.append(asyncio.create_task(self._keys.run(), name="keys"))
+        self.accepting = True
+
+    async def _load_keys(self) -> KeyTable:
+        try:
+            pepper = await asyncio.to_thread(load_pepper, self.config)
+            self._store = await asyncio.to_thread(KeyStore, self.config.state.database, pepper)
+            self._keys = KeyWatcher(self._store, pepper, self.config, self._keys_changed, demo=self.demo)
+            return await self._keys.load()
+        except KeysError as error:
+            raise StartError(str(error)) from None
+
+    async def _listen(self) -> None:
+        http = self.config.http
+        limits = Limits(
+            max_head=http.max_head,
+            max_body=http.max_body,
+            head_timeout=http.head_timeout,
+            body_timeout=http.body_timeout,
+            keepalive_timeout=http.keepalive_timeout,
+            send_timeout=http.send_timeout,
+            max_connections=http.max_connections,
+        )
+        self.server = Server(OpenAIFront(self.core), limits, self._refuse)
+        listen = self.config.listen
+        try:
+            tls = self._tls()
+            self.address = await self.server.listen_tcp(listen.http.host, listen.http.port, tls)
+            self._admin = web.AppRunner(admin.make_app(self), access_log=None)
+            await self._admin.setup()
+            site = web.TCPSite(self._admin, listen.admin.host, listen.admin.port)
+            await site.start()
+        except OSError as error:
+            raise StartError(f"listen: {error.strerror or error}") from None
+        self.admin_address = self._admin.addresses[0][:2]
+
+    def _tls(self) -> ssl.SSLContext | None:
+        if self.config.listen.tls is None:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(self.config.listen.tls.cert, self.config.listen.tls.key)
+        context.set_alpn_protocols(["http/1.1"])
+        return context
+
+    def _refuse(self, status: int, code: str, message: str) -> Response:
+        self.metrics.refused(code)
+        return openai_refusal(status, code, message)
+
+    # ── change ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def watch(self, watcher: Watcher) -> None:
+        """Follow the configuration's file until cancelled."""
+        self._tasks.append(asyncio.create_task(watcher.run(), name="configuration"))
+
+    async def reload(self, config: Config) -> None:
+        """Swap in a new configuration, whole, or keep the old one and say why."""
+        changed = [name for name in FIXED if getattr(config, name) != getattr(self.config, name)]
+        if changed:
+            self.reload_failed(f"{', '.join(changed)}: a change needs a restart")
+            return
+        try:
+            change = self.fleet.prepare(config)
+        except FleetError as error:
+            self.reload_failed(str(error))
+            return
+        try:
+            await self.fleet.ready(change)
+            keys = self._keys.configure(config)
+        except (FleetError, KeysError) as error:
+            self.fleet.abandon(change)
+            self.reload_failed(str(error))
+            return
+        except asyncio.CancelledError:
+            self.fleet.abandon(change)
+            raise
+        # From here on nothing can fail and nothing is awaited: a request sees all of the old or all of the new.
+        self.ledger.configure(config.tenants, self.clock())
+        pools = self.fleet.commit(change)
+        self.core.snapshot = build(config, keys, pools, self.rng, self.clock)
+        self.config = config
+        self._note_loaded()
+        log.info("configuration reloaded from %s", self.path)
+
+    def reload_failed(self, error: ConfigError | str) -> None:
+        """The old configuration stays in force."""
+        self.last_error = str(error)
+        log.error("configuration not reloaded, the old one stays in force:\n%s", error)
+
+    def _note_loaded(self) -> None:
+        self.loaded = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        self.last_error = ""
+
+    def _keys_changed(self, keys: KeyTable) -> None:
+        self.core.snapshot = with_keys(self.core.snapshot, keys)
+
+    def models_without_endpoint(self) -> list[str]:
+        """Names of models of which no route leads to an endpoint that may be picked."""
+        pools = self.core.snapshot.pools
+        alive = {name for name, pool in pools.items() if any(e.health != "unhealthy" for e in pool.endpoints)}
+        return [
+            model.name
+            for model in self.core.snapshot.config.models
+            if not any(pool in alive for route in model.routes for pool in route.pools())
+        ]
+
+    # ── end ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def drain(self) -> bool:
+        """Take no more, let requests in flight end. True when all did within the configured time."""
+        self.accepting = False
+        return await self.server.drain(self.config.drain)
+
+    async def aclose(self) -> None:
+        """End everything, in the reverse order of its making."""
+        self.accepting = False
+        await self.server.aclose()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._admin.cleanup()
+        await self.fleet.aclose()
+        await self._access_log.aclose()
+        await asyncio.to_thread(self._store.close)

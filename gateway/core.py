@@ -1,0 +1,118 @@
+"""One request's story, the same for every front."""
+
+from collections.abc import Callable, Mapping
+from random import Random
+
+from adapters.base import Answer, as_inference_error
+from adapters.errors import BackendError, ClientGone, NotFound
+from adapters.types import Deadline, GenerateRequest, Usage
+from gateway.auth.keys import Principal
+from gateway.limits.ledger import Ledger, Reservation
+from gateway.snapshot import Snapshot
+from gateway.telemetry import Record, Telemetry
+from policies.decision import Decision
+from policies.facts import Facts
+
+# What is reserved for an answer whose request sets no bound: the truth is settled at its end.
+OUTPUT_ESTIMATE = 256
+
+
+class Core:
+    """Holds what requests share. `snapshot` is replaced by reloads; everything else lives on."""
+
+    def __init__(
+        self, snapshot: Snapshot, ledger: Ledger, telemetry: Telemetry, rng: Random, clock: Callable[[], float]
+    ) -> None:
+        self.snapshot = snapshot
+        self.ledger = ledger
+        self.telemetry = telemetry
+        self.rng = rng
+        self.clock = clock
+
+    async def handle(
+        self, principal: Principal, request: GenerateRequest, headers: Mapping[str, str], record: Record
+    ) -> Answer:
+        """From an authenticated request to an answer that has begun.
+
+        Raises while nothing was answered, and the front tells of that end. An answer that has begun ends in
+        `_finish`, whole, broken or abandoned. Either way what was reserved is settled, once.
+        """
+        snapshot = self.snapshot
+        record.stream = request.stream
+        decision = self._decide(snapshot, principal, request, headers, record)
+        now = self.clock()
+        reservation = self.ledger.reserve(principal.tenant, _estimate(request), now)
+        deadline = Deadline(now + decision.timeout.total, decision.timeout.first_byte, decision.timeout.idle)
+        try:
+            answer = await snapshot.plan(decision).call(request, deadline)
+        except BaseException as error:
+            self._settle(reservation, request, record, None, error)
+            raise
+        record.first_chunk = self.clock()
+        record.pool, record.endpoint = answer.pool, answer.endpoint
+        answer.when_ended(lambda answer, error: self._finish(reservation, request, record, answer, error))
+        return answer
+
+    def _decide(
+        self,
+        snapshot: Snapshot,
+        principal: Principal,
+        request: GenerateRequest,
+        headers: Mapping[str, str],
+        record: Record,
+    ) -> Decision:
+        """A model that is unknown, not allowed or without a matching route is all the same to the client."""
+        rules = snapshot.catalogue.find(request.model)
+        if rules is not None and snapshot.allowed[principal.tenant].allows(request.model):
+            record.model = rules.model
+            facts = Facts(
+                tenant=principal.tenant,
+                key=principal.key_id,
+                model=request.model,
+                headers=headers,
+                stream=request.stream,
+                prompt_tokens=request.prompt_tokens,
+                user=request.user,
+                request_id=request.request_id,
+            )
+            decision = rules.decide(facts, self.rng)
+            if decision is not None:
+                record.arm = decision.arm
+                return decision
+        raise NotFound(f"The model `{request.model[:128]}` does not exist or you may not use it.", param="model")
+
+    def _finish(
+        self,
+        reservation: Reservation,
+        request: GenerateRequest,
+        record: Record,
+        answer: Answer,
+        error: BaseException | None,
+    ) -> None:
+        """The one end of an answer that had begun."""
+        self._settle(reservation, request, record, answer.usage, error)
+        failure = None if error is None else as_inference_error(error) or BackendError("The gateway failed.")
+        self.telemetry.end(record, failure, answer.status, self.clock())
+
+    def _settle(
+        self,
+        reservation: Reservation,
+        request: GenerateRequest,
+        record: Record,
+        usage: Usage | None,
+        error: BaseException | None,
+    ) -> None:
+        """Charge what was used: what was streamed until a break, and nothing where nothing was answered."""
+        if usage is None and isinstance(as_inference_error(error), ClientGone) and request.upstream_seconds:
+            # The client left while the upstream was at work on its prompt, which is what it pays for.
+            usage = Usage(prompt_tokens=request.prompt_tokens)
+        reservation.settle(usage.total_tokens if usage else 0, self.clock())
+        record.usage = usage
+        record.attempts = len(request.tried) + (error is None)
+        record.upstream_seconds = request.upstream_seconds
+
+
+def _estimate(request: GenerateRequest) -> int:
+    """Tokens to reserve: the prompt and what it may make at most, as far as it says."""
+    output = request.max_tokens if request.max_tokens is not None else OUTPUT_ESTIMATE
+    return request.prompt_tokens + output * request.n

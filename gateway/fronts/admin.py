@@ -1,0 +1,75 @@
+"""The operators' door, on its own listener: health, metrics, and the state of everything that is counted."""
+
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+if TYPE_CHECKING:
+    from gateway.app import Gateway
+
+
+def make_app(gateway: "Gateway") -> web.Application:
+    """The aiohttp application of the admin listener."""
+    app = web.Application()
+
+    async def livez(_: web.Request) -> web.Response:
+        return web.json_response({"status": "alive"})
+
+    async def readyz(_: web.Request) -> web.Response:
+        """200 while requests are taken and each model has an endpoint; the load balancer's question."""
+        missing = gateway.models_without_endpoint()
+        ready = gateway.accepting and not missing
+        status = "ready" if ready else "draining" if not gateway.accepting else "not ready"
+        body = {"status": status, "models_without_endpoint": missing}
+        return web.json_response(body, status=200 if ready else 503)
+
+    async def metrics(_: web.Request) -> web.Response:
+        text = gateway.metrics.exposition()
+        return web.Response(body=text, headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"})
+
+    async def state(_: web.Request) -> web.Response:
+        return web.json_response(describe(gateway))
+
+    app.add_routes(
+        [
+            web.get("/livez", livez),
+            web.get("/readyz", readyz),
+            web.get("/metrics", metrics),
+            web.get("/admin/state", state),
+        ]
+    )
+    return app
+
+
+def describe(gateway: "Gateway") -> dict[str, Any]:
+    """Every counter that must be zero when nothing is going on, and the health of every endpoint."""
+    now = gateway.clock()
+    endpoints = [
+        {
+            "pool": member.pool,
+            "endpoint": member.endpoint.id,
+            "health": member.endpoint.health,
+            "probe_error": member.endpoint.probe_error,
+            "breaker": member.endpoint.breaker.state(now),
+            "in_flight": member.endpoint.in_flight,
+            **({"pid": member.runtime.pid, "restarts": member.runtime.restarts} if member.runtime else {}),
+        }
+        for member in gateway.fleet
+    ]
+    tenants = [
+        {
+            "tenant": account.tenant,
+            "in_flight": account.concurrency.in_flight,
+            "reserved_tokens": account.reserved_tokens,
+            "remaining": {unit: bucket.remaining(now) for unit, bucket in account.buckets.items()},
+        }
+        for account in gateway.ledger.accounts.values()
+    ]
+    return {
+        "accepting": gateway.accepting,
+        "connections": len(gateway.server.connections),
+        "in_flight": sum(tenant["in_flight"] for tenant in tenants),
+        "configuration": {"file": str(gateway.path), "loaded": gateway.loaded, "last_error": gateway.last_error},
+        "endpoints": endpoints,
+        "tenants": tenants,
+    }

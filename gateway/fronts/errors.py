@@ -1,0 +1,98 @@
+"""From the error tree to HTTP: the one table, and the headers that tell a client what to do next."""
+
+import math
+
+from adapters.errors import (
+    BackendError,
+    CallerError,
+    CapacityError,
+    ClientGone,
+    CredentialError,
+    DeadlineError,
+    InferenceError,
+    LimitExceeded,
+    NotFound,
+    TooLarge,
+    TransportError,
+    UpstreamTimeout,
+)
+from adapters.http1.message import Response
+from adapters.wire import openai as wire
+
+# The first class that an error is an instance of decides: status, OpenAI's `type`.
+_TABLE: tuple[tuple[type[InferenceError], int, str], ...] = (
+    (NotFound, 404, "invalid_request_error"),
+    (TooLarge, 413, "invalid_request_error"),
+    (CallerError, 400, "invalid_request_error"),
+    (CredentialError, 401, "authentication_error"),
+    (LimitExceeded, 429, "rate_limit_error"),
+    (CapacityError, 503, "server_error"),
+    (UpstreamTimeout, 504, "server_error"),
+    (DeadlineError, 504, "server_error"),
+    (TransportError, 502, "server_error"),
+    (BackendError, 502, "server_error"),
+    (ClientGone, 499, "server_error"),
+)
+# Errors of one class that HTTP has a status of its own for.
+_STATUS_OF_CODE = {
+    "request_timeout": 408,
+    "unsupported_media_type": 415,
+    "method_not_allowed": 405,
+    "unknown_url": 404,
+    "internal_error": 500,
+}
+
+
+def internal_error() -> InferenceError:
+    """What a client hears of a bug of ours."""
+    return InferenceError("The gateway failed on this request.")
+
+
+def status_of(error: InferenceError) -> int:
+    """The HTTP status."""
+    return _STATUS_OF_CODE.get(error.code) or _row(error)[0]
+
+
+def openai_body(error: InferenceError) -> bytes:
+    """OpenAI's error object, with all four keys."""
+    return wire.encode_error(error, _row(error)[1])
+
+
+def openai_response(error: InferenceError, headers: list[tuple[str, str]]) -> Response:
+    """The whole response, `headers` added to those that the error asks for."""
+    fields = [("content-type", "application/json"), *headers, *_advice(error)]
+    return Response(status_of(error), fields, openai_body(error))
+
+
+def openai_refusal(status: int, code: str, message: str) -> Response:
+    """For what never became a request."""
+    error = InferenceError(message, code=code)
+    type_ = "server_error" if status >= 500 else "invalid_request_error"
+    return Response(status, [("content-type", "application/json")], wire.encode_error(error, type_))
+
+
+def _row(error: InferenceError) -> tuple[int, str]:
+    for kind, status, type_ in _TABLE:
+        if isinstance(error, kind):
+            return status, type_
+    return 500, "server_error"
+
+
+def _advice(error: InferenceError) -> list[tuple[str, str]]:
+    """Whether and when to try again.
+
+    The gateway has spent its own retries on a failed upstream; a client that adds its own multiplies the
+    load on what is already failing.
+    """
+    if isinstance(error, CredentialError):
+        return [("www-authenticate", "Bearer"), ("x-should-retry", "false")]
+    if not isinstance(error, CapacityError):
+        return [("x-should-retry", "false")]
+    wait = 1.0 if error.retry_after is None else error.retry_after
+    if not math.isfinite(wait):
+        return [("x-should-retry", "false")]
+    return [
+        ("retry-after", str(max(1, math.ceil(wait)))),
+        ("retry-after-ms", str(max(1, math.ceil(wait * 1000)))),
+        ("x-should-retry", "true"),
+    ]

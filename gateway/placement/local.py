@@ -1,0 +1,108 @@
+"""A bundled runtime as a supervised child: start, watch, restart with backoff, stop with no orphan."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from config.schema import RuntimeConfig
+
+log = logging.getLogger(__name__)
+
+FIRST_BACKOFF = 0.5
+LONGEST_BACKOFF = 30.0
+STABLE_SECONDS = 60.0
+STOP_SECONDS = 10.0
+
+
+class LocalRuntime:
+    """One child process. It listens on `socket`; `on_exit` is called as soon as it is gone.
+
+    The child holds the other end of a pipe to us and leaves when it closes: however this process ends, even
+    by SIGKILL, no orphan stays.
+    """
+
+    def __init__(self, name: str, config: RuntimeConfig, folder: Path, on_exit: Callable[[str], None]) -> None:
+        self.name = name
+        self.config = config
+        self.socket = folder / f"{name.replace('/', '_')[:32]}-{os.urandom(3).hex()}.sock"
+        self.restarts = 0
+        self._on_exit = on_exit
+        self._process: asyncio.subprocess.Process | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The child's, while there is one."""
+        return self._process.pid if self._process is not None else None
+
+    def start(self) -> None:
+        """Start the child and keep it running until `stop`."""
+        self._task = asyncio.create_task(self._supervise(), name=f"runtime {self.name}")
+
+    async def _supervise(self) -> None:
+        loop = asyncio.get_running_loop()
+        backoff = FIRST_BACKOFF
+        while True:
+            started = loop.time()
+            reason = await self._run_once()
+            if loop.time() - started > STABLE_SECONDS:
+                backoff = FIRST_BACKOFF
+            log.warning("runtime %s %s; restart in %.1f s", self.name, reason, backoff)
+            self._on_exit(reason)
+            await asyncio.sleep(backoff)
+            backoff = min(2 * backoff, LONGEST_BACKOFF)
+            self.restarts += 1
+
+    async def _run_once(self) -> str:
+        """Run the child until it ends; how it ended."""
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *command(self.name, self.config, self.socket),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=sys.stderr,  # ours may be the access log
+                start_new_session=True,  # a Ctrl-C is for the gateway, which drains before it stops its children
+            )
+        except OSError as error:
+            return f"could not be started: {error.strerror}"
+        log.info("runtime %s started, pid %d", self.name, self._process.pid)
+        try:
+            code = await self._process.wait()
+        finally:
+            if self._process.returncode is not None:
+                self._process = None
+        return f"ended with status {code}" if code >= 0 else f"was killed by signal {-code}"
+
+    async def stop(self) -> None:
+        """SIGTERM, then SIGKILL; returns when it is gone."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), STOP_SECONDS)
+            except TimeoutError:
+                log.warning("runtime %s does not stop; killed", self.name)
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+        self.socket.unlink(missing_ok=True)
+
+
+def command(name: str, config: RuntimeConfig, socket: Path) -> list[str]:
+    """The child's command line."""
+    line = [sys.executable, "-m", f"runtimes.{config.kind}", "--model", config.model, "--served-name", name]
+    line += ["--socket", str(socket), "--exit-with-parent", "--dtype", config.dtype, "--device", config.device]
+    line += ["--max-num-seqs", str(config.max_num_seqs), "--max-queue", str(config.max_queue)]
+    line += ["--max-num-batched-tokens", str(config.max_num_batched_tokens), "--kv-cache", str(config.kv_cache)]
+    if config.threads is not None:
+        line += ["--threads", str(config.threads)]
+    if config.max_model_len is not None:
+        line += ["--max-model-len", str(config.max_model_len)]
+    return line

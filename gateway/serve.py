@@ -1,0 +1,90 @@
+"""`headrace serve`: from the command line to a running gateway, and back to nothing on a signal."""
+
+import asyncio
+import logging
+import signal
+import sys
+from pathlib import Path
+
+import uvloop
+
+from config.schema import Config
+from config.watcher import Watcher
+from gateway.app import Gateway, StartError
+
+log = logging.getLogger(__name__)
+READY_POLL = 0.1
+
+
+def run(path: Path, config: Config) -> int:
+    """Serve until told to stop; the process's exit status."""
+    return uvloop.run(_serve(path, config))
+
+
+async def _serve(path: Path, config: Config) -> int:
+    gateway = Gateway(path, config)
+    try:
+        await gateway.start()
+    except StartError as error:
+        print(f"headrace cannot start: {error}", file=sys.stderr)
+        return 2
+    stop = asyncio.Event()
+    watcher = Watcher(path, gateway.reload, gateway.reload_failed)
+    reloads: set[asyncio.Task[None]] = set()
+
+    def reload_now() -> None:
+        task = asyncio.create_task(watcher.reload_now())
+        reloads.add(task)
+        task.add_done_callback(reloads.discard)
+
+    def told_to_stop() -> None:
+        if stop.is_set():
+            log.warning("second signal: stopping at once")
+            closing.cancel()
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, reload_now)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told_to_stop)
+    await gateway.watch(watcher)
+    announcing = asyncio.create_task(_announce(gateway))
+    await stop.wait()
+    announcing.cancel()
+    log.info("draining for at most %g s", gateway.config.drain)
+    closing = asyncio.create_task(gateway.drain())
+    await asyncio.wait([closing])
+    await gateway.aclose()
+    log.info("stopped")
+    return 0
+
+
+async def _announce(gateway: Gateway) -> None:
+    """Say where, and once a model answers, how."""
+    config = gateway.config
+    scheme = "https" if config.listen.tls else "http"
+    base = f"{scheme}://{_written(gateway.address)}"
+    _say(f"Headrace listens on {base} (admin: http://{_written(gateway.admin_address)})")
+    waiting = gateway.models_without_endpoint()
+    if waiting:
+        _say(f"Starting: {', '.join(waiting)}")
+    while gateway.models_without_endpoint():  # noqa: ASYNC110 - a person is waiting, not a program
+        await asyncio.sleep(READY_POLL)
+    _say("Ready.")
+    if gateway.demo is not None:
+        model = next((m.name for m in config.models), "")
+        _say(f"Demo key (until this process ends, this machine only): {gateway.demo.plaintext}")
+        _say("Try:")
+        _say(f"  curl {base}/v1/chat/completions \\")
+        _say(f"    -H 'Authorization: Bearer {gateway.demo.plaintext}' -H 'Content-Type: application/json' \\")
+        body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "What is a river?"}}]}}'
+        _say(f"    -d '{body}'")
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _written(address: tuple[str, int]) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,76 @@
+"""Everything one request reads, built whole and swapped whole."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from adapters.base import Upstream
+from config.schema import Config
+from gateway.auth.table import KeyTable
+from gateway.traffic.fallback import Fallback
+from gateway.traffic.pool import Pool
+from gateway.traffic.retry import Retry
+from policies.decision import Decision
+from policies.retry import RetryBudget
+from policies.rules import Catalogue, ModelList
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The running form of a configuration. A request keeps the one it began with."""
+
+    config: Config
+    keys: KeyTable
+    catalogue: Catalogue
+    allowed: Mapping[str, ModelList]
+    """Which models each tenant may use."""
+    pools: Mapping[str, Pool]
+    rng: Random
+    clock: Callable[[], float]
+    _plans: dict[int, Upstream] = field(default_factory=dict)
+
+    def plan(self, decision: Decision) -> Upstream:
+        """The pools of a decision, with its retries, as one upstream.
+
+        Decisions are compiled once and live as long as this snapshot, so each has one plan, with a retry budget
+        for each of its pools.
+        """
+        plan = self._plans.get(id(decision))
+        if plan is None:
+            plan = self._plans[id(decision)] = self._compose(decision)
+        return plan
+
+    def _compose(self, decision: Decision) -> Upstream:
+        retry = decision.retry
+        upstreams: list[Upstream] = [
+            Retry(
+                self.pools[name],
+                attempts=retry.attempts,
+                base=retry.backoff,
+                budget=RetryBudget(retry.budget),
+                rng=self.rng,
+                clock=self.clock,
+            )
+            for name in decision.pools
+        ]
+        return upstreams[0] if len(upstreams) == 1 else Fallback(upstreams)
+
+
+def build(
+    config: Config, keys: KeyTable, pools: Mapping[str, Pool], rng: Random, clock: Callable[[], float]
+) -> Snapshot:
+    """Compile a configuration that has been checked."""
+    return Snapshot(
+        config=config,
+        keys=keys,
+        catalogue=Catalogue(config.models),
+        allowed={tenant.name: ModelList(tenant.models) for tenant in config.tenants},
+        pools=pools,
+        rng=rng,
+        clock=clock,
+    )
+
+
+def with_keys(snapshot: Snapshot, keys: KeyTable) -> Snapshot:
+    """The same, with other keys."""
+    return replace(snapshot, keys=keys)

@@ -1,0 +1,107 @@
+"""One JSON line a request, written behind it."""
+
+import asyncio
+import logging
+import os
+import time
+from typing import Any
+
+import msgspec
+
+from gateway.telemetry.record import Record
+
+FLUSH_SECONDS = 0.2
+MAX_PENDING = 100_000
+STDOUT = 1
+
+_log = logging.getLogger(__name__)
+_encode = msgspec.json.Encoder().encode
+
+
+class AccessLog:
+    """Lines gather in memory and a thread writes them, so that a slow disk delays no request.
+
+    With `MAX_PENDING` lines unwritten new ones are dropped, and `dropped` counts them.
+    """
+
+    def __init__(self, to: str) -> None:
+        self._own = to != "stdout"
+        # Unbuffered and appending: what a full disk refuses is not kept, and a rotated file may be truncated.
+        self._fd = os.open(to, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640) if self._own else STDOUT
+        self._lines: list[bytes] = []
+        self._flushing: asyncio.Task[None] | None = None
+        self._second = (0, "")
+        self.dropped = 0
+
+    def write(self, record: Record, now: float) -> None:
+        """Take the line of a request that has ended at loop time `now`."""
+        if len(self._lines) >= MAX_PENDING:
+            self.dropped += 1
+            return
+        self._lines.append(_encode(self._line(record, now)))
+        if self._flushing is None:
+            self._flushing = asyncio.get_running_loop().create_task(self._flush_soon())
+
+    def _line(self, record: Record, now: float) -> dict[str, Any]:
+        duration = now - record.started
+        line: dict[str, Any] = {
+            "time": self._timestamp(),
+            "request_id": record.request_id,
+            "client": record.client,
+            "tenant": record.tenant,
+            "key": record.key,
+            "operation": record.operation,
+            "model": record.model,
+            "pool": record.pool,
+            "endpoint": record.endpoint,
+            "attempts": record.attempts,
+            "stream": record.stream,
+            "status": record.status,
+            "duration_ms": round(duration * 1000, 2),
+        }
+        if record.arm is not None:
+            line["arm"] = record.arm
+        if record.first_chunk:
+            line["first_chunk_ms"] = round((record.first_chunk - record.started) * 1000, 2)
+            line["overhead_ms"] = round((record.first_chunk - record.started - record.upstream_seconds) * 1000, 3)
+        if record.usage is not None:
+            line["prompt_tokens"] = record.usage.prompt_tokens
+            line["completion_tokens"] = record.usage.completion_tokens
+            line["usage_exact"] = record.usage.exact
+        if record.error is not None:
+            line["error"] = record.error.kind
+            line["code"] = record.error.code
+        return line
+
+    def _timestamp(self) -> str:
+        """RFC 3339, UTC, to the millisecond; the second is formatted once."""
+        now = time.time()
+        second = int(now)
+        if second != self._second[0]:
+            self._second = (second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)))
+        return f"{self._second[1]}.{int((now - second) * 1000):03d}Z"
+
+    async def _flush_soon(self) -> None:
+        await asyncio.sleep(FLUSH_SECONDS)
+        self._flushing = None
+        lines, self._lines = self._lines, []
+        await asyncio.to_thread(self._write_out, lines)
+
+    def _write_out(self, lines: list[bytes]) -> None:
+        data = memoryview(b"\n".join(lines) + b"\n")
+        try:
+            while data:
+                data = data[os.write(self._fd, data) :]
+        except OSError as error:
+            self.dropped += len(lines)
+            _log.warning("access log: %d lines lost: %s", len(lines), error)
+
+    async def aclose(self) -> None:
+        """Write what is left."""
+        if self._flushing is not None:
+            self._flushing.cancel()
+        if self._lines:
+            lines, self._lines = self._lines, []
+            await asyncio.to_thread(self._write_out, lines)
+        if self._own:
+            os.close(self._fd)

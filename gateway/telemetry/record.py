@@ -1,0 +1,36 @@
+"""What is remembered of one request until its end: the source of its log line and its metrics."""
+
+from adapters.errors import InferenceError
+from adapters.types import Usage
+
+
+class Record:
+    """Filled in as the request goes along. `time` values are of the loop's clock, in seconds.
+
+    It holds no prompt, no answer and no credential: only what may be logged.
+    """
+
+    __slots__ = (
+        "arm", "attempts", "client", "ended", "endpoint", "error", "first_chunk", "key", "model", "operation", "pool",
+        "request_id", "started", "status", "stream", "tenant", "upstream_seconds", "usage",
+    )  # fmt: skip
+
+    def __init__(self, request_id: str, operation: str, client: str, started: float) -> None:
+        self.request_id = request_id
+        self.operation = operation
+        self.client = client
+        self.started = started
+        self.first_chunk = 0.0
+        self.tenant = ""
+        self.key = ""
+        self.model = ""
+        self.pool = ""
+        self.endpoint = ""
+        self.arm: str | None = None
+        self.attempts = 0
+        self.stream = False
+        self.status = 200
+        self.usage: Usage | None = None
+        self.upstream_seconds = 0.0
+        self.error: InferenceError | None = None
+        self.ended = False

@@ -1,0 +1,126 @@
+"""All endpoints there are: kept across reloads, added, retired."""
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from config.schema import Config, PoolConfig
+from gateway.traffic.endpoint import Endpoint
+from gateway.traffic.member import FleetError, Member, make, sources
+from gateway.traffic.pool import Pool
+from policies.balance import picker
+
+POLL_SECONDS = 0.05
+
+
+@dataclass(slots=True)
+class Change:
+    """The members of a configuration's pools, and which of them were made for it."""
+
+    config: Config
+    members: dict[str, list[Member]] = field(default_factory=dict)
+    new: list[Member] = field(default_factory=list)
+
+
+class Fleet:
+    """Builds a configuration's pools out of what runs already and what is new.
+
+    `prepare`, perhaps `ready`, then either `commit` or `abandon`: until `commit` nothing that runs is touched.
+    """
+
+    def __init__(self, rng: Random, clock: Callable[[], float]) -> None:
+        self._rng = rng
+        self._clock = clock
+        self._members: list[Member] = []
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._folder = tempfile.TemporaryDirectory(prefix="headrace-")
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self._members)
+
+    def endpoints(self) -> Iterator[tuple[str, Endpoint]]:
+        """`(pool, endpoint)` for each in use."""
+        return ((member.pool, member.endpoint) for member in self._members)
+
+    def prepare(self, config: Config) -> Change:
+        """Make what `config` needs and is not there. Raises `FleetError`, having left nothing behind."""
+        change = Change(config)
+        try:
+            for pool in config.pools:
+                change.members[pool.name] = [self._member(change, pool, i, s) for i, s in enumerate(sources(pool))]
+        except BaseException:
+            self.abandon(change)
+            raise
+        return change
+
+    def _member(self, change: Change, pool: PoolConfig, index: int, source: object) -> Member:
+        for member in self._members:
+            if member.pool == pool.name and member.source == source:
+                return member
+        member = make(pool, index, source, Path(self._folder.name))
+        change.new.append(member)
+        member.watch(self._rng)
+        return member
+
+    async def ready(self, change: Change) -> None:
+        """Wait until each new runtime answers. Raises `FleetError` for one that does not in its time."""
+        for member in change.new:
+            if member.runtime is None:
+                continue
+            seconds = member.runtime.config.start_timeout
+            try:
+                async with asyncio.timeout(seconds):
+                    while member.endpoint.health != "healthy":  # noqa: ASYNC110 - the probe's pace decides anyway
+                        await asyncio.sleep(POLL_SECONDS)
+            except TimeoutError:
+                raise FleetError(f"pool {member.pool}: its runtime was not ready within {seconds:g} s") from None
+
+    def commit(self, change: Change) -> dict[str, Pool]:
+        """Put it to use. Members that are in no pool any more end when their last request has."""
+        kept = [member for members in change.members.values() for member in members]
+        for member in self._members:
+            if member not in kept:
+                self._spawn(self._retire(member))
+        self._members = kept
+        return {pool.name: self._pool(pool, change.members[pool.name]) for pool in change.config.pools}
+
+    def abandon(self, change: Change) -> None:
+        """It will not be used: end what was made for it."""
+        for member in change.new:
+            self._spawn(member.stop())
+
+    def _pool(self, config: PoolConfig, members: list[Member]) -> Pool:
+        for member, written in zip(members, config.endpoints, strict=False):  # a runtime has no endpoint written
+            member.endpoint.weight = written.weight
+        for member in members:
+            member.endpoint.breaker.failures = config.breaker.failures
+            member.endpoint.breaker.open_for = config.breaker.open_for
+        return Pool(
+            config.name,
+            [member.endpoint for member in members],
+            picker(config.balance.by),
+            max_in_flight=config.max_connections,
+            rng=self._rng,
+            clock=self._clock,
+        )
+
+    async def _retire(self, member: Member) -> None:
+        while member.endpoint.in_flight:  # noqa: ASYNC110 - rare, and a slow look costs a request nothing
+            await asyncio.sleep(POLL_SECONDS)
+        await member.stop()
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.create_task(work)
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    async def aclose(self) -> None:
+        """Stop everything now."""
+        members, self._members = self._members, []
+        await asyncio.gather(*(member.stop() for member in members))
+        for task in self._leaving:
+            task.cancel()
+        self._folder.cleanup()

@@ -1,0 +1,55 @@
+"""Another try, where that can help and the budget allows it."""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+
+from adapters.base import Answer, Upstream
+from adapters.errors import InferenceError, Unavailable
+from adapters.types import Deadline, GenerateRequest
+from policies.retry import RetryBudget, backoff
+
+
+class Retry:
+    """An `Upstream` that calls another one up to `attempts` times.
+
+    Only what raised before the first chunk gets here, so nothing is ever answered twice.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        *,
+        attempts: int,
+        base: float,
+        budget: RetryBudget,
+        rng: Random,
+        clock: Callable[[], float],
+    ) -> None:
+        self._upstream = upstream
+        self._attempts = attempts
+        self._base = base
+        self._budget = budget
+        self._rng = rng
+        self._clock = clock
+
+    async def call(self, request: GenerateRequest, deadline: Deadline) -> Answer:
+        self._budget.request(self._clock())
+        attempt = 1
+        while True:
+            try:
+                return await self._upstream.call(request, deadline)
+            except InferenceError as error:
+                if attempt >= self._attempts or not self._may_help(error):
+                    raise
+                now = self._clock()
+                pause = backoff(attempt, self._base, self._rng)
+                if now + pause >= deadline.at or not self._budget.allow(now):
+                    raise
+            await asyncio.sleep(pause)
+            attempt += 1
+
+    @staticmethod
+    def _may_help(error: InferenceError) -> bool:
+        """A pool with nobody to pick will have nobody a moment later: that is for a fallback."""
+        return error.retryable and not isinstance(error, Unavailable)

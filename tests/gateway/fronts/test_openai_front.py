@@ -1,0 +1,300 @@
+"""The OpenAI door over a real socket, with scripted upstreams behind it."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import aiohttp
+import openai
+import pytest
+
+from adapters.errors import BackendError, CapacityError, ContextTooLong, TransportError, UpstreamTimeout
+from adapters.fake import FakeAdapter, Script
+from adapters.http1.server import Limits, Server
+from adapters.types import Usage
+from gateway.fronts.errors import openai_refusal
+from gateway.fronts.openai import OpenAIFront
+from tests.support.gateways import Rig, config
+
+WHOLE = json.dumps(
+    {
+        "id": "1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "chat",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello!"}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5},
+    }
+).encode()
+
+
+def chunk(content: str | None, finish: str | None = None) -> bytes:
+    delta = {} if content is None else {"content": content}
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    body = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "chat", "choices": [choice]}
+    return b"data: " + json.dumps(body).encode() + b"\n\n"
+
+
+STREAM = (chunk("Hel"), chunk("lo!"), chunk(None, "stop"), b"data: [DONE]\n\n")
+
+
+class Door:
+    """A listening front, and two clients: the official one and a plain one."""
+
+    def __init__(self, rig: Rig, url: str, http: aiohttp.ClientSession) -> None:
+        self.rig = rig
+        self.url = url
+        self.http = http
+        self.sdk = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=rig.key.plaintext, max_retries=0)
+
+    async def post(self, body: Any = None, path: str = "/v1/chat/completions", **kwargs: Any) -> aiohttp.ClientResponse:
+        headers = {"authorization": f"Bearer {self.rig.key.plaintext}", "content-type": "application/json"}
+        headers |= kwargs.pop("headers", {})
+        data = body if isinstance(body, bytes) else json.dumps(body or chat()).encode()
+        response = await self.http.post(self.url + path, data=data, headers=headers, **kwargs)
+        await response.read()
+        return response
+
+
+def chat(**fields: Any) -> dict[str, Any]:
+    return {"model": "chat", "messages": [{"role": "user", "content": "hi"}], **fields}
+
+
+Opener = Callable[..., AbstractAsyncContextManager[Door]]
+
+
+@pytest.fixture
+def door() -> Opener:
+    @asynccontextmanager
+    async def open_door(
+        *fakes: FakeAdapter, limits: dict[str, Any] | None = None, **kwargs: Any
+    ) -> AsyncIterator[Door]:
+        tenant = {"name": "acme", "models": kwargs.pop("allowed", ["*"]), "limits": limits or {}}
+        rig = Rig(config(tenants=[tenant], **kwargs), {"main": list(fakes) or [FakeAdapter(Script(chunks=(WHOLE,)))]})
+        server = Server(OpenAIFront(rig.core), Limits(max_body=10_000), openai_refusal)
+        host, port = await server.listen_tcp("127.0.0.1", 0)
+        async with aiohttp.ClientSession() as http:
+            made = Door(rig, f"http://{host}:{port}", http)
+            yield made
+            await made.sdk.close()
+        await server.aclose()
+        rig.assert_idle()
+        assert all(record.ended for record in rig.log.records)
+
+    return open_door
+
+
+async def error_of(response: aiohttp.ClientResponse) -> dict[str, Any]:
+    error = (await response.json())["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    return dict(error)
+
+
+async def test_the_official_client_gets_a_whole_answer(door: Opener) -> None:
+    async with door() as d:
+        answer = await d.sdk.chat.completions.create(model="chat", messages=[{"role": "user", "content": "hi"}])
+        assert answer.choices[0].message.content == "Hello!"
+        assert answer.usage is not None
+        assert answer.usage.total_tokens == 5
+    (record,) = d.rig.log.records
+    assert (record.status, record.tenant, record.usage) == (200, "acme", Usage(3, 2, exact=True))
+
+
+async def test_the_official_client_gets_a_stream(door: Opener) -> None:
+    async with door(FakeAdapter(Script(chunks=STREAM))) as d:
+        stream = await d.sdk.chat.completions.create(
+            model="chat", messages=[{"role": "user", "content": "hi"}], stream=True
+        )
+        text = "".join([c.choices[0].delta.content or "" async for c in stream])
+        assert text == "Hello!"
+
+
+async def test_a_break_in_mid_stream_is_said_and_nothing_is_invented(door: Opener) -> None:
+    script = Script(chunks=STREAM, fault=TransportError("The upstream broke."), fault_after=2)
+    async with door(FakeAdapter(script)) as d:
+        response = await d.post(chat(stream=True))
+        assert response.status == 200
+        events = (await response.text()).strip().split("\n\n")
+        assert len(events) == 3
+        assert json.loads(events[2].removeprefix("data: "))["error"]["code"] == "upstream_unreachable"
+        assert "[DONE]" not in events[2]
+        assert not any('"finish_reason": "' in event for event in events)
+        stream = await d.sdk.chat.completions.create(
+            model="chat", messages=[{"role": "user", "content": "hi"}], stream=True
+        )
+        with pytest.raises(openai.APIError, match="broke"):
+            [c async for c in stream]
+
+
+async def test_a_client_that_leaves_stops_the_upstream(door: Opener) -> None:
+    fake = FakeAdapter(Script(chunks=STREAM * 100, gap=0.01))
+    async with door(fake) as d:
+        stream = await d.sdk.chat.completions.create(
+            model="chat", messages=[{"role": "user", "content": "hi"}], stream=True
+        )
+        await stream.__anext__()
+        await stream.close()
+        await d.rig.until_idle()
+        assert fake.calls[0].end == "cancelled"
+    assert d.rig.log.records[0].status == 499
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code", "param"),
+    [
+        (b'{"model": "chat", "mess', 400, "invalid_json", None),
+        (b"[1]", 400, "invalid_json", None),
+        (b"\xff\xfe", 400, "invalid_json", None),
+        (b'{"model":"chat","messages":' + b"[" * 4000 + b"]" * 4000 + b"}", 400, "invalid_json", None),
+        (chat(messages="hi"), 400, "invalid_request", "messages"),
+        (chat(messages=[]), 400, "invalid_request", "messages"),
+        ({"model": "chat"}, 400, "invalid_request", "messages"),
+        ({"messages": [{"role": "user", "content": "x"}]}, 400, "invalid_request", "model"),
+        (chat(model=7), 400, "invalid_request", "model"),
+        (chat(stream="yes"), 400, "invalid_request", "stream"),
+        (chat(max_tokens=-1), 400, "invalid_request", "max_tokens"),
+        (chat(max_tokens=1.5), 400, "invalid_request", "max_tokens"),
+        (chat(n=0), 400, "invalid_request", "n"),
+        (chat(n=1000), 400, "invalid_request", "n"),
+        (chat(model="nothing"), 404, "model_not_found", "model"),
+        (chat(messages=[{"role": "user", "content": "x" * 20_000}]), 413, "request_too_large", None),
+    ],
+)
+async def test_bad_bodies(door: Opener, body: Any, status: int, code: str, param: str | None) -> None:
+    async with door() as d:
+        response = await d.post(body)
+        error = await error_of(response)
+        assert (response.status, error["code"], error["param"]) == (status, code, param)
+        assert error["type"] == "invalid_request_error"
+        assert response.headers["x-should-retry"] == "false"
+        assert response.headers["x-request-id"]
+        assert "Traceback" not in error["message"]
+    assert [r.status for r in d.rig.log.records] == [status]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status", "code"),
+    [
+        ("POST", "/v1/chat/completions", {"authorization": ""}, 401, "missing_api_key"),
+        ("POST", "/v1/chat/completions", {"authorization": "Bearer sk-wrong"}, 401, "invalid_api_key"),
+        ("GET", "/v1/models", {"authorization": "Basic abc"}, 401, "missing_api_key"),
+        ("GET", "/anything/else", {"authorization": ""}, 401, "missing_api_key"),
+        ("GET", "/anything/else", {}, 404, "unknown_url"),
+        ("GET", "/v1/chat/completions", {}, 405, "method_not_allowed"),
+        ("DELETE", "/v1/models", {}, 405, "method_not_allowed"),
+        ("POST", "/v1/chat/completions", {"content-type": "text/plain"}, 415, "unsupported_media_type"),
+        ("GET", "/v1/models?api_key=abc", {}, 400, "key_in_url"),
+        ("GET", "/v1/models/nothing", {}, 404, "model_not_found"),
+    ],
+)
+async def test_bad_requests(
+    door: Opener, method: str, path: str, headers: dict[str, str], status: int, code: str
+) -> None:
+    async with door() as d:
+        fields = {"authorization": f"Bearer {d.rig.key.plaintext}", "content-type": "application/json", **headers}
+        response = await d.http.request(method, d.url + path, headers=fields, data=json.dumps(chat()))
+        assert (response.status, (await error_of(response))["code"]) == (status, code)
+        if status == 401:
+            assert response.headers["www-authenticate"] == "Bearer"
+    assert all(record.key == "" for record in d.rig.log.records if record.status in (400, 401))
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "code", "retry"),
+    [
+        (ContextTooLong("too long"), 400, "context_length_exceeded", "false"),
+        (BackendError("x"), 502, "upstream_error", "false"),
+        (TransportError("x"), 502, "upstream_unreachable", "false"),
+        (UpstreamTimeout("x"), 504, "upstream_timeout", "false"),
+        (CapacityError("x", retry_after=7.2), 503, "overloaded", "true"),
+    ],
+)
+async def test_failed_upstreams(door: Opener, fault: Any, status: int, code: str, retry: str) -> None:
+    async with door(FakeAdapter(Script(fault=fault))) as d:
+        response = await d.post()
+        assert (response.status, (await error_of(response))["code"]) == (status, code)
+        assert response.headers["x-should-retry"] == retry
+        if retry == "true":
+            assert response.headers["retry-after"] == "8"
+            assert response.headers["retry-after-ms"] == "7200"
+
+
+async def test_no_healthy_endpoint_is_a_503_that_says_when(door: Opener) -> None:
+    async with door() as d:
+        d.rig.endpoints["main"][0].probed("down", healthy_after=1, unhealthy_after=1)
+        response = await d.post()
+        assert (response.status, (await error_of(response))["code"]) == (503, "no_healthy_endpoint")
+        assert int(response.headers["retry-after"]) >= 1
+
+
+async def test_over_a_limit_is_a_429_with_the_seconds_to_wait(door: Opener) -> None:
+    async with door(limits={"requests": "2/min", "tokens": "100k/min"}) as d:
+        first = await d.post()
+        assert first.headers["x-ratelimit-limit-requests"] == "2"
+        assert first.headers["x-ratelimit-remaining-requests"] == "1"
+        assert first.headers["x-ratelimit-remaining-tokens"] == "99995"
+        assert first.headers["x-ratelimit-reset-requests"].endswith("s")
+        await d.post()
+        refused = await d.post()
+        assert (refused.status, (await error_of(refused))["code"]) == (429, "rate_limit_exceeded")
+        assert 25 <= int(refused.headers["retry-after"]) <= 30
+        assert refused.headers["x-should-retry"] == "true"
+        with pytest.raises(openai.RateLimitError, match="requests"):
+            await d.sdk.chat.completions.create(model="chat", messages=[{"role": "user", "content": "hi"}])
+
+
+async def test_the_answer_says_who_served_it(door: Opener) -> None:
+    async with door() as d:
+        response = await d.post(headers={"x-request-id": "mine-1"})
+        assert response.headers["x-request-id"] == "mine-1"
+        assert response.headers["x-headrace-model"] == "chat"
+        assert response.headers["x-headrace-endpoint"] == "main/0"
+        assert float(response.headers["x-headrace-overhead-ms"]) >= 0
+        hostile = await d.post(headers={"x-request-id": "a b" * 40})
+        assert hostile.headers["x-request-id"].startswith("req_")
+
+
+async def test_models_are_those_the_tenant_may_use(door: Opener) -> None:
+    route = {"routes": [{"to": "main"}]}
+    models = [{"name": n, **route} for n in ("chat", "secret", "vision-*")]
+    async with door(models=models, allowed=["chat", "vision-*"]) as d:
+        assert [m.id async for m in d.sdk.models.list()] == ["chat"]
+        assert (await d.sdk.models.retrieve("vision-large")).id == "vision-large"
+        with pytest.raises(openai.NotFoundError):
+            await d.sdk.models.retrieve("secret")
+        refused = await d.post(chat(model="secret"))
+        assert refused.status == 404
+
+
+async def test_no_credential_and_no_text_is_remembered(door: Opener) -> None:
+    async with door() as d:
+        await d.post(chat(messages=[{"role": "user", "content": "my secret plan"}], user="u-1"))
+    line = json.dumps(d.rig.log.lines)
+    assert "secret plan" not in line
+    assert d.rig.key.plaintext not in line
+    assert d.rig.key.id in line
+
+
+async def test_completions_and_metrics(door: Opener) -> None:
+    async with door() as d:
+        answer = await d.sdk.completions.create(model="chat", prompt=["a", "b"], max_tokens=4)
+        assert answer.usage is not None
+        await d.post(chat(model="made-up-by-a-client"))
+        text = d.rig.metrics.exposition().decode()
+        assert 'headrace_requests_total{error="",model="chat",pool="main",status="200",tenant="acme"} 1.0' in text
+        assert 'headrace_tokens_total{model="chat",tenant="acme",type="completion"} 2.0' in text
+        assert "made-up-by-a-client" not in text
+
+
+async def test_a_bug_of_ours_is_a_500_without_a_traceback(door: Opener, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(FakeAdapter):
+        async def call(self, *_: Any) -> Any:
+            raise ZeroDivisionError("a bug")
+
+    async with door(Broken()) as d:
+        response = await d.post()
+        assert (response.status, (await error_of(response))["code"]) == (500, "internal_error")
+        assert "bug" not in await response.text()
+    assert "a bug" in caplog.text
+    assert [r.status for r in d.rig.log.records] == [500]

@@ -1,0 +1,91 @@
+import asyncio
+import contextlib
+from pathlib import Path
+
+import psutil
+import pytest
+
+from config.schema import RuntimeConfig
+from gateway.placement import local
+from gateway.placement.local import LocalRuntime, command
+
+
+def runtime(folder: Path, model: str, exits: list[str]) -> LocalRuntime:
+    return LocalRuntime("pool/one", RuntimeConfig(kind="llm", model=model), folder, exits.append)
+
+
+async def until(condition: str, scope: dict[str, object], seconds: float = 30) -> None:
+    async with asyncio.timeout(seconds):
+        while not eval(condition, scope):
+            await asyncio.sleep(0.02)
+
+
+async def test_a_child_that_dies_is_started_again_with_backoff(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "command", lambda *_: ["/bin/sh", "-c", "exit 3"])
+    monkeypatch.setattr(local, "FIRST_BACKOFF", 0.01)
+    exits: list[str] = []
+    child = runtime(tmp_path, "any", exits)
+    started = asyncio.get_running_loop().time()
+    child.start()
+    await until("len(exits) >= 5", {"exits": exits})
+    await child.stop()
+    assert exits[:5] == ["ended with status 3"] * 5
+    assert asyncio.get_running_loop().time() - started > 0.01 + 0.02 + 0.04 + 0.08  # each pause twice the last
+    assert child.restarts >= 4
+
+
+async def test_a_killed_child_is_reported_at_once_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "command", lambda *_: ["/bin/sleep", "1000"])
+    exits: list[str] = []
+    child = runtime(tmp_path, "any", exits)
+    child.start()
+    await until("child.pid", {"child": child})
+    first = child.pid
+    assert first is not None
+    psutil.Process(first).kill()
+    await until("exits", {"exits": exits})
+    assert exits == ["was killed by signal 9"]
+    await until("child.pid and child.pid != first", {"child": child, "first": first})
+    await child.stop()
+    assert not psutil.pid_exists(first)
+
+
+async def test_stopping_leaves_nothing_even_of_a_child_that_ignores_sigterm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deaf = 'trap "" TERM; echo ready >"$0"; while :; do read -r _ || sleep 1; done'
+    flag = tmp_path / "flag"
+    monkeypatch.setattr(local, "command", lambda *_: ["/bin/sh", "-c", deaf, str(flag)])
+    monkeypatch.setattr(local, "STOP_SECONDS", 0.2)
+    child = runtime(tmp_path, "any", [])
+    child.start()
+    await until("flag.exists()", {"flag": flag})
+    process = psutil.Process(child.pid)
+    await child.stop()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        assert process.status() == psutil.STATUS_ZOMBIE
+    assert child.pid is None
+
+
+async def test_a_command_that_cannot_be_started_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "command", lambda *_: ["/nowhere/at/all"])
+    exits: list[str] = []
+    child = runtime(tmp_path, "any", exits)
+    child.start()
+    await until("exits", {"exits": exits})
+    await child.stop()
+    assert "could not be started" in exits[0]
+
+
+def test_the_command_line_carries_every_setting(tmp_path: Path) -> None:
+    config = RuntimeConfig(
+        kind="llm", model="bundled:m", dtype="float32", device="cpu", threads=3, max_model_len=512, max_num_seqs=4,
+        max_num_batched_tokens=64, kv_cache="1MiB", max_queue=9,
+    )  # fmt: skip
+    line = " ".join(command("name", config, tmp_path / "s.sock"))
+    for expected in (
+        "-m runtimes.llm", "--model bundled:m", "--served-name name", "--dtype float32", "--device cpu", "--threads 3",
+        "--max-model-len 512", "--max-num-seqs 4", "--max-num-batched-tokens 64", "--kv-cache 1048576", "--max-queue 9",
+        f"--socket {tmp_path}/s.sock", "--exit-with-parent",
+    ):  # fmt: skip
+        assert expected in line

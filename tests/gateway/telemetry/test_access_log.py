@@ -1,0 +1,84 @@
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from adapters.errors import TransportError
+from adapters.types import Usage
+from gateway.telemetry import access_log
+from gateway.telemetry.access_log import AccessLog
+from gateway.telemetry.record import Record
+
+
+def record(**fields: object) -> Record:
+    made = Record("req-1", "chat", "127.0.0.1", 10.0)
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+async def lines_of(path: Path, *records: Record, now: float = 12.5) -> list[dict[str, object]]:
+    log = AccessLog(str(path))
+    for one in records:
+        log.write(one, now)
+    await log.aclose()
+    return parsed(path)
+
+
+def parsed(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+async def test_a_line_says_what_became_of_the_request(tmp_path: Path) -> None:
+    usage = Usage(prompt_tokens=7, completion_tokens=3, exact=True)
+    served = record(tenant="acme", key="abc", model="chat", pool="p", endpoint="p/0", arm="p", attempts=2, stream=True)
+    served.usage, served.first_chunk, served.upstream_seconds = usage, 11.0, 0.9
+    (line,) = await lines_of(tmp_path / "log", served)
+    time = line.pop("time")
+    assert isinstance(time, str)
+    assert time.endswith("Z")
+    assert line == {
+        "request_id": "req-1", "client": "127.0.0.1", "tenant": "acme", "key": "abc", "operation": "chat",
+        "model": "chat", "pool": "p", "endpoint": "p/0", "arm": "p", "attempts": 2, "stream": True, "status": 200,
+        "duration_ms": 2500.0, "first_chunk_ms": 1000.0, "overhead_ms": 100.0,
+        "prompt_tokens": 7, "completion_tokens": 3, "usage_exact": True,
+    }  # fmt: skip
+
+
+async def test_a_failed_one_names_its_error(tmp_path: Path) -> None:
+    (line,) = await lines_of(tmp_path / "log", record(error=TransportError("secret address"), status=502))
+    assert (line["error"], line["code"], line["status"]) == ("transport", "upstream_unreachable", 502)
+    assert "secret address" not in json.dumps(line)
+    assert "prompt_tokens" not in line
+
+
+async def test_lines_are_written_behind_the_requests(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    log = AccessLog(str(path))
+    log.write(record(), 11.0)
+    assert path.read_text() == ""
+    async with asyncio.timeout(5):
+        while not path.read_text():
+            await asyncio.sleep(0.01)
+    await log.aclose()
+    assert len(path.read_text().splitlines()) == 1
+
+
+async def test_what_cannot_be_held_is_dropped_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access_log, "MAX_PENDING", 3)
+    log = AccessLog(str(tmp_path / "log"))
+    for _ in range(5):
+        log.write(record(), 11.0)
+    assert log.dropped == 2
+    await log.aclose()
+    assert len((tmp_path / "log").read_text().splitlines()) == 3
+
+
+async def test_a_disk_that_is_full_costs_lines_and_no_request() -> None:
+    log = AccessLog("/dev/full")
+    log.write(record(), 11.0)
+    log.write(record(), 11.0)
+    await log._flush_soon()
+    assert log.dropped == 2
+    await log.aclose()

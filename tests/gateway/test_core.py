@@ -1,0 +1,164 @@
+import asyncio
+from random import Random
+from typing import Any
+
+import pytest
+
+from adapters.errors import BackendError, CallerError, ClientGone, LimitExceeded, NotFound, TransportError
+from adapters.fake import FakeAdapter, Script
+from adapters.types import Usage
+from tests.support.gateways import Rig, chat, config
+
+
+def rig(*fakes: FakeAdapter, limits: dict[str, Any] | None = None, models: list[str] | None = None) -> Rig:
+    tenant = {"name": "acme", "models": models or ["*"], "limits": limits or {}}
+    return Rig(config(tenants=[tenant]), {"main": list(fakes) or [FakeAdapter()]})
+
+
+@pytest.mark.looptime
+async def test_the_truth_is_charged_at_the_end() -> None:
+    one = rig(limits={"tokens": "1000/min"})
+    answer = await one.core.handle(one.principal, chat(max_tokens=500), {}, record := one.record())
+    assert answer.body == b"data: {}\n\ndata: [DONE]\n\n"
+    assert one.ledger.accounts["acme"].buckets["tokens"].remaining(one.core.clock()) == 1000 - 5
+    assert (record.model, record.pool, record.endpoint, record.status) == ("chat", "main", "main/0", 200)
+    assert one.log.records == [record]
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_an_estimate_is_held_while_the_answer_comes() -> None:
+    one = rig(FakeAdapter(Script(gap=1.0)), limits={"tokens": "1000/min"})
+    answer = await one.core.handle(one.principal, chat(stream=True, max_tokens=500), {}, one.record())
+    assert one.ledger.accounts["acme"].reserved_tokens > 500
+    with pytest.raises(LimitExceeded):
+        await one.core.handle(one.principal, chat(max_tokens=500), {}, one.record())
+    assert [piece async for piece in answer]
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_client_that_leaves_pays_for_what_it_got() -> None:
+    chunks = tuple(b"data: %d\n\n" % i for i in range(10))
+    one = rig(FakeAdapter(Script(chunks=chunks, gap=1.0)), limits={"tokens": "1000/min"})
+    answer = await one.core.handle(one.principal, chat(stream=True), {}, record := one.record())
+    for _ in range(4):
+        await answer.__anext__()
+    await answer.aclose()
+    assert record.usage == Usage(prompt_tokens=0, completion_tokens=4)
+    assert (record.status, type(record.error)) == (499, ClientGone)
+    assert one.adapters["main"][0].calls[0].end == "cancelled"
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_client_that_leaves_before_the_first_chunk_pays_for_its_prompt() -> None:
+    one = rig(FakeAdapter(Script(latency=60.0)), limits={"tokens": "1000/d"})
+    request = chat()
+    task = asyncio.create_task(one.core.handle(one.principal, request, {}, one.record()))
+    await asyncio.sleep(1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    remaining = one.ledger.accounts["acme"].buckets["tokens"].remaining(one.core.clock())
+    assert remaining == pytest.approx(1000 - request.prompt_tokens, abs=0.1)
+    assert one.adapters["main"][0].calls[0].end == "cancelled"
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_failure_before_the_first_chunk_costs_nothing() -> None:
+    one = rig(FakeAdapter(Script(fault=CallerError("bad"))), limits={"tokens": "1000/min"})
+    with pytest.raises(CallerError):
+        await one.core.handle(one.principal, chat(), {}, one.record())
+    assert one.ledger.accounts["acme"].buckets["tokens"].remaining(one.core.clock()) == 1000
+    assert one.log.records == []  # the front tells of it, with the status it sends
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_break_in_mid_stream_charges_what_was_streamed() -> None:
+    one = rig(FakeAdapter(Script(fault=TransportError("x"), fault_after=1)), limits={"tokens": "100/min"})
+    answer = await one.core.handle(one.principal, chat(stream=True, max_tokens=10), {}, record := one.record())
+    await answer.__anext__()
+    with pytest.raises(TransportError):
+        await answer.__anext__()
+    assert one.ledger.accounts["acme"].buckets["tokens"].remaining(one.core.clock()) == 99
+    assert (record.status, type(record.error)) == (200, TransportError)
+    assert len(one.log.records) == 1
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(("allowed", "asked"), [(["*"], "nothing"), (["other-*"], "chat")])
+async def test_unknown_and_not_allowed_are_one_answer(allowed: list[str], asked: str) -> None:
+    one = rig(models=allowed)
+    with pytest.raises(NotFound) as refused:
+        await one.core.handle(one.principal, chat(asked), {}, record := one.record())
+    expected = f"The model `{asked}` does not exist or you may not use it."
+    assert (refused.value.message, refused.value.param) == (expected, "model")
+    assert record.model == ""  # what a client makes up is no metric label
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_dead_endpoint_is_covered_by_another_and_by_the_fallback() -> None:
+    dead = [FakeAdapter(Script(fault=TransportError("x"))) for _ in range(2)]
+    spare = FakeAdapter()
+    configuration = config(
+        pools=[{"name": n, "endpoints": ["http://127.0.0.1:9"]} for n in ("main", "spare")],
+        models=[{"name": "chat", "routes": [{"to": "main", "fallback": ["spare"], "retry": {"attempts": 2}}]}],
+    )
+    one = Rig(configuration, {"main": dead, "spare": [spare]})
+    answer = await one.core.handle(one.principal, chat(), {}, record := one.record())
+    assert answer.pool == record.pool == "spare"
+    assert [len(fake.calls) for fake in dead] == [1, 1]  # the second try went to the other endpoint
+    assert record.attempts == 3
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_every_request_ends_exactly_once_whatever_happens() -> None:
+    """Seeded chaos: faults at every stage, slow streams, clients that leave at any moment."""
+    for seed in range(20):
+        await _chaos(seed)
+
+
+async def _chaos(seed: int) -> None:
+    dice = Random(seed)
+    faults = [None, None, BackendError("x"), TransportError("x"), CallerError("x")]
+
+    def script() -> Script:
+        chunks = tuple(b"data: %d\n\n" % i for i in range(dice.randint(1, 6)))
+        fault = dice.choice(faults)
+        return Script(chunks, dice.random() * 3, dice.random(), fault, dice.randint(0, len(chunks)))
+
+    fakes = [FakeAdapter(*[script() for _ in range(200)]) for _ in range(3)]
+    one = rig(*fakes, limits={"tokens": "5000/min", "requests": "200/min", "concurrency": 20})
+    firsts_retried = 0
+
+    async def client() -> None:
+        nonlocal firsts_retried
+        await asyncio.sleep(dice.random() * 20)
+        request = chat(stream=dice.random() < 0.7, max_tokens=20)
+        leaves_after = dice.choice([None, None, dice.random() * 4])
+        try:
+            async with asyncio.timeout(leaves_after):
+                answer = await one.core.handle(one.principal, request, {}, one.record())
+                calls_at_first_chunk = sum(c.request is request for f in fakes for c in f.calls)
+                try:
+                    async for _ in answer:
+                        pass
+                finally:
+                    await answer.aclose()
+                    calls = sum(c.request is request for f in fakes for c in f.calls)
+                    firsts_retried += calls != calls_at_first_chunk
+        except (TimeoutError, BackendError, TransportError, CallerError, LimitExceeded):
+            pass
+
+    await asyncio.gather(*(client() for _ in range(100)))
+    one.assert_idle()
+    assert firsts_retried == 0
+    answered = [r for r in one.log.records if r.first_chunk]
+    assert len(answered) == len(set(map(id, answered)))
+    assert answered

@@ -1,0 +1,147 @@
+import asyncio
+import contextlib
+from random import Random
+
+import pytest
+
+from adapters.base import Answer
+from adapters.errors import BackendError, CallerError, CapacityError, InferenceError, TransportError, Unavailable
+from adapters.fake import FakeAdapter, Script
+from adapters.types import Deadline
+from gateway.traffic.endpoint import Endpoint
+from gateway.traffic.pool import Pool
+from policies.balance import picker
+from policies.breaker import Breaker
+from tests.support.gateways import chat
+
+FOREVER = Deadline(1e9, 1e9, 1e9)
+
+
+def pool(*adapters: FakeAdapter, max_in_flight: int = 100, failures: int = 3) -> Pool:
+    endpoints = [Endpoint(f"p/{i}", adapter, Breaker(failures, 10.0)) for i, adapter in enumerate(adapters)]
+    clock = asyncio.get_running_loop().time
+    return Pool("p", endpoints, picker("least_request"), max_in_flight=max_in_flight, rng=Random(1), clock=clock)
+
+
+async def drained(answer: Answer) -> bytes:
+    return b"".join([piece async for piece in answer])
+
+
+@pytest.mark.looptime
+async def test_a_burst_is_spread_because_picking_counts_at_once() -> None:
+    fakes = [FakeAdapter(Script(latency=1.0)) for _ in range(4)]
+    both = pool(*fakes)
+    await asyncio.gather(*(both.call(chat(), FOREVER) for _ in range(100)))
+    assert max(len(f.calls) for f in fakes) - min(len(f.calls) for f in fakes) <= 6
+    assert all(e.in_flight == 0 for e in both.endpoints)
+
+
+@pytest.mark.looptime
+async def test_a_lease_lasts_as_long_as_the_stream() -> None:
+    fake = FakeAdapter(Script(gap=1.0))
+    one = pool(fake)
+    answer = await one.call(chat(stream=True), FOREVER)
+    assert one.endpoints[0].in_flight == 1
+    await drained(answer)
+    assert one.endpoints[0].in_flight == 0
+    abandoned = await one.call(chat(stream=True), FOREVER)
+    await abandoned.aclose()
+    await abandoned.aclose()
+    assert one.endpoints[0].in_flight == 0
+    assert fake.calls[-1].end == "cancelled"
+
+
+@pytest.mark.looptime
+async def test_cancelling_a_call_gives_the_lease_back() -> None:
+    one = pool(FakeAdapter(Script(latency=60.0)))
+    task = asyncio.create_task(one.call(chat(), FOREVER))
+    await asyncio.sleep(1)
+    assert one.endpoints[0].in_flight == 1
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert one.endpoints[0].in_flight == 0
+    assert one.endpoints[0].breaker.state(2.0) == "closed"
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("fault", [BackendError("x"), TransportError("x"), CapacityError("x")])
+async def test_failures_that_blame_the_endpoint_shift_the_load(fault: InferenceError) -> None:
+    bad, good = FakeAdapter(Script(fault=fault)), FakeAdapter()
+    two = pool(bad, good)
+    for _ in range(30):
+        with contextlib.suppress(InferenceError):
+            await two.call(chat(), FOREVER)
+    assert len(bad.calls) == 3
+    assert len(good.calls) == 27
+
+
+@pytest.mark.looptime
+async def test_a_flood_of_caller_errors_opens_nothing() -> None:
+    two = pool(FakeAdapter(Script(fault=CallerError("x"))), FakeAdapter(Script(fault=CallerError("x"))))
+    for _ in range(50):
+        with pytest.raises(CallerError):
+            await two.call(chat(), FOREVER)
+    assert all(e.breaker.state(1.0) == "closed" for e in two.endpoints)
+
+
+@pytest.mark.looptime
+async def test_a_break_in_mid_stream_counts_against_the_endpoint() -> None:
+    one = pool(FakeAdapter(Script(fault=TransportError("x"), fault_after=1)), failures=1)
+    answer = await one.call(chat(stream=True), FOREVER)
+    with pytest.raises(TransportError):
+        await drained(answer)
+    assert one.endpoints[0].breaker.state(asyncio.get_running_loop().time()) == "open"
+    assert one.endpoints[0].in_flight == 0
+
+
+@pytest.mark.looptime
+async def test_the_last_endpoints_are_never_left_out_by_breakers() -> None:
+    fake = FakeAdapter(*[Script(fault=BackendError("x"))] * 5, Script())
+    one = pool(fake, failures=1)
+    for _ in range(5):
+        with pytest.raises(BackendError):
+            await one.call(chat(), FOREVER)
+    assert (await one.call(chat(), FOREVER)).body is not None
+    assert one.endpoints[0].breaker.state(asyncio.get_running_loop().time()) == "closed"
+
+
+@pytest.mark.looptime
+async def test_unhealthy_and_full_endpoints_are_not_picked() -> None:
+    ill, busy = FakeAdapter(), FakeAdapter(Script(latency=10.0))
+    two = pool(ill, busy, max_in_flight=2)
+    two.endpoints[0].probed("down", healthy_after=1, unhealthy_after=1)
+    tasks = [asyncio.create_task(two.call(chat(), FOREVER)) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(Unavailable, match="full") as refused:
+        await two.call(chat(), FOREVER)
+    assert refused.value.retry_after
+    await asyncio.gather(*tasks)
+    assert ill.calls == []
+    two.endpoints[1].probed("down", healthy_after=1, unhealthy_after=1)
+    with pytest.raises(Unavailable, match="healthy"):
+        await two.call(chat(), FOREVER)
+
+
+@pytest.mark.looptime
+async def test_an_endpoint_that_failed_this_request_is_avoided() -> None:
+    bad, good = FakeAdapter(Script(fault=BackendError("x"))), FakeAdapter()
+    two = pool(bad, good, failures=1000)
+    for _ in range(20):
+        request = chat()
+        request.tried = ("p/0",)
+        assert (await two.call(request, FOREVER)).endpoint == "p/1"
+
+
+@pytest.mark.parametrize(("unhealthy_after", "healthy_after"), [(1, 1), (2, 3)])
+def test_health_follows_consecutive_probes(unhealthy_after: int, healthy_after: int) -> None:
+    endpoint = Endpoint("p/0", FakeAdapter(), Breaker(1, 1.0))
+    need = {"healthy_after": healthy_after, "unhealthy_after": unhealthy_after}
+    for i in range(unhealthy_after):
+        assert endpoint.health == "unknown"
+        assert endpoint.probed("down", **need) == (i == unhealthy_after - 1)
+    assert endpoint.health == "unhealthy"
+    for i in range(healthy_after):
+        assert endpoint.health == "unhealthy"
+        assert endpoint.probed("", **need) == (i == healthy_after - 1)
+    assert str(endpoint.health) == "healthy"

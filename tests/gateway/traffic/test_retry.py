@@ -1,0 +1,110 @@
+import asyncio
+from random import Random
+
+import pytest
+
+from adapters.base import Upstream
+from adapters.errors import (
+    BackendError,
+    CallerError,
+    CapacityError,
+    DeadlineError,
+    InferenceError,
+    TransportError,
+    Unavailable,
+)
+from adapters.fake import FakeAdapter, Script
+from adapters.types import Deadline
+from gateway.traffic.fallback import Fallback
+from gateway.traffic.retry import Retry
+from policies.retry import RetryBudget
+from tests.support.gateways import chat
+
+FOREVER = Deadline(1e9, 1e9, 1e9)
+
+
+def retry(upstream: Upstream, attempts: int = 3, budget: RetryBudget | None = None, base: float = 0.01) -> Retry:
+    return Retry(
+        upstream,
+        attempts=attempts,
+        base=base,
+        budget=budget or RetryBudget(1.0),
+        rng=Random(1),
+        clock=asyncio.get_running_loop().time,
+    )
+
+
+def failing(*faults: InferenceError) -> FakeAdapter:
+    return FakeAdapter(*[Script(fault=fault) for fault in faults], Script())
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("fault", [BackendError("x"), TransportError("x"), CapacityError("x")])
+async def test_what_another_try_may_answer_is_tried_again(fault: InferenceError) -> None:
+    fake = failing(fault, fault)
+    assert (await retry(fake).call(chat(), FOREVER)).body
+    assert len(fake.calls) == 3
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("fault", [CallerError("x"), DeadlineError("x"), Unavailable("x")])
+async def test_what_no_try_will_answer_is_raised_at_once(fault: InferenceError) -> None:
+    fake = failing(fault)
+    with pytest.raises(type(fault)):
+        await retry(fake).call(chat(), FOREVER)
+    assert len(fake.calls) == 1
+
+
+@pytest.mark.looptime
+async def test_attempts_count_the_first_and_the_last_error_is_raised() -> None:
+    fake = failing(BackendError("first"), BackendError("second"), BackendError("third"))
+    with pytest.raises(BackendError, match="second"):
+        await retry(fake, attempts=2).call(chat(), FOREVER)
+
+
+@pytest.mark.looptime
+async def test_nothing_is_retried_after_the_first_chunk() -> None:
+    fake = FakeAdapter(Script(fault=TransportError("broke"), fault_after=1))
+    answer = await retry(fake).call(chat(stream=True), FOREVER)
+    assert await answer.__anext__()
+    with pytest.raises(TransportError):
+        await answer.__anext__()
+    assert len(fake.calls) == 1
+
+
+@pytest.mark.looptime
+async def test_when_everything_fails_the_budget_bounds_the_load() -> None:
+    fake = FakeAdapter(Script(fault=BackendError("x")))
+    budget = RetryBudget(0.2, floor=3)
+    both = retry(fake, budget=budget)
+    for _ in range(100):
+        with pytest.raises(BackendError):
+            await both.call(chat(), FOREVER)
+    assert len(fake.calls) <= 100 + 3 + 0.2 * 100
+
+
+@pytest.mark.looptime
+async def test_no_try_is_begun_that_cannot_end_in_time() -> None:
+    fake = failing(BackendError("x"))
+    now = asyncio.get_running_loop().time()
+    with pytest.raises(BackendError):
+        await retry(fake, base=10.0).call(chat(), Deadline(now + 0.001, 1.0, 1.0))
+    assert len(fake.calls) == 1
+
+
+@pytest.mark.looptime
+async def test_fallback_goes_on_only_where_that_may_help() -> None:
+    down, up = FakeAdapter(Script(fault=Unavailable("x"))), FakeAdapter()
+    await Fallback([down, up]).call(chat(), FOREVER)
+    assert len(up.calls) == 1
+    wrong = FakeAdapter(Script(fault=CallerError("x")))
+    with pytest.raises(CallerError):
+        await Fallback([wrong, up]).call(chat(), FOREVER)
+    assert len(up.calls) == 1
+
+
+@pytest.mark.looptime
+async def test_the_last_fallback_s_error_is_the_answer() -> None:
+    first, last = FakeAdapter(Script(fault=Unavailable("first"))), FakeAdapter(Script(fault=BackendError("last")))
+    with pytest.raises(BackendError, match="last"):
+        await Fallback([first, last]).call(chat(), FOREVER)

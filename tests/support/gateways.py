@@ -1,0 +1,112 @@
+"""A gateway's core over scripted upstreams: everything real except the network and the servers behind it."""
+
+import asyncio
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from adapters.fake import FakeAdapter
+from adapters.types import ChatRequest
+from adapters.wire import openai as wire
+from config.schema import Config
+from gateway.auth.keys import KeyRecord, Principal, digest, new_key
+from gateway.auth.table import KeyTable
+from gateway.core import Core
+from gateway.limits.ledger import Ledger
+from gateway.snapshot import build
+from gateway.telemetry import AccessLog, Metrics, Record, Telemetry
+from gateway.traffic.endpoint import Endpoint
+from gateway.traffic.pool import Pool
+from policies.balance import picker
+from policies.breaker import Breaker
+
+PEPPER = b"p" * 32
+
+
+def config(**changes: Any) -> Config:
+    """A small valid configuration: pool `main`, model `chat`, tenant `acme`."""
+    base: dict[str, Any] = {
+        "version": 1,
+        "pools": [{"name": "main", "endpoints": ["http://127.0.0.1:9"]}],
+        "models": [{"name": "chat", "routes": [{"to": "main"}]}],
+        "tenants": [{"name": "acme", "models": ["*"]}],
+    }
+    return Config.model_validate({**base, **changes})
+
+
+class Lines(AccessLog):
+    """An access log whose lines stay in memory."""
+
+    def __init__(self) -> None:
+        super().__init__("stdout")
+        self.records: list[Record] = []
+        self.lines: list[dict[str, Any]] = []
+
+    def write(self, record: Record, now: float) -> None:
+        self.records.append(record)
+        self.lines.append(self._line(record, now))
+
+
+class Rig:
+    """A `Core` whose pools hold fakes, and a key of the first tenant."""
+
+    def __init__(self, configuration: Config, adapters: Mapping[str, list[FakeAdapter]], seed: int = 0) -> None:
+        clock = asyncio.get_running_loop().time
+        rng = random.Random(seed)
+        self.adapters = adapters
+        self.endpoints = {
+            name: [Endpoint(f"{name}/{i}", adapter, _breaker(configuration, name)) for i, adapter in enumerate(fakes)]
+            for name, fakes in adapters.items()
+        }
+        pools = {
+            pool.name: Pool(
+                pool.name,
+                self.endpoints[pool.name],
+                picker(pool.balance.by),
+                max_in_flight=pool.max_connections,
+                rng=rng,
+                clock=clock,
+            )
+            for pool in configuration.pools
+        }
+        self.key = new_key()
+        self.principal = Principal(configuration.tenants[0].name, self.key.id)
+        keys = KeyTable(PEPPER, {self.key.id: KeyRecord(self.principal, digest(PEPPER, self.key.plaintext))})
+        self.ledger = Ledger()
+        self.ledger.configure(configuration.tenants, clock())
+        self.log = Lines()
+        self.metrics = Metrics()
+        snapshot = build(configuration, keys, pools, rng, clock)
+        self.core = Core(snapshot, self.ledger, Telemetry(self.metrics, self.log), rng, clock)
+
+    def record(self) -> Record:
+        return Record("req-1", "chat", "127.0.0.1", self.core.clock())
+
+    async def until_idle(self) -> None:
+        """Wait until no request is under way."""
+        async with asyncio.timeout(5):
+            while any(account.concurrency.in_flight for account in self.ledger.accounts.values()):
+                await asyncio.sleep(0.005)
+
+    def assert_idle(self) -> None:
+        """Nothing is held: what every test ends with."""
+        for name, endpoints in self.endpoints.items():
+            for endpoint in endpoints:
+                assert endpoint.in_flight == 0, name
+        for account in self.ledger.accounts.values():
+            assert account.concurrency.in_flight == 0
+            assert account.reserved_tokens == 0
+        for fakes in self.adapters.values():
+            for fake in fakes:
+                assert fake.in_flight == 0
+
+
+def _breaker(configuration: Config, pool: str) -> Breaker:
+    config = next(p for p in configuration.pools if p.name == pool).breaker
+    return Breaker(config.failures, config.open_for)
+
+
+def chat(model: str = "chat", **fields: Any) -> ChatRequest:
+    """A decoded chat request."""
+    body = {"model": model, "messages": [{"role": "user", "content": "hello"}], **fields}
+    return wire.decode_chat(wire._encode(body))

@@ -1,0 +1,114 @@
+"""A real gateway process, as an operator would run it."""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yaml
+
+HEADRACE = [sys.executable, "-m", "gateway"]
+
+
+class GatewayProcess:
+    """`headrace serve`, its addresses as it printed them, and its admin door."""
+
+    def __init__(self, process: asyncio.subprocess.Process, config: Path) -> None:
+        self.process = process
+        self.config = config
+        self.output = ""
+        self.url = ""
+        self.admin = ""
+        self._reader = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        assert self.process.stderr is not None
+        while line := await self.process.stderr.readline():
+            self.output += line.decode()
+
+    async def printed(self, pattern: str, seconds: float = 120.0) -> re.Match[str]:
+        """Wait until its output holds a match."""
+        end = asyncio.get_running_loop().time() + seconds
+        while (match := re.search(pattern, self.output)) is None:
+            if self._reader.done() or asyncio.get_running_loop().time() > end:
+                raise AssertionError(f"the gateway did not print {pattern!r}:\n{self.output}")
+            await asyncio.sleep(0.02)
+        return match
+
+    async def state(self) -> dict[str, Any]:
+        async with aiohttp.ClientSession() as http, http.get(f"{self.admin}/admin/state") as response:
+            return dict(await response.json())
+
+    async def until(self, condition: str, seconds: float = 60.0) -> dict[str, Any]:
+        """Wait until an expression over the admin state (`s`) holds; the state then."""
+        async with asyncio.timeout(seconds):
+            while True:
+                s = await self.state()
+                if eval(condition, {"s": s}):
+                    return s
+                await asyncio.sleep(0.05)
+
+    async def until_idle(self) -> dict[str, Any]:
+        """Wait until every counter reads zero."""
+        return await self.until(
+            "s['in_flight'] == 0 and all(e['in_flight'] == 0 for e in s['endpoints'])"
+            " and all(t['in_flight'] == 0 and t['reserved_tokens'] == 0 for t in s['tenants'])"
+        )
+
+    async def stop(self, number: int = signal.SIGTERM) -> int:
+        """Signal it and wait; its exit status."""
+        if self.process.returncode is None:
+            self.process.send_signal(number)
+        async with asyncio.timeout(60):
+            status = await self.process.wait()
+        await self._reader
+        return status
+
+
+@asynccontextmanager
+async def gateway(
+    folder: Path, configuration: dict[str, Any], *, env: dict[str, str] | None = None
+) -> AsyncIterator[GatewayProcess]:
+    """Start one on free ports, wait until it listens, and stop it at the end."""
+    path = folder / "headrace.yaml"
+    listen = {"http": "127.0.0.1:0", "admin": "127.0.0.1:0"}
+    base = {
+        "version": 1,
+        "listen": listen,
+        "state": {"database": f"sqlite:///{folder}/state.db"},
+        "access_log": {"to": str(folder / "access.log")},
+    }
+    path.write_text(yaml.safe_dump({**base, **configuration}, sort_keys=False))
+    process = await asyncio.create_subprocess_exec(
+        *HEADRACE,
+        "serve",
+        "--config",
+        str(path),
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **(env or {})},
+    )
+    made = GatewayProcess(process, path)
+    try:
+        listening = await made.printed(r"listens on (http\S+) \(admin: (http[^)]+)\)", seconds=60)
+        made.url, made.admin = listening[1], listening[2]
+        yield made
+    finally:
+        if process.returncode is None:
+            await made.stop()
+        await made._reader
+
+
+async def command(*arguments: str, cwd: Path | None = None) -> tuple[int, str, str]:
+    """Run `headrace ARGUMENTS`: exit status, stdout, stderr."""
+    process = await asyncio.create_subprocess_exec(
+        *HEADRACE, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=cwd
+    )
+    out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
