@@ -1,0 +1,128 @@
+"""Fields that are right each by itself and not together: unsafe, or without any effect.
+
+Whoever writes a field believes that it does something, so one that does nothing is refused.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import suppress
+
+from config.document import Document
+from config.globs import is_glob
+from config.matching import covers_when, token_range
+from config.node import Node
+from config.problem import Problem
+from config.schema import ListenConfig, TimeoutConfig
+from config.units import HostPort, format_duration, parse_duration, parse_host_port
+
+
+def check(doc: Document, root: Node) -> Iterator[Problem]:
+    """Every combination that cannot stand."""
+    yield from _listeners(doc, root)
+    yield from _pepper(doc, root)
+    for pool in root["pools"]:
+        yield from _pool(doc, pool)
+    for model in root["models"]:
+        yield from _unreachable(doc, model)
+        for route in model["routes"]:
+            yield from _when(doc, model, route["when"])
+            yield from _fallback(doc, route)
+            yield from _retry(doc, route["retry"])
+            yield from _timeout(doc, route["timeout"])
+
+
+def _listeners(doc: Document, root: Node) -> Iterator[Problem]:
+    listen = root["listen"]
+    http = _address(listen["http"], ListenConfig().http)
+    admin = _address(listen["admin"], ListenConfig().admin)
+    if http and admin and http.overlaps(admin):
+        yield doc.problem(listen["admin"].place, f"takes the port of listen.http ({http}): give it another")
+    exposed = [str(address) for address in (http, admin) if address and not address.is_loopback]
+    if root["auth"]["demo_key"].value is True and exposed:
+        message = f"a demo key is for loopback only, and {' and '.join(exposed)} can be reached from elsewhere"
+        yield doc.problem(root["auth"]["demo_key"].place, message)
+
+
+def _address(node: Node, default: HostPort) -> HostPort | None:
+    if node.value is None:
+        return default
+    with suppress(ValueError):
+        return parse_host_port(node.value)
+    return None
+
+
+def _pepper(doc: Document, root: Node) -> Iterator[Problem]:
+    """Keys in a database that several gateways share are worth nothing to them without the same pepper."""
+    database, pepper = root["state"]["database"], doc.value(root["auth"]["pepper"].place)
+    if database.text and not database.text.startswith("sqlite") and pepper is None:
+        yield doc.problem(database.place, "needs auth.pepper too: only beside SQLite is one made and kept")
+
+
+def _pool(doc: Document, pool: Node) -> Iterator[Problem]:
+    if "runtime" in pool:
+        for name in ("protocol", "model", "key", "tls", "balance"):
+            if name in pool:
+                yield doc.problem_with_key(pool[name].place, "has no effect on a bundled runtime: remove it")
+        return
+    urls = [endpoint.text or endpoint["url"].text for endpoint in pool["endpoints"]]
+    known = [url for url in urls if url]
+    if "tls" in pool and known and not any(url.startswith("https://") for url in known):
+        yield doc.problem_with_key(pool["tls"].place, "has no effect: no endpoint is https://")
+
+
+def _unreachable(doc: Document, model: Node) -> Iterator[Problem]:
+    routes = list(model["routes"])
+    for i, route in enumerate(routes):
+        for j, earlier in enumerate(routes[:i]):
+            if covers_when(earlier["when"], route["when"]):
+                yield doc.problem(route.place, f"can never be reached: routes[{j}] matches all that it matches")
+                break
+
+
+def _when(doc: Document, model: Node, when: Node) -> Iterator[Problem]:
+    for _, node in when.fields():
+        if node.value in ((), {}):
+            yield doc.problem(node.place, "is empty and matches nothing: say what matches, or remove it")
+    if "model" in when and (name := model["name"].text) and not is_glob(name):
+        message = f'has no effect: only "{name}" is served here; it is for a model whose name is a glob'
+        yield doc.problem_with_key(when["model"].place, message)
+    seen: dict[str, str] = {}
+    for name, node in when["header"].fields():
+        if name.lower() in seen:
+            yield doc.problem_with_key(node.place, f"is the header {seen[name.lower()]} again: keep one")
+        seen.setdefault(name.lower(), name)
+    tokens = token_range(when["prompt_tokens"].text or "")
+    if tokens and tokens[1] < tokens[0]:
+        yield doc.problem(when["prompt_tokens"].place, "no prompt is that short")
+    if tokens and tokens[0] == 0 and tokens[1] == math.inf:
+        yield doc.problem(when["prompt_tokens"].place, "has no effect: every prompt is that long")
+
+
+def _fallback(doc: Document, route: Node) -> Iterator[Problem]:
+    arms = [arm for arm in route["split"]["arms"] if arm["weight"].value != 0]
+    only_arm = arms[0]["pool"].text if len(arms) == 1 else None
+    always = route["to"].text or only_arm
+    for node in route["fallback"]:
+        if node.text is not None and node.text == always:
+            yield doc.problem(node.place, f'has no effect: "{always}" is where the route goes already')
+
+
+def _retry(doc: Document, retry: Node) -> Iterator[Problem]:
+    if retry["attempts"].value == 1:
+        for name in ("budget", "backoff"):
+            if name in retry:
+                yield doc.problem_with_key(retry[name].place, "has no effect: attempts is 1, so nothing is retried")
+
+
+def _timeout(doc: Document, timeout: Node) -> Iterator[Problem]:
+    total = _seconds(timeout["total"]) or TimeoutConfig().total
+    for name in ("first_byte", "idle"):
+        if (_seconds(timeout[name]) or 0) > total:
+            message = f"has no effect: the total of {format_duration(total)} ends the request before"
+            yield doc.problem(timeout[name].place, message)
+
+
+def _seconds(node: Node) -> float | None:
+    with suppress(ValueError):
+        return parse_duration(node.value)
+    return None

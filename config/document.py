@@ -1,0 +1,190 @@
+"""YAML text → plain data that remembers the line of each key and value.
+
+A strict subset of YAML 1.2's core schema, so that a file means what it looks like: ``no`` and ``2027-06-30``
+are text, a key may be given once, tags are refused. Anchors and aliases work, within bounds.
+"""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+
+from config.place import Place, written
+from config.problem import ConfigError, Problem
+
+MAX_BYTES = 8 * 1024**2
+MAX_DEPTH = 32
+MAX_NODES = 500_000  # after aliases are written out
+
+_CONSTANTS = {"": None, "~": None, "null": None, "true": True, "false": False}
+_INTEGER = re.compile(r"[-+]?\d{1,18}")
+_FLOAT = re.compile(r"[-+]?\d{1,18}\.\d{0,18}")
+_PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
+
+
+class Lines(NamedTuple):
+    """Counted from 1."""
+
+    key: int
+    value: int
+
+
+@dataclass
+class Document:
+    """``data`` is made of dict, tuple, str, int, float, bool and None."""
+
+    file: str
+    data: object = None
+    lines: dict[Place, Lines] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def problem(self, place: Place, message: str, suggestion: str | None = None) -> Problem:
+        """A problem with what is written there or, if nothing is, with the nearest part around it."""
+        return Problem(self.file, self.line(place), written(place), message, suggestion)
+
+    def problem_with_key(self, place: Place, message: str, suggestion: str | None = None) -> Problem:
+        """A problem with the field's name, whatever its value."""
+        return Problem(self.file, self.lines[place].key, written(place), message, suggestion)
+
+    def line(self, place: Place) -> int:
+        """Of a value, or of the name of the section that has it or lacks it."""
+        known = place
+        while known and known not in self.lines:
+            known = known[:-1]
+        lines = self.lines.get(known, Lines(1, 1))
+        is_plain = known == place and not isinstance(self.value(place), dict | tuple)
+        return lines.value if is_plain else lines.key
+
+    def value(self, place: Place) -> object:
+        """What is written there; None where nothing is."""
+        value = self.data
+        for step in place:
+            if isinstance(value, dict):
+                value = value.get(step)
+            elif isinstance(value, tuple) and isinstance(step, int) and step < len(value):
+                value = value[step]
+            else:
+                return None
+        return value
+
+
+def parse(path: Path) -> Document:
+    """Read and parse a file. What can be read beside a problem is read, so that all can be told at once.
+
+    Raises ConfigError where nothing can be: no such file, not UTF-8, not YAML, or beyond the bounds.
+    """
+    file = str(path)
+    try:
+        text = _read(path)
+        _check_depth(text)
+        root = yaml.compose(text, Loader=yaml.CBaseLoader)
+    except OSError as error:
+        raise ConfigError([Problem(file, None, "", f"cannot be read: {error.strerror}")]) from None
+    except UnicodeDecodeError:
+        raise ConfigError([Problem(file, None, "", "is not UTF-8 text")]) from None
+    except yaml.reader.ReaderError:
+        raise ConfigError([Problem(file, None, "", "holds a control character, which YAML refuses")]) from None
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else None
+        raise ConfigError([Problem(file, line, "", f"is not valid YAML: {error.problem}")]) from None
+    except _TooMuchError as error:
+        raise ConfigError([Problem(file, error.line, "", str(error))]) from None
+    return _Builder(file).document(root)
+
+
+class _TooMuchError(Exception):
+    def __init__(self, message: str, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+def _read(path: Path) -> str:
+    with path.open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise _TooMuchError(f"is larger than {MAX_BYTES // 1024**2} MiB")
+    return content.decode("utf-8-sig")
+
+
+def _check_depth(text: str) -> None:
+    """Before composing, because libyaml's composer recurses in C without a bound of its own."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.CBaseLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH:
+                line = event.start_mark.line + 1 if event.start_mark else None
+                raise _TooMuchError(f"nests deeper than {MAX_DEPTH} levels", line)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+class _Builder:
+    """Node tree → Document."""
+
+    def __init__(self, file: str) -> None:
+        self._doc = Document(file)
+        self._nodes = 0
+
+    def document(self, root: yaml.Node | None) -> Document:
+        doc = self._doc
+        if root is None:
+            raise ConfigError([Problem(doc.file, None, "", "is empty: start from the packaged headrace.yaml")])
+        if not isinstance(root, yaml.MappingNode):
+            raise ConfigError([Problem(doc.file, _line(root), "", "expected fields such as `version: 1`")])
+        try:
+            doc.data = self._build(root, (), _line(root))
+        except _TooMuchError as error:
+            raise ConfigError([Problem(doc.file, error.line, "", str(error))]) from None
+        return doc
+
+    def _build(self, node: yaml.Node, place: Place, key_line: int) -> object:
+        self._nodes += 1
+        if self._nodes > MAX_NODES or len(place) > MAX_DEPTH:
+            raise _TooMuchError("aliases write out to more than can be read: name less with them", key_line)
+        self._doc.lines[place] = Lines(key_line, _line(node))
+        if node.tag not in _PLAIN_TAGS:
+            self._refuse(node, place, "YAML tags (!name) are not read: write the plain value")
+            return None
+        if isinstance(node, yaml.MappingNode):
+            fields = self._fields(node, place).items()
+            return {name: self._build(value, (*place, name), line) for name, (line, value) in fields}
+        if isinstance(node, yaml.SequenceNode):
+            return tuple(self._build(item, (*place, i), _line(item)) for i, item in enumerate(node.value))
+        return _scalar(node)
+
+    def _fields(self, node: yaml.MappingNode, place: Place) -> dict[str, tuple[int, yaml.Node]]:
+        """Name → its line and its value."""
+        fields: dict[str, tuple[int, yaml.Node]] = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag not in _PLAIN_TAGS:
+                self._refuse(key, place, "a field's name is plain text")
+            elif key.value == "<<":
+                self._refuse(key, place, "merge keys (<<) are not read: alias a whole value, or write it out")
+            elif key.value in fields:
+                first, _ = fields[key.value]
+                self._refuse(key, (*place, key.value), f"is given twice, first on line {first}: keep one")
+            else:
+                fields[key.value] = (_line(key), value)
+        return fields
+
+    def _refuse(self, node: yaml.Node, place: Place, message: str) -> None:
+        self._doc.problems.append(Problem(self._doc.file, _line(node), written(place), message))
+
+
+def _line(node: yaml.Node) -> int:
+    line: int = node.start_mark.line
+    return line + 1
+
+
+def _scalar(node: yaml.Node) -> object:
+    text: str = node.value
+    if isinstance(node, yaml.ScalarNode) and node.style:  # quoted, or a block
+        return text
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    return float(text) if _FLOAT.fullmatch(text) else text

@@ -1,0 +1,124 @@
+"""What the file refers to outside itself: environment variables, secret files, PEM files."""
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from config.document import Document
+from config.place import Place, type_at
+from config.problem import Problem
+from config.text import ENV_NAME, PemFile, Secret
+
+MAX_FILE_BYTES = 1024**2
+
+_INLINE = "is a secret, which is never written here: write ${NAME} (environment) or file:PATH, and change it now"
+_REFERENCE = re.compile(rf"\$\{{({ENV_NAME})(:-([^}}]*))?\}}|\$\{{")
+
+
+class _UnresolvedError(Exception):
+    """Why a reference leads nowhere."""
+
+
+@dataclass
+class Resolved:
+    """The file's data with its references replaced. One that leads nowhere is None and has a problem."""
+
+    data: object = None
+    problems: list[Problem] = field(default_factory=list)
+    failed: set[Place] = field(default_factory=set)
+    sources: set[Path] = field(default_factory=set)
+    """Files whose content is part of the configuration, whether they exist or not."""
+
+
+def resolve(doc: Document, folder: Path) -> Resolved:
+    """Replace ``${NAME}`` and ``${NAME:-default}`` in every text, read the secrets, find the PEM files.
+
+    ``folder`` is where relative paths of secrets and PEM files start. Other paths stay as they are.
+    """
+    resolver = _Resolver(doc, folder)
+    resolver.done.data = resolver.walk(doc.data, ())
+    return resolver.done
+
+
+class _Resolver:
+    def __init__(self, doc: Document, folder: Path) -> None:
+        self.done = Resolved()
+        self._doc = doc
+        self._folder = folder
+
+    def walk(self, value: object, place: Place) -> object:
+        hint = type_at(place)
+        if hint == Secret and value is not None:
+            return self._attempt(partial(self._secret, value), place)
+        if isinstance(value, dict):
+            return {name: self.walk(inner, (*place, name)) for name, inner in value.items()}
+        if isinstance(value, tuple):
+            return tuple(self.walk(inner, (*place, i)) for i, inner in enumerate(value))
+        if not isinstance(value, str):
+            return value
+        return self._attempt(partial(self._pem if hint == PemFile else _expand, value), place)
+
+    def _attempt(self, resolve: Callable[[], str], place: Place) -> str | None:
+        try:
+            return resolve()
+        except _UnresolvedError as error:
+            self.done.problems.append(self._doc.problem(place, str(error)))
+            self.done.failed.add(place)
+            return None
+
+    def _secret(self, value: object) -> str:
+        if not isinstance(value, str):
+            raise _UnresolvedError(_INLINE)
+        if value.startswith("file:"):
+            secret = self._secret_file(self._folder / _expand(value.removeprefix("file:")))
+        elif (reference := _REFERENCE.fullmatch(value)) and reference[1] and reference[2] is None:
+            secret = _expand(value)
+        else:
+            raise _UnresolvedError(_INLINE)
+        if not secret:
+            raise _UnresolvedError("the secret is empty")
+        if not secret.isprintable():
+            raise _UnresolvedError("the secret holds a line break or control character: it is one line of text")
+        return secret
+
+    def _secret_file(self, path: Path) -> str:
+        content = self._content(path)
+        try:
+            return content.decode().removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError:
+            raise _UnresolvedError(f"{path} is not UTF-8 text") from None
+
+    def _pem(self, value: str) -> str:
+        path = self._folder / _expand(value)
+        if b"-----BEGIN " not in self._content(path):
+            raise _UnresolvedError(f"{path} is not a PEM file: it has no -----BEGIN line")
+        return str(path)
+
+    def _content(self, path: Path) -> bytes:
+        self.done.sources.add(path)
+        try:
+            with path.open("rb") as file:
+                content = file.read(MAX_FILE_BYTES + 1)
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+            reason = error.strerror if isinstance(error, OSError) else "not a file name"
+            raise _UnresolvedError(f"{path} cannot be read: {reason}") from None
+        if len(content) > MAX_FILE_BYTES:
+            raise _UnresolvedError(f"{path} is larger than {MAX_FILE_BYTES // 1024**2} MiB")
+        return content
+
+
+def _expand(text: str) -> str:
+    return _REFERENCE.sub(_variable, text)
+
+
+def _variable(reference: re.Match[str]) -> str:
+    name, default = reference[1], reference[3]
+    if name is None:
+        raise _UnresolvedError("write ${NAME} or ${NAME:-default}")
+    value = os.environ.get(name, "")
+    if value or default is not None:
+        return value or default
+    raise _UnresolvedError(f"the environment variable {name} is {'empty' if name in os.environ else 'not set'}")

@@ -1,0 +1,19 @@
+"""The file's JSON Schema (draft 2020-12), with which editors complete, explain and underline."""
+
+from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema
+
+from config.schema import Config
+
+
+class _Generator(GenerateJsonSchema):
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False  # a title that repeats the field's name is noise in an editor
+
+
+def json_schema() -> dict[str, Any]:
+    """As a JSON object. Quantities are text with a unit, in defaults too."""
+    # The serialised form is the one that people write: there a default is 10s and not 10.0.
+    schema = Config.model_json_schema(mode="serialization", schema_generator=_Generator)
+    return {"$schema": _Generator.schema_dialect, **schema, "title": "Headrace configuration"}

@@ -1,0 +1,60 @@
+"""A YAML file → Config, or every reason why not.
+
+Text is parsed, references out of the file are resolved, then three checks see the same data: the schema
+(each section), ``references`` (names) and ``combinations`` (fields that do not go together).
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from config import combinations, external, references, sentences
+from config.document import Document, parse
+from config.external import Resolved
+from config.node import Node
+from config.problem import ConfigError, Problem
+from config.schema import Config
+
+__all__ = ["ConfigError", "Problem", "Reading", "load", "read"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a file says. Either ``config`` is there or ``problems`` are."""
+
+    config: Config | None
+    problems: tuple[Problem, ...]
+    sources: frozenset[Path]
+    """Every file that it depends on: itself, secrets and PEM files, whether they exist or not."""
+
+
+def load(path: Path) -> Config:
+    """The configuration in a file. Raises ConfigError with every problem found."""
+    reading = read(path)
+    if reading.config is None:
+        raise ConfigError(reading.problems)
+    return reading.config
+
+
+def read(path: Path) -> Reading:
+    """Like ``load``, without raising, and with the files that it depends on. Blocks for the disk."""
+    try:
+        doc = parse(path)
+    except ConfigError as error:
+        return Reading(None, tuple(error.problems), frozenset({path}))
+    resolved = external.resolve(doc, path.parent)
+    config, complaints = _validate(doc, resolved)
+    root = Node(resolved.data)
+    problems = [*doc.problems, *resolved.problems, *complaints]
+    problems += [*references.check(doc, root), *combinations.check(doc, root)]
+    ordered = tuple(sorted(problems, key=lambda problem: problem.line or 0))
+    return Reading(None if ordered else config, ordered, frozenset({path, *resolved.sources}))
+
+
+def _validate(doc: Document, resolved: Resolved) -> tuple[Config | None, list[Problem]]:
+    """Strict: ``"256"`` is no number and ``yes`` is no boolean."""
+    try:
+        return Config.model_validate(resolved.data, strict=True), []
+    except ValidationError as error:
+        return None, list(sentences.problems(doc, error, skip=resolved.failed))

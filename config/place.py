@@ -1,0 +1,49 @@
+"""A place in the file: ``("pools", 1, "url")``, written ``pools[1].url``, and what the schema has there."""
+
+from functools import cache
+from types import UnionType
+from typing import Union, get_args, get_origin, get_type_hints
+
+from config.schema import Config
+from config.section import Section
+
+Place = tuple[str | int, ...]
+
+
+def written(place: Place) -> str:
+    """``pools[1].url``."""
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place)
+    return text.removeprefix(".")
+
+
+def type_at(place: Place) -> object:
+    """The type hint of what belongs there, without its ``| None``; None where the schema has no such place."""
+    hint: object = Config
+    for step in place:
+        hint = _not_none(_inside(hint, step))
+    return hint
+
+
+def fields_at(place: Place) -> tuple[str, ...]:
+    """The fields of the section there; none where it is no section."""
+    hint = type_at(place)
+    return tuple(hint.model_fields) if isinstance(hint, type) and issubclass(hint, Section) else ()
+
+
+def _inside(hint: object, step: str | int) -> object:
+    if isinstance(hint, type) and issubclass(hint, Section):
+        return _hints(hint).get(str(step))
+    if get_origin(hint) is tuple:
+        return get_args(hint)[0]
+    return get_args(hint)[1] if get_origin(hint) is dict else None
+
+
+def _not_none(hint: object) -> object:
+    if get_origin(hint) in (Union, UnionType):
+        return next(option for option in get_args(hint) if option is not type(None))
+    return hint
+
+
+@cache
+def _hints(section: type[Section]) -> dict[str, object]:
+    return get_type_hints(section, include_extras=True)

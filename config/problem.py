@@ -1,0 +1,41 @@
+"""What is wrong with a file, where, and what to change."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing to change. Never holds a value that came from the environment or belongs to a secret."""
+
+    file: str
+    line: int | None
+    """From 1; None where the file itself cannot be read."""
+    path: str
+    """Such as ``pools[1].endpoints[0].url``; empty where the whole file is meant."""
+    message: str
+    suggestion: str | None = None
+
+    def __str__(self) -> str:
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        hint = f' (did you mean "{self.suggestion}"?)' if self.suggestion else ""
+        return ": ".join(part for part in (place, self.path, self.message) if part) + hint
+
+
+class ConfigError(Exception):
+    """The file was refused; ``problems`` holds every reason, in the order of the file."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__(problems)
+        self.problems = list(problems)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.problems))
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that was probably meant, if any is near."""
+    by_lower = {name.lower(): name for name in known}
+    found = get_close_matches(word.lower(), by_lower, n=1)
+    return by_lower[found[0]] if found else None

@@ -1,0 +1,116 @@
+"""Names: each is given once, each that is used exists, each model can be reached.
+
+A pool that no route goes to is no mistake: moving a route away from a pool in trouble must be one edit.
+"""
+
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
+
+from config.document import Document
+from config.globs import covers, is_glob, may_overlap
+from config.node import Node, names
+from config.problem import Problem, closest
+
+
+def check(doc: Document, root: Node) -> Iterator[Problem]:
+    """Names given twice, names of nothing, and models behind others."""
+    yield from _given_twice(doc, root)
+    yield from _unknown_pools(doc, root)
+    yield from _tenants_models(doc, root)
+    yield from _routes_tenants(doc, root)
+    yield from _shadowed_models(doc, root)
+
+
+def targets(route: Node) -> list[Node]:
+    """Where a route's requests may go first."""
+    return [route["to"], *(arm["pool"] for arm in route["split"]["arms"])]
+
+
+def _given_twice(doc: Document, root: Node) -> Iterator[Problem]:
+    for section in ("pools", "models", "tenants"):
+        yield from _unique(doc, (entry["name"] for entry in root[section]))
+    for pool in root["pools"]:
+        yield from _unique(doc, (_url(endpoint) for endpoint in pool["endpoints"]))
+    for model in root["models"]:
+        for route in model["routes"]:
+            yield from _unique(doc, (arm["pool"] for arm in route["split"]["arms"]))
+            yield from _unique(doc, route["fallback"])
+    keys = [key for tenant in root["tenants"] for key in tenant["keys"]]
+    yield from _unique(doc, (key["id"] for key in keys))
+    yield from _unique(doc, (key["hash"] for key in keys))
+
+
+def _url(endpoint: Node) -> Node:
+    return endpoint if endpoint.text is not None else endpoint["url"]
+
+
+def _unique(doc: Document, nodes: Iterable[Node]) -> Iterator[Problem]:
+    first: dict[str, Node] = {}
+    for node in nodes:
+        if node.text is None:
+            continue
+        if node.text in first:
+            line = doc.line(first[node.text].place)
+            yield doc.problem(node.place, f"is given twice, first on line {line}")
+        first.setdefault(node.text, node)
+
+
+def _unknown_pools(doc: Document, root: Node) -> Iterator[Problem]:
+    known = names(root["pools"])
+    if len(known) < len(list(root["pools"])) or not known:
+        return  # a pool's own name is what is wrong
+    for model in root["models"]:
+        for route in model["routes"]:
+            for target in (*targets(route), *route["fallback"]):
+                if target.text is not None and target.text not in known:
+                    yield doc.problem(target.place, f'no pool is named "{target.text}"', closest(target.text, known))
+
+
+def _tenants_models(doc: Document, root: Node) -> Iterator[Problem]:
+    known = names(root["models"])
+    for tenant in root["tenants"]:
+        for glob in tenant["models"]:
+            if glob.text is not None and known and not any(may_overlap(glob.text, name) for name in known):
+                yield doc.problem(glob.place, f'no model is named "{glob.text}"', closest(glob.text, known))
+
+
+def _routes_tenants(doc: Document, root: Node) -> Iterator[Problem]:
+    known = names(root["tenants"])
+    for model in root["models"]:
+        written = [glob for route in model["routes"] for glob in route["when"]["tenant"]]
+        if written:
+            allowed = _users(root, model)
+            for glob in written:
+                if glob.text is None or _any_matches(glob.text, allowed):
+                    continue
+                if _any_matches(glob.text, known):
+                    yield doc.problem(glob.place, "no tenant of that name may use this model: see its `models`")
+                elif known:
+                    suggestion = closest(glob.text, known)
+                    yield doc.problem(glob.place, f'no tenant is named "{glob.text}"', suggestion)
+
+
+def _any_matches(glob: str, candidates: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, glob) for name in candidates)
+
+
+def _users(root: Node, model: Node) -> set[str]:
+    """The tenants that may use some name that the model serves."""
+    served = model["name"].text or "*"
+    return {
+        tenant["name"].text or ""
+        for tenant in root["tenants"]
+        if any(may_overlap(glob, served) for glob in tenant["models"].texts())
+    }
+
+
+def _shadowed_models(doc: Document, root: Node) -> Iterator[Problem]:
+    seen: list[str] = []
+    for model in root["models"]:
+        name = model["name"].text or ""
+        for earlier in seen if is_glob(name) else ():  # an exact name wins over any glob
+            if name != earlier and is_glob(earlier) and covers(earlier, name):
+                yield doc.problem(
+                    model["name"].place, f'can never be reached: "{earlier}" above matches the same names'
+                )
+        seen.append(name)

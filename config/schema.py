@@ -1,0 +1,200 @@
+"""What ops may write in YAML: the whole of it, with its defaults.
+
+Pools are in ``config.pool`` and routes in ``config.route``; all names are importable from here. What holds
+within one section is checked by the section; what holds between sections, by ``references`` and
+``combinations``, which know the line that each was written on.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from config.globs import is_glob
+from config.pool import (
+    BalanceConfig,
+    BreakerConfig,
+    EndpointConfig,
+    PoolConfig,
+    ProbeConfig,
+    RuntimeConfig,
+    UpstreamTls,
+)
+from config.route import (
+    ArmConfig,
+    MatchConfig,
+    ModelConfig,
+    RetryConfig,
+    RouteConfig,
+    SplitConfig,
+    TimeoutConfig,
+)
+from config.section import Section
+from config.text import Date, Glob, Name, PemFile, Secret, Shape, Url
+from config.units import Delay, Duration, HostPort, Listen, Rate, Size
+
+__all__ = [
+    "AccessLogConfig",
+    "ArmConfig",
+    "AuthConfig",
+    "BalanceConfig",
+    "BreakerConfig",
+    "Config",
+    "EndpointConfig",
+    "Glob",
+    "HttpConfig",
+    "KeyConfig",
+    "LimitsConfig",
+    "ListenConfig",
+    "ListenTls",
+    "MatchConfig",
+    "ModelConfig",
+    "Name",
+    "PoolConfig",
+    "ProbeConfig",
+    "RetryConfig",
+    "RouteConfig",
+    "RuntimeConfig",
+    "Secret",
+    "Section",
+    "SplitConfig",
+    "StateConfig",
+    "TenantConfig",
+    "TimeoutConfig",
+    "UpstreamTls",
+    "Url",
+    "is_glob",
+]
+
+Database = Annotated[
+    str,
+    Shape(
+        r"(sqlite|postgresql)(\+[a-z0-9]+)?://\S*",
+        "a database URL such as sqlite:///.headrace/state.db or postgresql://HOST/NAME",
+    ),
+]
+LogTarget = Annotated[
+    str, Shape(r"stdout|.*[/.].*", "stdout or a file's path with a / or a dot in it, such as ./access.log")
+]
+Hash = Annotated[str, Shape(r"[0-9a-f]{64}", "the 64 hex digits that `headrace keys create --yaml` prints")]
+
+
+class ListenTls(Section):
+    """Certificate chain and private key, PEM files."""
+
+    cert: PemFile
+    """The chain, the server's own certificate first."""
+    key: PemFile
+    """Its private key."""
+
+
+class ListenConfig(Section):
+    """Where the gateway listens. The admin listener is separate on purpose."""
+
+    http: Listen = HostPort("127.0.0.1", 8080)
+    """For clients."""
+    admin: Listen = HostPort("127.0.0.1", 8082)
+    """For operators: metrics, health, administration. Keep it where clients cannot reach it."""
+    tls: ListenTls | None = None
+    """Serve clients over TLS."""
+
+
+class StateConfig(Section):
+    """Where issued keys live. Read in the background, never while a request waits."""
+
+    database: Database = Field("sqlite:///.headrace/state.db", repr=False)
+    """A SQLAlchemy URL. A SQLite path is relative to the working directory."""
+
+
+class AuthConfig(Section):
+    """How credentials are checked."""
+
+    pepper: Secret | None = None
+    """Server secret mixed into key hashes. Without one, a file beside the SQLite database is made and used."""
+    demo_key: bool = False
+    """Print and accept a demo key. Only while every listener is on loopback."""
+
+
+class HttpConfig(Section):
+    """Bounds on one client connection and one request."""
+
+    max_head: Size = 32 * 1024
+    """Request line and headers together."""
+    max_body: Size = 32 * 1024**2
+    """A request's body; larger ones are refused with 413."""
+    head_timeout: Duration = 10.0
+    """From a request's first byte until its headers are complete."""
+    body_timeout: Duration = 30.0
+    """Until the body is complete."""
+    keepalive_timeout: Duration = 75.0
+    """How long an idle connection stays open."""
+    send_timeout: Duration = 60.0
+    """How long a client may take no bytes of its answer before it is cut off."""
+    max_connections: int = Field(10_000, ge=1)
+    """Open client connections."""
+
+
+class AccessLogConfig(Section):
+    """One JSON line a request."""
+
+    to: LogTarget = "stdout"
+    """``stdout`` or a file's path, relative to the working directory."""
+
+
+class KeyConfig(Section):
+    """A key kept in the file itself, as ``headrace keys create --yaml`` prints it."""
+
+    id: Name
+    """The public part of the key, by which it is found."""
+    hash: Hash
+    """The key's hash; the key itself cannot be had from it."""
+    expires: Date | None = None
+    """Last day it is accepted, UTC."""
+
+
+class LimitsConfig(Section):
+    """Absent means unlimited."""
+
+    requests: Rate | None = None
+    """Requests per period."""
+    tokens: Rate | None = None
+    """Prompt and answer tokens per period."""
+    concurrency: int | None = Field(None, ge=1)
+    """Requests at the same time."""
+
+
+class TenantConfig(Section):
+    """Who may ask for what, how much."""
+
+    name: Name
+    """Shown in logs and metrics."""
+    keys: tuple[KeyConfig, ...] = ()
+    """Keys kept in this file; issued ones live in the state database."""
+    models: tuple[Glob, ...] = Field(min_length=1)
+    """Models it may use; ``*`` for all."""
+    limits: LimitsConfig = LimitsConfig()
+    """How much it may use."""
+
+
+class Config(Section):
+    """The whole file."""
+
+    version: Literal[1]
+    """Version of this format."""
+    listen: ListenConfig = ListenConfig()
+    """Addresses."""
+    state: StateConfig = StateConfig()
+    """Storage."""
+    auth: AuthConfig = AuthConfig()
+    """Credentials."""
+    http: HttpConfig = HttpConfig()
+    """Bounds on clients."""
+    access_log: AccessLogConfig = AccessLogConfig()
+    """What each request leaves behind."""
+    drain: Delay = 30.0
+    """How long SIGTERM waits for requests in flight; ``0s`` cuts them off."""
+    pools: tuple[PoolConfig, ...] = Field(min_length=1)
+    """Servers that answer."""
+    models: tuple[ModelConfig, ...] = Field(min_length=1)
+    """Names that clients ask for."""
+    tenants: tuple[TenantConfig, ...] = Field(min_length=1)
+    """Who may ask."""

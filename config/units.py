@@ -1,0 +1,159 @@
+"""Quantities as people write them: ``250ms``, ``10MiB``, ``600/min``, ``20%``, ``127.0.0.1:8080``.
+
+Each parser takes what YAML gives (a string or a bare number) and returns a plain number, or raises
+``ValueError`` with a sentence that says what was expected; the sentence never holds the value, which may
+have come from the environment. Each formatter is its parser's inverse.
+"""
+
+import ipaddress
+import re
+from collections.abc import Callable
+from typing import Annotated, NamedTuple
+
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
+
+_NUMBER = r"(\d{1,15}(?:\.\d{1,15})?)"  # bounded, so that no text can overflow a float
+_SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_BYTES = {
+    "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
+    "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+}  # fmt: skip
+_MULTIPLES = {"": 1.0, "k": 1e3, "M": 1e6}
+_PERIOD = {
+    "s": 1.0, "sec": 1.0, "second": 1.0, "min": 60.0, "minute": 60.0,
+    "h": 3600.0, "hour": 3600.0, "d": 86400.0, "day": 86400.0,
+}  # fmt: skip
+_DURATION = rf"{_NUMBER}\s*({'|'.join(_SECONDS)})"
+_SIZE = rf"{_NUMBER}\s*({'|'.join(_BYTES)})"
+_RATE = rf"{_NUMBER}\s*(k|M)?\s*/\s*({'|'.join(_PERIOD)})"
+_PERCENT = rf"{_NUMBER}\s*%"
+_ADDRESS = r"(?:\[([0-9a-fA-F:.]+)\]|([^\s:\[\]]+)):(\d{1,5})"
+
+
+class RateLimit(NamedTuple):
+    """``amount`` units every ``period`` seconds; the amount is also the burst."""
+
+    amount: float
+    period: float
+
+    def __str__(self) -> str:
+        unit = next(unit for unit, seconds in _PERIOD.items() if seconds == self.period)
+        return f"{_plain(self.amount)}/{unit}"
+
+
+class HostPort(NamedTuple):
+    """A listening address. ``host`` is an IP literal or ``localhost``; port 0 lets the kernel choose."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
+
+    def overlaps(self, other: "HostPort") -> bool:
+        """Whether the two cannot be bound together. A wildcard host holds the port on all addresses."""
+        mine, theirs = self._ip, other._ip
+        same_host = mine == theirs or mine.is_unspecified or theirs.is_unspecified
+        return self.port == other.port != 0 and same_host
+
+    @property
+    def _ip(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+        return ipaddress.ip_address("127.0.0.1" if self.host == "localhost" else self.host)
+
+
+def parse_duration(value: object) -> float:
+    """Seconds. A bare number is refused: ops should not have to remember a default unit."""
+    m = _match(_DURATION, value, "a duration such as 250ms, 10s, 5m or 1h")
+    return float(m[1]) * _SECONDS[m[2]]
+
+
+def parse_size(value: object) -> int:
+    """Bytes."""
+    m = _match(_SIZE, value, "a size such as 64KiB, 10MiB or 2GB")
+    return int(float(m[1]) * _BYTES[m[2]])
+
+
+def parse_rate(value: object) -> RateLimit:
+    """``200k/min`` → ``RateLimit(200_000, 60)``."""
+    m = _match(_RATE, value, "a rate such as 10/s, 600/min or 200k/min")
+    amount = float(m[1]) * _MULTIPLES[m[2] or ""]
+    if amount < 1:  # the amount is the burst: a bucket that never holds one unit never grants one
+        raise ValueError("a rate grants at least 1 per period: write 30/min for 0.5/s")
+    return RateLimit(amount, _PERIOD[m[3]])
+
+
+def parse_percent(value: object) -> float:
+    """``20%`` → 0.2."""
+    return float(_match(_PERCENT, value, "a percentage such as 20%")[1]) / 100
+
+
+def parse_host_port(value: object) -> HostPort:
+    """``127.0.0.1:8080``, ``localhost:8080`` or ``[::1]:8080``."""
+    m = _match(_ADDRESS, value, "an address such as 127.0.0.1:8080 or [::1]:8080")
+    host, port = m[1] or m[2], int(m[3])
+    if port > 65535:
+        raise ValueError("a port is at most 65535")
+    if host != "localhost":
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            raise ValueError("a listening host is an IP address (0.0.0.0 for all) or localhost") from None
+    return HostPort(host, port)
+
+
+def format_duration(seconds: float) -> str:
+    """The inverse of ``parse_duration``, in the largest unit that needs no fraction."""
+    for unit in ("d", "h", "m", "s"):
+        if seconds and seconds % _SECONDS[unit] == 0:
+            return f"{_plain(seconds / _SECONDS[unit])}{unit}"
+    return f"{_plain(seconds * 1000)}ms" if seconds else "0s"
+
+
+def format_size(size: int) -> str:
+    """The inverse of ``parse_size``, in the largest binary unit that needs no fraction."""
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if size and size % _BYTES[unit] == 0:
+            return f"{size // _BYTES[unit]}{unit}"
+    return f"{size}B"
+
+
+def format_percent(share: float) -> str:
+    """The inverse of ``parse_percent``."""
+    return f"{_plain(share * 100)}%"
+
+
+def _plain(number: float) -> str:
+    """No exponent and no trailing zeros."""
+    return f"{number:.9f}".rstrip("0").rstrip(".")
+
+
+def _match(pattern: str, value: object, expected: str) -> re.Match[str]:
+    if isinstance(value, str) and (m := re.fullmatch(pattern, value.strip())):
+        return m
+    raise ValueError(f"expected {expected}")
+
+
+def or_environment(pattern: str) -> str:
+    """A JSON Schema pattern that lets editors accept ``${NAME}``, whose value they cannot know."""
+    return rf"^(?:{pattern})$|\$\{{"
+
+
+def _as_text(example: str, pattern: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": or_environment(pattern), "examples": [example]})
+
+
+def _written_by(formatter: Callable[..., str]) -> PlainSerializer:
+    return PlainSerializer(formatter, return_type=str, when_used="json")
+
+
+Delay = Annotated[float, BeforeValidator(parse_duration), _written_by(format_duration), _as_text("10s", _DURATION)]
+Duration = Annotated[Delay, Field(gt=0)]
+Size = Annotated[int, BeforeValidator(parse_size), Field(gt=0), _written_by(format_size), _as_text("10MiB", _SIZE)]
+Rate = Annotated[RateLimit, PlainValidator(parse_rate), _written_by(str), _as_text("600/min", _RATE)]
+Percent = Annotated[float, BeforeValidator(parse_percent), _written_by(format_percent), _as_text("20%", _PERCENT)]
+Listen = Annotated[HostPort, PlainValidator(parse_host_port), _written_by(str), _as_text("127.0.0.1:8080", _ADDRESS)]

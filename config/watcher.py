@@ -1,0 +1,120 @@
+"""Follows the configuration file, and hands over each new version that is valid, whole."""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from config.document import MAX_BYTES
+from config.loader import ConfigError, Reading, read
+from config.schema import Config
+
+Stamps = dict[Path, tuple[int, int, int] | None]
+
+
+class Watcher:
+    """Looks at the file, and at the secrets and PEM files it names, every ``interval`` seconds.
+
+    New content is read when two looks in a row agree, so never while it is being written. An invalid file
+    is reported once for each content, and the old configuration stays in force. Polling rather than
+    inotify: it sees network mounts and Kubernetes' symlinked volumes too.
+
+    What the file holds when the watcher is made counts as known (a short blocking read): make it right
+    after loading. ``on_change`` may raise ConfigError to refuse; any other exception is a bug and ends
+    ``run``.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        on_change: Callable[[Config], Awaitable[None] | None],
+        on_error: Callable[[ConfigError], None],
+        *,
+        interval: float = 0.5,
+    ) -> None:
+        self._path = path
+        self._on_change = on_change
+        self._on_error = on_error
+        self._interval = interval
+        self._known = _look(path, frozenset({path}))
+        self._seen: Stamps = {}
+        self._one_at_a_time = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Poll until cancelled."""
+        while True:
+            await asyncio.sleep(self._interval)
+            await self.poll()
+
+    async def poll(self) -> None:
+        """One look, and a reading when it finds for the second time what is not known."""
+        stamps = await asyncio.to_thread(_stamps, self._known.reading.sources)
+        settled, self._seen = stamps == self._seen, stamps
+        if settled and stamps != self._known.stamps:
+            await self._read()
+
+    async def reload_now(self) -> None:
+        """Read at once, and tell what was found even if it is known: an operator asked (SIGHUP)."""
+        await self._read(asked=True)
+
+    async def _read(self, *, asked: bool = False) -> None:
+        async with self._one_at_a_time:
+            look = await asyncio.to_thread(_look, self._path, self._known.reading.sources)
+            is_new = look.digest != self._known.digest
+            self._known = look
+            if is_new or asked:
+                await self._tell(look.reading)
+
+    async def _tell(self, reading: Reading) -> None:
+        try:
+            if reading.config is None:
+                raise ConfigError(reading.problems)
+            done = self._on_change(reading.config)
+            if done is not None:
+                await done
+        except ConfigError as error:
+            self._on_error(error)
+
+
+@dataclass(frozen=True)
+class _Look:
+    """A reading, and what its sources were at the moment before: a change since then is seen by the next."""
+
+    stamps: Stamps
+    digest: bytes
+    reading: Reading
+
+
+def _look(path: Path, sources: frozenset[Path]) -> _Look:
+    while True:
+        look = _Look(_stamps(sources), _digest(sources), read(path))
+        if look.reading.sources == sources:
+            return look
+        sources = look.reading.sources  # it names other files now: their state before it must be known too
+
+
+def _stamps(sources: Iterable[Path]) -> Stamps:
+    return {path: _stamp(path) for path in sources}
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _digest(sources: Iterable[Path]) -> bytes:
+    """Of the files' contents; a missing one differs from an empty one."""
+    digest = hashlib.sha256()
+    for path in sorted(sources):
+        try:
+            with path.open("rb") as file:
+                content = file.read(MAX_BYTES + 1)
+        except (OSError, ValueError):
+            content = None
+        digest.update(f"{path}\0{'missing' if content is None else len(content)}\0".encode())
+        digest.update(content or b"")
+    return digest.digest()

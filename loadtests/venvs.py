@@ -1,0 +1,42 @@
+"""One cached virtual environment a peer, made on first use."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from loadtests.native import CACHE
+
+INSTALL_TIMEOUT_S = 1200
+
+
+class InstallError(Exception):
+    """A peer's packages could not be installed; the message holds pip's last line."""
+
+
+def ensure(name: str, requirements: Sequence[str], cache: Path = CACHE) -> Path:
+    """The folder of an environment that holds exactly these pinned requirements and what they pull in.
+
+    Raises:
+        InstallError: pip failed or took longer than ``INSTALL_TIMEOUT_S``.
+    """
+    folder = cache / "peers" / name
+    marker, wanted = folder / "installed.txt", "\n".join(requirements)
+    if marker.exists() and marker.read_text() == wanted:
+        return folder
+    shutil.rmtree(folder, ignore_errors=True)
+    _run(name, [sys.executable, "-m", "venv", str(folder)])
+    _run(name, [str(folder / "bin/python"), "-m", "pip", "install", "--quiet", *requirements])
+    marker.write_text(wanted)
+    return folder
+
+
+def _run(name: str, command: Sequence[str]) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        raise InstallError(f"{name}: installing took longer than {INSTALL_TIMEOUT_S} s") from None
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        raise InstallError(f"{name}: {reason}")

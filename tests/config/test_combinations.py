@@ -1,0 +1,150 @@
+import pytest
+
+from .conftest import RIGHT, Complaints
+
+TO = "to: vllm"
+LATER = "to: vllm\n        {}\n      - to: vllm\n        {}"
+RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        (
+            "version: 1",
+            "version: 1\nlisten: {http: '0.0.0.0:8082'}",
+            "2: listen.admin: takes the port of listen.http (0.0.0.0:8082): give it another",
+        ),
+        (
+            "version: 1",
+            "version: 1\nlisten:\n  http: localhost:1\n  admin: 127.0.0.1:1",
+            "4: listen.admin: takes the port of listen.http (localhost:1): give it another",
+        ),
+        (
+            "version: 1",
+            "version: 1\nauth: {demo_key: true}\nlisten: {http: '0.0.0.0:80'}",
+            "2: auth.demo_key: a demo key is for loopback only, and 0.0.0.0:80 can be reached from elsewhere",
+        ),
+        (
+            "version: 1",
+            "version: 1\nauth: {demo_key: true}\nlisten: {admin: '[::]:80'}",
+            "2: auth.demo_key: a demo key is for loopback only, and [::]:80 can be reached from elsewhere",
+        ),
+        (
+            "version: 1",
+            "version: 1\nstate: {database: 'postgresql://db/x'}",
+            "2: state.database: needs auth.pepper too: only beside SQLite is one made and kept",
+        ),
+        (
+            "version: 1",
+            "version: 1\nauth: {pepper: null}\nstate: {database: 'postgresql://db/x'}",
+            "3: state.database: needs auth.pepper too: only beside SQLite is one made and kept",
+        ),
+        (
+            "endpoints: [http://10.0.0.7:8000]",
+            RUNTIME + "\n    balance: {by: round_robin}",
+            "7: pools[1].balance: has no effect on a bundled runtime: remove it",
+        ),
+        (
+            "endpoints: [http://10.0.0.7:8000]",
+            RUNTIME + "\n    model: x",
+            "7: pools[1].model: has no effect on a bundled runtime: remove it",
+        ),
+        ("name: spare", "name: spare\n    tls: {}", "6: pools[1].tls: has no effect: no endpoint is https://"),
+        (
+            TO,
+            f"{TO}\n      - {TO}",
+            "11: models[0].routes[1]: can never be reached: routes[0] matches all that it matches",
+        ),
+        (
+            TO,
+            LATER.format("when: {stream: true}", "when: {stream: true, tenant: [acme]}"),
+            "12: models[0].routes[1]: can never be reached: routes[0] matches all that it matches",
+        ),
+        (
+            TO,
+            LATER.format("when: {prompt_tokens: '>10'}", "when: {prompt_tokens: '>20'}"),
+            "12: models[0].routes[1]: can never be reached: routes[0] matches all that it matches",
+        ),
+        (
+            TO,
+            f"{TO}\n        when: {{tenant: []}}",
+            "11: models[0].routes[0].when.tenant: is empty and matches nothing: say what matches, or remove it",
+        ),
+        (
+            TO,
+            f"{TO}\n        when: {{header: {{}}}}",
+            "11: models[0].routes[0].when.header: is empty and matches nothing: say what matches, or remove it",
+        ),
+        (
+            TO,
+            f"{TO}\n        when: {{model: [chat]}}",
+            '11: models[0].routes[0].when.model: has no effect: only "chat" is served here; '
+            "it is for a model whose name is a glob",
+        ),
+        (
+            TO,
+            f"{TO}\n        when: {{header: {{x-a: b, X-A: c}}}}",
+            "11: models[0].routes[0].when.header.X-A: is the header x-a again: keep one",
+        ),
+        (
+            TO,
+            f"{TO}\n        when: {{prompt_tokens: '<0'}}",
+            "11: models[0].routes[0].when.prompt_tokens: no prompt is that short",
+        ),
+        (
+            TO,
+            f"{TO}\n        when: {{prompt_tokens: '>=0'}}",
+            "11: models[0].routes[0].when.prompt_tokens: has no effect: every prompt is that long",
+        ),
+        (
+            "[spare]",
+            "[spare, vllm]",
+            '11: models[0].routes[0].fallback[1]: has no effect: "vllm" is where the route goes already',
+        ),
+        (
+            TO,
+            "split: {arms: [{pool: vllm, weight: 0}, {pool: spare, weight: 1}]}",
+            '11: models[0].routes[0].fallback[0]: has no effect: "spare" is where the route goes already',
+        ),
+        (
+            TO,
+            f"{TO}\n        retry:\n          attempts: 1\n          backoff: 1s",
+            "13: models[0].routes[0].retry.backoff: has no effect: attempts is 1, so nothing is retried",
+        ),
+        (
+            TO,
+            f"{TO}\n        timeout: {{first_byte: 11m}}",
+            "11: models[0].routes[0].timeout.first_byte: has no effect: the total of 10m ends the request before",
+        ),
+        (
+            TO,
+            f"{TO}\n        timeout: {{idle: 6s, total: 5s}}",
+            "11: models[0].routes[0].timeout.idle: has no effect: the total of 5s ends the request before",
+        ),
+    ],
+)
+def test_refused(complaints: Complaints, old: str, new: str, problem: str) -> None:
+    assert old in RIGHT
+    assert complaints(RIGHT.replace(old, new, 1)) == [problem]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("version: 1", "version: 1\nlisten: {http: '127.0.0.1:0', admin: '127.0.0.1:0'}"),
+        ("version: 1", "version: 1\nauth: {demo_key: true}\nlisten: {http: 'localhost:80', admin: '[::1]:81'}"),
+        ("version: 1", "version: 1\nauth: {demo_key: false}\nlisten: {http: '0.0.0.0:80'}"),
+        ("endpoints: [http://10.0.0.7:8000]", RUNTIME),
+        ("[http://10.0.0.7:8000]", "[http://a, https://b]\n    tls: {}"),
+        (TO, LATER.format("when: {stream: true}", "when: {tenant: [acme]}")),
+        # An arm in the fallback is where the other arm's failures go: it has an effect.
+        (TO, "split: {arms: [{pool: vllm, weight: 1}, {pool: spare, weight: 1}]}"),
+        (TO, f"{TO}\n        retry: {{attempts: 1}}"),
+        (TO, f"{TO}\n        timeout: {{total: 5s}}"),
+        ("name: spare", "name: spare\n    tls: null"),
+    ],
+)
+def test_accepted(complaints: Complaints, old: str, new: str) -> None:
+    assert old in RIGHT
+    assert complaints(RIGHT.replace(old, new, 1)) == []

@@ -1,0 +1,102 @@
+"""The default and every example load, and mean what their comments say."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from config import default_path
+from config.loader import load
+from config.schema import Config
+from config.units import RateLimit
+
+EXAMPLES = default_path().parent / "examples"
+
+
+@pytest.fixture
+def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The examples, with what they say they need beside them."""
+    folder = tmp_path / "examples"
+    shutil.copytree(EXAMPLES, folder)
+    (folder / "secrets").mkdir()
+    (folder / "secrets" / "private-key.txt").write_text("private-key\n")
+    (folder / "tls").mkdir()
+    (folder / "tls" / "company-ca.pem").write_text("-----BEGIN CERTIFICATE-----\n")
+    monkeypatch.setenv("PROVIDER_API_KEY", "provider-key")
+    monkeypatch.setenv("KEY_PEPPER", "pepper")
+    monkeypatch.setenv("DATABASE_PASSWORD", "secret")
+    monkeypatch.delenv("ADMIN_ADDRESS", raising=False)
+    return folder
+
+
+def pools(config: Config) -> dict[str, list[str]]:
+    return {pool.name: [endpoint.url for endpoint in pool.endpoints] for pool in config.pools}
+
+
+def test_the_default_needs_nothing() -> None:
+    config = load(default_path())
+    runtime = config.pools[0].runtime
+    assert runtime is not None
+    assert runtime.model == "bundled:smollm2-135m-instruct"
+    assert config.models[0].routes[0].pools() == ("smollm2",)
+    assert config.auth.demo_key
+    assert config.listen.http.is_loopback
+    assert config.listen.admin.is_loopback
+    (demo,) = config.tenants
+    assert (demo.name, demo.models) == ("demo", ("*",))
+    assert demo.limits.requests == RateLimit(600, 60)
+
+
+def test_every_example_loads_and_has_a_test_here(example: Path) -> None:
+    names = sorted(path.stem for path in example.glob("*.yaml"))
+    assert names == ["canary", "hosted", "sidecar", "tenants"]
+    for name in names:
+        load(example / f"{name}.yaml")
+
+
+def test_canary(example: Path) -> None:
+    config = load(example / "canary.yaml")
+    long, split = config.models[0].routes
+    assert long.when.prompt_tokens == ">4000"
+    assert "candidate" not in long.pools()
+    assert split.split is not None
+    assert split.split.sticky == "user"
+    assert [(arm.pool, arm.weight) for arm in split.split.arms] == [("stable", 90), ("candidate", 10)]
+    assert split.fallback == ("stable", "last-resort")
+    assert split.retry.attempts == 3
+    assert (split.timeout.first_byte, split.timeout.idle, split.timeout.total) == (10, 20, 300)
+    assert [endpoint.weight for endpoint in config.pools[0].endpoints] == [1, 2]
+
+
+def test_tenants(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load(example / "tenants.yaml")
+    assert str(config.listen.admin) == "127.0.0.1:8082"
+    assert config.state.database == "postgresql+psycopg://headrace:secret@db.internal/headrace"
+    gold, partner, trial = config.tenants
+    assert config.models[0].routes[0].when.tenant == ("gold-*",)
+    assert gold.limits.tokens == RateLimit(2_000_000, 60)
+    assert partner.keys[0].expires == "2027-06-30"
+    assert trial.limits.tokens == RateLimit(20_000, 86400)
+    monkeypatch.setenv("ADMIN_ADDRESS", "10.0.0.1:9000")
+    assert str(load(example / "tenants.yaml").listen.admin) == "10.0.0.1:9000"
+
+
+def test_hosted(example: Path) -> None:
+    config = load(example / "hosted.yaml")
+    provider, private = config.pools
+    assert provider.key is not None
+    assert provider.key.get_secret_value() == "provider-key"
+    assert provider.probe is None
+    assert private.key is not None
+    assert private.key.get_secret_value() == "private-key"
+    assert private.tls is not None
+    assert private.tls.ca == str(example / "tls" / "company-ca.pem")
+
+
+def test_sidecar(example: Path) -> None:
+    config = load(example / "sidecar.yaml")
+    assert pools(config) == {"engine": ["unix:/run/engine/http.sock"]}
+    assert config.drain == 25
+    assert config.http.max_body == 2**20
+    assert config.models[0].routes[0].retry.attempts == 1
+    assert config.pools[0].connect_timeout == 0.5

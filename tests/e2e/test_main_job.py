@@ -1,0 +1,180 @@
+"""The main job: one command serves a real LLM, and every app that speaks OpenAI talks to it."""
+
+import asyncio
+import os
+import shlex
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import psutil
+import pytest
+
+from tests.support.processes import GatewayProcess, gateway
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+
+MODEL: dict[str, Any] = {
+    "auth": {"demo_key": True},
+    "pools": [
+        {
+            "name": "smollm2",
+            "runtime": {"kind": "llm", "model": "bundled:smollm2-135m-instruct", "max_model_len": 1024},
+        }
+    ],
+    "models": [{"name": "smollm2", "routes": [{"to": "smollm2"}]}],
+    "tenants": [{"name": "demo", "models": ["*"], "limits": {"concurrency": 64}}],
+}
+CAPITAL = [{"role": "user", "content": "What is the capital of France? Answer in one word."}]
+
+
+@pytest.fixture(scope="module")
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[GatewayProcess, str]]:
+    async with gateway(tmp_path_factory.mktemp("main"), MODEL) as g:
+        key = (await g.printed(r"Demo key [^:]*: (hr-\S+)", seconds=240))[1]
+        yield g, key
+
+
+def client(running: tuple[GatewayProcess, str]) -> openai.AsyncOpenAI:
+    g, key = running
+    return openai.AsyncOpenAI(base_url=f"{g.url}/v1", api_key=key, max_retries=0, timeout=120)
+
+
+async def stream_text(sdk: openai.AsyncOpenAI, prompt: str, max_tokens: int) -> str:
+    chunks = await sdk.chat.completions.create(
+        model="smollm2", messages=[{"role": "user", "content": prompt}], max_tokens=max_tokens, stream=True
+    )
+    return "".join([c.choices[0].delta.content or "" async for c in chunks if c.choices])
+
+
+async def test_the_official_client_gets_sensible_english(running: tuple[GatewayProcess, str]) -> None:
+    async with client(running) as sdk:
+        answer = await sdk.chat.completions.create(model="smollm2", messages=CAPITAL, temperature=0, max_tokens=20)  # type: ignore[arg-type]
+        assert "Paris" in (answer.choices[0].message.content or "")
+        assert answer.usage is not None
+        assert answer.usage.prompt_tokens > 10
+        chunks = await sdk.chat.completions.create(
+            model="smollm2",
+            messages=CAPITAL,  # type: ignore[arg-type]
+            temperature=0,
+            max_tokens=20,
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+        seen = [c async for c in chunks]
+        assert "".join(c.choices[0].delta.content or "" for c in seen if c.choices) == answer.choices[0].message.content
+        assert seen[-1].usage == answer.usage
+        assert [m.id async for m in sdk.models.list()] == ["smollm2"]
+    await running[0].until_idle()
+
+
+async def test_the_synchronous_client_and_completions(running: tuple[GatewayProcess, str]) -> None:
+    g, key = running
+
+    def ask() -> str:
+        with openai.OpenAI(base_url=f"{g.url}/v1", api_key=key, max_retries=0) as sdk:
+            return sdk.completions.create(model="smollm2", prompt="One two three four", temperature=0).choices[0].text
+
+    assert "five" in await asyncio.to_thread(ask)
+
+
+async def test_the_curl_line_works_as_printed(running: tuple[GatewayProcess, str]) -> None:
+    g, _ = running
+    lines = (await g.printed(r"(?s)Try:\n(  curl .*?\}')\n"))[1]
+    arguments = shlex.split(lines.replace("\\\n", " "))
+    process = await asyncio.create_subprocess_exec(
+        arguments[0], "--silent", "--fail", *arguments[1:], stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    assert b"river" in out.lower()
+
+
+async def test_thirty_two_at_once(running: tuple[GatewayProcess, str]) -> None:
+    async with client(running) as sdk:
+        answers = await asyncio.gather(*(stream_text(sdk, f"Count to {i}.", 16) for i in range(32)))
+    assert all(answers)
+    await running[0].until_idle()
+
+
+async def test_a_prompt_beyond_the_context_is_the_caller_s_mistake(running: tuple[GatewayProcess, str]) -> None:
+    async with client(running) as sdk:
+        with pytest.raises(openai.BadRequestError, match="context") as refused:
+            await stream_text(sdk, "river " * 3000, 16)
+        assert refused.value.code == "context_length_exceeded"
+        with pytest.raises(openai.BadRequestError) as refused:
+            await sdk.chat.completions.create(model="smollm2", messages=CAPITAL, logprobs=True)  # type: ignore[arg-type]
+        assert refused.value.param == "logprobs"
+    state = await running[0].until_idle()
+    assert state["endpoints"][0]["breaker"] == "closed"
+
+
+async def test_killing_the_engine_under_streams_ends_each_with_an_error(running: tuple[GatewayProcess, str]) -> None:
+    g, _ = running
+    before = (await g.until("s['endpoints'][0]['health'] == 'healthy'"))["endpoints"][0]
+    async with client(running) as sdk:
+        begun = asyncio.Event()
+        counted = 0
+
+        async def one(i: int) -> BaseException | None:
+            nonlocal counted
+            try:
+                chunks = await sdk.chat.completions.create(
+                    model="smollm2",
+                    messages=[{"role": "user", "content": f"Tell a long story about the number {i}."}],
+                    max_tokens=800,
+                    stream=True,
+                    extra_body={"ignore_eos": True},
+                )
+                first = True
+                async for chunk in chunks:
+                    assert not (chunk.choices and chunk.choices[0].finish_reason)
+                    if first:
+                        first, counted = False, counted + 1
+                        if counted == 32:
+                            begun.set()
+            except openai.APIError as error:
+                return error
+            return None
+
+        streams = [asyncio.create_task(one(i)) for i in range(32)]
+        async with asyncio.timeout(120):
+            await begun.wait()
+        os.kill(before["pid"], signal.SIGKILL)
+        async with asyncio.timeout(20):
+            ends = await asyncio.gather(*streams)
+    assert all(isinstance(end, openai.APIError) for end in ends), ends
+    await g.until_idle()
+    after = await g.until("s['endpoints'][0]['health'] == 'healthy'", seconds=60)
+    assert after["endpoints"][0]["restarts"] == before["restarts"] + 1
+    assert after["endpoints"][0]["pid"] != before["pid"]
+    async with client(running) as sdk:
+        assert await stream_text(sdk, "Say hello.", 8)
+    await g.until_idle()
+
+
+async def test_a_client_that_leaves_frees_the_engine(running: tuple[GatewayProcess, str]) -> None:
+    g, _ = running
+    async with client(running) as sdk:
+        chunks = await sdk.chat.completions.create(
+            model="smollm2",
+            messages=CAPITAL,  # type: ignore[arg-type]
+            max_tokens=900,
+            stream=True,
+            extra_body={"ignore_eos": True},
+        )
+        await chunks.__anext__()
+        await chunks.close()
+        await g.until_idle()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+async def test_however_the_gateway_ends_no_engine_stays(tmp_path: Path, number: int) -> None:
+    async with gateway(tmp_path, MODEL) as g:
+        await g.printed("Ready", seconds=240)
+        engine = psutil.Process((await g.state())["endpoints"][0]["pid"])
+        status = await g.stop(number)
+        assert status == (0 if number == signal.SIGTERM else -signal.SIGKILL)
+        await asyncio.to_thread(engine.wait, 20)

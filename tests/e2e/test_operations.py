@@ -1,0 +1,239 @@
+"""What ops do with a running gateway: edit the file, issue and revoke keys, stop it, get it wrong."""
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import openai
+import pytest
+import yaml
+
+from tests.support.processes import GatewayProcess, command, gateway
+from tests.support.upstreams import Upstream, stream, upstream
+
+pytestmark = pytest.mark.e2e
+
+
+def configuration(up: Upstream, **changes: Any) -> dict[str, Any]:
+    return {
+        "pools": [{"name": "up", "endpoints": [up.url], "probe": {"interval": "100ms"}}],
+        "models": [{"name": "chat", "routes": [{"to": "up"}]}],
+        "tenants": [{"name": "acme", "models": ["*"]}],
+        **changes,
+    }
+
+
+async def issue(g: GatewayProcess, tenant: str = "acme") -> str:
+    status, out, err = await command("keys", "create", "--config", str(g.config), "--tenant", tenant)
+    assert status == 0, err
+    return out.strip()
+
+
+async def ask(g: GatewayProcess, key: str, **fields: Any) -> tuple[int, dict[str, Any]]:
+    body = {"model": "chat", "messages": [{"role": "user", "content": "hi"}], **fields}
+    headers = {"authorization": f"Bearer {key}"}
+    async with (
+        aiohttp.ClientSession() as http,
+        http.post(f"{g.url}/v1/chat/completions", json=body, headers=headers) as response,
+    ):
+        return response.status, await response.json()
+
+
+async def until_status(g: GatewayProcess, key: str, status: int, seconds: float, **fields: Any) -> float:
+    """Ask until the answer has that status; the seconds it took."""
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    async with asyncio.timeout(seconds):
+        while (await ask(g, key, **fields))[0] != status:
+            await asyncio.sleep(0.02)
+    return loop.time() - started
+
+
+async def test_keys_are_issued_rotated_and_revoked_while_it_runs(tmp_path: Path) -> None:
+    async with upstream() as up, gateway(tmp_path, configuration(up)) as g:
+        key = await issue(g)
+        await until_status(g, key, 200, seconds=1.0)
+        key_id = key.split("-")[1]
+        status, new, _ = await command("keys", "rotate", key_id, "--overlap", "1h", "--config", str(g.config))
+        assert status == 0
+        await until_status(g, new.strip(), 200, seconds=1.0)
+        assert (await ask(g, key))[0] == 200
+        assert (await command("keys", "revoke", key_id, "--config", str(g.config)))[0] == 0
+        assert await until_status(g, key, 401, seconds=1.0) < 1.0
+        assert (await ask(g, new.strip()))[0] == 200
+        log = (tmp_path / "access.log").read_text()
+        assert key not in log + g.output
+        assert all("authorization" not in line for line in log.splitlines())
+
+
+async def test_the_file_is_followed_whole_or_not_at_all(tmp_path: Path) -> None:
+    async with upstream("from one") as one, upstream("from two") as two, gateway(tmp_path, configuration(one)) as g:
+        key = await issue(g)
+        await until_status(g, key, 200, seconds=1.0)
+        written = yaml.safe_load(g.config.read_text())
+
+        written["pools"].append({"name": "two", "endpoints": [two.url]})
+        written["models"] = [{"name": "chat", "routes": [{"to": "two"}]}]
+        g.config.write_text(yaml.safe_dump(written, sort_keys=False))
+        await g.printed("configuration reloaded", seconds=10)
+        assert (await ask(g, key))[1]["choices"][0]["message"]["content"] == "from two"
+
+        written["models"][0]["routes"][0]["to"] = "twoo"
+        written["tenants"][0]["limit"] = {}
+        g.config.write_text(yaml.safe_dump(written, sort_keys=False))
+        await g.printed("not reloaded", seconds=10)
+        state = await g.until("s['configuration']['last_error']")
+        assert "twoo" in state["configuration"]["last_error"]
+        assert "limits" in state["configuration"]["last_error"]  # every error, each with its suggestion
+        assert (await ask(g, key))[1]["choices"][0]["message"]["content"] == "from two"
+
+        written["models"][0]["routes"][0]["to"] = "up"
+        del written["tenants"][0]["limit"]
+        g.config.write_text(yaml.safe_dump(written, sort_keys=False))
+        g.process.send_signal(signal.SIGHUP)
+        await g.until("s['configuration']['last_error'] == ''", seconds=10)
+        assert (await ask(g, key))[1]["choices"][0]["message"]["content"] == "from one"
+
+        written["listen"]["http"] = "127.0.0.1:1"
+        g.config.write_text(yaml.safe_dump(written, sort_keys=False))
+        await g.printed("listen: a change needs a restart", seconds=10)
+        assert (await ask(g, key))[0] == 200
+
+
+async def test_a_stream_outlives_the_reload_that_drops_its_pool(tmp_path: Path) -> None:
+    async with upstream() as one, upstream("from two") as two, gateway(tmp_path, configuration(one)) as g:
+        words = " ".join(f"w{i}" for i in range(60))
+        one.behaviour = lambda body: asyncio.sleep(0, stream(words, gap=0.05))
+        client = openai.AsyncOpenAI(base_url=f"{g.url}/v1", api_key=await issue(g), max_retries=0)
+        await asyncio.sleep(0.5)
+        chunks = await client.chat.completions.create(
+            model="chat", messages=[{"role": "user", "content": "hi"}], stream=True
+        )
+        await chunks.__anext__()
+        written = yaml.safe_load(g.config.read_text())
+        written["pools"] = [{"name": "two", "endpoints": [two.url]}]
+        written["models"] = [{"name": "chat", "routes": [{"to": "two"}]}]
+        g.config.write_text(yaml.safe_dump(written, sort_keys=False))
+        await g.printed("configuration reloaded", seconds=10)
+        text = "".join([c.choices[0].delta.content or "" async for c in chunks])
+        assert text.split() == words.split()[1:]
+        assert (await ask(g, client.api_key))[1]["choices"][0]["message"]["content"] == "from two"
+        await client.close()
+        await g.until("[e['pool'] for e in s['endpoints']] == ['two']")
+        await g.until_idle()
+
+
+async def test_sigterm_lets_streams_end(tmp_path: Path) -> None:
+    async with upstream() as up, gateway(tmp_path, configuration(up)) as g:
+        up.behaviour = lambda body: asyncio.sleep(0, stream(" ".join(["w"] * 20), gap=0.05))
+        client = openai.AsyncOpenAI(base_url=f"{g.url}/v1", api_key=await issue(g), max_retries=0)
+        await g.until("len(s['endpoints']) == 1")
+        await asyncio.sleep(0.5)
+
+        async def one() -> str:
+            chunks = await client.chat.completions.create(
+                model="chat", messages=[{"role": "user", "content": "hi"}], stream=True
+            )
+            return "".join([c.choices[0].delta.content or "" async for c in chunks])
+
+        streams = [asyncio.create_task(one()) for _ in range(8)]
+        await g.until("s['in_flight'] == 8")
+        g.process.send_signal(signal.SIGTERM)
+        assert [text.split() for text in await asyncio.gather(*streams)] == [["w"] * 20] * 8
+        assert await g.stop() == 0
+        await client.close()
+    lines = [json.loads(line) for line in (tmp_path / "access.log").read_text().splitlines()]
+    assert [line["status"] for line in lines] == [200] * 8
+
+
+async def test_an_upstream_that_dies_before_the_first_byte_is_covered_by_another(tmp_path: Path) -> None:
+    died = 0
+
+    async def dies(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal died
+        await reader.readuntil(b"\r\n\r\n")
+        died += 1
+        writer.close()
+
+    bad = await asyncio.start_server(dies, "127.0.0.1", 0)
+    address = f"http://127.0.0.1:{bad.sockets[0].getsockname()[1]}"
+    async with bad, upstream("good") as good:
+        pool = {
+            "name": "up",
+            "endpoints": [address, good.url],
+            "balance": {"by": "round_robin"},
+            "probe": None,
+            "breaker": {"failures": 3},
+        }
+        async with gateway(tmp_path, configuration(good, pools=[pool])) as g:
+            key = await issue(g)
+            await until_status(g, key, 200, seconds=2.0)
+            for _ in range(20):
+                status, answer = await ask(g, key)
+                assert (status, answer["choices"][0]["message"]["content"]) == (200, "good")
+            state = await g.until_idle()
+            assert [e["breaker"] for e in state["endpoints"]] == ["open", "closed"]
+    assert died == 3  # then the breaker was open
+
+
+async def test_probes_tell_readiness_and_a_503_says_when(tmp_path: Path) -> None:
+    async with upstream() as up, gateway(tmp_path, configuration(up)) as g:
+        key = await issue(g)
+        await until_status(g, key, 200, seconds=2.0)
+        up.healthy = False
+        await g.until("s['endpoints'][0]['health'] == 'unhealthy'")
+        assert (await ask(g, key))[0] == 503
+        async with aiohttp.ClientSession() as http:
+            async with http.get(f"{g.admin}/readyz") as response:
+                assert (response.status, (await response.json())["models_without_endpoint"]) == (503, ["chat"])
+            async with http.get(f"{g.admin}/livez") as response:
+                assert response.status == 200
+            async with http.get(f"{g.admin}/metrics") as response:
+                assert 'headrace_endpoint_healthy{endpoint="up/0",pool="up"} 0.0' in await response.text()
+        up.healthy = True
+        await until_status(g, key, 200, seconds=5.0)
+
+
+async def test_a_wrong_file_is_refused_at_start_with_every_error(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text(
+        "version: 1\n"
+        "pools: [{name: a, endpoints: [http://127.0.0.1:9], balanse: {by: round_robin}}]\n"
+        "models: [{name: chat, routes: [{to: b}]}]\n"
+        "tenants: [{name: acme, models: ['*'], limits: {requests: 10}}]\n"
+    )
+    status, _, err = await command("serve", "--config", str(path))
+    assert status == 2
+    for expected in ("balanse", "balance", "wrong.yaml:2", "wrong.yaml:3", "wrong.yaml:4"):
+        assert expected in err
+    assert "Traceback" not in err
+    assert (await command("check", str(path)))[0] == 1
+    assert (await command("check", "config/headrace.yaml"))[0] == 0
+
+
+async def test_the_demo_key_is_for_loopback_only(tmp_path: Path) -> None:
+    path = tmp_path / "open.yaml"
+    path.write_text(
+        "version: 1\nlisten: {http: '0.0.0.0:0', admin: '127.0.0.1:0'}\nauth: {demo_key: true}\n"
+        "pools: [{name: a, endpoints: [http://127.0.0.1:9]}]\n"
+        "models: [{name: chat, routes: [{to: a}]}]\ntenants: [{name: acme, models: ['*']}]\n"
+    )
+    status, _, err = await command("serve", "--config", str(path))
+    assert status == 2
+    assert "loopback" in err
+
+
+async def test_an_address_in_use_is_said_plainly(tmp_path: Path) -> None:
+    async with upstream() as up:
+        taken = up.url.removeprefix("http://")
+        path = tmp_path / "taken.yaml"
+        listen = {"http": taken, "admin": "127.0.0.1:0"}
+        state = {"database": f"sqlite:///{tmp_path}/state.db"}
+        path.write_text(yaml.safe_dump({"version": 1, "listen": listen, "state": state, **configuration(up)}))
+        status, _, err = await command("serve", "--config", str(path))
+        assert status == 2
+        assert "in use" in err
+        assert "Traceback" not in err

@@ -1,0 +1,167 @@
+"""What the benchmark writes for the servers it starts, its command line, and its checks of replies."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+import yaml
+
+from config.schema import Config, MatchConfig
+from loadtests.bench_gateway import install, parse
+from loadtests.headrace import config
+from loadtests.peers import LITELLM_KEY, PEERS, litellm_config, nginx_config
+from loadtests.replies import (
+    NO_KEY,
+    CheckError,
+    chat_body,
+    check_answer,
+    check_refusal,
+    http_request,
+    says_the_same,
+)
+from loadtests.servers import Gateway, Launch, Site, StartError, running
+from loadtests.venvs import InstallError
+
+SITE = Site(Path("/somewhere"), 18080, 19090)
+
+
+def test_our_config_is_valid_and_has_everything_on() -> None:
+    ours = Config.model_validate(yaml.safe_load(yaml.safe_dump(config(SITE, 18082))))
+    assert ours.access_log.to == "/somewhere/access.log"
+    first, last = ours.models[0].routes
+    assert first.when != MatchConfig() == last.when
+    assert last.retry.attempts > 1
+    assert all(pool.probe and pool.breaker for pool in ours.pools)
+    limits = ours.tenants[0].limits
+    assert limits.requests is not None
+    assert limits.tokens is not None
+    # Ten times what a core could be asked for: counted on every request, never in the way.
+    assert limits.requests.amount / limits.requests.period > 1e6
+    assert limits.tokens.amount / limits.tokens.period > 1e6 * 300
+    assert limits.concurrency is not None
+
+
+def test_peers_listen_on_loopback_and_reach_the_upstream() -> None:
+    nginx = nginx_config(SITE)
+    assert "listen 127.0.0.1:18080;" in nginx
+    assert "server 127.0.0.1:19090;" in nginx
+    assert nginx.count("{") == nginx.count("}")
+    litellm = yaml.safe_load(litellm_config(SITE))
+    assert litellm["model_list"][0]["litellm_params"]["api_base"] == "http://127.0.0.1:19090/v1"
+
+
+def test_requests_differ_in_nothing_but_the_key() -> None:
+    body = chat_body(stream=False)
+    assert json.loads(body)["stream"] is False
+    one, other = http_request(body, ""), http_request(body, LITELLM_KEY)
+    assert one.replace(NO_KEY.encode(), LITELLM_KEY.encode()) == other
+    assert one.endswith(b"\r\n\r\n" + body)
+
+
+def test_the_command_line_names_peers_and_workloads() -> None:
+    options = parse(["--peers", "none", "--only", "closed32,stream8", "--quick"])
+    assert (options.peers, options.only, options.rounds, options.seconds) == ([], ["closed32", "stream8"], 2, 1.0)
+    assert parse([]).peers == list(PEERS)
+
+
+@pytest.mark.parametrize("argv", [["--peers", "apache"], ["--only", "closed33"], ["--rounds", "0"]])
+def test_unknown_names_are_refused(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(argv)
+    assert ended.value.code == 2
+    assert "not one of" in (said := capsys.readouterr().err) or "at least 1" in said
+
+
+def test_a_peer_that_cannot_be_had_is_named() -> None:
+    def refuse() -> Path:
+        raise InstallError("nginx: not on PATH")
+
+    def start(_site: Site, _path: Path) -> Launch:
+        return Launch([])
+
+    missing: dict[str, str] = {}
+    gateways = [Gateway("nginx", refuse, start), Gateway("here", lambda: Path("/here"), start)]
+    assert install(gateways, missing) == {"here": Path("/here")}
+    assert missing == {"nginx": "nginx: not on PATH"}
+
+
+def test_a_server_that_ends_at_once_is_an_error_with_its_last_words(tmp_path: Path) -> None:
+    broken = Gateway(
+        "broken",
+        lambda: Path(sys.executable),
+        lambda _site, python: Launch([str(python), "-c", "raise SystemExit('no such model')"]),
+    )
+    with (
+        pytest.raises(StartError, match=r"broken ended with status 1:\nno such model"),
+        running(broken, Path(sys.executable), 1, min(os.sched_getaffinity(0)), tmp_path),
+    ):
+        pass
+
+
+@contextmanager
+def answering(status: int, body: bytes) -> Iterator[int]:
+    """A server that gives one answer to everything; yields its port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+ANSWER = b'{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":1,"completion_tokens":2}}'
+
+
+def test_a_changed_reply_is_refused_unless_the_peer_is_known_to_rewrite() -> None:
+    rewritten = json.dumps({**json.loads(ANSWER), "id": "another"}).encode()
+    with answering(200, rewritten) as port:
+        check_answer(port, "key", ANSWER, verbatim=False)
+        with pytest.raises(CheckError, match="the upstream"):
+            check_answer(port, "key", ANSWER, verbatim=True)
+
+
+def test_an_error_is_no_answer_even_with_the_right_body() -> None:
+    with answering(500, ANSWER) as port, pytest.raises(CheckError, match="answers 500"):
+        check_answer(port, "key", ANSWER, verbatim=True)
+
+
+def test_a_wrong_key_must_be_refused() -> None:
+    with answering(200, ANSWER) as port, pytest.raises(CheckError, match="answers 200 to a wrong key"):
+        check_refusal(port, "sk-zzzz", 401)
+    with answering(401, b"") as port:
+        check_refusal(port, "sk-0000", 401)
+
+
+def test_answers_that_are_none_say_nothing_alike() -> None:
+    assert says_the_same(ANSWER, ANSWER)
+    assert not says_the_same(b"not json", ANSWER)
+    assert not says_the_same(ANSWER.replace(b"hi", b"ho"), ANSWER)
+    assert not says_the_same(ANSWER.replace(b":2}", b":3}"), ANSWER)
+
+
+def test_the_help_text_can_be_printed() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "loadtests.bench_gateway", "--help"], capture_output=True, text=True, check=True
+    )
+    assert "--foreign-limit" in done.stdout

@@ -1,0 +1,55 @@
+"""What the documentation says is so."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from config.loader import load
+
+PAGES = [Path("README.md"), Path("CONTRIBUTING.md"), *sorted(Path("docs").glob("*.md"))]
+
+
+def blocks(language: str) -> list[tuple[Path, str]]:
+    fence = re.compile(rf"```{language}\n(.*?)```", re.DOTALL)
+    return [(page, text) for page in PAGES for text in fence.findall(page.read_text())]
+
+
+@pytest.mark.parametrize(("page", "text"), blocks("yaml"))
+def test_every_yaml_example_is_accepted(page: Path, text: str, tmp_path: Path) -> None:
+    path = tmp_path / "example.yaml"
+    path.write_text(text)
+    assert load(path).version == yaml.safe_load(text)["version"]
+
+
+def test_every_make_target_exists() -> None:
+    text = "\n".join(page.read_text() for page in PAGES)
+    targets = set(re.findall(r"\bmake ([a-z][a-z-]+)`", text) + re.findall(r"\$ make ([a-z-]+)", text))
+    assert {"serve", "test"} <= targets
+    for target in targets:
+        planned = subprocess.run(["make", "--dry-run", target], capture_output=True, text=True)
+        assert planned.returncode == 0, planned.stderr
+
+
+def test_every_test_that_a_page_names_exists() -> None:
+    named = {n for page in PAGES for n in re.findall(r"`(test_\w+)`", page.read_text())}
+    written = "\n".join(path.read_text() for path in Path("tests").rglob("test_*.py"))
+    assert named
+    for name in named:
+        assert f"def {name}(" in written, name
+
+
+def test_every_link_between_pages_leads_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page}: {target}"
+
+
+def test_no_page_and_no_source_names_this_machine() -> None:
+    listed = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True).stdout.split()
+    for name in listed:
+        text = Path(name).read_text(errors="replace")
+        assert "/" + "work/" not in text, name
+        assert "/" + "root/" not in text, name
