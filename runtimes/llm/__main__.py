@@ -1,0 +1,118 @@
+"""`python -m runtimes.llm`: an OpenAI-compatible server for one language model."""
+
+import argparse
+import functools
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+
+from config.units import parse_size
+
+# The modules of `pip install "headrace[llm]"`.
+_EXTRA = {"gguf", "huggingface_hub", "jinja2", "numpy", "safetensors", "tokenizers", "torch"}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Returns the exit status: 0 after a drain, 1 if it cannot start, 2 for a wrong command line."""
+    parser = _parser()
+    args = parser.parse_args(arguments)
+    if args.socket is None and args.port is None:
+        parser.error("say where to listen: --socket PATH or --port N")
+    _log_to_stderr()
+    # OpenMP's threads else spin while they wait, which on cores shared with a gateway and its clients makes
+    # a step several times slower. Read when torch is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    try:
+        from runtimes.llm.engine import EngineConfig
+        from runtimes.llm.service import ServiceOptions, run
+    except ModuleNotFoundError as error:
+        if error.name not in _EXTRA:
+            raise
+        print(f'{error.name} is not installed: run `pip install "headrace[llm]"`', file=sys.stderr)
+        return 1
+    options = ServiceOptions(
+        model=args.model,
+        served_name=args.served_name or args.model,
+        engine_config=functools.partial(
+            EngineConfig,
+            dtype=args.dtype,
+            device=args.device,
+            threads=args.threads,
+            max_model_len=args.max_model_len,
+            max_num_seqs=args.max_num_seqs,
+            max_num_batched_tokens=args.max_num_batched_tokens,
+            kv_cache_bytes=args.kv_cache,
+            max_queue=args.max_queue,
+        ),
+        socket=args.socket,
+        host=args.host,
+        port=args.port,
+        drain_seconds=args.drain_seconds,
+        exit_with_parent=args.exit_with_parent,
+    )
+    return run(options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m runtimes.llm", description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    add = parser.add_argument
+    add("--model", required=True, help="bundled:NAME, hf:ORG/NAME, hf:ORG/NAME/FILE.gguf or a path")
+    add("--served-name", help="the name that clients use; the model's own if not given")
+    add("--socket", type=Path, help="listen on this Unix socket")
+    add("--host", default="127.0.0.1", help="listen on this address, if --port is given")
+    add(
+        "--port",
+        type=int,
+        choices=range(65536),
+        metavar="PORT",
+        help="listen on this port; 0 takes a free one, which the log names",
+    )
+    add("--dtype", choices=["auto", "float32", "bfloat16", "float16"], default="auto")
+    add("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    add("--threads", type=_positive, help="threads of one step; torch's choice if not given")
+    add("--max-model-len", type=_positive, help="tokens of prompt and answer; the most that fits if not given")
+    add("--max-num-seqs", type=_positive, default=64, help="sequences in one step")
+    add("--max-num-batched-tokens", type=_positive, default=512, help="tokens in one step")
+    add("--kv-cache", type=_size, default="1GiB", help="bytes of the KV cache, such as 512MiB")
+    add("--max-queue", type=_positive, default=256, help="sequences that may wait")
+    add("--drain-seconds", type=float, default=30.0, help="how long SIGTERM lets answers end")
+    add("--exit-with-parent", action="store_true", help="stop when stdin, a pipe from the parent, is closed")
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, not {number}")
+    return number
+
+
+def _size(text: str) -> int:
+    try:
+        return int(text) if text.isdigit() else parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+class _OneLine(logging.Formatter):
+    """One line a record, tracebacks too, as log collectors expect."""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 - logging's name
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))
+
+    def format(self, record: logging.LogRecord) -> str:
+        return super().format(record).replace("\n", "\\n")
+
+
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""Answers of OpenAI's completion and chat APIs, whole and as chunks: values in, JSON out."""
+
+import secrets
+import time
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple, Protocol
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from runtimes.llm.sequence import FinishReason
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Finished(NamedTuple):
+    """One whole choice."""
+
+    text: str
+    finish_reason: FinishReason
+
+
+class Usage(msgspec.Struct):
+    """What it cost, in tokens. The prompt counts once, however many choices it has."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class _Message(msgspec.Struct):
+    content: str
+    role: str = "assistant"
+    refusal: None = None
+
+
+class _Delta(msgspec.Struct, omit_defaults=True):
+    role: str | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+
+
+class _ChatChoice(msgspec.Struct):
+    index: int
+    message: _Message
+    finish_reason: FinishReason
+    logprobs: None = None
+
+
+class _ChatChunkChoice(msgspec.Struct):
+    index: int
+    delta: _Delta
+    finish_reason: FinishReason | None = None
+    logprobs: None = None
+
+
+class _TextChoice(msgspec.Struct):
+    """Of an answer and of a chunk alike."""
+
+    index: int
+    text: str
+    finish_reason: FinishReason | None = None
+    logprobs: None = None
+
+
+_Choice = _ChatChoice | _ChatChunkChoice | _TextChoice
+
+
+class _Body(msgspec.Struct):
+    id: str
+    object: str
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: Sequence[_Choice]
+    usage: Usage | UnsetType | None = UNSET
+
+
+class AnswerWriter(Protocol):
+    """Writes one answer, whole or chunk by chunk, in one API's shape."""
+
+    def whole(self, choices: Sequence[Finished], usage: Usage) -> bytes: ...
+
+    def opening(self, index: int) -> bytes | None:
+        """The chunk before a choice's first text, if the API has one."""
+
+    def text(self, index: int, text: str) -> bytes: ...
+
+    def finish(self, index: int, reason: FinishReason) -> bytes: ...
+
+    def usage(self, usage: Usage) -> bytes:
+        """The chunk after all choices that says what it cost."""
+
+
+class _Writer:
+    id_prefix: ClassVar[str]
+    whole_object: ClassVar[str]
+    chunk_object: ClassVar[str]
+
+    def __init__(self, model: str, fingerprint: str, *, with_usage: bool) -> None:
+        self._id = f"{self.id_prefix}-{secrets.token_hex(16)}"
+        self._created = int(time.time())
+        self._model = model
+        self._fingerprint = fingerprint
+        # A stream that will say what it cost says null until then.
+        self._no_usage_yet = None if with_usage else UNSET
+
+    def usage(self, usage: Usage) -> bytes:
+        return self._body(self.chunk_object, [], usage)
+
+    def _chunk(self, choice: _Choice) -> bytes:
+        return self._body(self.chunk_object, [choice], self._no_usage_yet)
+
+    def _body(self, object: str, choices: Sequence[_Choice], usage: Usage | UnsetType | None) -> bytes:
+        return _encode(_Body(self._id, object, self._created, self._model, self._fingerprint, choices, usage))
+
+
+class ChatWriter(_Writer):
+    """`chat.completion` and `chat.completion.chunk`."""
+
+    id_prefix = "chatcmpl"
+    whole_object = "chat.completion"
+    chunk_object = "chat.completion.chunk"
+
+    def whole(self, choices: Sequence[Finished], usage: Usage) -> bytes:
+        written = [_ChatChoice(i, _Message(choice.text), choice.finish_reason) for i, choice in enumerate(choices)]
+        return self._body(self.whole_object, written, usage)
+
+    def opening(self, index: int) -> bytes | None:
+        return self._chunk(_ChatChunkChoice(index, _Delta(role="assistant", content="")))
+
+    def text(self, index: int, text: str) -> bytes:
+        return self._chunk(_ChatChunkChoice(index, _Delta(content=text)))
+
+    def finish(self, index: int, reason: FinishReason) -> bytes:
+        return self._chunk(_ChatChunkChoice(index, _Delta(), reason))
+
+
+class CompletionWriter(_Writer):
+    """`text_completion`, which is the name of its chunks too."""
+
+    id_prefix = "cmpl"
+    whole_object = chunk_object = "text_completion"
+
+    def whole(self, choices: Sequence[Finished], usage: Usage) -> bytes:
+        written = [_TextChoice(i, choice.text, choice.finish_reason) for i, choice in enumerate(choices)]
+        return self._body(self.whole_object, written, usage)
+
+    def opening(self, index: int) -> bytes | None:
+        return None
+
+    def text(self, index: int, text: str) -> bytes:
+        return self._chunk(_TextChoice(index, text))
+
+    def finish(self, index: int, reason: FinishReason) -> bytes:
+        return self._chunk(_TextChoice(index, "", reason))

@@ -1,0 +1,192 @@
+"""The engine itself, synchronous: a Scheduler says what to run, a runner runs it, and the answers grow."""
+
+import itertools
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from runtimes.llm.block_manager import BlockManager
+from runtimes.llm.loader import DeviceName, DtypeName, load_model
+from runtimes.llm.model import Llama
+from runtimes.llm.model_runner import ModelRunner
+from runtimes.llm.scheduler import Scheduler, SchedulerConfig
+from runtimes.llm.sequence import Batch, SamplingParams, Sequence, TokenOutput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """What to load and how much of the machine to take.
+
+    `threads` None leaves torch's choice. `max_model_len` None takes the longest that the model and the KV cache
+    both hold. `kv_cache_bytes` is allocated at the start and never grows.
+    """
+
+    model: Path
+    dtype: DtypeName = "auto"
+    device: DeviceName = "auto"
+    threads: int | None = None
+    max_model_len: int | None = None
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 512
+    kv_cache_bytes: int = 1 << 30
+    block_size: int = 16
+    max_queue: int = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStats:
+    """The engine at one moment; from `preemptions` on, the numbers only ever grow.
+
+    `prompt_tokens` are those of accepted requests.
+    """
+
+    running: int
+    waiting: int
+    kv_blocks_total: int
+    kv_blocks_free: int
+    preemptions: int
+    prompt_tokens: int
+    generated_tokens: int
+    steps: int
+
+
+class Runner(Protocol):
+    """What the engine needs of a model: plain data in, plain data out."""
+
+    def run(self, batch: Batch) -> dict[int, int]:
+        """The next token, by sequence id, of every chunk of `batch` that `samples`. The batch may be empty."""
+
+
+class Engine:
+    """Continuous batching over one model. `step` belongs to one thread; all else may be called from any."""
+
+    def __init__(self, scheduler: Scheduler, runner: Runner, *, vocab_size: int, eos_token_ids: frozenset[int]) -> None:
+        self.vocab_size = vocab_size
+        self.eos_token_ids = eos_token_ids
+        self._scheduler = scheduler
+        self._runner = runner
+        self._ids = itertools.count()
+        self._prompt_tokens = self._generated_tokens = self._steps = 0
+        self._closed = False
+        # Guards the scheduler, never held while the model runs.
+        self._changed = threading.Condition()
+
+    @classmethod
+    def load(cls, config: EngineConfig) -> "Engine":
+        """Read the model, which takes seconds to minutes. Raises ValueError if it or the bounds make no sense."""
+        if config.threads is not None:
+            torch.set_num_threads(config.threads)
+        return cls.serving(load_model(config.model, dtype=config.dtype, device=config.device), config)
+
+    @classmethod
+    def serving(cls, model: Llama, config: EngineConfig) -> "Engine":
+        """An engine over a model that is loaded already. Raises ValueError if the bounds make no sense."""
+        blocks = BlockManager(_num_blocks(config, model.kv_bytes_per_token), config.block_size)
+        context = model.config.context_length
+        longest = min(context, blocks.capacity)
+        bounds = SchedulerConfig(
+            max_model_len=longest if config.max_model_len is None else config.max_model_len,
+            max_num_seqs=config.max_num_seqs,
+            max_num_batched_tokens=config.max_num_batched_tokens,
+            max_queue=config.max_queue,
+        )
+        if bounds.max_model_len > context:
+            raise ValueError(f"max_model_len is {bounds.max_model_len}; the model's context is {context} tokens")
+        return cls(
+            Scheduler(bounds, blocks),
+            ModelRunner(model, blocks.num_blocks, config.block_size),
+            vocab_size=model.config.vocab_size,
+            eos_token_ids=model.config.eos_token_ids,
+        )
+
+    @property
+    def max_model_len(self) -> int:
+        """Tokens that a prompt and its answer may have together."""
+        return self._scheduler.config.max_model_len
+
+    def add(self, prompt: Iterable[int], params: SamplingParams) -> int:
+        """Queue a prompt; the id of its sequence.
+
+        Raises QueueFull, PromptTooLong, or ValueError for an empty prompt or a token that is not the model's.
+        """
+        token_ids = list(prompt)
+        if not token_ids:
+            raise ValueError("the prompt is empty: it must have one token at least")
+        if not 0 <= min(token_ids) <= max(token_ids) < self.vocab_size:
+            raise ValueError(f"the prompt has token ids outside 0 … {self.vocab_size - 1}")
+        eos = frozenset() if params.ignore_eos else self.eos_token_ids
+        sequence = Sequence(next(self._ids), token_ids, params, params.stop_token_ids | eos)
+        with self._changed:
+            self._scheduler.add(sequence)
+            self._prompt_tokens += len(token_ids)
+            self._changed.notify()
+        return sequence.id
+
+    def abort(self, sequence_id: int) -> None:
+        """Forget a sequence and free its pages at once; nothing happens if it has ended."""
+        with self._changed:
+            self._scheduler.abort(sequence_id)
+
+    def step(self) -> dict[int, TokenOutput]:
+        """Run one batch; the tokens that came of it, by sequence id."""
+        batch = self._schedule()
+        token_ids = self._runner.run(batch)
+        return self._update(batch, token_ids)
+
+    def wait_for_work(self) -> bool:
+        """Sleep until there is a sequence to run (True) or the engine is closed (False)."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._scheduler.has_work)
+            return not self._closed
+
+    def close(self) -> None:
+        """Let `wait_for_work` return False, now and always."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def stats(self) -> EngineStats:
+        with self._changed:
+            return EngineStats(
+                running=self._scheduler.num_running,
+                waiting=self._scheduler.num_waiting,
+                kv_blocks_total=self._scheduler.blocks.num_blocks,
+                kv_blocks_free=self._scheduler.blocks.num_free,
+                preemptions=self._scheduler.num_preemptions,
+                prompt_tokens=self._prompt_tokens,
+                generated_tokens=self._generated_tokens,
+                steps=self._steps,
+            )
+
+    def check_idle(self) -> None:
+        """Raise AssertionError, saying what leaks, unless no sequence lives and every page is free."""
+        with self._changed:
+            self._scheduler.check_integrity()
+            if self._scheduler.has_work:
+                raise AssertionError(
+                    f"not idle: {self._scheduler.num_running} sequences run, {self._scheduler.num_waiting} wait"
+                )
+
+    def _schedule(self) -> Batch:
+        with self._changed:
+            return self._scheduler.schedule()
+
+    def _update(self, batch: Batch, token_ids: dict[int, int]) -> dict[int, TokenOutput]:
+        with self._changed:
+            outputs = self._scheduler.update(batch, token_ids)
+            self._generated_tokens += len(outputs)
+            self._steps += 1
+            return outputs
+
+
+def _num_blocks(config: EngineConfig, kv_bytes_per_token: int) -> int:
+    if config.block_size < 1:
+        raise ValueError(f"block_size must be 1 or more, not {config.block_size}")
+    block_bytes = kv_bytes_per_token * config.block_size
+    if config.kv_cache_bytes < block_bytes:
+        raise ValueError(f"kv_cache_bytes is {config.kv_cache_bytes}; one page alone takes {block_bytes}")
+    return config.kv_cache_bytes // block_bytes

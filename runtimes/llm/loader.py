@@ -1,0 +1,75 @@
+"""Weights and configuration of a Llama model, from a GGUF file or a Hugging Face folder of safetensors.
+
+Whatever cannot be loaded is refused with `UnsupportedModel`, which names what is missing: a guess would load
+and then talk nonsense. Weights are never unpickled.
+"""
+
+from pathlib import Path
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from runtimes.llm.gguf_checkpoint import GgufCheckpoint
+from runtimes.llm.model import Llama
+from runtimes.llm.model_config import ModelConfig, UnsupportedModel
+from runtimes.llm.safetensors_checkpoint import SafetensorsCheckpoint
+
+DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
+DeviceName = Literal["auto", "cpu", "cuda"]
+
+
+class Checkpoint(Protocol):
+    """A model on disk: its shape, and its tensors by Hugging Face name."""
+
+    config: ModelConfig
+
+    def tensor(self, name: str) -> Tensor:
+        """The tensor on the CPU, dequantised if need be. Raises UnsupportedModel if there is none."""
+
+
+def load_model(path: Path, *, dtype: DtypeName = "auto", device: DeviceName = "auto") -> Llama:
+    """The model at `path`, a *.gguf file or a folder with config.json, ready to run on `device`.
+
+    Raises UnsupportedModel, FileNotFoundError if there is no such path, ValueError if there is no such device.
+    """
+    target = choose_device(device)
+    number = choose_dtype(dtype, target)
+    checkpoint = open_checkpoint(path)
+
+    def tensor(name: str, shape: tuple[int, ...]) -> Tensor:
+        weight = checkpoint.tensor(name)
+        if tuple(weight.shape) != shape:
+            raise UnsupportedModel(f"tensor {name} is {list(weight.shape)}; the configuration says {list(shape)}")
+        return weight.to(device=target, dtype=number)
+
+    return Llama(checkpoint.config, tensor)
+
+
+def open_checkpoint(path: Path) -> Checkpoint:
+    """Read the configuration at `path`; tensors are read as they are asked for."""
+    if not path.exists():
+        raise FileNotFoundError(f"there is no model at {path}")
+    if path.is_dir():
+        return SafetensorsCheckpoint(path)
+    if path.suffix == ".gguf":
+        return GgufCheckpoint(path)
+    raise UnsupportedModel(f"{path.name} is neither a *.gguf file nor a folder of safetensors")
+
+
+def choose_device(name: DeviceName) -> torch.device:
+    """`auto` is CUDA where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device cuda was asked for, but torch sees no CUDA device: use device cpu or auto")
+    return torch.device(name)
+
+
+def choose_dtype(name: DtypeName, device: torch.device) -> torch.dtype:
+    """`auto` is bfloat16 where the hardware multiplies it, else float32."""
+    if name == "auto":
+        cpu = torch.cpu.get_capabilities()
+        fast = device.type == "cuda" or cpu.get("avx512_bf16") or cpu.get("amx_bf16")
+        return torch.bfloat16 if fast else torch.float32
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]

@@ -1,0 +1,204 @@
+"""Requests of OpenAI's completion and chat APIs (specification 2.3): bytes in, checked values out.
+
+Nothing is silently ignored. A parameter that this runtime cannot honour is accepted only with the value that
+asks for nothing; an unknown one is refused.
+"""
+
+import re
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from adapters.errors import CallerError
+
+MAX_CHOICES = 128
+MAX_STOPS = 4
+MAX_STOP_LENGTH = 256
+
+# What a request may say without asking for anything that is not supported; null always may be said.
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "audio": (),
+    "best_of": (1,),
+    "echo": (False,),
+    "frequency_penalty": (0,),
+    "function_call": ("none", "auto"),
+    "functions": ([],),
+    "logit_bias": ({},),
+    "logprobs": (False,),
+    "min_p": (0,),
+    "min_tokens": (0,),
+    "modalities": (["text"],),
+    "prediction": (),
+    "presence_penalty": (0,),
+    "reasoning_effort": ("none",),
+    "repetition_penalty": (1,),
+    "response_format": ({"type": "text"},),
+    "store": (False,),
+    "suffix": ("",),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
+    "top_logprobs": (0,),
+    "verbosity": ("medium",),
+    "web_search_options": (),
+}
+# About the request rather than the answer: for whoever keeps the books.
+_BOOKKEEPING = frozenset(
+    {
+        "metadata", "parallel_tool_calls", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention",
+        "safety_identifier", "service_tier", "user",
+    }
+)  # fmt: skip
+
+
+class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
+    """`include_obfuscation` pads events against traffic analysis at OpenAI; off is what it always is here."""
+
+    include_usage: bool | None = None
+    include_obfuscation: Literal[False] | None = None
+
+
+class GenerateBody(msgspec.Struct, kw_only=True):
+    """What both APIs share. `top_k` and `ignore_eos` are vLLM's additions to them; `top_k` -1 or 0 is none."""
+
+    model: str
+    n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
+    max_tokens: Annotated[int, Meta(ge=0)] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Meta(ge=-1)] | None = None
+    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
+    stop: str | list[str] | None = None
+    ignore_eos: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+
+    @property
+    def stops(self) -> list[str]:
+        return [self.stop] if isinstance(self.stop, str) else self.stop or []
+
+    @property
+    def wants_usage(self) -> bool:
+        """Whether a stream ends with a chunk that says what it cost."""
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+
+class TextPart(msgspec.Struct, forbid_unknown_fields=True):
+    """The one kind of content part that a text model can read."""
+
+    type: Literal["text"]
+    text: str
+
+
+class Message(msgspec.Struct, forbid_unknown_fields=True):
+    """One turn. The fields that must be null are there because clients send an assistant's answer back whole."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart]
+    name: str | None = None
+    annotations: Annotated[list[Any], Meta(max_length=0)] | None = None
+    audio: None = None
+    function_call: None = None
+    refusal: None = None
+    tool_calls: Annotated[list[Any], Meta(max_length=0)] | None = None
+
+    @property
+    def text(self) -> str:
+        return self.content if isinstance(self.content, str) else "\n".join([part.text for part in self.content])
+
+    def for_template(self) -> dict[str, str]:
+        """As chat templates know it: `developer` is OpenAI's newer word for `system`."""
+        message = {"role": "system" if self.role == "developer" else self.role, "content": self.text}
+        return message if self.name is None else message | {"name": self.name}
+
+
+class ChatBody(GenerateBody, kw_only=True):
+    """`POST /v1/chat/completions`."""
+
+    messages: Annotated[list[Message], Meta(min_length=1)]
+    max_completion_tokens: Annotated[int, Meta(ge=0)] | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_completion_tokens is not None:
+            self.max_tokens = self.max_completion_tokens
+
+
+class CompletionBody(GenerateBody, kw_only=True):
+    """`POST /v1/completions`."""
+
+    prompt: str | Annotated[list[str | int | list[int]], Meta(min_length=1)]
+
+    @property
+    def prompts(self) -> list[str | list[int]]:
+        """One or several, each a text or token ids. Raises CallerError for a mixture."""
+        prompt = self.prompt
+        if isinstance(prompt, str):
+            return [prompt]
+        kinds = {type(item) for item in prompt}
+        if len(kinds) > 1:
+            raise CallerError("`prompt` must be all texts, all token ids or all lists of token ids.", param="prompt")
+        if kinds == {int}:
+            return [[item for item in prompt if isinstance(item, int)]]
+        return [item for item in prompt if not isinstance(item, int)]
+
+
+B = TypeVar("B", bound=GenerateBody)
+
+
+def decode_chat(body: bytes) -> ChatBody:
+    """Raises CallerError that names the parameter at fault."""
+    return _decode(body, ChatBody)
+
+
+def decode_completion(body: bytes) -> CompletionBody:
+    """Raises CallerError that names the parameter at fault."""
+    decoded = _decode(body, CompletionBody)
+    if len(decoded.prompts) * (decoded.n or 1) > MAX_CHOICES:
+        raise CallerError(f"prompts times `n` must be at most {MAX_CHOICES}.", param="n")
+    return decoded
+
+
+def _decode(body: bytes, kind: type[B]) -> B:
+    try:
+        fields = msgspec.json.decode(body, type=dict[str, Any])
+    except msgspec.ValidationError:
+        raise CallerError("The body must be a JSON object.", code="invalid_json") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CallerError(f"The body is not valid JSON: {error}.", code="invalid_json") from None
+    known = kind.__struct_fields__
+    for name in fields.keys() - set(known):
+        _check_unsupported(name, fields[name])
+    try:
+        decoded = msgspec.convert(fields, kind)
+    except msgspec.ValidationError as error:
+        raise _invalid(str(error)) from None
+    _check_stops(decoded.stops)
+    if decoded.stream_options is not None and not decoded.stream:
+        raise CallerError("`stream_options` needs `stream`: true.", param="stream_options")
+    return decoded
+
+
+def _check_unsupported(name: str, value: Any) -> None:
+    if name in _BOOKKEEPING or (value is None and name in _NEUTRAL):
+        return
+    if name not in _NEUTRAL:
+        raise CallerError(f"Unknown parameter: `{name}`.", param=name, code="unknown_parameter")
+    # 0 == False, yet `logprobs: 0` asks for something and `logprobs: false` does not.
+    if not any(value == neutral and isinstance(value, bool) == isinstance(neutral, bool) for neutral in _NEUTRAL[name]):
+        message = f"`{name}` is not supported by this server: leave it out."
+        raise CallerError(message, param=name, code="unsupported_parameter")
+
+
+def _check_stops(stops: list[str]) -> None:
+    if len(stops) > MAX_STOPS or not all(0 < len(stop) <= MAX_STOP_LENGTH for stop in stops):
+        message = f"`stop` takes up to {MAX_STOPS} strings of 1 to {MAX_STOP_LENGTH} characters."
+        raise CallerError(message, param="stop")
+
+
+def _invalid(message: str) -> CallerError:
+    """msgspec says "Expected `int`, got `str` - at `$.max_tokens`"."""
+    what, _, where = message.partition(" - at ")
+    missing = re.fullmatch(r"Object (?:missing required|contains unknown) field `(\w+)`", what)
+    path = [part for part in (where.strip("`").removeprefix("$").lstrip("."), missing and missing[1]) if part]
+    param = ".".join(path)
+    return CallerError(f"`{param}` is not valid: {what}." if param else f"{what}.", param=param or None)

@@ -1,0 +1,178 @@
+"""Continuous batching: which sequences run in the next step, and how many tokens of each.
+
+Every step takes what is already running, oldest first, and fills the rest of the token budget with waiting
+prompts, cut into chunks where they are longer (Yu et al. 2022, "Orca"; Agrawal et al. 2024, "Sarathi-Serve",
+https://arxiv.org/abs/2403.02310). First come, first served, so nobody starves: the newest sequence is the one
+that gives its pages up when they run out, and it is the next to come back.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from adapters.errors import CapacityError, ContextTooLong
+from runtimes.llm.block_manager import BlockManager
+from runtimes.llm.sequence import Batch, Chunk, FinishReason, Sequence, TokenOutput
+
+
+class QueueFull(CapacityError):
+    """As many sequences wait as may wait."""
+
+
+class PromptTooLong(ContextTooLong, ValueError):
+    """The prompt leaves no room for an answer: `length` tokens, where `limit` is the most there may be."""
+
+    def __init__(self, *, length: int, limit: int) -> None:
+        super().__init__(f"the prompt has {length} tokens; the longest this engine takes has {limit}")
+        self.length = length
+        self.limit = limit
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """Bounds, in sequences and tokens. `max_model_len` counts prompt and answer together.
+
+    Raises ValueError if the bounds contradict each other.
+    """
+
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_queue: int
+
+    def __post_init__(self) -> None:
+        if self.max_model_len < 2:
+            raise ValueError(f"max_model_len must hold a prompt and an answer: 2 or more, not {self.max_model_len}")
+        if self.max_num_seqs < 1 or self.max_queue < 1:
+            raise ValueError("max_num_seqs and max_queue must be 1 or more")
+        # Each running sequence must be able to take one token in every step.
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ValueError(
+                f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least"
+                f" max_num_seqs ({self.max_num_seqs})"
+            )
+
+
+class Scheduler:
+    """Holds every live sequence, waiting or running. Not thread-safe; it never waits.
+
+    `add` → (`schedule` → run the batch → `update`)*, with `abort` at any moment between.
+    """
+
+    def __init__(self, config: SchedulerConfig, blocks: BlockManager) -> None:
+        if config.max_model_len > blocks.capacity:
+            raise ValueError(
+                f"max_model_len is {config.max_model_len} tokens but the KV cache holds {blocks.capacity}:"
+                " lower max_model_len or raise kv_cache_bytes"
+            )
+        self.config = config
+        self.blocks = blocks
+        self.num_preemptions = 0
+        self._sequences: dict[int, Sequence] = {}
+        self._waiting: deque[Sequence] = deque()
+        self._running: list[Sequence] = []  # oldest first; only the last may still have a prompt to compute
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def num_running(self) -> int:
+        return len(self._running)
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._sequences)
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a new sequence. Raises PromptTooLong if it could never run, QueueFull if too many wait."""
+        limit = self.config.max_model_len - 1
+        if len(sequence) > limit:
+            raise PromptTooLong(length=len(sequence), limit=limit)
+        if len(self._waiting) >= self.config.max_queue:
+            raise QueueFull(f"{len(self._waiting)} requests are waiting already; try again later")
+        self._sequences[sequence.id] = sequence
+        self._waiting.append(sequence)
+
+    def abort(self, sequence_id: int) -> None:
+        """Forget a sequence and free its pages now; nothing happens if it has ended."""
+        sequence = self._sequences.get(sequence_id)
+        if sequence is not None:
+            self._remove(sequence)
+
+    def schedule(self) -> Batch:
+        """The next step's work; empty only if there is none."""
+        chunks: list[Chunk] = []
+        budget = self.config.max_num_batched_tokens
+        while len(chunks) < len(self._running) and self._make_room(sequence := self._running[len(chunks)]):
+            chunks.append(sequence.chunk(budget))
+            budget -= len(chunks[-1].token_ids)
+        while budget and len(self._running) < self.config.max_num_seqs and self._admit():
+            chunks.append(self._running[-1].chunk(budget))
+            budget -= len(chunks[-1].token_ids)
+        return Batch(tuple(chunks))
+
+    def update(self, batch: Batch, token_ids: Mapping[int, int]) -> dict[int, TokenOutput]:
+        """Record what a step computed. `token_ids` holds the sampled token of each sequence that `samples`.
+
+        Returns the new token of each sequence, by sequence id. Aborted sequences are passed over.
+        """
+        outputs: dict[int, TokenOutput] = {}
+        for chunk in batch.chunks:
+            sequence = self._sequences.get(chunk.sequence_id)
+            if sequence is None:
+                continue
+            sequence.num_computed = chunk.end
+            if chunk.samples:
+                outputs[sequence.id] = self._append(sequence, token_ids[sequence.id])
+        return outputs
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError unless every page and every sequence is in exactly one place."""
+        queued = [*self._running, *self._waiting]
+        self.blocks.check_integrity(queued)
+        if sorted(sequence.id for sequence in queued) != sorted(self._sequences):
+            raise AssertionError(f"live sequences {sorted(self._sequences)} are not those queued: {queued}")
+        if any(sequence.block_table for sequence in self._waiting):
+            raise AssertionError("a waiting sequence holds KV pages")
+
+    def _admit(self) -> bool:
+        """Start the sequence that waits longest, if its pages are there: others do not overtake it.
+
+        Pages are taken for all of its tokens at once, so a prompt half computed never runs out of them.
+        """
+        if not self._waiting or not self.blocks.allocate(self._waiting[0], len(self._waiting[0])):
+            return False
+        self._running.append(self._waiting.popleft())
+        return True
+
+    def _make_room(self, sequence: Sequence) -> bool:
+        """Get `sequence` the page of its newest token, preempting from the newest on; False if it was that."""
+        while not self.blocks.allocate(sequence, len(sequence)):
+            newest = self._running.pop()
+            self.blocks.free(newest)
+            self._waiting.appendleft(newest)
+            self.num_preemptions += 1
+            if newest is sequence:
+                return False
+        return True
+
+    def _append(self, sequence: Sequence, token_id: int) -> TokenOutput:
+        sequence.token_ids.append(token_id)
+        finish_reason = self._finish_reason(sequence, token_id)
+        if finish_reason is not None:
+            self._remove(sequence)
+        return TokenOutput(token_id, finish_reason)
+
+    def _finish_reason(self, sequence: Sequence, token_id: int) -> FinishReason | None:
+        if token_id in sequence.stop_token_ids:
+            return "stop"
+        if sequence.num_generated >= sequence.params.max_tokens or len(sequence) >= self.config.max_model_len:
+            return "length"
+        return None
+
+    def _remove(self, sequence: Sequence) -> None:
+        del self._sequences[sequence.id]
+        queue = self._running if sequence in self._running else self._waiting
+        queue.remove(sequence)
+        self.blocks.free(sequence)

@@ -1,0 +1,240 @@
+"""OpenAI's API over one engine: routes, checks, and requests to the engine."""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from adapters.errors import BackendError, CallerError, ContextTooLong, InferenceError, NotFound, Unavailable
+from adapters.http1.message import Request, Response
+from runtimes.llm.answers import AnswerWriter, ChatWriter, CompletionWriter
+from runtimes.llm.chat_template import ChatTemplate
+from runtimes.llm.engine import AsyncEngine, EngineStats, SamplingParams
+from runtimes.llm.error_responses import RETRY_SECONDS, error_response
+from runtimes.llm.generation import Answering, Choice, EventStream
+from runtimes.llm.metrics import CONTENT_TYPE as METRICS_TYPE
+from runtimes.llm.metrics import Metrics
+from runtimes.llm.protocol import GenerateBody, decode_chat, decode_completion
+from runtimes.llm.tokenizer import Tokenizer
+
+COMPLETION_MAX_TOKENS = 16
+_JSON = ("content-type", "application/json")
+_STREAM_HEADERS = [("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache")]
+_encode = msgspec.json.Encoder().encode
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model that can answer. `loaded_at` is unix time; `fingerprint` changes when answers may."""
+
+    engine: AsyncEngine
+    tokenizer: Tokenizer
+    chat_template: ChatTemplate | None
+    loaded_at: int
+    fingerprint: str
+
+
+class App:
+    """The handler of `adapters.http1`. Until `model` is set every request for it is told to come back."""
+
+    def __init__(self, served_name: str) -> None:
+        self.served_name = served_name
+        self.model: LoadedModel | None = None
+        self.metrics = Metrics(self._stats)
+        self._routes: dict[tuple[str, str], Callable[[Request], Awaitable[Response]]] = {
+            ("POST", "/v1/chat/completions"): self._chat,
+            ("POST", "/v1/completions"): self._completions,
+            ("GET", "/v1/models"): self._models,
+            ("GET", f"/v1/models/{served_name}"): self._model,
+            ("GET", "/health"): self._health,
+            ("GET", "/metrics"): self._metrics,
+        }
+
+    async def __call__(self, request: Request) -> Response:
+        try:
+            return await self._route(request)(request)
+        except InferenceError as error:
+            self.metrics.refused(error.code)
+            if isinstance(error, BackendError):
+                log.error("a request failed", exc_info=error)
+            return error_response(error)
+
+    def _route(self, request: Request) -> Callable[[Request], Awaitable[Response]]:
+        path = request.path
+        if handler := self._routes.get((request.method, path)):
+            return handler
+        if allowed := [method for method, known in self._routes if known == path]:
+            raise CallerError(f"{path} takes {allowed[0]}, not {request.method}.", code="method_not_allowed")
+        if path.startswith("/v1/models/"):
+            raise self._unknown_model(path.removeprefix("/v1/models/"))
+        raise CallerError(f"There is nothing at {path}.", code="unknown_path")
+
+    # ── generation ────────────────────────────────────────────────────────────────────────────────────
+
+    async def _chat(self, request: Request) -> Response:
+        body = decode_chat(await _json_body(request))
+        model = self._ready(body.model)
+        if model.chat_template is None:
+            raise CallerError("This model has no chat template: use /v1/completions.", param="model")
+        _check_length(model, sum([len(message.text) for message in body.messages]), "messages")
+        prompt = model.chat_template.encode([message.for_template() for message in body.messages])
+        writer = ChatWriter(self.served_name, model.fingerprint, with_usage=body.wants_usage)
+        return await self._generate(model, body, [prompt], writer, "messages", default_max_tokens=None)
+
+    async def _completions(self, request: Request) -> Response:
+        body = decode_completion(await _json_body(request))
+        model = self._ready(body.model)
+        prompts = [_encode_prompt(model, prompt) for prompt in body.prompts]
+        writer = CompletionWriter(self.served_name, model.fingerprint, with_usage=body.wants_usage)
+        return await self._generate(model, body, prompts, writer, "prompt", default_max_tokens=COMPLETION_MAX_TOKENS)
+
+    async def _generate(
+        self,
+        model: LoadedModel,
+        body: GenerateBody,
+        prompts: Sequence[list[int]],
+        writer: AnswerWriter,
+        param: str,
+        *,
+        default_max_tokens: int | None,
+    ) -> Response:
+        room = [_room(model, body, len(prompt), default_max_tokens, param) for prompt in prompts]
+        choices = self._submit(model, body, prompts, room, param)
+        answering = Answering(choices, sum(map(len, prompts)), self.metrics)
+        if body.stream:
+            return await _streamed(EventStream(answering, writer, with_usage=body.wants_usage))
+        try:
+            return Response(200, [_JSON], writer.whole(await answering.whole(), answering.usage))
+        finally:
+            answering.close()
+
+    def _submit(
+        self, model: LoadedModel, body: GenerateBody, prompts: Sequence[list[int]], room: Sequence[int], param: str
+    ) -> list[Choice]:
+        """All choices, or an error and none."""
+        choices: list[Choice] = []
+        n = body.n or 1
+        try:
+            for i, (prompt, max_tokens) in enumerate(zip(prompts, room, strict=True)):
+                for index in range(i * n, (i + 1) * n):
+                    generation = model.engine.submit(prompt, _sampling(model, body, max_tokens, index))
+                    choices.append(Choice(index, generation, model.tokenizer, body.stops))
+        except BaseException as error:
+            for choice in choices:
+                choice.cancel()
+            if isinstance(error, ValueError) and not isinstance(error, InferenceError):
+                raise CallerError(f"`{param}` is not valid: {error}.", param=param) from None
+            raise
+        return choices
+
+    def _ready(self, name: str) -> LoadedModel:
+        if name != self.served_name:
+            raise self._unknown_model(name)
+        if self.model is None:
+            raise Unavailable("The model is still loading.", code="model_loading", retry_after=RETRY_SECONDS)
+        return self.model
+
+    def _unknown_model(self, name: str) -> NotFound:
+        return NotFound(f"The model `{name}` does not exist: this server has `{self.served_name}`.", param="model")
+
+    # ── about the server ──────────────────────────────────────────────────────────────────────────────
+
+    async def _models(self, request: Request) -> Response:
+        return _json_response(200, {"object": "list", "data": [self._card()]})
+
+    async def _model(self, request: Request) -> Response:
+        return _json_response(200, self._card())
+
+    def _card(self) -> dict[str, str | int]:
+        model = self._ready(self.served_name)
+        return {
+            "id": self.served_name,
+            "object": "model",
+            "created": model.loaded_at,
+            "owned_by": "headrace",
+            "max_model_len": model.engine.max_model_len,
+        }
+
+    async def _health(self, request: Request) -> Response:
+        if self.model is None:
+            return _json_response(503, {"status": "loading"}, ("retry-after", str(RETRY_SECONDS)))
+        alive = self.model.engine.alive
+        return _json_response(200 if alive else 503, {"status": "ok" if alive else "dead"})
+
+    async def _metrics(self, request: Request) -> Response:
+        return Response(200, [("content-type", METRICS_TYPE)], self.metrics.text())
+
+    def _stats(self) -> EngineStats | None:
+        return None if self.model is None else self.model.engine.stats()
+
+
+async def _streamed(events: EventStream) -> Response:
+    """The answer begins with its first text: whatever fails earlier still has a status of its own."""
+    try:
+        await events.begin()
+    except BaseException:
+        await events.aclose()
+        raise
+    return Response(200, _STREAM_HEADERS, events)
+
+
+async def _json_body(request: Request) -> bytes:
+    kind = (request.headers.get("content-type") or "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        message = f"The body must be application/json, not {kind or 'without a content-type'}."
+        raise CallerError(message, code="unsupported_media_type")
+    return await request.read()
+
+
+def _encode_prompt(model: LoadedModel, prompt: str | list[int]) -> list[int]:
+    if isinstance(prompt, list):
+        return prompt
+    _check_length(model, len(prompt), "prompt")
+    # Whoever writes the whole prompt writes its control tokens too, as with token ids.
+    return model.tokenizer.encode(prompt, allow_special=True, add_bos=True)
+
+
+def _check_length(model: LoadedModel, characters: int, param: str) -> None:
+    """Refuse what cannot fit before time is spent on encoding it."""
+    at_least = characters // model.tokenizer.longest_piece
+    if at_least > model.engine.max_model_len:
+        raise ContextTooLong(
+            f"`{param}` has more than {at_least} tokens; this model's context has {model.engine.max_model_len}.",
+            param=param,
+        )
+
+
+def _room(model: LoadedModel, body: GenerateBody, prompt_tokens: int, default: int | None, param: str) -> int:
+    """How many tokens the answer may have. What was asked for must fit; the default is cut to what does."""
+    context = model.engine.max_model_len
+    left = context - prompt_tokens
+    asked = 0 if body.max_tokens is None else body.max_tokens
+    if left < max(asked, 1):
+        raise ContextTooLong(
+            f"This model's context has {context} tokens; `{param}` takes {prompt_tokens} and the answer {asked}:"
+            " shorten one of them.",
+            param=param,
+        )
+    if body.max_tokens is not None:
+        return asked
+    return left if default is None else min(default, left)
+
+
+def _sampling(model: LoadedModel, body: GenerateBody, max_tokens: int, index: int) -> SamplingParams:
+    ignore_eos = body.ignore_eos or False
+    return SamplingParams(
+        max_tokens=max_tokens,
+        temperature=1.0 if body.temperature is None else body.temperature,
+        top_p=1.0 if body.top_p is None else body.top_p,
+        top_k=max(body.top_k or 0, 0),
+        # Choices of one request must differ from each other, and the first is what `n` = 1 would give.
+        seed=None if body.seed is None else (body.seed + index + 2**63) % 2**64 - 2**63,
+        stop_token_ids=frozenset() if ignore_eos else model.tokenizer.eos_token_ids,
+        ignore_eos=ignore_eos,
+    )
+
+
+def _json_response(status: int, value: object, *headers: tuple[str, str]) -> Response:
+    return Response(status, [_JSON, *headers], _encode(value))

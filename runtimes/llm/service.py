@@ -1,0 +1,183 @@
+"""The server as a process: listen, load, serve, drain."""
+
+import asyncio
+import hashlib
+import logging
+import os
+import signal
+import stat
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import uvloop
+
+from adapters.http1.server import Limits, Server
+from runtimes.llm.chat_template import ChatTemplate
+from runtimes.llm.engine import AsyncEngine, Engine, EngineConfig
+from runtimes.llm.error_responses import refusal
+from runtimes.llm.server import App, LoadedModel
+from runtimes.llm.store import ModelUnavailable, resolve
+from runtimes.llm.tokenizer_loader import load_tokenizer
+
+MAX_BODY = 16 << 20
+LAST_WORDS_SECONDS = 1.0
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceOptions:
+    """What to serve and where: on `socket`, or on `host` and `port`, or both. `engine_config` lacks the model only."""
+
+    model: str
+    served_name: str
+    engine_config: Callable[..., EngineConfig]
+    socket: Path | None
+    host: str
+    port: int | None
+    drain_seconds: float
+    exit_with_parent: bool
+
+
+def run(options: ServiceOptions) -> int:
+    """Serve until told to stop; the process's exit status."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(options))
+
+
+async def _serve(options: ServiceOptions) -> int:
+    app = App(options.served_name)
+    server = Server(app, Limits(max_body=MAX_BODY), refusal)
+    try:
+        stop = _stop_signal(options)
+        await _listen(server, options)
+        app.model = await _load_unless(stop, options)
+        if app.model is not None and await _engine_ends_before(stop, app.model.engine):
+            # Its requests are being told; a fresh process is the supervisor's to start.
+            await server.drain(LAST_WORDS_SECONDS)
+            return 1
+        log.info("draining for up to %g s", options.drain_seconds)
+        await server.drain(options.drain_seconds)
+    except _CannotStart as error:
+        log.error("%s", error)
+        return 1
+    finally:
+        await server.aclose()
+        if app.model is not None:
+            await app.model.engine.aclose()
+    return 0
+
+
+async def _engine_ends_before(stop: asyncio.Event, engine: AsyncEngine) -> bool:
+    waits = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(engine.ended())]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+    return not stop.is_set()
+
+
+class _CannotStart(Exception):
+    """The reason, in one line."""
+
+
+async def _listen(server: Server, options: ServiceOptions) -> None:
+    try:
+        if options.socket is not None:
+            await server.listen_unix(options.socket)
+            log.info("listening on unix:%s", options.socket)
+        if options.port is not None:
+            host, port = await server.listen_tcp(options.host, options.port)
+            log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
+    except OSError as error:
+        raise _CannotStart(f"cannot listen: {error}") from None
+
+
+# ── loading ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _load_unless(stop: asyncio.Event, options: ServiceOptions) -> LoadedModel | None:
+    """The model, its engine running, or None if `stop` came first."""
+    loading = _in_thread(lambda: _load(options))
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not loading.done():
+        return None
+    try:
+        model = loading.result()
+    except (ModelUnavailable, ValueError, OSError, RuntimeError, MemoryError) as error:
+        raise _CannotStart(f"cannot load {options.model}: {error}") from error
+    await model.engine.start()
+    log.info("serving %s: the context is %d tokens", options.served_name, model.engine.max_model_len)
+    return model
+
+
+def _load(options: ServiceOptions) -> LoadedModel:
+    path = resolve(options.model, progress=True)
+    tokenizer = load_tokenizer(path)
+    source = tokenizer.chat_template
+    config = options.engine_config(model=path)
+    return LoadedModel(
+        engine=AsyncEngine(Engine.load(config)),
+        tokenizer=tokenizer,
+        chat_template=None if source is None else ChatTemplate(source, tokenizer),
+        loaded_at=int(time.time()),
+        fingerprint=_fingerprint(path, config),
+    )
+
+
+def _fingerprint(path: Path, config: EngineConfig) -> str:
+    """Changes when the weights, the arithmetic or the library does."""
+    files = [path] if path.is_file() else sorted(path.iterdir())
+    parts = [config.dtype, config.device, torch.__version__, *(f"{file.name}:{file.stat().st_size}" for file in files)]
+    return f"fp_{hashlib.sha256(' '.join(parts).encode()).hexdigest()[:10]}"
+
+
+def _in_thread(load: Callable[[], LoadedModel]) -> asyncio.Future[LoadedModel]:
+    """Run `load` in a daemon thread: one that the process need not wait for when it is told to stop."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[LoadedModel] = loop.create_future()
+
+    def work() -> None:
+        try:
+            model = load()
+        except Exception as error:
+            loop.call_soon_threadsafe(done.set_exception, error)
+        else:
+            loop.call_soon_threadsafe(done.set_result, model)
+
+    threading.Thread(target=work, name="llm-load", daemon=True).start()
+    return done
+
+
+# ── stopping ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _stop_signal(options: ServiceOptions) -> asyncio.Event:
+    """Set by SIGTERM, SIGINT and, if so asked, the end of the parent."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    if options.exit_with_parent:
+        _watch_parent(loop, stop)
+    return stop
+
+
+def _watch_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """The parent holds the other end of stdin; however it dies, the system closes that."""
+    stdin = sys.stdin.fileno()
+    mode = os.fstat(stdin).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        raise _CannotStart("--exit-with-parent needs stdin to be a pipe that the parent keeps open")
+
+    def readable() -> None:
+        if not os.read(stdin, 4096):
+            loop.remove_reader(stdin)
+            stop.set()
+
+    loop.add_reader(stdin, readable)

@@ -1,0 +1,100 @@
+"""Text to token ids and back.
+
+The ids come from the `tokenizers` library. The way back is a table of bytes by token id, because a stream needs
+the bytes: one token may hold half a character.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import tokenizers
+
+PieceKind = Literal["byte_level", "sentencepiece"]
+
+
+class UnsupportedTokenizer(ValueError):
+    """The model's tokenizer is of a kind that this runtime cannot reproduce exactly."""
+
+
+class Tokenizer:
+    """One model's tokenizer. Not thread-safe.
+
+    `pieces[id]` are the bytes a token adds to a text: none for a control token. `special_tokens` are the control
+    tokens by their spelling; in text they count only where the caller says so.
+    """
+
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        *,
+        kind: PieceKind,
+        bos_token: str | None,
+        eos_token: str | None,
+        eos_token_ids: frozenset[int],
+        add_bos: bool,
+        chat_template: str | None,
+    ) -> None:
+        backend.no_truncation()
+        backend.no_padding()
+        self._backend = backend
+        added = backend.get_added_tokens_decoder()
+        self.special_tokens = {token.content: id for id, token in added.items() if token.special}
+        literal = {id: b"" if token.special else token.content.encode() for id, token in added.items()}
+        self.pieces = _pieces(backend.get_vocab(with_added_tokens=True), kind) | literal
+        self.longest_piece = max(map(len, self.pieces.values()), default=1)
+        """In bytes: a text of n bytes has n / longest_piece tokens at least."""
+        self.bos_token = bos_token
+        self.eos_token = eos_token
+        self.eos_token_ids = eos_token_ids
+        self._bos_ids = [self.special_tokens[bos_token]] if add_bos and bos_token is not None else []
+        self.chat_template = chat_template
+        """The model's own Jinja template, or None."""
+
+    def encode(self, text: str, *, allow_special: bool = False, add_bos: bool = False) -> list[int]:
+        """The ids of `text`.
+
+        A control token's spelling in `text` is plain text unless `allow_special`. `add_bos` puts the token of
+        a text's beginning in front, if the model wants one.
+        """
+        self._backend.encode_special_tokens = not allow_special
+        ids = self._backend.encode(text, add_special_tokens=False).ids
+        return self._bos_ids + ids if add_bos else ids
+
+    def decode(self, token_ids: Iterable[int]) -> str:
+        """The text that the ids stand for within a longer text; bytes that are no UTF-8 become U+FFFD."""
+        return b"".join([self.piece(token_id) for token_id in token_ids]).decode("utf-8", "replace")
+
+    def piece(self, token_id: int) -> bytes:
+        """The bytes of one token; none for an id without a token (vocabularies are padded)."""
+        return self.pieces.get(token_id, b"")
+
+
+def _pieces(vocab: Mapping[str, int], kind: PieceKind) -> dict[int, bytes]:
+    if kind == "byte_level":
+        alphabet = byte_level_alphabet()
+        return {id: _byte_level_piece(token, alphabet) for token, id in vocab.items()}
+    return {id: _sentencepiece_piece(token) for token, id in vocab.items()}
+
+
+def _byte_level_piece(token: str, alphabet: Mapping[str, int]) -> bytes:
+    try:
+        return bytes([alphabet[character] for character in token])
+    except KeyError:  # a token that was never spelled in the alphabet stands for itself
+        return token.encode()
+
+
+def _sentencepiece_piece(token: str) -> bytes:
+    if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
+        return bytes([int(token[3:5], 16)])
+    return token.replace("▁", " ").encode()
+
+
+def byte_level_alphabet() -> dict[str, int]:
+    """The byte that each character of a byte-level vocabulary stands for.
+
+    GPT-2's table (https://github.com/openai/gpt-2/blob/master/src/encoder.py): printable bytes are themselves,
+    the others, in order, are the characters from 256 on.
+    """
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}

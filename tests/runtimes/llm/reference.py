@@ -1,0 +1,61 @@
+"""Models of transformers to compare with, and the judgement whether an answer is theirs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+# Two logits this near in float32 may swap places when the order of a sum changes.
+TIE = 2e-4
+
+
+def tiny_llama(**changes: Any) -> Any:
+    """A random Llama: 96 tokens, 2 layers, 4 heads on 2 key heads, float32."""
+    shape = {
+        "vocab_size": 96,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 256,
+        "initializer_range": 0.4,  # large, so that the best token is seldom a near tie
+        "eos_token_id": 95,
+        "bos_token_id": 94,
+        "tie_word_embeddings": True,
+    }
+    torch.manual_seed(0)
+    return LlamaForCausalLM(LlamaConfig(**(shape | changes))).eval()
+
+
+def from_gguf(path: Path) -> Any:
+    """The model in `path` by transformers' own reading of names, quantisation and row order, float32."""
+    model = LlamaForCausalLM(LlamaConfig(**load_gguf_checkpoint(path)["config"])).eval()
+    tensors = load_gguf_checkpoint(path, return_tensors=True, model_to_load=model)["tensors"]
+    missing, unexpected = model.load_state_dict(tensors, strict=False)
+    assert (missing, unexpected) == (["lm_head.weight"], [])  # the head is the embedding
+    model.tie_weights()
+    return model
+
+
+def save_safetensors(model: Any, folder: Path, **options: Any) -> Path:
+    model.save_pretrained(folder, **options)
+    return folder
+
+
+@torch.inference_mode()  # type: ignore[untyped-decorator]
+def assert_greedy(model: Any, prompt: Sequence[int], answer: Sequence[int], *, tolerance: float = TIE) -> None:
+    """Each token of `answer` is the one that `model` likes best after all before it.
+
+    So, one token after the other, `answer` is what `model` answers: only where its two best logits tie within
+    `tolerance` may another be taken.
+    """
+    ids = torch.tensor([[*prompt, *answer[:-1]]])
+    logits = model(ids, logits_to_keep=len(answer)).logits[0]
+    behind = logits.amax(dim=-1) - logits[torch.arange(len(answer)), torch.tensor(list(answer))]
+    first = int((behind >= tolerance).int().argmax())
+    best = int(logits[first].argmax())
+    assert behind[first] < tolerance, f"token {first} is {answer[first]}, not {best}, which leads by {behind[first]}"

@@ -1,0 +1,149 @@
+"""A server whose model says what the test wrote, through the real engine, scheduler and HTTP."""
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import tokenizers
+from openai import AsyncOpenAI
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
+from transformers import AutoTokenizer
+
+from adapters.http1.server import Limits, Server
+from runtimes.llm.block_manager import BlockManager
+from runtimes.llm.chat_template import ChatTemplate
+from runtimes.llm.engine import AsyncEngine, Engine
+from runtimes.llm.error_responses import refusal
+from runtimes.llm.scheduler import Scheduler, SchedulerConfig
+from runtimes.llm.sequence import Batch
+from runtimes.llm.server import App, LoadedModel
+from runtimes.llm.tokenizer import Tokenizer
+
+CHATML = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>' + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+MODEL = "parrot"
+CONTEXT = 256
+
+
+def byte_tokenizer() -> Tokenizer:
+    """256 tokens of one byte each, and two control tokens."""
+    vocab = {character: i for i, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    backend = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    names = ["<|im_start|>", "<|im_end|>"]
+    backend.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in names])
+    return Tokenizer(
+        backend,
+        kind="byte_level",
+        bos_token="<|im_start|>",
+        eos_token="<|im_end|>",
+        eos_token_ids=frozenset({257}),
+        add_bos=False,
+        chat_template=CHATML,
+    )
+
+
+@cache
+def transformers_tokenizer(model: Path) -> Any:
+    """transformers' own reading of a GGUF file, which takes seconds."""
+    return AutoTokenizer.from_pretrained(model.parent, gguf_file=model.name)
+
+
+class Parrot:
+    """A runner that says `script` after any prompt, then an end token; it fails after `fails_after` steps.
+
+    While `gate` is closed no step ends.
+    """
+
+    def __init__(self, script: list[int], fails_after: int | None = None) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self._script = script
+        self._steps_left = fails_after
+        self._began: dict[int, int] = {}
+
+    def run(self, batch: Batch) -> dict[int, int]:
+        assert self.gate.wait(timeout=30)
+        if self._steps_left is not None:
+            self._steps_left -= 1
+            if self._steps_left < 0:
+                raise RuntimeError("the device is lost")
+        said: dict[int, int] = {}
+        for chunk in batch.chunks:
+            if chunk.samples:
+                at = chunk.end - self._began.setdefault(chunk.sequence_id, chunk.end)
+                said[chunk.sequence_id] = self._script[at] if at < len(self._script) else 257
+        return said
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A server on loopback, its client and its parts."""
+
+    url: str
+    client: AsyncOpenAI
+    app: App
+    engine: AsyncEngine
+    parrot: Parrot
+
+
+@asynccontextmanager
+async def serving(
+    text: str = "Hello, wörld! 😀", *, fails_after: int | None = None, max_queue: int = 64, max_num_seqs: int = 32
+) -> AsyncIterator[Running]:
+    """Yields a Running; afterwards no sequence may live and no page be taken."""
+    tokenizer = byte_tokenizer()
+    parrot = Parrot(tokenizer.encode(text), fails_after)
+    bounds = SchedulerConfig(
+        max_model_len=CONTEXT, max_num_seqs=max_num_seqs, max_num_batched_tokens=CONTEXT, max_queue=max_queue
+    )
+    scheduler = Scheduler(bounds, BlockManager(num_blocks=600, block_size=16))
+    engine = AsyncEngine(Engine(scheduler, parrot, vocab_size=258, eos_token_ids=frozenset({257})))
+    app = App(MODEL)
+    app.model = LoadedModel(engine, tokenizer, ChatTemplate(CHATML, tokenizer), 1_700_000_000, "fp_test")
+    server = Server(app, Limits(max_body=1 << 19), refusal)
+    await engine.start()
+    host, port = await server.listen_tcp("127.0.0.1", 0)
+    url = f"http://{host}:{port}"
+    client = AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=20)
+    try:
+        yield Running(url, client, app, engine, parrot)
+    finally:
+        parrot.gate.set()
+        await client.close()
+        await server.aclose()
+        await engine.aclose()
+        engine.check_idle()
+
+
+async def until_idle(engine: AsyncEngine) -> None:
+    """Return when nothing runs and every page is free."""
+    async with asyncio.timeout(10):
+        while (stats := engine.stats()).running or stats.waiting or stats.kv_blocks_free != stats.kv_blocks_total:
+            await asyncio.sleep(0.005)
+
+
+async def post(running: Running, path: str, body: Any, **headers: str) -> tuple[int, dict[str, str], Any]:
+    """Status, headers by lower-case name, and the JSON that came back; `body` is JSON or raw bytes."""
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    headers = {"content-type": "application/json"} | headers
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(running.url + path, data=data, headers=headers) as response,
+    ):
+        return response.status, {k.lower(): v for k, v in response.headers.items()}, json.loads(await response.read())
+
+
+async def get(running: Running, path: str) -> tuple[int, str]:
+    async with aiohttp.ClientSession() as session, session.get(running.url + path) as response:
+        return response.status, await response.text()

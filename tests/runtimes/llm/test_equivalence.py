@@ -1,0 +1,122 @@
+"""However requests are scheduled, SmolLM2 answers as transformers does, token for token, in float32."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from gguf import GGUFReader
+
+from runtimes.llm.engine import Engine, EngineConfig, SamplingParams
+from runtimes.llm.loader import load_model
+from runtimes.llm.model import Llama
+from runtimes.llm.model_runner import ModelRunner
+from tests.runtimes.llm.reference import assert_greedy, from_gguf
+
+pytestmark = pytest.mark.timeout(400)
+
+LENGTHS = (1, 2, 3, 5, 7, 8, 11, 15, 16, 17, 20, 24, 31, 32, 33, 40, 48, 63, 64, 65, 130, 330)
+NEW_TOKENS = 24
+TEXT = """
+The old miller lived beside the river with a small dog and a very large book about the stars . Every morning
+he opened the gate and let the water run over the wheel until the stones began to turn . In the village people
+said that he could read the weather in the colour of the sky , and that his bread was better than any other in
+the country . One day a young woman came to the door and asked for work . She had walked from the city in the
+north , where the streets were full of smoke and the houses stood so close together that no one could see the
+moon . He gave her a cup of tea and a question : how does a river know where the sea is ?
+"""
+
+
+Check = Callable[[list[list[int]]], None]
+
+
+@pytest.fixture(scope="module")
+def model(bundled_model: Path) -> Llama:
+    return load_model(bundled_model, dtype="float32", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def prompts(bundled_model: Path) -> list[list[int]]:
+    """Real text, cut at a different word for each prompt."""
+    vocabulary = GGUFReader(bundled_model).fields["tokenizer.ggml.tokens"].contents()
+    ids = {token: identity for identity, token in enumerate(vocabulary)}
+    text = [ids["Ġ" + word] for word in TEXT.split() if "Ġ" + word in ids] * 5
+    return [text[9 * index :][:length] for index, length in enumerate(LENGTHS)]
+
+
+@pytest.fixture(scope="module")
+def check(bundled_model: Path, prompts: list[list[int]]) -> Check:
+    """Judges an answer to each prompt; one that was judged before is not computed again."""
+    reference = from_gguf(bundled_model)
+    good: set[tuple[int, ...]] = set()
+
+    def judge(given: list[list[int]]) -> None:
+        for prompt, answer in zip(prompts, given, strict=True):
+            assert len(answer) == NEW_TOKENS
+            if (key := (*prompt, *answer)) not in good:
+                assert_greedy(reference, prompt, answer)
+                good.add(key)
+
+    return judge
+
+
+def make_engine(model: Llama, *, cache_tokens: int = 8192, **bounds: Any) -> Engine:
+    size = model.kv_bytes_per_token * cache_tokens
+    return Engine.serving(model, EngineConfig(model=Path(), kv_cache_bytes=size, **bounds))
+
+
+def answers(engine: Engine, prompts: Sequence[Sequence[int]], **how: Any) -> list[list[int]]:
+    params = SamplingParams(max_tokens=NEW_TOKENS, ignore_eos=True, **({"temperature": 0} | how))
+    grown: dict[int, list[int]] = {engine.add(prompt, params): [] for prompt in prompts}
+    open_answers = len(grown)
+    while open_answers:
+        for identity, output in engine.step().items():
+            grown[identity].append(output.token_id)
+            open_answers -= output.finish_reason is not None
+    engine.check_idle()
+    return list(grown.values())
+
+
+def test_alone(model: Llama, prompts: list[list[int]], check: Check) -> None:
+    engine = make_engine(model)
+    check([answers(engine, [prompt])[0] for prompt in prompts])
+
+
+def test_all_in_one_batch(model: Llama, prompts: list[list[int]], check: Check) -> None:
+    engine = make_engine(model, max_num_batched_tokens=4096)
+    check(answers(engine, prompts))
+    assert engine.stats().steps == NEW_TOKENS
+
+
+def test_prompts_in_chunks(model: Llama, prompts: list[list[int]], check: Check) -> None:
+    engine = make_engine(model, max_num_batched_tokens=48, max_num_seqs=16)
+    check(answers(engine, prompts))
+    assert engine.stats().steps > sum(LENGTHS) // 48
+
+
+def test_with_preemptions(model: Llama, prompts: list[list[int]], check: Check) -> None:
+    engine = make_engine(model, cache_tokens=384, max_num_batched_tokens=256)
+    check(answers(engine, prompts))
+    assert engine.stats().preemptions > 0
+
+
+def test_a_page_of_garbage_changes_nothing(model: Llama, prompts: list[list[int]]) -> None:
+    """What the last owner of a page left there, NaN at worst, never reaches the next."""
+    clean, dirty = make_engine(model, cache_tokens=512), make_engine(model, cache_tokens=512)
+    runner = dirty._runner
+    assert isinstance(runner, ModelRunner)
+    runner.cache.keys.fill_(torch.nan)
+    runner.cache.values.fill_(torch.nan)
+    assert answers(dirty, prompts[5:8]) == answers(clean, prompts[5:8])
+
+
+def test_a_seed_gives_the_same_answer_in_any_company(model: Llama, prompts: list[list[int]]) -> None:
+    how = {"temperature": 0.9, "top_p": 0.95, "top_k": 200, "seed": 1234}
+    some = [prompts[index] for index in (7, 8, 9)]
+    alone = [answers(make_engine(model), [prompt], **how)[0] for prompt in some]
+    crowded = make_engine(model, cache_tokens=112)
+    assert answers(crowded, some, **how) == alone
+    assert crowded.stats().preemptions > 0
+    other = answers(make_engine(model), some[:1], **(how | {"seed": 4321}))
+    assert other != alone[:1]

@@ -1,0 +1,221 @@
+"""`python -m runtimes.llm` as a process, with the real model: start, answer, leave, drain, die."""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import openai
+import pytest
+from openai import AsyncOpenAI
+
+from runtimes.llm.__main__ import main
+
+QUESTION: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
+COUNT: list[Any] = [{"role": "user", "content": "Count from one to one hundred."}]
+
+
+def command(model: Path | str, *options: str) -> list[str]:
+    small = ["--kv-cache", "64MiB", "--threads", "1", "--dtype", "float32", "--max-model-len", "512"]
+    return [sys.executable, "-m", "runtimes.llm", "--model", str(model), "--served-name", "smol", *small, *options]
+
+
+@pytest.fixture(scope="module")
+def server(bundled_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Its socket. Started once: loading takes seconds."""
+    socket = tmp_path_factory.mktemp("llm") / "llm.sock"
+    log = socket.with_suffix(".log")
+    with log.open("w") as stderr:
+        process = subprocess.Popen(command(bundled_model, "--socket", str(socket), "--port", "0"), stderr=stderr)
+    try:
+        asyncio.run(until_healthy(socket, process))
+        yield socket
+    finally:
+        process.terminate()
+        status = process.wait(timeout=20)
+    assert status == 0, log.read_text()
+    assert not socket.exists()
+
+
+async def until_healthy(socket: Path, process: subprocess.Popen[bytes]) -> None:
+    """It listens at once, says that it is loading, then that it is not."""
+    async with asyncio.timeout(60), http(socket) as session:
+        while process.poll() is None:
+            with contextlib.suppress(aiohttp.ClientError):
+                async with session.get("/health") as response:
+                    if response.status == 200:
+                        return
+                    assert (response.status, await response.json()) == (503, {"status": "loading"})
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"it ended with status {process.returncode}")
+
+
+def http(socket: Path) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession("http://llm", connector=aiohttp.UnixConnector(str(socket)))
+
+
+@pytest.fixture
+async def client(server: Path) -> AsyncIterator[AsyncOpenAI]:
+    """It listens on TCP too, on a port that its log names."""
+    [url] = re.findall(r"listening on (http://127\.0\.0\.1:\d+)", server.with_suffix(".log").read_text())
+    async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+async def metric(socket: Path, name: str) -> float:
+    async with http(socket) as session, session.get("/metrics") as response:
+        lines = (await response.text()).splitlines()
+    [value] = [line.rsplit(" ", 1)[1] for line in lines if line.startswith(f"headrace_llm_{name} ")]
+    return float(value)
+
+
+async def until_metric(socket: Path, name: str, value: float) -> None:
+    async with asyncio.timeout(20):
+        while await metric(socket, name) != value:
+            await asyncio.sleep(0.02)
+
+
+# ── the real model ────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_it_knows_the_capital_of_france(client: AsyncOpenAI) -> None:
+    whole = await client.chat.completions.create(model="smol", messages=QUESTION, temperature=0, max_tokens=20)
+    [choice] = whole.choices
+    assert (choice.message.content, choice.finish_reason) == ("The capital of France is Paris.", "stop")
+    stream = await client.chat.completions.create(
+        model="smol", messages=QUESTION, temperature=0, max_tokens=20, stream=True,
+        stream_options={"include_usage": True},
+    )  # fmt: skip
+    chunks = [chunk async for chunk in stream]
+    assert "".join([chunk.choices[0].delta.content or "" for chunk in chunks[:-1]]) == choice.message.content
+    assert chunks[-1].usage == whole.usage
+
+
+async def test_a_seed_repeats_and_choices_differ(client: AsyncOpenAI) -> None:
+    async def story(n: int) -> list[str]:
+        answer = await client.completions.create(model="smol", prompt="Once upon a time", max_tokens=12, seed=5, n=n)
+        return [choice.text for choice in answer.choices]
+
+    [first] = await story(1)
+    both = await story(2)
+    assert both[0] == first
+    assert both[1] != first
+
+
+async def test_32_at_once_answer_as_one_alone(client: AsyncOpenAI, server: Path) -> None:
+    async def ask() -> str | None:
+        answer = await client.chat.completions.create(model="smol", messages=QUESTION, temperature=0, max_tokens=8)
+        return answer.choices[0].message.content
+
+    answers = await asyncio.gather(*[ask() for _ in range(32)])
+    assert set(answers) == {"The capital of France is Paris."}
+    await until_metric(server, "kv_cache_usage_perc", 0)
+
+
+async def test_a_client_that_leaves_frees_its_pages(client: AsyncOpenAI, server: Path) -> None:
+    stream = await client.chat.completions.create(
+        model="smol", messages=COUNT, stream=True, n=4, extra_body={"ignore_eos": True}
+    )
+    await anext(stream)
+    assert await metric(server, "num_requests_running") == 4
+    assert await metric(server, "kv_cache_usage_perc") > 0
+    generated = await metric(server, "generation_tokens_total")
+    await stream.close()
+    await until_metric(server, "kv_cache_usage_perc", 0)
+    assert await metric(server, "num_requests_running") == 0
+    assert await metric(server, "generation_tokens_total") < generated + 4 * 100
+
+
+async def test_a_prompt_over_the_context(client: AsyncOpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        await client.completions.create(model="smol", prompt="word " * 600)
+    assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "prompt")
+
+
+# ── the process ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=60, **options)
+
+
+def test_a_model_that_is_not_there_is_one_line_and_status_1(tmp_path: Path) -> None:
+    ended = run("-m", "runtimes.llm", "--model", str(tmp_path / "none.gguf"), "--socket", str(tmp_path / "s"))
+    assert ended.returncode == 1
+    *_, last = ended.stderr.splitlines()
+    assert "cannot load" in last
+    assert "none.gguf" in last
+    assert "Traceback" not in ended.stderr
+    assert not (tmp_path / "s").exists()
+
+
+def test_an_address_that_is_taken_is_one_line_and_status_1(tmp_path: Path) -> None:
+    ended = run("-m", "runtimes.llm", "--model", "x.gguf", "--socket", str(tmp_path / "no-such-folder" / "s"))
+    assert ended.returncode == 1
+    assert "cannot listen" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_told_to_stop_while_it_loads(bundled_model: Path, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        command(bundled_model, "--socket", str(tmp_path / "s")), stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    with process:
+        assert "listening" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 0
+
+
+def test_it_goes_when_its_parent_does(bundled_model: Path, tmp_path: Path) -> None:
+    reads, writes = os.pipe()
+    process = subprocess.Popen(
+        command(bundled_model, "--socket", str(tmp_path / "s"), "--exit-with-parent"),
+        stdin=reads, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    os.close(reads)
+    assert process.stderr is not None
+    with process:
+        assert "listening" in process.stderr.readline()
+        os.close(writes)
+        assert process.wait(timeout=20) == 0
+
+
+def test_a_parent_must_be_watchable(tmp_path: Path) -> None:
+    ended = run(*command("x.gguf", "--socket", str(tmp_path / "s"), "--exit-with-parent")[1:], stdin=subprocess.DEVNULL)
+    assert ended.returncode == 1
+    assert "stdin" in ended.stderr
+
+
+@pytest.mark.parametrize("missing", ["torch", "tokenizers"])
+def test_without_the_extra_it_says_what_to_install(missing: str, tmp_path: Path) -> None:
+    hidden = f"import sys; sys.modules[{missing!r}] = None; sys.argv[1:] = ['--model', 'm', '--port', '0']\n"
+    program = hidden + "import runpy; runpy.run_module('runtimes.llm', run_name='__main__')"
+    ended = run("-c", program)
+    assert ended.returncode == 1
+    assert ended.stderr == f'{missing} is not installed: run `pip install "headrace[llm]"`\n'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--port", "1"], "--model"),
+        (["--model", "m"], "--socket PATH or --port N"),
+        (["--model", "m", "--port", "0", "--threads", "0"], "1 or more"),
+        (["--model", "m", "--port", "0", "--kv-cache", "much"], "expected a size"),
+        (["--model", "m", "--port", "70000"], "--port"),
+        (["--model", "m", "--port", "0", "--dtype", "int4"], "--dtype"),
+    ],
+)
+def test_a_wrong_command_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,184 @@
+"""Requests that are wrong: each is told what is wrong with which parameter, and leaves nothing behind."""
+
+import dataclasses
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.runtimes.llm.server_fixtures import CONTEXT, MODEL, Running, post, serving
+
+USER = {"role": "user", "content": "hi"}
+CHAT: dict[str, Any] = {"model": MODEL, "messages": [USER]}
+COMPLETION: dict[str, Any] = {"model": MODEL, "prompt": "a"}
+FULL = "a" * CONTEXT
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[Running]:
+    async with serving() as running:
+        yield running
+
+
+async def assert_refused(
+    running: Running, path: str, body: Any, *, status: int = 400, param: str | None, code: str
+) -> None:
+    got, headers, answer = await post(running, path, body)
+    error = answer["error"]
+    assert (got, error["param"], error["code"]) == (status, param, code)
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["type"] == "invalid_request_error"
+    assert error["message"]
+    assert headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b'"x"', b'{"model": "\xff"}', b'{"model": "\\ud800"}', b"[" * 100_000, b"NaN"]
+)
+async def test_what_is_no_json_object(running: Running, body: bytes) -> None:
+    for path in ("/v1/chat/completions", "/v1/completions"):
+        await assert_refused(running, path, body, param=None, code="invalid_json")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"model": 5}, "model"),
+        ({"messages": []}, "messages"),
+        ({"messages": "hi"}, "messages"),
+        ({"messages": [USER | {"role": "tool"}]}, "messages[0].role"),
+        ({"messages": [USER, {"role": "user"}]}, "messages[1].content"),
+        ({"messages": [USER | {"content": None}]}, "messages[0].content"),
+        ({"messages": [USER | {"mood": "good"}]}, "messages[0].mood"),
+        ({"messages": [USER | {"tool_calls": [{}]}]}, "messages[0].tool_calls"),
+        ({"messages": [USER | {"content": [{"type": "image_url"}]}]}, "messages[0].content[0].type"),
+        ({"max_tokens": -1}, "max_tokens"),
+        ({"max_tokens": "9"}, "max_tokens"),
+        ({"max_tokens": 1.5}, "max_tokens"),
+        ({"max_completion_tokens": -1}, "max_completion_tokens"),
+        ({"n": 0}, "n"),
+        ({"n": 129}, "n"),
+        ({"temperature": -0.1}, "temperature"),
+        ({"temperature": 2.1}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"top_p": 1.1}, "top_p"),
+        ({"top_k": -2}, "top_k"),
+        ({"seed": 2**63}, "seed"),
+        ({"stop": ["a"] * 5}, "stop"),
+        ({"stop": ""}, "stop"),
+        ({"stop": "x" * 257}, "stop"),
+        ({"ignore_eos": 1}, "ignore_eos"),
+    ],
+)
+async def test_values_that_make_no_sense(running: Running, change: Any, param: str, stream: bool) -> None:
+    body = CHAT | {"stream": stream} | change
+    await assert_refused(running, "/v1/chat/completions", body, param=param, code="invalid_request")
+
+
+@pytest.mark.parametrize("missing", ["model", "messages"])
+async def test_what_must_be_there(running: Running, missing: str) -> None:
+    body = {name: value for name, value in CHAT.items() if name != missing}
+    await assert_refused(running, "/v1/chat/completions", body, param=missing, code="invalid_request")
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"stream": "yes"}, "stream"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"stream": True, "stream_options": {"usage": True}}, "stream_options.usage"),
+        ({"stream": True, "stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
+    ],
+)
+async def test_streams_asked_for_wrongly(running: Running, change: Any, param: str) -> None:
+    await assert_refused(running, "/v1/completions", COMPLETION | change, param=param, code="invalid_request")
+
+
+@pytest.mark.parametrize(
+    "prompt", [[], "", ["a", 1], [[1], "a"], [[]], [258], [-1], [2**70], [[1], [258]], None, {}, [["a"]]]
+)
+async def test_prompts_that_are_none(running: Running, prompt: Any) -> None:
+    status, _, answer = await post(running, "/v1/completions", COMPLETION | {"prompt": prompt})
+    assert (status, answer["error"]["code"]) == (400, "invalid_request")
+    assert answer["error"]["param"].startswith("prompt")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"logprobs": True},
+        {"logprobs": 0},  # asks for the chosen token's
+        {"top_logprobs": 1},
+        {"tools": [{"type": "function"}]},
+        {"tool_choice": "required"},
+        {"functions": [{}]},
+        {"response_format": {"type": "json_object"}},
+        {"logit_bias": {"5": 1}},
+        {"presence_penalty": 0.1},
+        {"frequency_penalty": -1},
+        {"repetition_penalty": 1.1},
+        {"min_p": 0.1},
+        {"best_of": 2},
+        {"echo": True},
+        {"suffix": "s"},
+        {"modalities": ["audio"]},
+        {"reasoning_effort": "high"},
+        {"store": True},
+    ],
+)
+async def test_what_this_server_cannot_do_is_named(running: Running, change: Any) -> None:
+    [param] = change
+    for path, body in (("/v1/chat/completions", CHAT), ("/v1/completions", COMPLETION)):
+        await assert_refused(running, path, body | change, param=param, code="unsupported_parameter")
+
+
+async def test_what_nobody_knows_is_named(running: Running) -> None:
+    for path, body, param in (
+        ("/v1/chat/completions", CHAT, "temprature"),
+        ("/v1/chat/completions", CHAT, "prompt"),
+        ("/v1/completions", COMPLETION, "messages"),
+        ("/v1/completions", COMPLETION, "max_completion_tokens"),
+    ):
+        await assert_refused(running, path, body | {param: None}, param=param, code="unknown_parameter")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/v1/completions", COMPLETION | {"prompt": FULL}, "prompt"),
+        ("/v1/completions", COMPLETION | {"prompt": FULL * 2000}, "prompt"),
+        ("/v1/completions", COMPLETION | {"prompt": ["ok", FULL]}, "prompt"),
+        ("/v1/completions", COMPLETION | {"prompt": [65] * CONTEXT}, "prompt"),
+        ("/v1/completions", COMPLETION | {"max_tokens": CONTEXT}, "prompt"),
+        ("/v1/chat/completions", CHAT | {"max_tokens": CONTEXT}, "messages"),
+        ("/v1/chat/completions", CHAT | {"messages": [USER | {"content": FULL}]}, "messages"),
+    ],
+)
+async def test_what_does_not_fit_the_context(running: Running, path: str, body: Any, param: str) -> None:
+    await assert_refused(running, path, body, param=param, code="context_length_exceeded")
+
+
+async def test_too_many_choices(running: Running) -> None:
+    body = COMPLETION | {"prompt": ["a"] * 65, "n": 2}
+    await assert_refused(running, "/v1/completions", body, param="n", code="invalid_request")
+
+
+async def test_another_model(running: Running) -> None:
+    for path, body in (("/v1/chat/completions", CHAT), ("/v1/completions", COMPLETION)):
+        changed = body | {"model": "other"}
+        await assert_refused(running, path, changed, status=404, param="model", code="model_not_found")
+
+
+async def test_another_path_method_type_or_size(running: Running) -> None:
+    await assert_refused(running, "/v1/nothing", {}, status=404, param=None, code="unknown_path")
+    await assert_refused(running, "/v1/models", {}, status=405, param=None, code="method_not_allowed")
+    await assert_refused(running, "/v1/completions", b" " * 700_000, status=413, param=None, code="request_too_large")
+    status, _, answer = await post(running, "/v1/completions", COMPLETION, **{"content-type": "text/plain"})
+    assert (status, answer["error"]["code"]) == (415, "unsupported_media_type")
+
+
+async def test_a_model_without_a_template_has_no_chat(running: Running) -> None:
+    assert running.app.model is not None
+    running.app.model = dataclasses.replace(running.app.model, chat_template=None)
+    await assert_refused(running, "/v1/chat/completions", CHAT, param="model", code="invalid_request")

@@ -1,0 +1,126 @@
+"""Tokenizers out of GGUF metadata: what a file declares, and files that cannot be read."""
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gguf import GGUFReader, GGUFWriter
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtimes.llm.gguf_metadata import InvalidGguf, read_metadata
+from runtimes.llm.tokenizer import UnsupportedTokenizer, byte_level_alphabet
+from runtimes.llm.tokenizer_loader import load_tokenizer
+
+
+def write_gguf(path: Path, **changes: Any) -> Path:
+    """A GGUF file with a tokenizer of single bytes, `he`, and two control tokens."""
+    writer = GGUFWriter(path, "llama")
+    alphabet = sorted(byte_level_alphabet())
+    writer.add_tokenizer_model(changes.get("model", "gpt2"))
+    writer.add_tokenizer_pre(changes.get("pre", "default"))
+    writer.add_token_list([*alphabet, "he", "<s>", "</s>", "<think>"])
+    writer.add_token_types([1] * 257 + [changes.get("bos_type", 3), 3, 4])
+    if changes.get("merges", True):
+        writer.add_token_merges(["h e"])
+    writer.add_bos_token_id(changes.get("bos", 257))
+    writer.add_eos_token_id(258)
+    writer.add_add_bos_token(True)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_array("general.languages", ["en", "日本語"])
+    writer.add_int64("general.signed", -(2**40))
+    writer.add_float64("general.double", 0.1)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    return path
+
+
+def test_metadata_is_what_the_gguf_package_reads(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf")
+    ours = read_metadata(path)
+    for key, field in GGUFReader(path).fields.items():
+        if not key.startswith("GGUF."):
+            assert ours[key] == field.contents(), key
+
+
+@given(kept=st.floats(0, 1, exclude_max=True))
+@settings(max_examples=50, deadline=None)
+def test_a_file_cut_short_is_refused(tmp_path_factory: pytest.TempPathFactory, kept: float) -> None:
+    folder = tmp_path_factory.mktemp("cut")
+    whole = write_gguf(folder / "whole.gguf").read_bytes()
+    # Padding after the last value may be missing.
+    cut = folder / "cut.gguf"
+    cut.write_bytes(whole[: int(len(whole.rstrip(b"\0")) * kept)])
+    with pytest.raises(InvalidGguf, match=r"cut\.gguf"):
+        read_metadata(cut)
+
+
+@given(data=st.data())
+@settings(max_examples=200, deadline=None)
+def test_a_damaged_file_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    folder = tmp_path_factory.mktemp("damaged")
+    content = bytearray(write_gguf(folder / "m.gguf").read_bytes())
+    for at in data.draw(st.lists(st.integers(0, len(content) - 1), min_size=1, max_size=4)):
+        content[at] = data.draw(st.integers(0, 255))
+    (folder / "m.gguf").write_bytes(content)
+    with contextlib.suppress(InvalidGguf):
+        read_metadata(folder / "m.gguf")
+
+
+def test_another_version_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "old.gguf"
+    path.write_bytes(b"GGUF" + (1).to_bytes(4, "little") + bytes(32))
+    with pytest.raises(InvalidGguf, match="version 1"):
+        read_metadata(path)
+
+
+def test_a_model_that_wants_a_beginning_gets_one(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(write_gguf(tmp_path / "m.gguf"))
+    assert tokenizer.encode("he", add_bos=True) == [257, 256]
+    assert tokenizer.encode("he") == [256]
+    assert tokenizer.eos_token_ids == {258}
+    assert tokenizer.chat_template is None
+
+
+def test_user_defined_tokens_are_text_and_whole(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(write_gguf(tmp_path / "m.gguf"))
+    assert tokenizer.encode("<think>he") == [259, 256]
+    assert tokenizer.decode([259, 256]) == "<think>he"
+
+
+def test_a_beginning_marked_as_an_ordinary_token_is_still_control(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(write_gguf(tmp_path / "m.gguf", bos_type=1))
+    assert 257 not in tokenizer.encode("<s>")
+
+
+@pytest.mark.parametrize(
+    ("pre", "text", "pieces"),
+    [
+        ("llama-bpe", "12345 x", [b"123", b"45", b" x"]),
+        ("qwen2", "12 x", [b"1", b"2", b" x"]),
+        ("gpt-2", "12345 x", [b"12345", b" x"]),
+    ],
+)
+def test_pre_tokenizers_cut_as_their_models_were_trained(
+    tmp_path: Path, pre: str, text: str, pieces: list[bytes]
+) -> None:
+    tokenizer = load_tokenizer(write_gguf(tmp_path / "m.gguf", pre=pre))
+    cuts = tokenizer._backend.pre_tokenizer.pre_tokenize_str(text)
+    alphabet = byte_level_alphabet()
+    assert [bytes([alphabet[character] for character in piece]) for piece, _ in cuts] == pieces
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"model": "llama"}, "'llama'"),
+        ({"pre": "unheard-of"}, "unheard-of"),
+        ({"merges": False}, "merges"),
+        ({"bos": 9999}, "incomplete"),
+    ],
+)
+def test_what_cannot_be_reproduced_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    with pytest.raises(UnsupportedTokenizer, match=said):
+        load_tokenizer(write_gguf(tmp_path / "m.gguf", **change))
