@@ -27,6 +27,7 @@ from gateway.fronts.openai import OpenAIFront
 from gateway.limits.ledger import Ledger
 from gateway.snapshot import build, with_keys
 from gateway.telemetry import AccessLog, Metrics, Telemetry
+from gateway.telemetry.metrics import Gauges
 from gateway.traffic.fleet import Fleet
 from gateway.traffic.member import FleetError
 
@@ -79,7 +80,7 @@ class Gateway:
         telemetry = Telemetry(self.metrics, self._access_log)
         self.core = Core(snapshot, self.ledger, telemetry, self.rng, self.clock)
         self.metrics.watch(
-            self.fleet.endpoints, lambda: self.ledger.accounts.values(), lambda: self._access_log.dropped, self.clock
+            Gauges(self.fleet.endpoints, self.ledger.accounts.values, lambda: self._access_log.dropped, self.clock)
         )
         self._note_loaded()
         await self._listen()

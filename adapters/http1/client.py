@@ -55,6 +55,8 @@ class ClientResponse:
         while data := await self.piece():
             pieces.append(data)
             size += len(data)
+            if self._exchange is not None and self._exchange.over:
+                self._give_back()
             if size > limit:
                 self.close()
                 raise BackendError("The upstream's answer is too large.")

@@ -64,7 +64,7 @@ class Connection(asyncio.Protocol):
     """See the module's docstring."""
 
     __slots__ = (
-        "_arrived", "_body_started", "_can_write", "_deaf", "_fields", "_head_bytes", "_head_size", "_header_count",
+        "_answering", "_arrived", "_asked", "_body_started", "_can_write", "_deaf", "_fields", "_head_bytes",
         "_in_head", "_incoming", "_parser", "_peer", "_queue", "_reading_paused", "_refusal", "_server", "_target",
         "_task", "_transport", "_writing_paused", "deadline", "phase",
     )  # fmt: skip
@@ -74,17 +74,18 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._queue: deque[Incoming] = deque()
         self._incoming: Incoming | None = None
+        # One task answers all requests of the connection: making one for each would cost more than waking it.
         self._task: asyncio.Task[None] | None = None
+        self._answering = False
+        self._asked = Waiter(server.loop)
         self._arrived = Waiter(server.loop)
         self._can_write = Waiter(server.loop)
         self._writing_paused = False
         self._reading_paused = False
         self._deaf = False  # the last request has been seen: what follows is thrown away
         self._refusal: Response | None = None  # goes out after the answers that are due
-        self._fields: dict[bytes, bytes] = {}
+        self._fields: list[tuple[bytes, bytes]] = []
         self._in_head = False
-        self._header_count = 0
-        self._head_size = 0  # of the fields parsed so far
         self._head_bytes = 0  # received while no request was complete
         self._target = b""
         self._body_started = 0.0
@@ -135,9 +136,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         self._in_head = True
-        self._fields = {}
-        self._header_count = 0
-        self._head_size = 0
+        self._fields = []
         self._target = b""
         if self.phase == "idle":
             self._enter("head", self._server.limits.head_timeout)
@@ -146,31 +145,15 @@ class Connection(asyncio.Protocol):
         self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._incoming is not None:
-            return  # a trailer: dropped, as RFC 9110 6.5.1 allows
-        self._header_count += 1
-        self._head_size += len(name) + len(value)
-        limits = self._server.limits
-        if self._header_count > limits.max_headers or self._head_size + len(self._target) > limits.max_head:
-            raise _Refused(431, "headers_too_large", "The request head is too large.")
-        name = name.lower()
-        fields = self._fields
-        if name not in fields:
-            fields[name] = value
-        elif name in SINGLE_FIELDS:
-            raise _Refused(400, "duplicate_header", f"The header {name.decode('latin-1')} is given twice.")
-        else:
-            fields[name] += b", " + value
+        if self._incoming is None:  # else a trailer: dropped, as RFC 9110 6.5.1 allows
+            self._fields.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        self._check_head()
+        fields = self._merged_fields()
+        http11 = self._check_head(fields)
         self._in_head = False
-        fields = self._fields
         incoming = Incoming(
-            self,
-            http11=self._parser.get_http_version() == "1.1",
-            keep_alive=self._parser.should_keep_alive(),
-            expects_continue=b"expect" in fields,
+            self, http11=http11, keep_alive=self._parser.should_keep_alive(), expects_continue=b"expect" in fields
         )
         method = self._parser.get_method().decode("latin-1")
         incoming.request = Request(method, self._target, Headers(fields), self._peer, incoming)
@@ -178,9 +161,13 @@ class Connection(asyncio.Protocol):
             incoming.error = self._too_large()
         self._incoming = incoming
         self._queue.append(incoming)
-        if self._task is None:
+        if not self._answering:
+            self._answering = True
             self._expect_body()
-            self._task = self._server.loop.create_task(self._answer_queued())
+            if self._task is None:
+                self._task = self._server.loop.create_task(self._answer_requests())
+            else:
+                self._asked.wake()
         elif len(self._queue) >= self._server.limits.max_pipelined:
             self._pause_reading()
 
@@ -210,27 +197,51 @@ class Connection(asyncio.Protocol):
         self._head_bytes = 0
         self._arrived.wake()
         if self.phase == "body":
-            self._enter("answering", None)
+            self.phase, self.deadline = "answering", NEVER
         if not incoming.keep_alive:
             self._deaf = True
 
     # ── the rules llhttp leaves to us ─────────────────────────────────────────────────────────────────
 
-    def _check_head(self) -> None:
-        fields = self._fields
-        version = self._parser.get_http_version()
-        if version not in ("1.1", "1.0"):
-            raise _Refused(505, "http_version_not_supported", "Only HTTP/1.1 and HTTP/1.0 are served.")
-        if version == "1.1" and b"host" not in fields:
-            raise _Refused(400, "missing_host", "The Host header is missing.")
-        if b"transfer-encoding" in fields and (
-            version == "1.0" or fields[b"transfer-encoding"].strip().lower() != b"chunked"
+    def _merged_fields(self) -> dict[bytes, bytes]:
+        """By name, repeated ones joined. Each read is bounded, so what a flood costs before this is too."""
+        limits = self._server.limits
+        if len(self._fields) > limits.max_headers or (
+            self._head_bytes > limits.max_head and self._head_size() > limits.max_head
         ):
+            raise _Refused(431, "headers_too_large", "The request head is too large.")
+        fields = dict(self._fields)
+        if len(fields) == len(self._fields):
+            return fields
+        fields = {}
+        for name, value in self._fields:
+            if name not in fields:
+                fields[name] = value
+            elif name in SINGLE_FIELDS:
+                raise _Refused(400, "duplicate_header", f"The header {name.decode('latin-1')} is given twice.")
+            else:
+                fields[name] += b", " + value
+        return fields
+
+    def _head_size(self) -> int:
+        return len(self._target) + sum(len(name) + len(value) for name, value in self._fields)
+
+    def _check_head(self, fields: dict[bytes, bytes]) -> bool:
+        """Refuse what the standard does not allow; whether the request is HTTP/1.1."""
+        version = self._parser.get_http_version()
+        http11 = bool(version == "1.1")
+        if not http11 and version != "1.0":
+            raise _Refused(505, "http_version_not_supported", "Only HTTP/1.1 and HTTP/1.0 are served.")
+        if http11 and b"host" not in fields:
+            raise _Refused(400, "missing_host", "The Host header is missing.")
+        encoding = fields.get(b"transfer-encoding")
+        if encoding is not None and not (http11 and encoding.strip().lower() == b"chunked"):
             raise _Refused(501, "unsupported_transfer_encoding", "The only transfer encoding is chunked, on HTTP/1.1.")
-        if fields.get(b"expect", b"100-continue").lower() != b"100-continue":
+        if b"expect" in fields and fields[b"expect"].lower() != b"100-continue":
             raise _Refused(417, "expectation_failed", "The only expectation is 100-continue.")
         if not self._target.startswith(b"/"):
             raise _Refused(400, "bad_target", "The request target must be a path.")
+        return http11
 
     def _too_large(self) -> TooLarge:
         return TooLarge(f"The body exceeds {self._server.limits.max_body} bytes.")
@@ -279,26 +290,38 @@ class Connection(asyncio.Protocol):
 
     # ── answering ─────────────────────────────────────────────────────────────────────────────────────
 
-    async def _answer_queued(self) -> None:
-        """Answer the queued requests one after the other, then leave the connection idle or close it."""
-        keep_alive = True
-        while self._queue and keep_alive:
+    async def _answer_requests(self) -> None:
+        """Answer requests one after the other until the connection is to close."""
+        try:
+            while await self._answer_queued():
+                self._answering = False
+                if self._in_head:
+                    self._enter("head", self._server.limits.head_timeout)
+                else:
+                    self._enter("idle", self._server.limits.keepalive_timeout)
+                while not self._queue:
+                    await self._asked.wait()
+            self._close_gently()
+        except Exception as error:
+            self._report("unhandled error in a connection", error)
+            self._transport.abort()
+
+    async def _answer_queued(self) -> bool:
+        """Answer what has been asked; whether the connection stays open."""
+        while self._queue:
             incoming = self._queue[0]
             if not incoming.complete:
                 self._expect_body()
             await self._answer(incoming)
             self._queue.popleft()
-            keep_alive = incoming.keep_alive
-            self._resume_reading()
-        self._task = None
-        if keep_alive and self._refusal is not None:
+            if not incoming.keep_alive:
+                return False
+            if self._reading_paused:
+                self._resume_reading()
+        if self._refusal is not None:
             self._write_whole(None, self._refusal)
-        if not keep_alive or self._refusal is not None:
-            self._close_gently()
-        elif self._in_head:
-            self._enter("head", self._server.limits.head_timeout)
-        else:
-            self._enter("idle", self._server.limits.keepalive_timeout)
+            return False
+        return True
 
     async def _answer(self, incoming: Incoming) -> None:
         try:
@@ -306,13 +329,14 @@ class Connection(asyncio.Protocol):
         except Exception as error:
             self._report("unhandled error in a handler", error)
             response = self._server.refusal(500, "internal_error", "The server failed on this request.")
-        self._enter("answering", None)
+        self.phase, self.deadline = "answering", NEVER
         if not incoming.complete or self._server.draining:
             incoming.keep_alive = False
         try:
             if isinstance(response.body, bytes):
                 self._write_whole(incoming, response)
-                await self._drain()
+                if self._writing_paused:
+                    await self._drain()
             else:
                 await self._write_stream(incoming, response, response.body)
         except Exception as error:
@@ -363,9 +387,9 @@ class Connection(asyncio.Protocol):
 
     # ── ends ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def _enter(self, phase: Phase, seconds: float | None) -> None:
+    def _enter(self, phase: Phase, seconds: float) -> None:
         self.phase = phase
-        self.deadline = NEVER if seconds is None else self._server.loop.time() + seconds
+        self.deadline = self._server.loop.time() + seconds
 
     def expire(self) -> None:
         """The phase lasted too long."""
@@ -383,7 +407,7 @@ class Connection(asyncio.Protocol):
         """Answer what never became a request, after the answers that are due before it."""
         self._deaf = True
         self._refusal = self._server.refusal(status, code, message)
-        if self._task is None:
+        if not self._answering:
             self._write_whole(None, self._refusal)
             self._close_gently()
 
@@ -401,11 +425,11 @@ class Connection(asyncio.Protocol):
 
     def close_if_idle(self) -> None:
         """For draining: nothing is being received or answered."""
-        if self._task is None and self.phase in ("idle", "linger"):
+        if not self._answering and self.phase in ("idle", "linger"):
             self._transport.close()
 
     def abort(self) -> asyncio.Task[None] | None:
-        """Drop the connection now; returns the task that was answering, which is being cancelled."""
+        """Drop the connection now; returns its task, which is being cancelled."""
         task = self._task
         self._transport.abort()
         if task is not None:

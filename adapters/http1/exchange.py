@@ -148,6 +148,11 @@ class Exchange(asyncio.Protocol):
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     @property
+    def over(self) -> bool:
+        """Whether all of the answer has been taken."""
+        return self._complete and not self._chunks
+
+    @property
     def reusable(self) -> bool:
         """Whether the answer is over and another may be asked for."""
         return self._complete and self._framed and self._keep_alive and not self._transport.is_closing()

@@ -2,11 +2,18 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Protocol
 from urllib.parse import unquote
 
 STATUS_LINES = {s.value: b"HTTP/1.1 %d %b\r\n" % (s.value, s.phrase.encode()) for s in HTTPStatus}
+
+
+@lru_cache(maxsize=1024)
+def _encoded(name: str) -> bytes:
+    """Names that are looked up come from code and configuration: few, and always the same."""
+    return name.encode("latin-1", "replace")
 
 
 class Headers(Mapping[str, str]):
@@ -21,10 +28,10 @@ class Headers(Mapping[str, str]):
         self.raw = raw
 
     def __getitem__(self, name: str) -> str:
-        return self.raw[name.encode("latin-1")].decode("latin-1")
+        return self.raw[_encoded(name)].decode("latin-1")
 
     def get(self, name: str, default: str | None = None) -> str | None:  # type: ignore[override]
-        value = self.raw.get(name.encode("latin-1", "replace"))
+        value = self.raw.get(_encoded(name))
         return default if value is None else value.decode("latin-1")
 
     def __iter__(self) -> Iterator[str]:

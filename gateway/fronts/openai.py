@@ -24,6 +24,10 @@ from gateway.telemetry import Record
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _KEY_IN_URL = re.compile(r"hr-[a-z2-7]{12}-|(^|&)(api[_-]?key|key|token|access_token)=")
+_LIMIT_HEADERS = {
+    unit: (f"x-ratelimit-limit-{unit}", f"x-ratelimit-remaining-{unit}", f"x-ratelimit-reset-{unit}")
+    for unit in ("requests", "tokens")
+}
 _NOT_FOUND = "Unknown path. This gateway serves /v1/chat/completions, /v1/completions and /v1/models."
 
 
@@ -187,10 +191,11 @@ def _require_json(http: Request) -> None:
 def _rate_limits(account: Account, now: float) -> list[tuple[str, str]]:
     headers = []
     for unit, bucket in account.buckets.items():
+        limit, remaining, reset = _LIMIT_HEADERS[unit]
         headers += [
-            (f"x-ratelimit-limit-{unit}", f"{bucket.capacity:.0f}"),
-            (f"x-ratelimit-remaining-{unit}", f"{bucket.remaining(now):.0f}"),
-            (f"x-ratelimit-reset-{unit}", _span(bucket.reset(now))),
+            (limit, str(int(bucket.capacity))),
+            (remaining, str(int(bucket.remaining(now)))),
+            (reset, _span(bucket.reset(now))),
         ]
     return headers
 
@@ -198,6 +203,6 @@ def _rate_limits(account: Account, now: float) -> list[tuple[str, str]]:
 def _span(seconds: float) -> str:
     """A duration as OpenAI writes it: `12ms`, `3.5s`, `6m0s`."""
     if seconds < 1:
-        return f"{seconds * 1000:.0f}ms"
+        return f"{int(seconds * 1000)}ms"
     minutes, rest = divmod(seconds, 60)
     return f"{int(minutes)}m{rest:.0f}s" if minutes else f"{rest:.1f}s"

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import time
-from typing import Any
 
 import msgspec
 
@@ -16,6 +15,32 @@ STDOUT = 1
 
 _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
+
+
+class Line(msgspec.Struct, omit_defaults=True, gc=False):
+    """What is told of a request. What does not apply is left out."""
+
+    time: str
+    request_id: str
+    client: str
+    tenant: str
+    key: str
+    operation: str
+    model: str
+    pool: str
+    endpoint: str
+    attempts: int
+    stream: bool
+    status: int
+    duration_ms: float
+    arm: str | None = None
+    first_chunk_ms: float | None = None
+    overhead_ms: float | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    usage_exact: bool | None = None
+    error: str | None = None
+    code: str | None = None
 
 
 class AccessLog:
@@ -42,36 +67,31 @@ class AccessLog:
         if self._flushing is None:
             self._flushing = asyncio.get_running_loop().create_task(self._flush_soon())
 
-    def _line(self, record: Record, now: float) -> dict[str, Any]:
-        duration = now - record.started
-        line: dict[str, Any] = {
-            "time": self._timestamp(),
-            "request_id": record.request_id,
-            "client": record.client,
-            "tenant": record.tenant,
-            "key": record.key,
-            "operation": record.operation,
-            "model": record.model,
-            "pool": record.pool,
-            "endpoint": record.endpoint,
-            "attempts": record.attempts,
-            "stream": record.stream,
-            "status": record.status,
-            "duration_ms": round(duration * 1000, 2),
-        }
-        if record.arm is not None:
-            line["arm"] = record.arm
-        if record.first_chunk:
-            line["first_chunk_ms"] = round((record.first_chunk - record.started) * 1000, 2)
-            line["overhead_ms"] = round((record.first_chunk - record.started - record.upstream_seconds) * 1000, 3)
-        if record.usage is not None:
-            line["prompt_tokens"] = record.usage.prompt_tokens
-            line["completion_tokens"] = record.usage.completion_tokens
-            line["usage_exact"] = record.usage.exact
-        if record.error is not None:
-            line["error"] = record.error.kind
-            line["code"] = record.error.code
-        return line
+    def _line(self, record: Record, now: float) -> Line:
+        started, first_chunk, usage, error = record.started, record.first_chunk, record.usage, record.error
+        return Line(
+            time=self._timestamp(),
+            request_id=record.request_id,
+            client=record.client,
+            tenant=record.tenant,
+            key=record.key,
+            operation=record.operation,
+            model=record.model,
+            pool=record.pool,
+            endpoint=record.endpoint,
+            arm=record.arm,
+            attempts=record.attempts,
+            stream=record.stream,
+            status=record.status,
+            duration_ms=round((now - started) * 1000, 2),
+            first_chunk_ms=round((first_chunk - started) * 1000, 2) if first_chunk else None,
+            overhead_ms=round((first_chunk - started - record.upstream_seconds) * 1000, 3) if first_chunk else None,
+            prompt_tokens=usage.prompt_tokens if usage is not None else None,
+            completion_tokens=usage.completion_tokens if usage is not None else None,
+            usage_exact=usage.exact if usage is not None else None,
+            error=error.kind if error is not None else None,
+            code=error.code if error is not None else None,
+        )
 
     def _timestamp(self) -> str:
         """RFC 3339, UTC, to the millisecond; the second is formatted once."""

@@ -1,13 +1,20 @@
 """Every metric of the gateway, in one file.
 
+Requests count into plain numbers, and a scrape turns them into Prometheus' families: counting happens
+thousands of times a second, scraping a few times a minute.
+
 Labels are bounded: tenants and models are those of the configuration, pools and endpoints too, and a status
 or an error kind comes from a fixed list. What a client sends is never a label.
 """
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
+from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gateway.limits.ledger import Account
@@ -16,88 +23,128 @@ from gateway.traffic.endpoint import Endpoint
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 OVERHEAD = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.25, 1.0)
-UNKNOWN = "unknown"
 
 
-class Metrics:
-    """One registry a gateway. Series are looked up once and kept, for a look-up costs more than the count."""
+class Histogram:
+    """Counts by upper bound, and their sum."""
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Cumulative, as Prometheus wants them."""
+        names = [*map(str, self.bounds), "+Inf"]
+        return list(zip(names, accumulate(self.counts), strict=True))
+
+
+class Served:
+    """What is measured of requests that were answered, for one model and pool."""
+
+    __slots__ = ("duration", "first_chunk")
 
     def __init__(self) -> None:
+        self.duration = Histogram(SECONDS)
+        self.first_chunk = Histogram(SECONDS)
+
+
+class Outcome(NamedTuple):
+    """The labels of `headrace_requests_total`."""
+
+    tenant: str
+    model: str
+    pool: str
+    status: int
+    error: str
+
+
+class Metrics(Collector):
+    """One registry a gateway. `watch` adds gauges that are read at the moment of the scrape."""
+
+    def __init__(self) -> None:
+        self._requests: Counter[Outcome] = Counter()
+        self._prompt_tokens: Counter[tuple[str, str]] = Counter()
+        self._completion_tokens: Counter[tuple[str, str]] = Counter()
+        self._served: dict[tuple[str, str], Served] = {}
+        self._overhead = Histogram(OVERHEAD)
+        self._refused: Counter[str] = Counter()
         self.registry = CollectorRegistry()
-        requests = ("tenant", "model", "pool", "status", "error")
-        served = ("model", "pool")
-        self._requests = Counter("headrace_requests", "Requests ended.", requests, registry=self.registry)
-        self._tokens = Counter(
-            "headrace_tokens", "Tokens charged.", ("tenant", "model", "type"), registry=self.registry
-        )
-        self._duration = Histogram(
-            "headrace_request_duration_seconds", "From the head of a request to the end of its answer.",
-            served, buckets=SECONDS, registry=self.registry,
-        )  # fmt: skip
-        self._first_chunk = Histogram(
-            "headrace_time_to_first_chunk_seconds", "From the head of a request to the first chunk of its answer.",
-            served, buckets=SECONDS, registry=self.registry,
-        )  # fmt: skip
-        self._overhead = Histogram(
-            "headrace_overhead_seconds", "The gateway's own part of the time to the first chunk.",
-            buckets=OVERHEAD, registry=self.registry,
-        )  # fmt: skip
-        self._refused = Counter(
-            "headrace_refused", "What never became a request: malformed, too slow, too many.", ("code",),
-            registry=self.registry,
-        )  # fmt: skip
-        self._series: dict[tuple[str, str, str, int, str], _Series] = {}
+        self.registry.register(self)
 
     def count(self, record: Record, now: float) -> None:
         """Take a request that has ended at loop time `now`."""
-        kind = record.error.kind if record.error is not None else ""
-        labels = (record.tenant, record.model, record.pool, record.status, kind)
-        series = self._series.get(labels)
-        if series is None:
-            series = self._series[labels] = _Series(self, *labels)
-        series.requests.inc()
+        model, pool, error = record.model, record.pool, record.error
+        outcome = Outcome(record.tenant, model, pool, record.status, error.kind if error is not None else "")
+        self._requests[outcome] += 1
         if record.first_chunk:
-            series.duration.observe(now - record.started)
-            series.first_chunk.observe(record.first_chunk - record.started)
-            self._overhead.observe(record.first_chunk - record.started - record.upstream_seconds)
-        if record.usage is not None:
-            series.prompt_tokens.inc(record.usage.prompt_tokens)
-            series.completion_tokens.inc(record.usage.completion_tokens)
+            served = self._served.get((model, pool))
+            if served is None:
+                served = self._served[model, pool] = Served()
+            waited = record.first_chunk - record.started
+            served.duration.observe(now - record.started)
+            served.first_chunk.observe(waited)
+            self._overhead.observe(waited - record.upstream_seconds)
+        if (usage := record.usage) is not None:
+            payer = (record.tenant, model)
+            self._prompt_tokens[payer] += usage.prompt_tokens
+            self._completion_tokens[payer] += usage.completion_tokens
 
     def refused(self, code: str) -> None:
         """The server refused what never became a request."""
-        self._refused.labels(code).inc()
+        self._refused[code] += 1
 
-    def watch(
-        self,
-        endpoints: Callable[[], Iterable[tuple[str, Endpoint]]],
-        accounts: Callable[[], Iterable[Account]],
-        dropped_log_lines: Callable[[], int],
-        clock: Callable[[], float],
-    ) -> None:
+    def watch(self, gauges: Collector) -> None:
         """Add what is read at the moment of the scrape."""
-        self.registry.register(_Live(endpoints, accounts, dropped_log_lines, clock))
+        self.registry.register(gauges)
 
     def exposition(self) -> bytes:
         """The Prometheus text format."""
         return generate_latest(self.registry)
 
+    # ── the scrape ────────────────────────────────────────────────────────────────────────────────────
 
-class _Series:
-    """The bound children of one combination of labels."""
+    def collect(self) -> Iterator[Metric]:
+        requests = CounterMetricFamily("headrace_requests", "Requests ended.", labels=Outcome._fields)
+        for outcome, count in self._requests.items():
+            requests.add_metric([str(label) for label in outcome], count)
+        tokens = CounterMetricFamily("headrace_tokens", "Tokens charged.", labels=("tenant", "model", "type"))
+        for kind, counter in (("prompt", self._prompt_tokens), ("completion", self._completion_tokens)):
+            for payer, count in counter.items():
+                tokens.add_metric([*payer, kind], count)
+        refused = CounterMetricFamily(
+            "headrace_refused", "What never became a request: malformed, too slow, too many.", labels=("code",)
+        )
+        for code, count in self._refused.items():
+            refused.add_metric([code], count)
+        yield from (requests, tokens, refused, *self._histograms())
 
-    __slots__ = ("completion_tokens", "duration", "first_chunk", "prompt_tokens", "requests")
+    def _histograms(self) -> Iterator[Metric]:
+        labels = ("model", "pool")
+        duration = HistogramMetricFamily(
+            "headrace_request_duration_seconds", "From the head of a request to the end of its answer.", labels=labels
+        )
+        first_chunk = HistogramMetricFamily(
+            "headrace_time_to_first_chunk_seconds", "From the head of a request to its first chunk.", labels=labels
+        )
+        for key, served in self._served.items():
+            duration.add_metric(key, served.duration.buckets(), served.duration.sum)
+            first_chunk.add_metric(key, served.first_chunk.buckets(), served.first_chunk.sum)
+        overhead = HistogramMetricFamily(
+            "headrace_overhead_seconds", "The gateway's own part of the time to the first chunk."
+        )
+        overhead.add_metric([], self._overhead.buckets(), self._overhead.sum)
+        yield from (duration, first_chunk, overhead)
 
-    def __init__(self, metrics: Metrics, tenant: str, model: str, pool: str, status: int, kind: str) -> None:
-        self.requests = metrics._requests.labels(tenant, model, pool, str(status), kind)
-        self.duration = metrics._duration.labels(model, pool)
-        self.first_chunk = metrics._first_chunk.labels(model, pool)
-        self.prompt_tokens = metrics._tokens.labels(tenant, model, "prompt")
-        self.completion_tokens = metrics._tokens.labels(tenant, model, "completion")
 
-
-class _Live(Collector):
-    """Gauges over the state itself, so that they cannot drift from it."""
+class Gauges(Collector):
+    """Read from the state itself, so that they cannot drift from it."""
 
     def __init__(
         self,
@@ -132,10 +179,9 @@ class _Live(Collector):
         yield from (in_flight, healthy, closed)
 
     def _tenant_gauges(self) -> Iterator[Metric]:
-        in_flight = GaugeMetricFamily("headrace_tenant_in_flight", "Requests under way.", labels=("tenant",))
-        reserved = GaugeMetricFamily(
-            "headrace_tenant_reserved_tokens", "Tokens reserved, not settled.", labels=("tenant",)
-        )
+        labels = ("tenant",)
+        in_flight = GaugeMetricFamily("headrace_tenant_in_flight", "Requests under way.", labels=labels)
+        reserved = GaugeMetricFamily("headrace_tenant_reserved_tokens", "Tokens not yet settled.", labels=labels)
         for account in self._accounts():
             in_flight.add_metric((account.tenant,), account.concurrency.in_flight)
             reserved.add_metric((account.tenant,), account.reserved_tokens)

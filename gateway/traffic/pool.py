@@ -51,17 +51,25 @@ class Pool:
         return answer
 
     def _pick(self, tried: tuple[str, ...], now: float) -> Endpoint:
+        limit = self._max_in_flight
+        ready = [e for e in self.endpoints if e.health != "unhealthy" and e.in_flight < limit and e.breaker.allows(now)]
+        if tried:
+            ready = [e for e in ready if e.id not in tried] or ready
+        return self._picker.pick(ready or self._reluctant(now), self._rng)
+
+    def _reluctant(self, now: float) -> list[Endpoint]:
+        """Who may be picked when nobody is ready. Raises `Unavailable` when that is nobody.
+
+        With every breaker open there is nowhere to shift the load to, so none of them counts: a pool of one
+        would otherwise turn some failures into an outage.
+        """
         alive = [e for e in self.endpoints if e.health != "unhealthy"]
         if not alive:
             raise self._unavailable("no healthy endpoint", now)
-        # With every breaker open there is nowhere to shift the load to, so nobody is left out: a pool of one
-        # would otherwise turn some failures into an outage.
-        closed = [e for e in alive if e.breaker.allows(now)] or alive
-        free = [e for e in closed if e.in_flight < self._max_in_flight]
-        if not free:
+        free = [e for e in alive if e.in_flight < self._max_in_flight]
+        if not free or any(e.breaker.allows(now) for e in alive):
             raise self._unavailable("every endpoint is full", now)
-        fresh = [e for e in free if e.id not in tried] if tried else free
-        return self._picker.pick(fresh or free, self._rng)
+        return free
 
     def _unavailable(self, why: str, now: float) -> Unavailable:
         waits = [wait for e in self.endpoints if (wait := e.breaker.retry_after(now)) > 0]

@@ -15,6 +15,7 @@ from gateway.core import Core
 from gateway.limits.ledger import Ledger
 from gateway.snapshot import build
 from gateway.telemetry import AccessLog, Metrics, Record, Telemetry
+from gateway.telemetry.access_log import Line
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.pool import Pool
 from policies.balance import picker
@@ -40,7 +41,7 @@ class Lines(AccessLog):
     def __init__(self) -> None:
         super().__init__("stdout")
         self.records: list[Record] = []
-        self.lines: list[dict[str, Any]] = []
+        self.lines: list[Line] = []
 
     def write(self, record: Record, now: float) -> None:
         self.records.append(record)
