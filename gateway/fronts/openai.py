@@ -6,6 +6,7 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import NamedTuple
 
 from adapters.base import Answer
@@ -47,8 +48,8 @@ class OpenAIFront:
         self._created = int(time.time())
         self._ids = map(f"req_{secrets.token_hex(6)}{{:08x}}".format, itertools.count(1))
         self._routes = {
-            b"/v1/chat/completions": Route("POST", "chat", self._chat),
-            b"/v1/completions": Route("POST", "text_completion", self._complete),
+            b"/v1/chat/completions": Route("POST", "chat", partial(self._generate, wire.decode_chat)),
+            b"/v1/completions": Route("POST", "text_completion", partial(self._generate, wire.decode_completion)),
             b"/v1/models": Route("GET", "models", self._models),
         }
         self._model_route = Route("GET", "models", self._model)
@@ -78,14 +79,8 @@ class OpenAIFront:
 
     # ── what each path does ───────────────────────────────────────────────────────────────────────────
 
-    async def _chat(self, principal: Principal, http: Request, record: Record) -> Response:
-        return await self._generate(principal, http, record, wire.decode_chat)
-
-    async def _complete(self, principal: Principal, http: Request, record: Record) -> Response:
-        return await self._generate(principal, http, record, wire.decode_completion)
-
     async def _generate(
-        self, principal: Principal, http: Request, record: Record, decode: Callable[[bytes], GenerateRequest]
+        self, decode: Callable[[bytes], GenerateRequest], principal: Principal, http: Request, record: Record
     ) -> Response:
         _require_json(http)
         request = decode(await http.read())
@@ -192,11 +187,9 @@ def _rate_limits(account: Account, now: float) -> list[tuple[str, str]]:
     headers = []
     for unit, bucket in account.buckets.items():
         limit, remaining, reset = _LIMIT_HEADERS[unit]
-        headers += [
-            (limit, str(int(bucket.capacity))),
-            (remaining, str(int(bucket.remaining(now)))),
-            (reset, _span(bucket.reset(now))),
-        ]
+        headers.append((limit, str(int(bucket.capacity))))
+        headers.append((remaining, str(int(bucket.remaining(now)))))
+        headers.append((reset, _span(bucket.reset(now))))
     return headers
 
 

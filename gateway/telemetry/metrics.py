@@ -11,7 +11,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
-from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -22,6 +21,7 @@ from gateway.telemetry.record import Record
 from gateway.traffic.endpoint import Endpoint
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+OUTCOME = ("tenant", "model", "pool", "status", "error")
 OVERHEAD = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.25, 1.0)
 
 
@@ -55,21 +55,11 @@ class Served:
         self.first_chunk = Histogram(SECONDS)
 
 
-class Outcome(NamedTuple):
-    """The labels of `headrace_requests_total`."""
-
-    tenant: str
-    model: str
-    pool: str
-    status: int
-    error: str
-
-
 class Metrics(Collector):
     """One registry a gateway. `watch` adds gauges that are read at the moment of the scrape."""
 
     def __init__(self) -> None:
-        self._requests: Counter[Outcome] = Counter()
+        self._requests: Counter[tuple[str, str, str, int, str]] = Counter()  # by OUTCOME
         self._prompt_tokens: Counter[tuple[str, str]] = Counter()
         self._completion_tokens: Counter[tuple[str, str]] = Counter()
         self._served: dict[tuple[str, str], Served] = {}
@@ -81,8 +71,7 @@ class Metrics(Collector):
     def count(self, record: Record, now: float) -> None:
         """Take a request that has ended at loop time `now`."""
         model, pool, error = record.model, record.pool, record.error
-        outcome = Outcome(record.tenant, model, pool, record.status, error.kind if error is not None else "")
-        self._requests[outcome] += 1
+        self._requests[record.tenant, model, pool, record.status, error.kind if error is not None else ""] += 1
         if record.first_chunk:
             served = self._served.get((model, pool))
             if served is None:
@@ -111,7 +100,7 @@ class Metrics(Collector):
     # ── the scrape ────────────────────────────────────────────────────────────────────────────────────
 
     def collect(self) -> Iterator[Metric]:
-        requests = CounterMetricFamily("headrace_requests", "Requests ended.", labels=Outcome._fields)
+        requests = CounterMetricFamily("headrace_requests", "Requests ended.", labels=OUTCOME)
         for outcome, count in self._requests.items():
             requests.add_metric([str(label) for label in outcome], count)
         tokens = CounterMetricFamily("headrace_tokens", "Tokens charged.", labels=("tenant", "model", "type"))

@@ -270,6 +270,7 @@ async def test_when_the_thread_dies_everyone_is_told(caplog: pytest.LogCaptureFi
                 with pytest.raises(EngineDead):  # and again, whoever asks again
                     await collect(generation)
             assert not engine.alive
+            await asyncio.wait_for(engine.ended(), 5)
             with pytest.raises(EngineDead, match="failed"):
                 engine.submit([5], SamplingParams(max_tokens=1))
 
