@@ -5,6 +5,8 @@ import logging
 import random
 import ssl
 import time
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from aiohttp import web
@@ -61,10 +63,11 @@ class Gateway:
         self.server: Server
         self.core: Core
         self._access_log = AccessLog(config.access_log.to)
-        self._store: KeyStore
         self._keys: KeyWatcher
-        self._admin: web.AppRunner
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tls: ssl.SSLContext | None = None
+        self._ends = AsyncExitStack()
+        self._ends.push_async_callback(self._access_log.aclose)
+        self._ends.push_async_callback(self.fleet.aclose)
 
     # ── start ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -72,6 +75,7 @@ class Gateway:
         """Open the listeners. Runtimes may still be loading: `/readyz` tells. Raises `StartError`."""
         keys = await self._load_keys()
         try:
+            self._load_certificate()
             pools = self.fleet.commit(self.fleet.prepare(self.config))
         except FleetError as error:
             raise StartError(str(error)) from None
@@ -84,14 +88,21 @@ class Gateway:
         )
         self._note_loaded()
         await self._listen()
-        self._tasks.append(asyncio.create_task(self._keys.run(), name="keys"))
+        self._run(self._keys.run(), "keys")
         self.accepting = True
+
+    def _run(self, work: Coroutine[object, object, None], name: str) -> None:
+        """A task that goes on until the gateway ends; one that ends before has a bug, which is logged."""
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(_log_unexpected_end)
+        self._ends.callback(task.cancel)
 
     async def _load_keys(self) -> KeyTable:
         try:
             pepper = await asyncio.to_thread(load_pepper, self.config)
-            self._store = await asyncio.to_thread(KeyStore, self.config.state.database, pepper)
-            self._keys = KeyWatcher(self._store, pepper, self.config, self._keys_changed, demo=self.demo)
+            store = await asyncio.to_thread(KeyStore, self.config.state.database, pepper)
+            self._ends.callback(store.close)
+            self._keys = KeyWatcher(store, pepper, self.config, self._keys_changed, demo=self.demo)
             return await self._keys.load()
         except KeysError as error:
             raise StartError(str(error)) from None
@@ -108,25 +119,30 @@ class Gateway:
             max_connections=http.max_connections,
         )
         self.server = Server(OpenAIFront(self.core), limits, self._refuse)
+        self._ends.push_async_callback(self.server.aclose)
+        runner = web.AppRunner(admin.make_app(self), access_log=None)
+        self._ends.push_async_callback(runner.cleanup)
         listen = self.config.listen
         try:
-            tls = self._tls()
-            self.address = await self.server.listen_tcp(listen.http.host, listen.http.port, tls)
-            self._admin = web.AppRunner(admin.make_app(self), access_log=None)
-            await self._admin.setup()
-            site = web.TCPSite(self._admin, listen.admin.host, listen.admin.port)
-            await site.start()
+            self.address = await self.server.listen_tcp(listen.http.host, listen.http.port, self._tls)
+            await runner.setup()
+            await web.TCPSite(runner, listen.admin.host, listen.admin.port).start()
         except OSError as error:
             raise StartError(f"listen: {error.strerror or error}") from None
-        self.admin_address = self._admin.addresses[0][:2]
+        self.admin_address = runner.addresses[0][:2]
 
-    def _tls(self) -> ssl.SSLContext | None:
-        if self.config.listen.tls is None:
-            return None
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(self.config.listen.tls.cert, self.config.listen.tls.key)
-        context.set_alpn_protocols(["http/1.1"])
-        return context
+    def _load_certificate(self) -> None:
+        """Into the context in use, so that a renewed certificate counts for the next connection."""
+        files = self.config.listen.tls
+        if files is None:
+            return
+        if self._tls is None:
+            self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            self._tls.set_alpn_protocols(["http/1.1"])
+        try:
+            self._tls.load_cert_chain(files.cert, files.key)
+        except (OSError, ssl.SSLError) as error:
+            raise FleetError(f"listen.tls: {error}") from None
 
     def _refuse(self, status: int, code: str, message: str) -> Response:
         self.metrics.refused(code)
@@ -134,9 +150,9 @@ class Gateway:
 
     # ── change ────────────────────────────────────────────────────────────────────────────────────────
 
-    async def watch(self, watcher: Watcher) -> None:
-        """Follow the configuration's file until cancelled."""
-        self._tasks.append(asyncio.create_task(watcher.run(), name="configuration"))
+    def watch(self, watcher: Watcher) -> None:
+        """Follow the configuration's file until the end."""
+        self._run(watcher.run(), "configuration")
 
     async def reload(self, config: Config) -> None:
         """Swap in a new configuration, whole, or keep the old one and say why."""
@@ -151,6 +167,7 @@ class Gateway:
             return
         try:
             await self.fleet.ready(change)
+            self._load_certificate()
             keys = self._keys.configure(config)
         except (FleetError, KeysError) as error:
             self.fleet.abandon(change)
@@ -199,11 +216,9 @@ class Gateway:
     async def aclose(self) -> None:
         """End everything, in the reverse order of its making."""
         self.accepting = False
-        await self.server.aclose()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._admin.cleanup()
-        await self.fleet.aclose()
-        await self._access_log.aclose()
-        await asyncio.to_thread(self._store.close)
+        await self._ends.aclose()
+
+
+def _log_unexpected_end(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.critical("the task %s ended, and with it what it does", task.get_name(), exc_info=error)

@@ -23,13 +23,15 @@ def run(path: Path, config: Config) -> int:
 
 async def _serve(path: Path, config: Config) -> int:
     gateway = Gateway(path, config)
+    watcher = Watcher(path, gateway.reload, gateway.reload_failed)  # now: an edit during the start counts too
     try:
         await gateway.start()
     except StartError as error:
         print(f"headrace cannot start: {error}", file=sys.stderr)
+        await gateway.aclose()
         return 2
     stop = asyncio.Event()
-    watcher = Watcher(path, gateway.reload, gateway.reload_failed)
+    closing: asyncio.Task[bool] | None = None
     reloads: set[asyncio.Task[None]] = set()
 
     def reload_now() -> None:
@@ -40,6 +42,7 @@ async def _serve(path: Path, config: Config) -> int:
     def told_to_stop() -> None:
         if stop.is_set():
             log.warning("second signal: stopping at once")
+        if closing is not None:
             closing.cancel()
         stop.set()
 
@@ -47,7 +50,7 @@ async def _serve(path: Path, config: Config) -> int:
     loop.add_signal_handler(signal.SIGHUP, reload_now)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told_to_stop)
-    await gateway.watch(watcher)
+    gateway.watch(watcher)
     announcing = asyncio.create_task(_announce(gateway))
     await stop.wait()
     announcing.cancel()

@@ -54,9 +54,15 @@ def sources(pool: PoolConfig) -> Iterator[object]:
         yield (pool.runtime, pool.max_connections)
     for endpoint in pool.endpoints:
         yield (
-            endpoint.url, pool.protocol, pool.model, pool.key, pool.tls, pool.probe, pool.connect_timeout,
-            pool.max_connections,
+            endpoint.url, pool.protocol, pool.model, pool.key, pool.tls, _file_times(pool.tls), pool.probe,
+            pool.connect_timeout, pool.max_connections,
         )  # fmt: skip
+
+
+def _file_times(tls: UpstreamTls | None) -> tuple[int, ...]:
+    """A renewed certificate keeps its path."""
+    paths = [path for path in (tls.ca, tls.cert, tls.key) if path] if tls is not None else []
+    return tuple(Path(path).stat().st_mtime_ns if Path(path).exists() else 0 for path in paths)
 
 
 def make(pool: PoolConfig, index: int, source: object, folder: Path) -> Member:

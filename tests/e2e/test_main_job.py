@@ -81,7 +81,11 @@ async def test_the_synchronous_client_and_completions(running: tuple[GatewayProc
 
     def ask() -> str:
         with openai.OpenAI(base_url=f"{g.url}/v1", api_key=key, max_retries=0) as sdk:
-            return sdk.completions.create(model="smollm2", prompt="The capital of France is", temperature=0).choices[0].text
+            return (
+                sdk.completions.create(model="smollm2", prompt="The capital of France is", temperature=0)
+                .choices[0]
+                .text
+            )
 
     assert "Paris" in await asyncio.to_thread(ask)
 

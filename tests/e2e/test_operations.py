@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -237,3 +238,59 @@ async def test_an_address_in_use_is_said_plainly(tmp_path: Path) -> None:
         assert status == 2
         assert "in use" in err
         assert "Traceback" not in err
+
+
+async def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
+    async with upstream() as up, gateway(tmp_path, configuration(up)) as g:
+        up.behaviour = lambda body: asyncio.sleep(3600, stream("never"))
+        key = await issue(g)
+        async with aiohttp.ClientSession() as http:
+            body = {"model": "chat", "messages": [{"role": "user", "content": "hi"}]}
+            await g.until("s['endpoints'][0]['health'] == 'healthy'")
+            await until_status(g, key, 404, seconds=2.0, model="none")
+            waiting = asyncio.create_task(
+                http.post(f"{g.url}/v1/chat/completions", json=body, headers={"authorization": f"Bearer {key}"})
+            )
+            await g.until("s['in_flight'] == 1")
+            g.process.send_signal(signal.SIGTERM)
+            await g.printed("draining")
+            assert await g.stop() == 0
+            with pytest.raises(aiohttp.ClientError):
+                await waiting
+
+
+async def certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    """A self-signed one for this machine."""
+    cert, key = folder / f"{name}.pem", folder / f"{name}.key"
+    process = await asyncio.create_subprocess_exec(
+        "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+        "-keyout", str(key), "-out", str(cert), "-days", "2", "-subj", f"/CN={name}",
+        "-addext", "subjectAltName=IP:127.0.0.1", stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    assert await process.wait() == 0
+    return cert, key
+
+
+async def test_tls_in_front_and_a_renewed_certificate_without_a_restart(tmp_path: Path) -> None:
+    cert, key_file = await certificate(tmp_path, "first")
+    listen = {"http": "127.0.0.1:0", "admin": "127.0.0.1:0", "tls": {"cert": str(cert), "key": str(key_file)}}
+
+    async def served_by(name: str, url: str) -> bool:
+        trusted = ssl.create_default_context(cafile=str(tmp_path / f"{name}.pem"))
+        async with aiohttp.ClientSession() as http:
+            try:
+                async with http.get(f"{url}/v1/models", ssl=trusted) as response:
+                    return response.status == 401
+            except aiohttp.ClientSSLError:
+                return False
+
+    async with upstream() as up, gateway(tmp_path, configuration(up, listen=listen)) as g:
+        assert g.url.startswith("https://")
+        (tmp_path / "known.pem").write_bytes(cert.read_bytes())
+        assert await served_by("known", g.url)
+        second, second_key = await certificate(tmp_path, "second")
+        key_file.write_bytes(second_key.read_bytes())
+        cert.write_bytes(second.read_bytes())
+        await g.printed("configuration reloaded", seconds=10)
+        assert await served_by("second", g.url)
+        assert not await served_by("known", g.url)
