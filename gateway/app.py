@@ -82,6 +82,7 @@ class Gateway:
         self.ledger.configure(self.config.tenants, self.clock())
         snapshot = build(self.config, keys, pools, self.rng, self.clock)
         telemetry = Telemetry(self.metrics, self._access_log)
+        self._ends.callback(telemetry.flush)
         self.core = Core(snapshot, self.ledger, telemetry, self.rng, self.clock)
         self.metrics.watch(
             Gauges(self.fleet.endpoints, self.ledger.accounts.values, lambda: self._access_log.dropped, self.clock)

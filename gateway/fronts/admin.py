@@ -24,6 +24,7 @@ def make_app(gateway: "Gateway") -> web.Application:
         return web.json_response(body, status=200 if ready else 503)
 
     async def metrics(_: web.Request) -> web.Response:
+        gateway.core.telemetry.flush()
         text = gateway.metrics.exposition()
         return web.Response(body=text, headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"})
 

@@ -58,19 +58,19 @@ class AccessLog:
         self._second = (0, "")
         self.dropped = 0
 
-    def write(self, record: Record, now: float) -> None:
-        """Take the line of a request that has ended at loop time `now`."""
+    def write(self, record: Record) -> None:
+        """Take the line of a request that has ended."""
         if len(self._lines) >= MAX_PENDING:
             self.dropped += 1
             return
-        self._lines.append(_encode(self._line(record, now)))
+        self._lines.append(_encode(self._line(record)))
         if self._flushing is None:
             self._flushing = asyncio.get_running_loop().create_task(self._flush_soon())
 
-    def _line(self, record: Record, now: float) -> Line:
+    def _line(self, record: Record) -> Line:
         started, first_chunk, usage, error = record.started, record.first_chunk, record.usage, record.error
         return Line(
-            time=self._timestamp(),
+            time=self._timestamp(record.time),
             request_id=record.request_id,
             client=record.client,
             tenant=record.tenant,
@@ -83,7 +83,7 @@ class AccessLog:
             attempts=record.attempts,
             stream=record.stream,
             status=record.status,
-            duration_ms=round((now - started) * 1000, 2),
+            duration_ms=round((record.ended - started) * 1000, 2),
             first_chunk_ms=round((first_chunk - started) * 1000, 2) if first_chunk else None,
             overhead_ms=round((first_chunk - started - record.upstream_seconds) * 1000, 3) if first_chunk else None,
             prompt_tokens=usage.prompt_tokens if usage is not None else None,
@@ -93,9 +93,8 @@ class AccessLog:
             code=error.code if error is not None else None,
         )
 
-    def _timestamp(self) -> str:
+    def _timestamp(self, now: float) -> str:
         """RFC 3339, UTC, to the millisecond; the second is formatted once."""
-        now = time.time()
         second = int(now)
         if second != self._second[0]:
             self._second = (second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)))

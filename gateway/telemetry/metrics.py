@@ -68,8 +68,8 @@ class Metrics(Collector):
         self.registry = CollectorRegistry()
         self.registry.register(self)
 
-    def count(self, record: Record, now: float) -> None:
-        """Take a request that has ended at loop time `now`."""
+    def count(self, record: Record) -> None:
+        """Take a request that has ended."""
         model, pool, error = record.model, record.pool, record.error
         self._requests[record.tenant, model, pool, record.status, error.kind if error is not None else ""] += 1
         if record.first_chunk:
@@ -77,7 +77,7 @@ class Metrics(Collector):
             if served is None:
                 served = self._served[model, pool] = Served()
             waited = record.first_chunk - record.started
-            served.duration.observe(now - record.started)
+            served.duration.observe(record.ended - record.started)
             served.first_chunk.observe(waited)
             self._overhead.observe(waited - record.upstream_seconds)
         if (usage := record.usage) is not None:

@@ -5,14 +5,15 @@ from adapters.types import Usage
 
 
 class Record:
-    """Filled in as the request goes along. `time` values are of the loop's clock, in seconds.
+    """Filled in as the request goes along. `started`, `first_chunk` and `ended` are loop time, 0 for not yet;
+    `time` is the end in Unix seconds.
 
     It holds no prompt, no answer and no credential: only what may be logged.
     """
 
     __slots__ = (
         "arm", "attempts", "client", "ended", "endpoint", "error", "first_chunk", "key", "model", "operation", "pool",
-        "request_id", "started", "status", "stream", "tenant", "upstream_seconds", "usage",
+        "request_id", "started", "status", "stream", "tenant", "time", "upstream_seconds", "usage",
     )  # fmt: skip
 
     def __init__(self, request_id: str, operation: str, client: str, started: float) -> None:
@@ -33,4 +34,5 @@ class Record:
         self.usage: Usage | None = None
         self.upstream_seconds = 0.0
         self.error: InferenceError | None = None
-        self.ended = False
+        self.ended = 0.0
+        self.time = 0.0

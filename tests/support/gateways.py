@@ -43,9 +43,9 @@ class Lines(AccessLog):
         self.records: list[Record] = []
         self.lines: list[Line] = []
 
-    def write(self, record: Record, now: float) -> None:
+    def write(self, record: Record) -> None:
         self.records.append(record)
-        self.lines.append(self._line(record, now))
+        self.lines.append(self._line(record))
 
 
 class Rig:
@@ -78,7 +78,7 @@ class Rig:
         self.log = Lines()
         self.metrics = Metrics()
         snapshot = build(configuration, keys, pools, rng, clock)
-        self.core = Core(snapshot, self.ledger, Telemetry(self.metrics, self.log), rng, clock)
+        self.core = Core(snapshot, self.ledger, Telemetry(self.metrics, self.log, batch=1), rng, clock)
 
     def record(self) -> Record:
         return Record("req-1", "chat", "127.0.0.1", self.core.clock())

@@ -6,22 +6,23 @@ import pytest
 
 from adapters.errors import TransportError
 from adapters.types import Usage
-from gateway.telemetry import access_log
+from gateway.telemetry import Metrics, Telemetry, access_log
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.record import Record
 
 
 def record(**fields: object) -> Record:
     made = Record("req-1", "chat", "127.0.0.1", 10.0)
+    made.ended, made.time = 12.5, 1_800_000_000.25
     for name, value in fields.items():
         setattr(made, name, value)
     return made
 
 
-async def lines_of(path: Path, *records: Record, now: float = 12.5) -> list[dict[str, object]]:
+async def lines_of(path: Path, *records: Record) -> list[dict[str, object]]:
     log = AccessLog(str(path))
     for one in records:
-        log.write(one, now)
+        log.write(one)
     await log.aclose()
     return parsed(path)
 
@@ -35,10 +36,8 @@ async def test_a_line_says_what_became_of_the_request(tmp_path: Path) -> None:
     served = record(tenant="acme", key="abc", model="chat", pool="p", endpoint="p/0", arm="p", attempts=2, stream=True)
     served.usage, served.first_chunk, served.upstream_seconds = usage, 11.0, 0.9
     (line,) = await lines_of(tmp_path / "log", served)
-    time = line.pop("time")
-    assert isinstance(time, str)
-    assert time.endswith("Z")
     assert line == {
+        "time": "2027-01-15T08:00:00.250Z",
         "request_id": "req-1", "client": "127.0.0.1", "tenant": "acme", "key": "abc", "operation": "chat",
         "model": "chat", "pool": "p", "endpoint": "p/0", "arm": "p", "attempts": 2, "stream": True, "status": 200,
         "duration_ms": 2500.0, "first_chunk_ms": 1000.0, "overhead_ms": 100.0,
@@ -56,7 +55,7 @@ async def test_a_failed_one_names_its_error(tmp_path: Path) -> None:
 async def test_lines_are_written_behind_the_requests(tmp_path: Path) -> None:
     path = tmp_path / "log"
     log = AccessLog(str(path))
-    log.write(record(), 11.0)
+    log.write(record())
     assert path.read_text() == ""
     async with asyncio.timeout(5):
         while not path.read_text():
@@ -69,7 +68,7 @@ async def test_what_cannot_be_held_is_dropped_and_counted(tmp_path: Path, monkey
     monkeypatch.setattr(access_log, "MAX_PENDING", 3)
     log = AccessLog(str(tmp_path / "log"))
     for _ in range(5):
-        log.write(record(), 11.0)
+        log.write(record())
     assert log.dropped == 2
     await log.aclose()
     assert len((tmp_path / "log").read_text().splitlines()) == 3
@@ -77,8 +76,28 @@ async def test_what_cannot_be_held_is_dropped_and_counted(tmp_path: Path, monkey
 
 async def test_a_disk_that_is_full_costs_lines_and_no_request() -> None:
     log = AccessLog("/dev/full")
-    log.write(record(), 11.0)
-    log.write(record(), 11.0)
+    log.write(record())
+    log.write(record())
     await log._flush_soon()
     assert log.dropped == 2
     await log.aclose()
+
+
+async def test_an_end_is_told_once_and_soon(tmp_path: Path) -> None:
+    log, metrics = AccessLog(str(tmp_path / "log")), Metrics()
+    telemetry = Telemetry(metrics, log, batch=3)
+    one = record(tenant="acme")
+    one.ended = 0.0
+    telemetry.end(one, None, 200, 12.5)
+    telemetry.end(one, TransportError("late"), 502, 13.0)
+    assert b'status="200"' not in metrics.exposition()
+    async with asyncio.timeout(5):
+        while b'status="200",tenant="acme"} 1.0' not in metrics.exposition():
+            await asyncio.sleep(0.005)
+    for _ in range(3):  # a full batch does not wait
+        another = record(tenant="acme")
+        another.ended = 0.0
+        telemetry.end(another, None, 200, 12.5)
+    assert b'status="200",tenant="acme"} 4.0' in metrics.exposition()
+    await log.aclose()
+    assert [line["status"] for line in parsed(tmp_path / "log")] == [200] * 4
