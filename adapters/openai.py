@@ -1,7 +1,10 @@
 """Any server that speaks OpenAI: vLLM, SGLang, llama.cpp, hosted APIs, and our own LLM runtime."""
 
+import asyncio
 import email.utils
+import math
 import time
+from contextlib import suppress
 from typing import NoReturn
 
 from adapters.base import Answer
@@ -10,6 +13,7 @@ from adapters.errors import (
     CallerError,
     CapacityError,
     ContextTooLong,
+    InferenceError,
     TooLarge,
     TransportError,
     UpstreamTimeout,
@@ -21,6 +25,7 @@ from adapters.wire import sse
 
 MAX_ERROR_BODY = 64 * 1024
 MAX_MESSAGE = 2_000
+TAIL_SECONDS = 0.1
 CALLER_STATUS = frozenset({400, 405, 409, 411, 413, 415, 416, 422})
 
 
@@ -45,12 +50,9 @@ class OpenAIAdapter:
         response = await self._client.request(b"POST", (self._prefix + request.path).encode(), fields, body, deadline)
         if response.status != 200:
             await _raise(response)
-        if request.stream and (response.headers.get("content-type") or "").startswith("text/event-stream"):
+        content_type = (response.headers.get("content-type") or "").lower()
+        if request.stream and content_type.startswith("text/event-stream"):
             return await EventStream(response, request).begun(deadline.first_byte)
-        return await self._whole(response, request)
-
-    async def _whole(self, response: ClientResponse, request: GenerateRequest) -> Answer:
-        content_type = response.headers.get("content-type") or ""
         body = await response.read()
         if request.stream or not content_type.startswith("application/json"):
             raise BackendError("The upstream answered with the wrong content type.", code="upstream_bad_response")
@@ -87,9 +89,11 @@ class EventStream(Answer):
 
     async def begun(self, patience: float) -> "EventStream":
         """Wait `patience` seconds for the first event; what fails here may be tried elsewhere."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + patience
         try:
             while not self._begun:
-                self._pending = await self._next(patience)
+                self._pending = await self._next(end - loop.time())
                 self._begun = bool(self._pending) or self._done
         except BaseException:
             self._response.close()
@@ -101,14 +105,21 @@ class EventStream(Answer):
             out, self._pending = self._pending, b""
             while not out and not self._done:
                 out = await self._next()
+            if out:
+                return out
+            self.end(None)
+            await self._finish()
         except BaseException as error:
             self._response.close()
             self.end(error)
             raise
-        if out:
-            return out
-        self.end(None)
         raise StopAsyncIteration
+
+    async def _finish(self) -> None:
+        """The client has it all. What ends the response follows, and then the connection can be used again."""
+        with suppress(InferenceError):
+            await self._response.piece(TAIL_SECONDS)
+        self._response.close()
 
     async def aclose(self) -> None:
         self._response.close()
@@ -127,15 +138,19 @@ class EventStream(Answer):
 
     def _passes_on(self, event: bytes) -> bool:
         """Count what an event carries; False for one that the client did not ask for."""
+        if self._done:
+            return False
         data = sse.data_of(event)
         if data == wire.DONE:
             self._done = True
-            self._response.close()
             return True
         if not data:
             # A comment keeps the client's connection alive, but no answer begins with one.
             return self._begun and event.startswith(b":")
-        if (b'"usage"' not in data or b'"usage":null' in data) and b'"error"' not in data:
+        # Events are decoded only where it matters: the first, since after it nothing can be tried elsewhere,
+        # and those that may hold usage or an error.
+        telling = b'"error"' in data or (b'"usage"' in data and b'"usage":null' not in data)
+        if self._begun and not telling:
             self.usage.completion_tokens += 1  # servers send a token an event; the exact count comes last
             return True
         usage, only_usage = wire.read_event(data)
@@ -151,6 +166,8 @@ async def _raise(response: ClientResponse) -> NoReturn:
     status = response.status
     try:
         error = wire.decode_error(await response.read(MAX_ERROR_BODY))
+    except BackendError:
+        error = wire.ErrorBody()  # it cannot be read; the status says enough
     finally:
         response.close()
     if status in CALLER_STATUS:
@@ -169,14 +186,15 @@ async def _raise(response: ClientResponse) -> NoReturn:
 
 
 def _retry_after(response: ClientResponse) -> float | None:
-    """`retry-after-ms`, else `retry-after` in seconds or as a date."""
+    """`retry-after-ms`, else `retry-after` in seconds or as a date; None for anything else."""
     try:
         if milliseconds := response.headers.get("retry-after-ms"):
-            return max(0.0, float(milliseconds) / 1000)
-        if value := response.headers.get("retry-after"):
-            if value.strip().isdigit():
-                return float(value)
-            return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+            seconds = float(milliseconds) / 1000
+        elif value := response.headers.get("retry-after"):
+            is_number = value.strip().isdigit()
+            seconds = float(value) if is_number else email.utils.parsedate_to_datetime(value).timestamp() - time.time()
+        else:
+            return None
     except (ValueError, OverflowError):
-        pass
-    return None
+        return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None

@@ -163,11 +163,13 @@ class Client:
             return Exchange(self._loop, self._lost)
 
         if self._unix_path is not None:
-            _, exchange = await self._loop.create_unix_connection(protocol, self._unix_path)
+            transport, exchange = await self._loop.create_unix_connection(protocol, self._unix_path)
         else:
-            _, exchange = await self._loop.create_connection(
+            transport, exchange = await self._loop.create_connection(
                 protocol, self._host, self._port, ssl=self._tls, server_hostname=self._host if self._tls else None
             )
+        if transport.is_closing():
+            raise ConnectionResetError
         return exchange
 
     def _too_slow(self, deadline: Deadline) -> InferenceError:

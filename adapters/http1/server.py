@@ -12,6 +12,7 @@ from adapters.http1.connection import Connection
 from adapters.http1.message import Handler, Refusal, plain_refusal
 from adapters.http1.sweeper import Sweeper
 
+SWEEP_SECONDS = 0.25
 KiB = 1024
 MiB = 1024 * KiB
 
@@ -51,7 +52,7 @@ class Server:
         self._idle = asyncio.Event()
         self._date = (0, b"")
         self.loop = asyncio.get_running_loop()
-        self._sweeper = Sweeper(self.loop, self.connections, interval=0.25)
+        self._sweeper = Sweeper(self.loop, self.connections, SWEEP_SECONDS)
 
     async def listen_tcp(
         self, host: str, port: int, tls: ssl.SSLContext | None = None, *, backlog: int = 1024

@@ -4,10 +4,10 @@ Bodies are taken apart one level deep. What routing, limits and billing need is 
 stays the bytes that the client or the server sent.
 """
 
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
-from msgspec import Raw
+from msgspec import Meta, Raw
 
 from adapters.errors import BackendError, CallerError, InferenceError
 from adapters.types import ChatRequest, CompletionRequest, GenerateRequest, Usage
@@ -15,18 +15,19 @@ from adapters.types import ChatRequest, CompletionRequest, GenerateRequest, Usag
 DONE = b"[DONE]"
 BYTES_PER_TOKEN = 4
 MAX_CHOICES = 128
+MAX_TOKENS = 2**31 - 1
 
 T = TypeVar("T")
 R = TypeVar("R", bound=GenerateRequest)
 
 
-class _StreamOptions(msgspec.Struct):
-    include_usage: bool | None = None
+Count = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
+"""Bounded, since counts are added up and priced."""
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int = 0
-    completion_tokens: int | None = 0
+    prompt_tokens: Count | None = 0
+    completion_tokens: Count | None = 0
 
 
 class _Whole(msgspec.Struct):
@@ -56,8 +57,9 @@ _encode = msgspec.json.Encoder().encode
 _string = msgspec.json.Decoder(str)
 _optional_string = msgspec.json.Decoder(str | None)
 _optional_bool = msgspec.json.Decoder(bool | None)
-_optional_int = msgspec.json.Decoder(int | None)
-_options = msgspec.json.Decoder(_StreamOptions | None)
+_choices = msgspec.json.Decoder(Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None)
+_tokens = msgspec.json.Decoder(Count | None)
+_options = msgspec.json.Decoder(dict[str, Raw] | None)
 _array = msgspec.json.Decoder(list[Raw])
 _prompt = msgspec.json.Decoder(str | list[str | int | list[int]])
 
@@ -108,24 +110,19 @@ def _field(
 
 
 def _request(kind: type[R], fields: dict[str, Raw], prompt: Raw) -> R:
-    options = _field(fields, "stream_options", _options)
-    n = _field(fields, "n", _optional_int)
-    max_tokens = _field(fields, "max_completion_tokens", _optional_int)
+    options = _field(fields, "stream_options", _options) or {}
+    max_tokens = _field(fields, "max_completion_tokens", _tokens)
     if max_tokens is None:
-        max_tokens = _field(fields, "max_tokens", _optional_int)
-    if max_tokens is not None and max_tokens < 0:
-        raise CallerError("`max_tokens` must not be negative.", param="max_tokens")
-    if n is not None and not 1 <= n <= MAX_CHOICES:
-        raise CallerError(f"`n` must be between 1 and {MAX_CHOICES}.", param="n")
+        max_tokens = _field(fields, "max_tokens", _tokens)
     model = _field(fields, "model", _string, required=True)
     return kind(
         model=model or "",
         fields=fields,
         stream=_field(fields, "stream", _optional_bool) or False,
-        include_usage=bool(options and options.include_usage),
+        include_usage=_field(options, "include_usage", _optional_bool) or False,
         prompt_tokens=len(memoryview(prompt)) // BYTES_PER_TOKEN + 1,
         max_tokens=max_tokens,
-        n=n or 1,
+        n=_field(fields, "n", _choices) or 1,
         user=_field(fields, "user", _optional_string),
     )
 
@@ -139,7 +136,7 @@ def upstream_body(request: GenerateRequest, model: str | None) -> bytes:
     if model is not None:
         fields = {**fields, "model": Raw(_encode(model))}
     if request.stream and not request.include_usage:
-        options = msgspec.json.decode(fields.get("stream_options") or b"null", type=dict[str, Raw] | None)
+        options = _options.decode(fields.get("stream_options") or b"null")
         fields = {**fields, "stream_options": Raw(_encode({**(options or {}), "include_usage": _TRUE}))}
     return _encode(fields)
 
@@ -183,7 +180,7 @@ def read_event(data: bytes) -> Event:
 def _usage(usage: _Usage | None) -> Usage | None:
     if usage is None:
         return None
-    return Usage(usage.prompt_tokens, usage.completion_tokens or 0, exact=True)
+    return Usage(usage.prompt_tokens or 0, usage.completion_tokens or 0, exact=True)
 
 
 # ── errors ────────────────────────────────────────────────────────────────────────────────────────────

@@ -26,15 +26,15 @@ class Splitter:
     Line ends are normalised to LF; an event is returned without the blank line that ends it.
     """
 
-    __slots__ = ("_held_cr", "_rest")
+    __slots__ = ("_after_cr", "_rest")
 
     def __init__(self) -> None:
         self._rest = b""
-        self._held_cr = False
+        self._after_cr = False
 
     def feed(self, data: bytes) -> list[bytes]:
         """The events that `data` completes."""
-        if self._held_cr or b"\r" in data:
+        if self._after_cr or b"\r" in data:
             data = self._normalise(data)
         if self._rest:
             data = self._rest + data
@@ -51,10 +51,8 @@ class Splitter:
         return bool(self._rest.strip(b"\n"))
 
     def _normalise(self, data: bytes) -> bytes:
-        """CRLF and CR become LF. A CR at the end is held until it is known what follows."""
-        if self._held_cr:
-            data = b"\r" + data
-        self._held_cr = data.endswith(b"\r")
-        if self._held_cr:
-            data = data[:-1]
+        """CRLF and CR become LF. A CR ends its line at once; an LF that follows belongs to it."""
+        if self._after_cr:
+            data = data.removeprefix(b"\n")
+        self._after_cr = data.endswith(b"\r")
         return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")

@@ -1,0 +1,695 @@
+"""The client against upstreams that misbehave in every way that one can on a wire."""
+
+import asyncio
+import socket
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from adapters.errors import BackendError, DeadlineError, InferenceError, TransportError, Unavailable, UpstreamTimeout
+from adapters.http1.client import Client, ClientResponse, encode_fields
+from adapters.http1.exchange import HIGH_WATER, MAX_HEAD
+from adapters.http1.server import Server
+from adapters.types import Deadline
+from tests.adapters.http1.raw import Echo, until
+from tests.adapters.http1.scripted import OK, Asked, Peer, Play, always_ok, answers, scripted
+
+SOON = 0.05
+LONG = 10.0
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+CLOSED = b"HTTP/1.1 200 OK\r\n\r\n"
+
+
+def within(*, total: float = LONG, first_byte: float = LONG, idle: float = LONG) -> Deadline:
+    return Deadline(asyncio.get_running_loop().time() + total, first_byte, idle)
+
+
+async def ask(client: Client, body: bytes = b"", deadline: Deadline | None = None) -> ClientResponse:
+    return await client.request(b"POST", b"/", b"", body, deadline or within())
+
+
+async def asked(client: Client) -> bytes:
+    return await (await ask(client)).read()
+
+
+@asynccontextmanager
+async def calling(play: Play) -> AsyncIterator[Client]:
+    async with scripted(play) as upstream:
+        client = Client(upstream.url)
+        yield client
+        await client.aclose()
+
+
+# ── requests ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_request_goes_out_as_asked() -> None:
+    got: list[Asked] = []
+
+    async def play(peer: Peer) -> None:
+        got.append(await peer.request())
+        peer.send(OK)
+
+    async with scripted(play) as upstream:
+        client = Client(f"{upstream.url}/base/")
+        fields = encode_fields([("x-a", "b"), ("x-c", "d\xe9\u20ac")])
+        response = await client.request(b"POST", client.base_path.encode() + b"/a", fields, b"body", within())
+        assert (response.status, await response.read()) == (200, b"ok")
+        await client.aclose()
+    host = f"127.0.0.1:{upstream.port}"
+    assert got == [
+        Asked("POST /base/a HTTP/1.1", {"host": host, "x-a": "b", "x-c": "d\xe9?", "content-length": "4"}, b"body")
+    ]
+
+
+@pytest.mark.parametrize("value", ["a\r\nb: c", "a\nb", "a\rb"])
+async def test_a_request_cannot_be_split(value: str) -> None:
+    with pytest.raises(ValueError, match="line break"):
+        encode_fields([("x-a", value)])
+
+
+# ── the pool ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_connection_is_used_again() -> None:
+    async with scripted(always_ok) as upstream:
+        client = Client(upstream.url)
+        for _ in range(5):
+            assert await asked(client) == b"ok"
+        assert (upstream.accepted, client.connections) == (1, 1)
+        await client.aclose()
+
+
+async def test_an_answer_that_is_whole_but_unread_gives_its_connection_back() -> None:
+    async with scripted(always_ok) as upstream:
+        client = Client(upstream.url)
+        for _ in range(3):
+            (await ask(client)).close()
+        assert upstream.accepted == 1
+        await client.aclose()
+
+
+async def test_a_large_answer_that_is_whole_but_unread_does_not_stall_the_next() -> None:
+    size = HIGH_WATER + 1
+    large = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size
+
+    async def always_large(peer: Peer) -> None:
+        while True:
+            await peer.request()
+            peer.send(large)
+
+    async with scripted(always_large) as upstream:
+        client = Client(upstream.url)
+        response = await ask(client)
+        exchange = next(iter(client._open))
+        await until(lambda: exchange.complete)
+        response.close()
+        second = await ask(client, deadline=within(first_byte=1.0))
+        assert second.status == 200
+        second.close()
+        await client.aclose()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok",
+        b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
+        OK + b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil",
+        OK + b"garbage",
+    ],
+    ids=["close", "HTTP/1.0", "a second answer", "garbage after it"],
+)
+async def test_a_connection_that_cannot_be_trusted_is_not_used_again(answer: bytes) -> None:
+    async def play(peer: Peer) -> None:
+        await peer.request()
+        peer.send(answer)
+        await peer.left()
+
+    async with scripted(play) as upstream:
+        client = Client(upstream.url)
+        for count in (1, 2):
+            response = await ask(client)
+            assert (response.status, await response.read()) == (200, b"ok")
+            assert upstream.accepted == count
+        await client.aclose()
+
+
+async def test_a_second_answer_does_not_change_the_first() -> None:
+    second = b"HTTP/1.1 500 Oops\r\nX-A: b\r\nContent-Length: 4\r\n\r\nevil"
+    async with calling(answers(OK + second)) as client:
+        response = await ask(client)
+        assert (response.status, dict(response.headers)) == (200, {"content-length": "2"})
+        assert await response.read() == b"ok"
+
+
+async def test_data_that_nobody_asked_for_drops_an_idle_connection() -> None:
+    async def play(peer: Peer) -> None:
+        await peer.request()
+        peer.send(OK)
+        await release.wait()
+        peer.send(OK)
+        await peer.left()
+
+    release = asyncio.Event()
+    async with scripted(play) as upstream:
+        client = Client(upstream.url)
+        assert await asked(client) == b"ok"
+        release.set()
+        await until(lambda: client.connections == 0)
+        assert await asked(client) == b"ok"
+        assert upstream.accepted == 2
+        await client.aclose()
+
+
+async def test_a_connection_closed_while_idle_is_forgotten() -> None:
+    async with scripted(answers(OK)) as upstream:
+        client = Client(upstream.url)
+        for _ in range(3):
+            assert await asked(client) == b"ok"
+            await until(lambda: client.connections == 0)
+        assert upstream.accepted == 3
+
+
+async def test_an_idle_connection_is_closed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adapters.http1.client.KEEPALIVE_SECONDS", SOON)
+    async with scripted(always_ok) as upstream:
+        client = Client(upstream.url)
+        assert await asked(client) == b"ok"
+        await until(lambda: client.connections == 0 and upstream.left == 1)
+
+
+def stale_after(first: bytes) -> tuple[Play, list[int]]:
+    """Answers one request, and breaks on the second after `first`; fresh connections do the same."""
+    requests = [0]
+
+    async def play(peer: Peer) -> None:
+        await peer.request()
+        requests[0] += 1
+        peer.send(OK)
+        await peer.request()
+        requests[0] += 1
+        peer.send(first)
+
+    return play, requests
+
+
+async def test_a_stale_connection_is_replaced() -> None:
+    play, requests = stale_after(b"")
+    async with scripted(play) as upstream:
+        client = Client(upstream.url)
+        assert await asked(client) == b"ok"
+        assert await asked(client) == b"ok"
+        assert (upstream.accepted, requests[0]) == (2, 3)
+        await client.aclose()
+
+
+async def test_a_request_is_not_replayed_after_one_byte_of_its_answer() -> None:
+    play, requests = stale_after(b"H")
+    async with scripted(play) as upstream:
+        client = Client(upstream.url)
+        assert await asked(client) == b"ok"
+        with pytest.raises(TransportError):
+            await asked(client)
+        assert (upstream.accepted, requests[0]) == (1, 2)
+
+
+async def test_a_request_is_replaced_only_once() -> None:
+    async def play(peer: Peer) -> None:
+        await peer.request()
+        if upstream.accepted == 1:
+            peer.send(OK)
+            await peer.request()
+
+    async with scripted(play) as upstream:
+        client = Client(upstream.url)
+        assert await asked(client) == b"ok"
+        with pytest.raises(TransportError):
+            await asked(client)
+        assert upstream.accepted == 2
+
+
+async def test_a_request_that_got_no_answer_in_time_is_not_replayed() -> None:
+    async def play(peer: Peer) -> None:
+        await peer.request()
+        peer.send(OK)
+        await peer.left()
+
+    async with scripted(play) as upstream:
+        client = Client(upstream.url)
+        assert await asked(client) == b"ok"
+        with pytest.raises(UpstreamTimeout):
+            await ask(client, deadline=within(first_byte=SOON))
+        assert upstream.accepted == 1
+
+
+async def test_more_connections_than_allowed_are_refused() -> None:
+    async def play(peer: Peer) -> None:
+        await peer.request()
+        await release.wait()
+        peer.send(OK)
+        await peer.left()
+
+    release = asyncio.Event()
+    async with scripted(play) as upstream:
+        client = Client(upstream.url, max_connections=2)
+        busy = [asyncio.create_task(asked(client)) for _ in range(2)]
+        await until(lambda: upstream.accepted == 2)
+        with pytest.raises(Unavailable):
+            await ask(client)
+        release.set()
+        assert await asyncio.gather(*busy) == [b"ok", b"ok"]
+        await client.aclose()
+
+
+# ── connecting ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def unused_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+async def test_nobody_listens() -> None:
+    with pytest.raises(TransportError) as caught:
+        await ask(Client(f"http://127.0.0.1:{unused_port()}"))
+    assert "127.0.0.1" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("total", "expected"), [(LONG, UpstreamTimeout), (SOON / 2, DeadlineError), (-1.0, DeadlineError)]
+)
+async def test_nobody_accepts(total: float, expected: type[InferenceError]) -> None:
+    with socket.socket() as listener, socket.socket() as first, socket.socket() as second:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for sock in (first, second):  # a full backlog: the kernel answers no further one
+            sock.setblocking(False)
+            sock.connect_ex(listener.getsockname())
+        client = Client(f"http://127.0.0.1:{listener.getsockname()[1]}", connect_timeout=SOON)
+        with pytest.raises(expected):
+            await ask(client, deadline=within(total=total))
+        assert client.connections == 0
+
+
+async def test_a_connection_that_is_accepted_and_dropped_is_not_counted() -> None:
+    async def play(peer: Peer) -> None:
+        peer.writer.transport.abort()
+
+    async with scripted(play) as upstream:
+        client = Client(upstream.url, max_connections=3)
+        for _ in range(10):
+            with pytest.raises(TransportError):
+                await ask(client)
+        await until(lambda: client.connections == 0)
+
+
+async def test_a_unix_socket(tmp_path: Path) -> None:
+    async with scripted(always_ok, path=str(tmp_path / "s")):
+        client = Client(f"unix:{tmp_path}/s")
+        assert (await asked(client), client.base_path) == (b"ok", "")
+        await client.aclose()
+    with pytest.raises(TransportError):
+        await ask(Client(f"unix:{tmp_path}/none"))
+
+
+async def test_an_ipv6_literal() -> None:
+    hosts: list[str] = []
+
+    async def play(peer: Peer) -> None:
+        hosts.append((await peer.request()).headers["host"])
+        peer.send(OK)
+
+    async with scripted(play, host="::1") as upstream:
+        client = Client(f"http://[::1]:{upstream.port}")
+        assert await asked(client) == b"ok"
+    assert hosts == [f"[::1]:{upstream.port}"]
+
+
+# ── waiting ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def silence(peer: Peer) -> None:
+    await peer.request()
+    await peer.left()
+
+
+async def half_a_head(peer: Peer) -> None:
+    await peer.request()
+    peer.send(b"HTTP/1.1 200 OK\r\n")
+    await peer.left()
+
+
+async def half_a_body(peer: Peer) -> None:
+    await peer.request()
+    peer.send(CHUNKED + b"2\r\nok\r\n")
+    await peer.left()
+
+
+async def half_a_body_to_the_close(peer: Peer) -> None:
+    await peer.request()
+    peer.send(CLOSED + b"ok")
+    await peer.left()
+
+
+@pytest.mark.parametrize("play", [silence, half_a_head])
+async def test_the_first_byte_has_its_time(play: Play) -> None:
+    async with calling(play) as client:
+        with pytest.raises(UpstreamTimeout, match="begin"):
+            await ask(client, deadline=within(first_byte=SOON))
+        await until(lambda: client.connections == 0)
+
+
+@pytest.mark.parametrize("play", [half_a_body, half_a_body_to_the_close])
+async def test_the_next_piece_has_its_time(play: Play) -> None:
+    async with calling(play) as client:
+        response = await ask(client, deadline=within(idle=SOON))
+        assert await response.piece() == b"ok"
+        with pytest.raises(UpstreamTimeout, match="middle"):
+            await response.piece()
+        await until(lambda: client.connections == 0)
+
+
+async def test_patience_replaces_the_idle_limit() -> None:
+    async with calling(half_a_body) as client:
+        response = await ask(client, deadline=within(idle=LONG))
+        assert await response.piece(LONG) == b"ok"
+        with pytest.raises(UpstreamTimeout):
+            await response.piece(SOON)
+
+
+@pytest.mark.parametrize("play", [silence, half_a_head])
+async def test_the_whole_request_has_its_time_before_the_head(play: Play) -> None:
+    async with calling(play) as client:
+        with pytest.raises(DeadlineError):
+            await ask(client, deadline=within(total=SOON))
+
+
+@pytest.mark.parametrize("play", [half_a_body, half_a_body_to_the_close])
+async def test_the_whole_request_has_its_time_in_the_body(play: Play) -> None:
+    async with calling(play) as client:
+        response = await ask(client, deadline=within(total=2 * SOON))
+        with pytest.raises(DeadlineError):
+            await response.read()
+
+
+@pytest.mark.parametrize("play", [half_a_body, half_a_body_to_the_close])
+async def test_time_that_runs_out_unwatched_is_no_end(play: Play) -> None:
+    """The reader is busy elsewhere when the deadline passes: what it finds then is not a whole answer."""
+    async with calling(play) as client:
+        response = await ask(client, deadline=within(total=2 * SOON))
+        assert await response.piece() == b"ok"
+        await until(lambda: client.connections == 0)
+        with pytest.raises(DeadlineError):
+            await response.piece()
+
+
+# ── answers ───────────────────────────────────────────────────────────────────────────────────────────────
+
+WHOLE = {
+    "length": (OK, b"ok"),
+    "empty": (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b""),
+    "chunks": (CHUNKED + b"1\r\no\r\n1;x\r\nk\r\n0\r\nX-T: y\r\n\r\n", b"ok"),
+    "until the close": (CLOSED + b"ok", b"ok"),
+    "HTTP/1.0 until the close": (b"HTTP/1.0 200 OK\r\n\r\nok", b"ok"),
+    "after 100": (b"HTTP/1.1 100 Continue\r\n\r\n" + OK, b"ok"),
+    "after many of 1xx": (b"HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\n" * 5 + OK, b"ok"),
+    "without a reason": (b"HTTP/1.1 200\r\nContent-Length: 2\r\n\r\nok", b"ok"),
+}
+
+
+@pytest.mark.parametrize(("answer", "body"), WHOLE.values(), ids=WHOLE.keys())
+async def test_whole(answer: bytes, body: bytes) -> None:
+    async with calling(answers(answer)) as client:
+        response = await ask(client)
+        assert (response.status, await response.read(), "link" in response.headers) == (200, body, False)
+        assert await response.piece() == b""
+
+
+@pytest.mark.parametrize(("answer", "body"), WHOLE.values(), ids=WHOLE.keys())
+async def test_whole_byte_by_byte(answer: bytes, body: bytes) -> None:
+    async def play(peer: Peer) -> None:
+        await peer.request()
+        for byte in answer:
+            peer.send(bytes([byte]))
+            await asyncio.sleep(0)
+
+    async with calling(play) as client:
+        assert await asked(client) == body
+
+
+@pytest.mark.parametrize("status", [204, 304])
+async def test_a_status_without_a_body_needs_no_length(status: int) -> None:
+    async with calling(answers(b"HTTP/1.1 %d X\r\n\r\n" % status)) as client:
+        response = await ask(client)
+        assert (response.status, await response.read()) == (status, b"")
+
+
+BROKEN: dict[str, tuple[bytes, type[InferenceError]]] = {
+    "nothing": (b"", TransportError),
+    "half a head": (b"HTTP/1.1 200 OK\r\n", TransportError),
+    "only 100": (b"HTTP/1.1 100 Continue\r\n\r\n", TransportError),
+    "length not reached": (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok", TransportError),
+    "no last chunk": (CHUNKED + b"2\r\nok\r\n", TransportError),
+    "half a chunk": (CHUNKED + b"9\r\nok", TransportError),
+    "no end of trailers": (CHUNKED + b"0\r\n", TransportError),
+    "garbage": (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", BackendError),
+    "HTML": (b"<html>hello</html>\r\n\r\n", BackendError),
+    "bad chunk size": (CHUNKED + b"xyz\r\nok\r\n", BackendError),
+    "chunk longer than its size": (CHUNKED + b"2\r\nokok\r\n0\r\n\r\n", BackendError),
+    "two lengths": (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok", BackendError),
+    "length and chunks": (
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        BackendError,
+    ),
+    "folded field": (b"HTTP/1.1 200 OK\r\nX-A: b\r\n c\r\nContent-Length: 2\r\n\r\nok", BackendError),
+    "bare LF": (b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok", BackendError),
+    "switching protocols": (b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n", BackendError),
+    "huge field": (b"HTTP/1.1 200 OK\r\nX-A: " + b"a" * (MAX_HEAD + 1), BackendError),
+    "huge head": (b"HTTP/1.1 200 OK\r\n" + b"X-A: b\r\n" * (MAX_HEAD // 8 + 1), BackendError),
+    "1xx for ever": (b"HTTP/1.1 102 Processing\r\n\r\n" * (MAX_HEAD // 27 + 1), BackendError),
+    "huge trailer": (CHUNKED + b"2\r\nok\r\n0\r\nX-T: " + b"a" * 2**20, BackendError),
+}
+
+
+@pytest.mark.parametrize(("answer", "expected"), BROKEN.values(), ids=BROKEN.keys())
+async def test_broken(answer: bytes, expected: type[InferenceError]) -> None:
+    async def play(peer: Peer) -> None:
+        await peer.request()
+        for at in range(0, len(answer), 16384):
+            peer.send(answer[at : at + 16384])
+            await peer.writer.drain()
+
+    async with calling(play) as client:
+        with pytest.raises(expected) as caught:
+            await asked(client)
+        assert type(caught.value) is expected
+        await until(lambda: client.connections == 0)
+
+
+async def test_a_reset_is_no_end_of_a_body_that_the_close_ends() -> None:
+    async def play(peer: Peer) -> None:
+        await peer.request()
+        peer.send(CLOSED + b"ok")
+        await peer.reader.readexactly(1)
+        peer.writer.transport.abort()
+
+    async with scripted(play) as upstream:
+        client = Client(upstream.url)
+        response = await ask(client)
+        assert await response.piece() == b"ok"
+        exchange = next(iter(client._open))
+        # Unread input turns the upstream's close into a reset.
+        exchange._transport.write(b"x" * 100_000)
+        with pytest.raises(TransportError):
+            await response.read()
+
+
+async def test_an_answer_over_the_readers_limit() -> None:
+    async with calling(always_ok) as client:
+        with pytest.raises(BackendError, match="too large"):
+            await (await ask(client)).read(limit=1)
+
+
+async def test_repeated_fields_are_joined() -> None:
+    async with calling(answers(b"HTTP/1.1 200 OK\r\nX-A: b\r\nx-a: c\r\nContent-Length: 0\r\n\r\n")) as client:
+        response = await ask(client)
+        assert response.headers["x-a"] == "b, c"
+
+
+async def test_a_fast_upstream_waits_for_a_slow_reader() -> None:
+    sent = 0
+
+    async def play(peer: Peer) -> None:
+        nonlocal sent
+        await peer.request()
+        peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 50000000\r\n\r\n")
+        for _ in range(500):
+            peer.send(b"x" * 100_000)
+            await peer.writer.drain()
+            sent += 100_000
+
+    async with calling(play) as client:
+        response = await ask(client)
+        exchange = next(iter(client._open))
+        await until(lambda: exchange._size > HIGH_WATER)
+        before = -1
+        while sent != before:  # until the sockets' own buffers are full
+            before = sent
+            await asyncio.sleep(SOON)
+        assert exchange._size < 2 * HIGH_WATER + 2**20
+        assert sent < 25_000_000
+        taken = 0
+        while data := await response.piece():
+            taken += len(data)
+        assert taken == 50_000_000
+
+
+# ── leaving ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("play", [silence, half_a_head, half_a_body])
+async def test_a_call_that_is_cancelled_drops_its_connection(play: Play) -> None:
+    async with scripted(play) as upstream:
+        client = Client(upstream.url)
+        call = asyncio.create_task(asked(client))
+        await until(lambda: client.connections == 1)
+        await asyncio.sleep(SOON)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await until(lambda: upstream.left == 1 and client.connections == 0)
+
+
+async def test_closing_a_response_early_drops_its_connection() -> None:
+    async with scripted(half_a_body) as upstream:
+        client = Client(upstream.url)
+        response = await ask(client)
+        response.close()
+        await until(lambda: upstream.left == 1 and client.connections == 0)
+        assert await response.piece() == b""
+
+
+async def test_aclose_leaves_what_is_in_use() -> None:
+    async def play(peer: Peer) -> None:
+        await peer.request()
+        peer.send(CHUNKED)
+        await release.wait()
+        peer.send(b"2\r\nok\r\n0\r\n\r\n")
+        await peer.left()
+
+    release = asyncio.Event()
+    async with scripted(play) as upstream:
+        client = Client(upstream.url)
+        response = await ask(client)
+        await client.aclose()
+        release.set()
+        assert await response.read() == b"ok"
+        await until(lambda: upstream.left == 1 and client.connections == 0)
+        with pytest.raises(Unavailable):
+            await ask(client)
+
+
+async def test_aclose_closes_what_is_idle() -> None:
+    async with scripted(always_ok) as upstream:
+        client = Client(upstream.url)
+        assert await asked(client) == b"ok"
+        await client.aclose()
+        await until(lambda: upstream.left == 1 and client.connections == 0)
+
+
+# ── TLS ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """`certificates(name)`: a folder with a self-signed certificate of 127.0.0.1, its own authority."""
+    root = tmp_path_factory.mktemp("tls")
+
+    def make(name: str) -> Path:
+        folder = root / name
+        if not folder.exists():
+            folder.mkdir()
+            command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=test"
+            files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
+            names = ["-addext", "subjectAltName=IP:127.0.0.1"]
+            subprocess.run([*command.split(), *files, *names], check=True, capture_output=True)
+        return folder
+
+    return make
+
+
+def server_side(folder: Path) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    return context
+
+
+def client_side(folder: Path) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=folder / "cert.pem")
+
+
+@asynccontextmanager
+async def serving_tls(folder: Path) -> AsyncIterator[int]:
+    server = Server(Echo())
+    _, port = await server.listen_tcp("127.0.0.1", 0, server_side(folder))
+    try:
+        yield port
+    finally:
+        await server.aclose()
+        await until(lambda: not server.connections)
+
+
+async def test_tls_between_our_own(certificates: Callable[[str], Path]) -> None:
+    async with serving_tls(certificates("a")) as port:
+        client = Client(f"https://127.0.0.1:{port}", tls=client_side(certificates("a")))
+        for _ in range(3):
+            response = await ask(client, b"body" * 100_000)
+            assert b"bodybody" in await response.read()
+        assert client.connections == 1
+        await client.aclose()
+        await until(lambda: client.connections == 0)
+
+
+@pytest.mark.parametrize("authority", ["b", None], ids=["another authority", "the machine's"])
+async def test_tls_with_an_authority_that_is_not_trusted(
+    certificates: Callable[[str], Path], authority: str | None
+) -> None:
+    async with serving_tls(certificates("a")) as port:
+        trusted = client_side(certificates(authority)) if authority else None
+        client = Client(f"https://127.0.0.1:{port}", tls=trusted)
+        with pytest.raises(TransportError):
+            await ask(client)
+        assert client.connections == 0
+
+
+async def test_tls_of_another_host(certificates: Callable[[str], Path]) -> None:
+    async with serving_tls(certificates("a")) as port:
+        client = Client(f"https://localhost:{port}", tls=client_side(certificates("a")))
+        with pytest.raises(TransportError):
+            await ask(client)
+
+
+async def test_tls_towards_a_plain_port(certificates: Callable[[str], Path]) -> None:
+    async with scripted(always_ok) as upstream:
+        client = Client(f"https://127.0.0.1:{upstream.port}", tls=client_side(certificates("a")), connect_timeout=SOON)
+        with pytest.raises(TransportError):
+            await ask(client)
+
+
+async def test_tls_cut_without_a_goodbye_is_no_end_of_a_body(certificates: Callable[[str], Path]) -> None:
+    async def play(peer: Peer) -> None:
+        await peer.request()
+        peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok")
+        await peer.writer.drain()
+        peer.writer.transport.abort()
+
+    async with scripted(play, tls=server_side(certificates("a"))) as upstream:
+        client = Client(f"https://127.0.0.1:{upstream.port}", tls=client_side(certificates("a")))
+        with pytest.raises(TransportError):
+            await asked(client)

@@ -1,0 +1,579 @@
+"""The OpenAI adapter against upstreams that answer, refuse, fail and break off."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from email.utils import formatdate
+from time import time
+from typing import Any
+
+import pytest
+
+from adapters.base import Answer
+from adapters.errors import (
+    BackendError,
+    CallerError,
+    CapacityError,
+    ContextTooLong,
+    DeadlineError,
+    InferenceError,
+    TooLarge,
+    TransportError,
+    UpstreamTimeout,
+)
+from adapters.http1.client import Client
+from adapters.openai import MAX_ERROR_BODY, MAX_MESSAGE, OpenAIAdapter
+from adapters.types import ChatRequest, Deadline, Usage
+from adapters.wire import openai as wire
+from adapters.wire.sse import MAX_EVENT
+from tests.adapters.http1.raw import until
+from tests.adapters.http1.scripted import Asked, Peer, Play, Upstream, answers, scripted
+
+SOON = 0.05
+LONG = 10.0
+USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+BODY = json.dumps({"id": "1", "choices": [{"index": 0}], "usage": USAGE}).encode()
+
+
+def chunk(text: str, **fields: Any) -> bytes:
+    """One event of a stream, without what ends it."""
+    return b"data: " + json.dumps({"choices": [{"index": 0, "delta": {"content": text}}], **fields}).encode()
+
+
+A, B = chunk("a"), chunk("b")
+ONLY_USAGE = b"data: " + json.dumps({"choices": [], "usage": USAGE}).encode()
+DONE = b"data: [DONE]"
+ERROR = b'data: {"error": {"message": "CUDA out of memory at 10.0.0.5", "code": 500}}'
+
+
+def http(body: bytes, content_type: str = "application/json", status: int = 200, *fields: str) -> bytes:
+    lines = [f"HTTP/1.1 {status} X", f"Content-Type: {content_type}", f"Content-Length: {len(body)}", *fields, "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+def piece(*events: bytes) -> bytes:
+    """Events in one HTTP chunk."""
+    data = b"".join([event + b"\n\n" for event in events])
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
+END = b"0\r\n\r\n"
+
+
+def stream(*events: bytes) -> bytes:
+    """A whole streamed answer, one event a chunk."""
+    return HEAD + b"".join([piece(event) for event in events]) + END
+
+
+def chat(**fields: Any) -> ChatRequest:
+    messages = [{"role": "user", "content": "hi"}]
+    request = wire.decode_chat(json.dumps({"model": "m", "messages": messages, **fields}).encode())
+    request.request_id = "id-1"
+    return request
+
+
+def within(*, total: float = LONG, first_byte: float = LONG, idle: float = LONG) -> Deadline:
+    return Deadline(asyncio.get_running_loop().time() + total, first_byte, idle)
+
+
+@asynccontextmanager
+async def adapting(play: Play, **options: Any) -> AsyncIterator[tuple[OpenAIAdapter, Upstream]]:
+    async with scripted(play) as upstream:
+        adapter = OpenAIAdapter(Client(upstream.url), **options)
+        yield adapter, upstream
+        await adapter.aclose()
+
+
+async def call(answer: bytes, request: ChatRequest, deadline: Deadline | None = None) -> Answer:
+    """One call to an upstream that says `answer` and leaves."""
+    async with adapting(answers(answer)) as (adapter, _):
+        return await adapter.call(request, deadline or within())
+
+
+async def streamed(answer: bytes, **fields: Any) -> tuple[list[bytes], Answer]:
+    """A stream read to its end."""
+    async with adapting(answers(answer)) as (adapter, _):
+        begun = await adapter.call(chat(stream=True, **fields), within())
+        return [part async for part in begun], begun
+
+
+# ── requests ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def recording(got: list[Asked], answer: bytes) -> Callable[[Peer], Awaitable[None]]:
+    async def play(peer: Peer) -> None:
+        got.append(await peer.request())
+        peer.send(answer)
+
+    return play
+
+
+@pytest.mark.parametrize("key", ["sk-ours", None])
+async def test_the_upstream_sees_our_name_and_our_key_and_nothing_of_the_client(key: str | None) -> None:
+    got: list[Asked] = []
+    async with adapting(recording(got, http(BODY)), model="real", key=key) as (adapter, upstream):
+        await adapter.call(chat(temperature=0.5, user="u"), within())
+    [asked] = got
+    assert asked.line == "POST /v1/chat/completions HTTP/1.1"
+    assert asked.headers == {
+        "host": f"127.0.0.1:{upstream.port}",
+        "user-agent": "headrace",
+        "accept": "application/json, text/event-stream",
+        "content-type": "application/json",
+        "x-request-id": "id-1",
+        "content-length": str(len(asked.body)),
+        **({"authorization": "Bearer sk-ours"} if key else {}),
+    }
+    messages = [{"role": "user", "content": "hi"}]
+    assert json.loads(asked.body) == {"model": "real", "messages": messages, "temperature": 0.5, "user": "u"}
+
+
+@pytest.mark.parametrize(
+    ("base", "calls", "probes"),
+    [
+        ("", "/v1/completions", "/health"),
+        ("/", "/v1/completions", "/health"),
+        ("/v1", "/v1/completions", "/health"),
+        ("/v1/", "/v1/completions", "/health"),
+        ("/api", "/api/v1/completions", "/api/health"),
+        ("/api/v1", "/api/v1/completions", "/api/health"),
+    ],
+)
+async def test_paths_under_a_base(base: str, calls: str, probes: str) -> None:
+    got: list[Asked] = []
+    async with scripted(recording(got, http(BODY, "application/json", 200, "Connection: close"))) as upstream:
+        adapter = OpenAIAdapter(Client(upstream.url + base))
+        await adapter.call(wire.decode_completion(b'{"model": "m", "prompt": "a"}'), within())
+        await adapter.probe(LONG)
+        await adapter.aclose()
+    assert [asked.line.split(" ")[1] for asked in got] == [calls, probes]
+
+
+# ── whole answers ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "application/json; charset=utf-8", "Application/JSON"])
+async def test_whole(content_type: str) -> None:
+    answer = await call(http(BODY, content_type), chat())
+    assert (answer.status, answer.content_type, answer.body) == (200, "application/json", BODY)
+    assert answer.usage == Usage(3, 2, exact=True)
+    assert (answer.ended, answer.error) == (True, None)
+
+
+async def test_whole_without_usage() -> None:
+    answer = await call(http(b'{"choices": []}'), chat())
+    assert answer.usage == Usage(0, 0, exact=False)
+
+
+BAD = {
+    "HTML": (http(b"<html>", "text/html"), False),
+    "no content type": (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", False),
+    "a stream that nobody asked for": (stream(A, DONE), False),
+    "no stream where one was asked for": (http(BODY), True),
+    "no JSON": (http(b"oops"), False),
+    "no choices": (http(b"{}"), False),
+    "an error with 200": (http(b'{"error": "CUDA"}'), False),
+    "nothing": (http(b""), False),
+}
+
+
+@pytest.mark.parametrize(("answer", "wants_stream"), BAD.values(), ids=BAD.keys())
+async def test_what_is_no_answer(answer: bytes, wants_stream: bool) -> None:
+    with pytest.raises(BackendError):
+        await call(answer, chat(stream=wants_stream))
+
+
+async def test_a_whole_answer_that_breaks_off() -> None:
+    with pytest.raises(TransportError):
+        await call(http(BODY)[:-1], chat())
+
+
+# ── streams ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_usage_that_the_client_did_not_ask_for_is_read_and_kept_back() -> None:
+    parts, answer = await streamed(stream(A, B, ONLY_USAGE, DONE))
+    assert b"".join(parts) == b"".join([event + b"\n\n" for event in (A, B, DONE)])
+    assert answer.usage == Usage(3, 2, exact=True)
+    assert (answer.ended, answer.error, answer.body) == (True, None, None)
+
+
+async def test_usage_that_the_client_asked_for_is_passed_on() -> None:
+    parts, answer = await streamed(stream(A, B, ONLY_USAGE, DONE), stream_options={"include_usage": True})
+    assert b"".join(parts) == b"".join([event + b"\n\n" for event in (A, B, ONLY_USAGE, DONE)])
+    assert answer.usage == Usage(3, 2, exact=True)
+
+
+async def test_usage_beside_a_choice_is_passed_on() -> None:
+    last = chunk("b", usage=USAGE)
+    parts, answer = await streamed(stream(A, last, DONE))
+    assert b"".join(parts) == b"".join([event + b"\n\n" for event in (A, last, DONE)])
+    assert answer.usage == Usage(3, 2, exact=True)
+
+
+async def test_without_usage_events_are_counted() -> None:
+    _, answer = await streamed(stream(chunk("a", usage=None), A, B, DONE))
+    assert (answer.usage.completion_tokens, answer.usage.exact) == (3, False)
+    assert answer.usage.prompt_tokens > 0
+
+
+async def test_all_in_one_piece() -> None:
+    parts, answer = await streamed(HEAD + piece(A, B, ONLY_USAGE, DONE) + END)
+    assert parts == [b"".join([event + b"\n\n" for event in (A, B, DONE)])]
+    assert answer.usage.exact
+
+
+async def test_byte_by_byte() -> None:
+    parts, _ = await streamed(HEAD + b"".join(b"1\r\n%c\r\n" % b for b in A + b"\r\n\r\n" + DONE + b"\n\n") + END)
+    assert b"".join(parts) == A + b"\n\n" + DONE + b"\n\n"
+
+
+async def test_nothing_is_passed_on_after_the_end() -> None:
+    parts, answer = await streamed(HEAD + piece(A, DONE, B, ERROR) + END)
+    assert parts == [A + b"\n\n" + DONE + b"\n\n"]
+    assert answer.error is None
+
+
+async def test_an_answer_does_not_begin_with_a_comment_but_may_hold_one() -> None:
+    async def play(peer: Peer) -> None:
+        await peer.request()
+        peer.send(HEAD + piece(b": wait") + piece(b": wait", b"event: ping", A))
+        await begun.wait()
+        peer.send(piece(b": wait", b"data:", B, DONE) + END)
+
+    begun = asyncio.Event()
+    async with adapting(play) as (adapter, _):
+        answer = await adapter.call(chat(stream=True), within())
+        assert await anext(answer) == A + b"\n\n"
+        begun.set()
+        rest = b"".join([part async for part in answer])
+    assert rest == b"".join([event + b"\n\n" for event in (b": wait", B, DONE)])
+
+
+async def test_a_connection_is_used_again_after_a_stream() -> None:
+    async def play(peer: Peer) -> None:
+        while True:
+            await peer.request()
+            peer.send(HEAD + piece(A) + piece(DONE))
+            await asyncio.sleep(0)  # servers send the last chunk on its own
+            peer.send(END)
+
+    async with adapting(play) as (adapter, upstream):
+        for _ in range(5):
+            answer = await adapter.call(chat(stream=True), within())
+            assert len([part async for part in answer]) > 0
+        assert upstream.accepted == 1
+
+
+async def test_an_upstream_that_does_not_hang_up_after_the_end_is_left() -> None:
+    async def play(peer: Peer) -> None:
+        await peer.request()
+        peer.send(HEAD + piece(A, DONE))
+        await peer.left()
+
+    async with adapting(play) as (adapter, upstream):
+        answer = await adapter.call(chat(stream=True), within())
+        assert [part async for part in answer] == [A + b"\n\n" + DONE + b"\n\n"]
+        assert (answer.ended, answer.error) == (True, None)
+        await until(lambda: upstream.left == 1)
+
+
+GARBAGE = {
+    "no JSON": b"data: oops",
+    "an array": b"data: []",
+    "half of it": A[:-2],
+    "an error": ERROR,
+    "an error beside choices": b'data: {"choices": [], "error": {"message": "x"}}',
+}
+
+
+@pytest.mark.parametrize("first", GARBAGE.values(), ids=GARBAGE.keys())
+async def test_a_bad_first_event_is_no_answer(first: bytes) -> None:
+    async with adapting(answers(stream(first, A, DONE))) as (adapter, upstream):
+        with pytest.raises(BackendError) as caught:
+            await adapter.call(chat(stream=True), within())
+        assert "10.0.0.5" not in caught.value.message
+        await until(lambda: upstream.left == 1)
+
+
+async def broken(rest: bytes, expected: type[InferenceError]) -> None:
+    """A stream whose first event came and whose rest is `rest`."""
+
+    async def play(peer: Peer) -> None:
+        await peer.request()
+        peer.send(HEAD + piece(A))
+        await begun.wait()
+        peer.send(rest)
+
+    begun = asyncio.Event()
+    ends: list[BaseException | None] = []
+    async with adapting(play) as (adapter, upstream):
+        answer = await adapter.call(chat(stream=True), within())
+        answer.when_ended(lambda _, error: ends.append(error))
+        assert await anext(answer) == A + b"\n\n"
+        begun.set()
+        with pytest.raises(expected) as caught:
+            async for _ in answer:
+                pass
+        assert type(caught.value) is expected
+        assert (answer.ended, answer.error, ends) == (True, caught.value, [caught.value])
+        assert not answer.usage.exact
+        await until(lambda: upstream.left == 1)
+
+
+@pytest.mark.parametrize(
+    ("rest", "expected"),
+    [
+        (piece(ERROR), BackendError),
+        (piece(b'data: {"choices": [], "usage": 5}'), BackendError),
+        (piece(b'data: {"usage" oops'), BackendError),
+        (END, TransportError),
+        (piece(B) + END, TransportError),
+        (piece(B), TransportError),
+        (b"", TransportError),
+        (b"9\r\ndata", TransportError),
+        (b"oops\r\n", BackendError),
+        (piece(b"data: " + b"a" * (MAX_EVENT + 2**20)), BackendError),
+    ],
+    ids=[
+        "error", "bad usage", "half an event", "no DONE", "no DONE after more", "cut off", "cut off at once",
+        "cut inside a chunk", "bad framing", "event without end",
+    ],
+)  # fmt: skip
+async def test_a_stream_that_breaks_says_so(rest: bytes, expected: type[InferenceError]) -> None:
+    await broken(rest, expected)
+
+
+@pytest.mark.parametrize("answer", [HEAD + END, HEAD, stream(b": hello"), stream(ONLY_USAGE)])
+async def test_a_stream_without_a_first_event_is_no_answer(answer: bytes) -> None:
+    with pytest.raises(TransportError):
+        await call(answer, chat(stream=True))
+
+
+async def pings(peer: Peer) -> None:
+    await peer.request()
+    peer.send(HEAD)
+    while not peer.writer.transport.is_closing():
+        peer.send(piece(b": wait"))
+        await asyncio.sleep(SOON / 5)
+
+
+async def test_comments_do_not_stretch_the_time_of_the_first_event() -> None:
+    async with adapting(pings) as (adapter, upstream):
+        with pytest.raises(UpstreamTimeout):
+            await adapter.call(chat(stream=True), within(first_byte=2 * SOON))
+        await until(lambda: upstream.left == 1)
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"), [({"idle": SOON}, UpstreamTimeout), ({"total": 4 * SOON}, DeadlineError)]
+)
+async def test_a_stream_that_stops_is_left(limits: dict[str, float], expected: type[InferenceError]) -> None:
+    async def play(peer: Peer) -> None:
+        await peer.request()
+        peer.send(HEAD + piece(A))
+        await peer.left()
+
+    async with adapting(play) as (adapter, upstream):
+        answer = await adapter.call(chat(stream=True), within(**limits))
+        with pytest.raises(expected):
+            async for _ in answer:
+                pass
+        await until(lambda: upstream.left == 1)
+
+
+# ── leaving ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def endless(peer: Peer) -> None:
+    await peer.request()
+    peer.send(HEAD + piece(A))
+    await peer.left()
+
+
+async def test_a_client_that_leaves_ends_the_upstreams_work_at_once() -> None:
+    async with adapting(endless) as (adapter, upstream):
+        answer = await adapter.call(chat(stream=True), within())
+        await anext(answer)
+        await answer.aclose()
+        await until(lambda: upstream.left == 1)
+        assert answer.ended
+        assert isinstance(answer.error, InferenceError)
+        assert answer.error.kind == "cancelled"
+        await answer.aclose()
+        assert answer.usage == Usage(answer.usage.prompt_tokens, 1, exact=False)
+
+
+async def test_a_reader_that_is_cancelled_ends_the_upstreams_work_at_once() -> None:
+    async with adapting(endless) as (adapter, upstream):
+        answer = await adapter.call(chat(stream=True), within())
+        await anext(answer)
+        waiting = asyncio.ensure_future(anext(answer))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await until(lambda: upstream.left == 1)
+        assert isinstance(answer.error, asyncio.CancelledError)
+
+
+async def silent(peer: Peer) -> None:
+    await peer.request()
+    await peer.left()
+
+
+@pytest.mark.parametrize("play", [pings, silent], ids=["before the first event", "before the head"])
+async def test_a_call_that_is_cancelled_ends_the_upstreams_work_at_once(play: Play) -> None:
+    async with adapting(play) as (adapter, upstream):
+        calling = asyncio.create_task(adapter.call(chat(stream=True), within()))
+        await until(lambda: upstream.accepted == 1)
+        await asyncio.sleep(SOON)
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        await until(lambda: upstream.left == 1)
+
+
+# ── errors ────────────────────────────────────────────────────────────────────────────────────────────────
+
+STATUS: dict[int, tuple[type[InferenceError], str]] = {
+    201: (BackendError, "upstream_error"),
+    204: (BackendError, "upstream_error"),
+    301: (BackendError, "upstream_error"),
+    302: (BackendError, "upstream_error"),
+    307: (BackendError, "upstream_error"),
+    400: (CallerError, "invalid_request"),
+    401: (BackendError, "upstream_credential"),
+    402: (BackendError, "upstream_error"),
+    403: (BackendError, "upstream_credential"),
+    404: (BackendError, "upstream_model_not_found"),
+    405: (CallerError, "invalid_request"),
+    408: (UpstreamTimeout, "upstream_timeout"),
+    409: (CallerError, "invalid_request"),
+    413: (TooLarge, "request_too_large"),
+    415: (CallerError, "invalid_request"),
+    422: (CallerError, "invalid_request"),
+    429: (CapacityError, "overloaded"),
+    500: (BackendError, "upstream_error"),
+    501: (BackendError, "upstream_error"),
+    502: (BackendError, "upstream_error"),
+    503: (CapacityError, "overloaded"),
+    504: (UpstreamTimeout, "upstream_timeout"),
+    529: (CapacityError, "overloaded"),
+    599: (BackendError, "upstream_error"),
+}
+
+
+@pytest.mark.parametrize("wants_stream", [False, True])
+@pytest.mark.parametrize(("status", "expected"), STATUS.items())
+async def test_statuses(status: int, expected: tuple[type[InferenceError], str], wants_stream: bool) -> None:
+    body = b"" if status == 204 else b'{"error": {"message": "secret of 10.0.0.5", "param": "p"}}'
+    with pytest.raises(InferenceError) as caught:
+        await call(http(body, "application/json", status, "Location: http://elsewhere/"), chat(stream=wants_stream))
+    assert (type(caught.value), caught.value.code) == expected
+    # What is wrong with a request is the client's to read; what is wrong with an upstream is not.
+    assert ("secret" in caught.value.message) is (caught.value.kind == "caller")
+
+
+async def test_what_the_upstream_says_of_a_bad_request_is_passed_on() -> None:
+    body = {"error": {"message": "`top_p` is wrong", "type": "x", "param": "top_p", "code": "bad_value"}}
+    with pytest.raises(CallerError) as caught:
+        await call(http(json.dumps(body).encode(), "application/json", 400), chat())
+    error = caught.value
+    assert (error.message, error.param, error.code) == ("`top_p` is wrong", "top_p", "bad_value")
+
+
+async def test_a_prompt_that_is_too_long() -> None:
+    body = b'{"error": {"message": "too long", "code": "context_length_exceeded"}}'
+    with pytest.raises(ContextTooLong):
+        await call(http(body, "application/json", 400), chat())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"<html>", b"\xff", b"[]", b'{"error": {"message": 5}}', b"a" * (MAX_ERROR_BODY + 1)],
+    ids=["nothing", "HTML", "bytes", "array", "odd message", "endless"],
+)
+@pytest.mark.parametrize(("status", "expected"), [(400, CallerError), (429, CapacityError), (500, BackendError)])
+async def test_the_status_is_enough(status: int, expected: type[InferenceError], body: bytes) -> None:
+    with pytest.raises(expected) as caught:
+        await call(http(body, "text/html", status), chat())
+    assert type(caught.value) is expected
+    assert caught.value.message
+
+
+async def test_a_message_is_bounded() -> None:
+    body = json.dumps({"error": {"message": "a" * 10_000}}).encode()
+    with pytest.raises(CallerError) as caught:
+        await call(http(body, "application/json", 400), chat())
+    assert len(caught.value.message) == MAX_MESSAGE
+
+
+async def test_an_error_leaves_the_connection_to_the_next_request() -> None:
+    answer = http(b'{"error": "x"}', "application/json", 400)
+    async with adapting(answers(answer, answer, answer)) as (adapter, upstream):
+        for _ in range(3):
+            with pytest.raises(CallerError):
+                await adapter.call(chat(), within())
+        assert upstream.accepted == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "low", "high"),
+    [
+        (["Retry-After: 7"], 7, 7),
+        (["Retry-After: 0"], 0, 0),
+        (["Retry-After-Ms: 1500"], 1.5, 1.5),
+        (["Retry-After-Ms: 250", "Retry-After: 9"], 0.25, 0.25),
+        ([f"Retry-After: {formatdate(time() + 3600, usegmt=True)}"], 3500, 3601),
+        ([f"Retry-After: {formatdate(time() - 3600, usegmt=True)}"], 0, 0),
+        (["Retry-After-Ms: -5"], 0, 0),
+    ],
+)
+async def test_retry_after(fields: list[str], low: float, high: float) -> None:
+    with pytest.raises(CapacityError) as caught:
+        await call(http(b"", "application/json", 429, *fields), chat())
+    assert caught.value.retry_after is not None
+    assert low <= caught.value.retry_after <= high
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "X: y", "Retry-After:", "Retry-After: soon", "Retry-After: -5", "Retry-After: 1e3", "Retry-After: \xb2",
+        "Retry-After: " + "9" * 400, "Retry-After: Mon, 99 Foo 9999 99:99:99 GMT", "Retry-After-Ms: nan",
+        "Retry-After-Ms: inf", "Retry-After-Ms: x",
+    ],
+)  # fmt: skip
+async def test_retry_after_that_means_nothing(field: str) -> None:
+    with pytest.raises(CapacityError) as caught:
+        await call(http(b"", "application/json", 429, field), chat())
+    assert caught.value.retry_after is None
+
+
+# ── probes ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_probe() -> None:
+    answer = b"HTTP/1.1 %d X\r\nContent-Length: 2\r\n\r\nok"
+    async with adapting(answers(answer % 200, answer % 503)) as (adapter, upstream):
+        await adapter.probe(LONG)
+        with pytest.raises(BackendError, match="503"):
+            await adapter.probe(LONG)
+        assert upstream.accepted == 1
+
+
+async def test_a_probe_has_its_time() -> None:
+    async with adapting(silent) as (adapter, upstream):
+        with pytest.raises(InferenceError) as caught:
+            await adapter.probe(SOON)
+        assert isinstance(caught.value, UpstreamTimeout | DeadlineError)
+        await until(lambda: upstream.left == 1)
+
+
+async def test_a_probe_of_something_else_that_talks_and_talks() -> None:
+    async with adapting(answers(http(b"a" * (MAX_ERROR_BODY + 1), "text/html"))) as (adapter, _):
+        with pytest.raises(BackendError):
+            await adapter.probe(LONG)

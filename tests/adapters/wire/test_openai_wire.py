@@ -1,0 +1,384 @@
+"""OpenAI's wire: what is understood, what is refused, and that the rest stays as it was."""
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.errors import BackendError, CallerError
+from adapters.types import ChatRequest, CompletionRequest, Usage
+from adapters.wire import openai as wire
+
+MESSAGES = [{"role": "user", "content": "hi"}]
+
+
+def chat(**fields: Any) -> ChatRequest:
+    return wire.decode_chat(json.dumps({"model": "m", "messages": MESSAGES, **fields}).encode())
+
+
+def sent(request: ChatRequest | CompletionRequest, model: str | None = None) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(wire.upstream_body(request, model))
+    return found
+
+
+# ── requests ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_routing_needs_is_decoded() -> None:
+    options = {"include_usage": True}
+    request = chat(stream=True, stream_options=options, n=2, max_tokens=5, user="u")
+    assert (request.model, request.stream, request.include_usage) == ("m", True, True)
+    assert (request.n, request.max_tokens, request.user) == (2, 5, "u")
+
+
+def test_what_is_absent_has_the_standards_default() -> None:
+    request = chat()
+    assert (request.stream, request.include_usage, request.n) == (False, False, 1)
+    assert (request.max_tokens, request.user, request.request_id) == (None, None, "")
+
+
+def test_null_is_absence() -> None:
+    request = chat(stream=None, stream_options=None, n=None, max_tokens=None, max_completion_tokens=None, user=None)
+    assert (request.stream, request.include_usage, request.n, request.max_tokens) == (False, False, 1, None)
+    assert not chat(stream=True, stream_options={"include_usage": None}).include_usage
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"max_tokens": 5}, 5),
+        ({"max_completion_tokens": 6}, 6),
+        ({"max_tokens": 5, "max_completion_tokens": 6}, 6),
+        ({"max_tokens": 5, "max_completion_tokens": None}, 5),
+        ({"max_tokens": 0}, 0),
+        ({"max_completion_tokens": 0, "max_tokens": 5}, 0),
+        ({"max_tokens": wire.MAX_TOKENS}, wire.MAX_TOKENS),
+    ],
+)
+def test_the_newer_name_of_max_tokens_wins(fields: dict[str, Any], expected: int) -> None:
+    assert chat(**fields).max_tokens == expected
+
+
+def test_a_prompt_is_estimated_from_its_bytes() -> None:
+    short, long = chat(), chat(messages=[{"role": "user", "content": "x" * 4000}])
+    assert 1 <= short.prompt_tokens < 20
+    assert 1000 <= long.prompt_tokens <= 1020
+
+
+@pytest.mark.parametrize("prompt", ["hi", "", ["a", "b"], [1, 2], [[1, 2], [3]], [], "\u00e9\U0001f600"])
+def test_every_form_of_a_prompt(prompt: Any) -> None:
+    request = wire.decode_completion(json.dumps({"model": "m", "prompt": prompt}).encode())
+    assert sent(request)["prompt"] == prompt
+
+
+NOT_JSON = {
+    "nothing": b"",
+    "blank": b"  \n",
+    "half": b'{"model": "m", "messages": [',
+    "two": b'{"model": "m"} {}',
+    "single quotes": b"{'model': 'm'}",
+    "trailing comma": b'{"model": "m",}',
+    "comment": b'{"model": "m" /* */}',
+    "NaN": b'{"model": "m", "messages": [1], "temperature": NaN}',
+    "BOM": b'\xef\xbb\xbf{"model": "m"}',
+    "UTF-16": '{"model": "m"}'.encode("utf-16"),
+    "a broken key": b'{"\xff": 1}',
+    "a lone surrogate for a key": b'{"\\ud800": 1}',
+    "not an object": b"[]",
+    "a string": b'"model"',
+    "null": b"null",
+    "a number": b"1",
+    "arrays without end": b'{"messages":' + b"[" * 200_000,
+    "arrays very deep": b'{"messages":' + b"[" * 200_000 + b"]" * 200_000 + b"}",
+    "objects very deep": b'{"a":' * 200_000 + b"1" + b"}" * 200_000,
+}
+
+
+@pytest.mark.parametrize("body", NOT_JSON.values(), ids=NOT_JSON.keys())
+def test_what_is_no_json_object(body: bytes) -> None:
+    for decode in (wire.decode_chat, wire.decode_completion):
+        with pytest.raises(CallerError) as caught:
+            decode(body)
+        assert (caught.value.code, caught.value.param) == ("invalid_json", None)
+        assert len(caught.value.message) < 200
+
+
+WRONG: dict[str, list[Any]] = {
+    "model": [1, None, ["m"], {}, True],
+    "messages": ["hi", {}, None, 1, []],
+    "stream": ["true", 1, []],
+    "stream_options": ["on", [], 1, True],
+    "n": [0, -1, 129, 1.5, "2", True, 10**30],
+    "max_tokens": [-1, 2**31, 1.5, "5", True, 10**30, -(10**30)],
+    "max_completion_tokens": [-1, 2**31, "5"],
+    "user": [1, [], {}],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_a_wrong_value_is_named(name: str, value: Any) -> None:
+    with pytest.raises(CallerError) as caught:
+        chat(**{name: value})
+    assert caught.value.param == name
+    assert f"`{name}`" in caught.value.message
+
+
+@pytest.mark.parametrize("value", [1, "yes", []])
+def test_a_wrong_include_usage(value: Any) -> None:
+    with pytest.raises(CallerError) as caught:
+        chat(stream_options={"include_usage": value})
+    assert caught.value.param == "include_usage"
+
+
+@pytest.mark.parametrize("value", [None, 1, {}, [None], [[1.5]], [[["a"]]], True])
+def test_a_wrong_prompt(value: Any) -> None:
+    with pytest.raises(CallerError) as caught:
+        wire.decode_completion(json.dumps({"model": "m", "prompt": value}).encode())
+    assert caught.value.param == "prompt"
+
+
+@pytest.mark.parametrize(("decode", "name"), [(wire.decode_chat, "messages"), (wire.decode_completion, "prompt")])
+def test_what_is_missing_is_named(decode: Any, name: str) -> None:
+    with pytest.raises(CallerError) as caught:
+        decode(b'{"model": "m"}')
+    assert caught.value.param == name
+    with pytest.raises(CallerError) as caught:
+        decode(json.dumps({name: ["a"]}).encode())
+    assert caught.value.param == "model"
+
+
+def test_of_a_key_given_twice_the_last_counts_and_only_it_goes_on() -> None:
+    body = b'{"model":"cheap","messages":["a"],"n":1,"mod\\u0065l":"dear","messages":["b"],"n":3}'
+    request = wire.decode_chat(body)
+    assert (request.model, request.n) == ("dear", 3)
+    out = wire.upstream_body(request, None)
+    assert json.loads(out, object_pairs_hook=list) == [("model", "dear"), ("messages", ["b"]), ("n", 3)]
+
+
+def test_of_an_option_given_twice_the_last_counts_and_only_it_goes_on() -> None:
+    options = b'{"include_usage":true,"a":1,"include_usage":false}'
+    request = wire.decode_chat(b'{"model":"m","messages":["a"],"stream":true,"stream_options":%b}' % options)
+    assert not request.include_usage
+    out = wire.upstream_body(request, None)
+    pairs: Any = json.loads(out, object_pairs_hook=list)
+    assert dict(pairs)["stream_options"] == [("include_usage", True), ("a", 1)]
+
+
+@pytest.mark.parametrize("model", ["other", 'a"b\\c', "\u00e9\U0001f600", ""])
+def test_the_upstream_gets_its_own_name_of_the_model(model: str) -> None:
+    request = chat(temperature=0.5)
+    assert sent(request, model) == {"model": model, "messages": MESSAGES, "temperature": 0.5}
+    assert sent(request) == {"model": "m", "messages": MESSAGES, "temperature": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (None, {"include_usage": True}),
+        ({}, {"include_usage": True}),
+        ({"include_usage": False}, {"include_usage": True}),
+        ({"include_usage": None, "a": [1]}, {"include_usage": True, "a": [1]}),
+        ({"include_obfuscation": False}, {"include_usage": True, "include_obfuscation": False}),
+        ({"include_usage": True, "a": 1}, {"include_usage": True, "a": 1}),
+    ],
+)
+def test_a_stream_is_always_asked_for_its_usage(options: Any, expected: Any) -> None:
+    assert sent(chat(stream=True, stream_options=options))["stream_options"] == expected
+    assert sent(chat(stream=False, stream_options=options))["stream_options"] == options
+
+
+def test_decoding_and_encoding_change_no_number_and_no_text() -> None:
+    exact = b'{"model":"m","messages":["\\u00e9\xc3\xa9"],"seed":123456789012345678901234567890,"top_p":0.10}'
+    assert wire.upstream_body(wire.decode_chat(exact), None) == exact
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=10,
+)
+OTHER_NAMES = st.text(max_size=10).filter(lambda name: name not in WRONG)
+
+
+@given(st.dictionaries(OTHER_NAMES, JSON, max_size=6), st.booleans(), st.none() | st.text(max_size=5))
+def test_every_other_field_reaches_the_upstream_unchanged(others: dict[str, Any], stream: bool, model: Any) -> None:
+    out = sent(chat(**others, stream=stream), model)
+    expected = {"model": "m" if model is None else model, "messages": MESSAGES, "stream": stream, **others}
+    assert out == expected | ({"stream_options": {"include_usage": True}} if stream else {})
+
+
+@given(st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode()))
+def test_no_bytes_of_a_client_raise_anything_else(body: bytes) -> None:
+    for decode in (wire.decode_chat, wire.decode_completion):
+        try:
+            request = decode(body)
+        except CallerError:
+            continue
+        wire.upstream_body(request, None)
+
+
+MALFORMED = [
+    b'"\xff"',
+    b'"\\ud800"',
+    b'"\\x"',
+    b"01",
+    b"1e999",
+    b"-",
+    b"[1",
+    b'{"\xff":1}',
+    b'{"a":"\xff"}',
+    b"nul",
+    b"\0",
+]
+
+
+@pytest.mark.parametrize("name", [*WRONG, "prompt", "other"])
+@pytest.mark.parametrize("value", MALFORMED)
+def test_no_malformed_value_raises_anything_else(name: str, value: bytes) -> None:
+    fields = {b"model": b'"m"', b"messages": b'["a"]', b"prompt": b'"a"', b"stream": b"true"}
+    fields[name.encode()] = value
+    body = b"{" + b",".join(b'"%b":%b' % pair for pair in fields.items()) + b"}"
+    for decode in (wire.decode_chat, wire.decode_completion):
+        try:
+            request = decode(body)
+        except CallerError:
+            continue
+        wire.upstream_body(request, "other")
+
+
+# ── answers ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        ({"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 9}, Usage(3, 4, exact=True)),
+        ({"prompt_tokens": 3, "completion_tokens": None}, Usage(3, 0, exact=True)),
+        ({"prompt_tokens": None}, Usage(0, 0, exact=True)),
+        ({}, Usage(0, 0, exact=True)),
+        ({"prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": 2}}, Usage(3, 0, exact=True)),
+        (None, None),
+    ],
+)
+def test_usage(usage: Any, expected: Usage | None) -> None:
+    body = json.dumps({"choices": [], "usage": usage}).encode()
+    assert wire.usage_of_body(body) == expected
+    assert wire.read_event(body).usage == expected
+
+
+UNREADABLE = {
+    "nothing": b"",
+    "text": b"<html>",
+    "half": b'{"choices": [',
+    "array": b"[]",
+    "string": b'"ok"',
+    "choices of another type": b'{"choices": "a"}',
+    "usage of another type": b'{"choices": [], "usage": 5}',
+    "tokens of another type": b'{"choices": [], "usage": {"prompt_tokens": "5"}}',
+    "tokens below zero": b'{"choices": [], "usage": {"prompt_tokens": -5}}',
+    "tokens beyond belief": b'{"choices": [], "usage": {"completion_tokens": %d}}' % 10**30,
+    "very deep": b'{"choices":' + b"[" * 200_000 + b"]" * 200_000 + b"}",
+    "bytes": b"\xff\xfe",
+}
+
+
+@pytest.mark.parametrize("body", UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_an_answer_that_cannot_be_read(body: bytes) -> None:
+    with pytest.raises(BackendError) as caught:
+        wire.usage_of_body(body)
+    assert caught.value.code == "upstream_bad_response"
+    with pytest.raises(BackendError):
+        wire.read_event(body)
+
+
+@pytest.mark.parametrize("error", [{"message": "secret"}, "secret", ["secret"], True, {}])
+def test_an_error_in_place_of_an_answer(error: Any) -> None:
+    body = json.dumps({"error": error, "choices": []}).encode()
+    for read in (wire.usage_of_body, wire.read_event):
+        with pytest.raises(BackendError) as caught:
+            read(body)
+        assert "secret" not in caught.value.message
+
+
+def test_an_error_of_null_is_none() -> None:
+    assert wire.usage_of_body(b'{"error": null, "choices": []}') is None
+    assert wire.read_event(b'{"error": null, "choices": []}').usage is None
+
+
+def test_an_answer_without_choices_is_none() -> None:
+    with pytest.raises(BackendError):
+        wire.usage_of_body(b'{"object": "list"}')
+
+
+@pytest.mark.parametrize(
+    ("chunk", "only_usage"),
+    [
+        ({"choices": [], "usage": {"prompt_tokens": 1}}, True),
+        ({"choices": None, "usage": {"prompt_tokens": 1}}, True),
+        ({"usage": {"prompt_tokens": 1}}, True),
+        ({"choices": [{"index": 0}], "usage": {"prompt_tokens": 1}}, False),
+        ({"choices": [], "usage": None}, False),
+        ({"choices": []}, False),
+    ],
+)
+def test_the_chunk_that_holds_only_usage(chunk: Any, only_usage: bool) -> None:
+    assert wire.read_event(json.dumps(chunk).encode()).only_usage is only_usage
+
+
+@given(st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode()))
+def test_no_bytes_of_an_upstream_raise_anything_else(body: bytes) -> None:
+    for read in (wire.usage_of_body, wire.read_event):
+        with suppress(BackendError):
+            read(body)
+    wire.decode_error(body)
+
+
+# ── errors ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (
+            {"error": {"message": "m", "type": "t", "param": "p", "code": "c"}},
+            wire.ErrorBody("m", "t", "p", "c"),
+        ),
+        ({"error": {"message": "m", "code": 400}}, wire.ErrorBody("m", code=400)),
+        ({"error": {"message": "m", "param": None, "code": None}}, wire.ErrorBody("m")),
+        ({"error": {"message": "m", "n_ctx": 5}}, wire.ErrorBody("m")),
+        ({"error": "m"}, wire.ErrorBody("m")),
+        ({"error": "m", "error_type": "validation"}, wire.ErrorBody("m")),
+        ({"object": "error", "message": "m", "type": "BadRequestError", "code": 400}, wire.ErrorBody("m")),
+        ({"error": None, "message": "m"}, wire.ErrorBody("m")),
+        ({}, wire.ErrorBody()),
+        ({"error": {}}, wire.ErrorBody()),
+        ({"error": 5}, wire.ErrorBody()),
+        ([], wire.ErrorBody()),
+        ("m", wire.ErrorBody()),
+        (None, wire.ErrorBody()),
+    ],
+)
+def test_decode_error(body: Any, expected: wire.ErrorBody) -> None:
+    assert wire.decode_error(json.dumps(body).encode()) == expected
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"\xff", b"[" * 200_000, b'{"error":' * 200_000])
+def test_decode_error_of_no_json(body: bytes) -> None:
+    assert wire.decode_error(body) == wire.ErrorBody()
+
+
+def test_an_error_has_all_four_keys() -> None:
+    error = CallerError('a "quoted" text', param="model")
+    expected = {"message": 'a "quoted" text', "type": "t", "param": "model", "code": "invalid_request"}
+    assert json.loads(wire.encode_error(error, "t")) == {"error": expected}
+    assert wire.decode_error(wire.encode_error(error, "t")).message == error.message
+
+
+def test_models() -> None:
+    model = {"id": "m", "object": "model", "created": 5, "owned_by": "headrace"}
+    assert json.loads(wire.encode_model("m", 5)) == model
+    assert json.loads(wire.encode_models([("m", 5)])) == {"object": "list", "data": [model]}
+    assert json.loads(wire.encode_models([])) == {"object": "list", "data": []}
