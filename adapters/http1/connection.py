@@ -256,11 +256,10 @@ class Connection(asyncio.Protocol):
             raise _Refused(501, "unsupported_transfer_encoding", "The only transfer encoding is chunked, on HTTP/1.1.")
         if b"expect" in fields and fields[b"expect"].lower() != b"100-continue":
             raise _Refused(417, "expectation_failed", "The only expectation is 100-continue.")
-        if absolute := ABSOLUTE_FORM.match(self._target):
-            path = self._target[absolute.end() :]
-            self._target = path if path.startswith(b"/") else b"/" + path
-        if not self._target.startswith(b"/") or self._parser.get_method() == b"CONNECT":
-            raise _Refused(400, "bad_target", "The request target must be a path.")
+        if not self._target.startswith(b"/"):
+            self._target = _path_of(self._target)
+        if self._parser.get_method() == b"CONNECT":
+            raise _Refused(400, "bad_target", "This server is no proxy.")
         return http11
 
     def _too_large(self) -> TooLarge:
@@ -481,6 +480,15 @@ def _persistence(incoming: Incoming) -> bytes:
     if not incoming.keep_alive:
         return b"connection: close\r\n"
     return b"" if incoming.http11 else b"connection: keep-alive\r\n"
+
+
+def _path_of(target: bytes) -> bytes:
+    """The path of a target in absolute form, which a server must accept (RFC 9112 3.2.2)."""
+    absolute = ABSOLUTE_FORM.match(target)
+    if absolute is None:
+        raise _Refused(400, "bad_target", "The request target must be a path.")
+    path = target[absolute.end() :]
+    return path if path.startswith(b"/") else b"/" + path
 
 
 class _Refused(Exception):

@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
+
+from tests.adapters.http1.tls import make_certificate
 
 Reports = list[dict[str, Any]]
 
@@ -19,6 +22,11 @@ def frequent_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Deadlines of hundredths of a second, kept to the hundredth."""
     monkeypatch.setattr("adapters.http1.server.SWEEP_SECONDS", 0.01)
     monkeypatch.setattr("adapters.http1.client.SWEEP_SECONDS", 0.01)
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_certificate(tmp_path_factory.mktemp("tls") / "own")
 
 
 @pytest.fixture(autouse=True)

@@ -2,15 +2,18 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from adapters.errors import InferenceError, TooLarge
 from adapters.http1.connection import Connection
 from adapters.http1.message import Handler, Request, Response
 from adapters.http1.server import Limits, Server
+from tests.adapters.http1.tls import client_side, server_side
 
 PATIENCE = 10.0
 """Seconds after which a test that waits in vain fails; nothing passes because of it."""
@@ -138,13 +141,14 @@ class Raw:
 class Served:
     """A server on loopback and the clients that a test opened to it."""
 
-    def __init__(self, server: Server, port: int) -> None:
+    def __init__(self, server: Server, port: int, tls: ssl.SSLContext | None) -> None:
         self.server = server
         self.port = port
+        self._tls = tls
         self._clients: list[Raw] = []
 
     async def connect(self) -> Raw:
-        client = Raw(*await asyncio.open_connection("127.0.0.1", self.port, limit=2**20))
+        client = Raw(*await asyncio.open_connection("127.0.0.1", self.port, limit=2**20, ssl=self._tls))
         self._clients.append(client)
         return client
 
@@ -159,10 +163,13 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(handler: Handler, limits: Limits | None = None) -> AsyncIterator[Served]:
+async def serving(
+    handler: Handler, limits: Limits | None = None, certificate: Path | None = None
+) -> AsyncIterator[Served]:
+    """A server on loopback, over TLS when it has a certificate."""
     server = Server(handler, limits)
-    _, port = await server.listen_tcp("127.0.0.1", 0)
-    served = Served(server, port)
+    _, port = await server.listen_tcp("127.0.0.1", 0, server_side(certificate) if certificate else None)
+    served = Served(server, port, client_side(certificate) if certificate else None)
     try:
         yield served
     finally:

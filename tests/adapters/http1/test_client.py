@@ -2,9 +2,7 @@
 
 import asyncio
 import socket
-import ssl
-import subprocess
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from adapters.http1.server import Server
 from adapters.types import Deadline
 from tests.adapters.http1.raw import Echo, until
 from tests.adapters.http1.scripted import OK, Asked, Peer, Play, always_ok, answers, scripted
+from tests.adapters.http1.tls import client_side, make_certificate, server_side
 
 SOON = 0.05
 LONG = 10.0
@@ -606,34 +605,6 @@ async def test_aclose_closes_what_is_idle() -> None:
 # ── TLS ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """`certificates(name)`: a folder with a self-signed certificate of 127.0.0.1, its own authority."""
-    root = tmp_path_factory.mktemp("tls")
-
-    def make(name: str) -> Path:
-        folder = root / name
-        if not folder.exists():
-            folder.mkdir()
-            command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=test"
-            files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
-            names = ["-addext", "subjectAltName=IP:127.0.0.1"]
-            subprocess.run([*command.split(), *files, *names], check=True, capture_output=True)
-        return folder
-
-    return make
-
-
-def server_side(folder: Path) -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
-    return context
-
-
-def client_side(folder: Path) -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=folder / "cert.pem")
-
-
 @asynccontextmanager
 async def serving_tls(folder: Path) -> AsyncIterator[int]:
     server = Server(Echo())
@@ -645,9 +616,9 @@ async def serving_tls(folder: Path) -> AsyncIterator[int]:
         await until(lambda: not server.connections)
 
 
-async def test_tls_between_our_own(certificates: Callable[[str], Path]) -> None:
-    async with serving_tls(certificates("a")) as port:
-        client = Client(f"https://127.0.0.1:{port}", tls=client_side(certificates("a")))
+async def test_tls_between_our_own(certificate: Path) -> None:
+    async with serving_tls(certificate) as port:
+        client = Client(f"https://127.0.0.1:{port}", tls=client_side(certificate))
         for _ in range(3):
             response = await ask(client, b"body" * 100_000)
             assert b"bodybody" in await response.read()
@@ -656,40 +627,38 @@ async def test_tls_between_our_own(certificates: Callable[[str], Path]) -> None:
         await until(lambda: client.connections == 0)
 
 
-@pytest.mark.parametrize("authority", ["b", None], ids=["another authority", "the machine's"])
-async def test_tls_with_an_authority_that_is_not_trusted(
-    certificates: Callable[[str], Path], authority: str | None
-) -> None:
-    async with serving_tls(certificates("a")) as port:
-        trusted = client_side(certificates(authority)) if authority else None
+@pytest.mark.parametrize("own", [True, False], ids=["another authority", "the machine's"])
+async def test_tls_with_an_authority_that_is_not_trusted(certificate: Path, own: bool, tmp_path: Path) -> None:
+    trusted = client_side(make_certificate(tmp_path / "other")) if own else None
+    async with serving_tls(certificate) as port:
         client = Client(f"https://127.0.0.1:{port}", tls=trusted)
         with pytest.raises(TransportError):
             await ask(client)
         assert client.connections == 0
 
 
-async def test_tls_of_another_host(certificates: Callable[[str], Path]) -> None:
-    async with serving_tls(certificates("a")) as port:
-        client = Client(f"https://localhost:{port}", tls=client_side(certificates("a")))
+async def test_tls_of_another_host(certificate: Path) -> None:
+    async with serving_tls(certificate) as port:
+        client = Client(f"https://localhost:{port}", tls=client_side(certificate))
         with pytest.raises(TransportError):
             await ask(client)
 
 
-async def test_tls_towards_a_plain_port(certificates: Callable[[str], Path]) -> None:
+async def test_tls_towards_a_plain_port(certificate: Path) -> None:
     async with scripted(always_ok) as upstream:
-        client = Client(f"https://127.0.0.1:{upstream.port}", tls=client_side(certificates("a")), connect_timeout=SOON)
+        client = Client(f"https://127.0.0.1:{upstream.port}", tls=client_side(certificate), connect_timeout=SOON)
         with pytest.raises(TransportError):
             await ask(client)
 
 
-async def test_tls_cut_without_a_goodbye_is_no_end_of_a_body(certificates: Callable[[str], Path]) -> None:
+async def test_tls_cut_without_a_goodbye_is_no_end_of_a_body(certificate: Path) -> None:
     async def play(peer: Peer) -> None:
         await peer.request()
         peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok")
         await peer.writer.drain()
         peer.writer.transport.abort()
 
-    async with scripted(play, tls=server_side(certificates("a"))) as upstream:
-        client = Client(f"https://127.0.0.1:{upstream.port}", tls=client_side(certificates("a")))
+    async with scripted(play, tls=server_side(certificate)) as upstream:
+        client = Client(f"https://127.0.0.1:{upstream.port}", tls=client_side(certificate))
         with pytest.raises(TransportError):
             await asked(client)

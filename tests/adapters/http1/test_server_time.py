@@ -375,9 +375,10 @@ async def test_drain_of_nothing_is_over_at_once() -> None:
         assert await served.server.drain(0)
 
 
-async def test_aclose_waits_for_the_cleanup_of_what_it_cancels() -> None:
+@pytest.mark.parametrize("tls", [False, True])
+async def test_aclose_waits_for_the_cleanup_of_what_it_cancels(tls: bool, certificate: Path) -> None:
     body = Body(pieces=9, gated=True)
-    async with serving(Streams(body)) as served:
+    async with serving(Streams(body), certificate=certificate if tls else None) as served:
         client = await served.connect()
         client.send(get())
         body.gate.release()
