@@ -6,9 +6,11 @@ Whoever writes a field believes that it does something, so one that does nothing
 import math
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import get_args
 
 from config.document import Document
 from config.globs import is_glob
+from config.identity import SECRET_BYTES, Algorithm
 from config.matching import covers_when, token_range
 from config.node import Node
 from config.problem import Problem
@@ -20,6 +22,9 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     """Every combination that cannot stand."""
     yield from _listeners(doc, root)
     yield from _pepper(doc, root)
+    yield from _client_certificates(doc, root)
+    for issuer in root["auth"]["jwt"]:
+        yield from _issuer(doc, issuer)
     for pool in root["pools"]:
         yield from _pool(doc, pool)
     for model in root["models"]:
@@ -56,6 +61,43 @@ def _pepper(doc: Document, root: Node) -> Iterator[Problem]:
     database, pepper = root["state"]["database"], doc.value(root["auth"]["pepper"].place)
     if database.text and not database.text.startswith("sqlite") and pepper is None:
         yield doc.problem(database.place, "needs auth.pepper too: only beside SQLite is one made and kept")
+
+
+def _client_certificates(doc: Document, root: Node) -> Iterator[Problem]:
+    tls = root["listen"]["tls"]
+    written = [tenant["certificates"] for tenant in root["tenants"] if list(tenant["certificates"])]
+    if _written(doc, tls["client_ca"]):
+        if not written and tls["client_auth"].value != "required":
+            message = "has no effect: no tenant has `certificates`, and client_auth is not required"
+            yield doc.problem_with_key(tls["client_ca"].place, message)
+        return
+    if "client_auth" in tls:
+        yield doc.problem_with_key(tls["client_auth"].place, "has no effect without client_ca")
+    for certificates in written:
+        yield doc.problem_with_key(certificates.place, "has no effect without listen.tls.client_ca")
+
+
+def _issuer(doc: Document, issuer: Node) -> Iterator[Problem]:
+    """A shared secret and public keys are never mixed: a public key must not pass for a secret."""
+    shared = _written(doc, issuer["allow_symmetric_secret"])
+    if shared == _written(doc, issuer["jwks"]):
+        yield doc.problem(issuer.place, "has one source of keys: give jwks, or allow_symmetric_secret with HS256")
+    elif shared and "refresh" in issuer:
+        yield doc.problem_with_key(issuer["refresh"].place, "has no effect: a shared secret is not fetched")
+    for algorithm in issuer["algorithms"] if not shared else ():
+        if algorithm.text in SECRET_BYTES:
+            message = "is signed with a secret, and the keys are public: remove it, or use allow_symmetric_secret"
+            yield doc.problem(algorithm.place, message, "RS256")
+    for algorithm in issuer["algorithms"] if shared else ():
+        if algorithm.text not in SECRET_BYTES and algorithm.text in get_args(Algorithm):
+            yield doc.problem(algorithm.place, "is signed with a key pair, and there is a shared secret", "HS256")
+    if _written(doc, issuer["tenant"]) == _written(doc, issuer["claims"]["tenant"]):
+        yield doc.problem(issuer.place, "has one source of the tenant: give tenant, or claims.tenant")
+
+
+def _written(doc: Document, node: Node) -> bool:
+    """Whether it has a value in the file, even one that leads nowhere."""
+    return doc.value(node.place) is not None
 
 
 def _pool(doc: Document, pool: Node) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""What the file refers to outside itself: environment variables, secret files, PEM files."""
+"""What the file refers to outside itself: environment variables, secret files, key and PEM files."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 from config.document import Document
 from config.place import Place, type_at
 from config.problem import Problem
-from config.text import ENV_NAME, PemFile, Secret
+from config.text import ENV_NAME, Jwks, PemFile, Secret
 
 MAX_FILE_BYTES = 1024**2
 
@@ -59,7 +59,8 @@ class _Resolver:
             return tuple(self.walk(inner, (*place, i)) for i, inner in enumerate(value))
         if not isinstance(value, str):
             return value
-        return self._attempt(partial(self._pem if hint == PemFile else _expand, value), place)
+        read = self._pem if hint == PemFile else self._jwks if hint == Jwks else _expand
+        return self._attempt(partial(read, value), place)
 
     def _attempt(self, resolve: Callable[[], str], place: Place) -> str | None:
         try:
@@ -96,6 +97,15 @@ class _Resolver:
         if b"-----BEGIN " not in self._content(path):
             raise _UnresolvedError(f"{path} is not a PEM file: it has no -----BEGIN line")
         return str(path)
+
+    def _jwks(self, value: str) -> str:
+        source = _expand(value)
+        if not source.startswith("file:"):
+            return source
+        path = self._folder / source.removeprefix("file:")
+        if b'"keys"' not in self._content(path):
+            raise _UnresolvedError(f'{path} is not a JWK set: it has no "keys"')
+        return f"file:{path}"
 
     def _content(self, path: Path) -> bytes:
         self.done.sources.add(path)

@@ -18,6 +18,7 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     yield from _unknown_pools(doc, root)
     yield from _tenants_models(doc, root)
     yield from _routes_tenants(doc, root)
+    yield from _issuers_tenants(doc, root)
     yield from _shadowed_models(doc, root)
 
 
@@ -38,6 +39,10 @@ def _given_twice(doc: Document, root: Node) -> Iterator[Problem]:
     keys = [key for tenant in root["tenants"] for key in tenant["keys"]]
     yield from _unique(doc, (key["id"] for key in keys))
     yield from _unique(doc, (key["hash"] for key in keys))
+    yield from _unique(doc, (issuer["name"] for issuer in root["auth"]["jwt"]))
+    certificates = [entry for tenant in root["tenants"] for entry in tenant["certificates"]]
+    for kind in ("subject_cn", "san_dns", "san_uri"):
+        yield from _unique(doc, (entry[kind] for entry in certificates))
 
 
 def _url(endpoint: Node) -> Node:
@@ -88,6 +93,14 @@ def _routes_tenants(doc: Document, root: Node) -> Iterator[Problem]:
                 elif known:
                     suggestion = closest(glob.text, known)
                     yield doc.problem(glob.place, f'no tenant is named "{glob.text}"', suggestion)
+
+
+def _issuers_tenants(doc: Document, root: Node) -> Iterator[Problem]:
+    known = names(root["tenants"])
+    for issuer in root["auth"]["jwt"]:
+        tenant = issuer["tenant"]
+        if tenant.text is not None and known and tenant.text not in known:
+            yield doc.problem(tenant.place, f'no tenant is named "{tenant.text}"', closest(tenant.text, known))
 
 
 def _any_matches(glob: str, candidates: Iterable[str]) -> bool:

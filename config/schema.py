@@ -1,6 +1,7 @@
 """What ops may write in YAML: the whole of it, with its defaults.
 
-Pools are in ``config.pool`` and routes in ``config.route``; all names are importable from here. What holds
+Pools are in ``config.pool``, routes in ``config.route``, token issuers and certificates in
+``config.identity``; all names are importable from here. What holds
 within one section is checked by the section; what holds between sections, by ``references`` and
 ``combinations``, which know the line that each was written on.
 """
@@ -10,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from config.globs import is_glob
+from config.identity import CertificateConfig, ClaimsConfig, JwtConfig
 from config.pool import (
     BalanceConfig,
     BreakerConfig,
@@ -38,10 +40,13 @@ __all__ = [
     "AuthConfig",
     "BalanceConfig",
     "BreakerConfig",
+    "CertificateConfig",
+    "ClaimsConfig",
     "Config",
     "EndpointConfig",
     "Glob",
     "HttpConfig",
+    "JwtConfig",
     "KeyConfig",
     "LimitsConfig",
     "ListenConfig",
@@ -85,6 +90,10 @@ class ListenTls(Section):
     """The chain, the server's own certificate first."""
     key: PemFile
     """Its private key."""
+    client_ca: PemFile | None = None
+    """Roots that client certificates are checked against. A change of the file needs a restart."""
+    client_auth: Literal["optional", "required"] = "optional"
+    """``required``: who has no certificate cannot connect, whatever else it could show."""
 
 
 class ListenConfig(Section):
@@ -112,6 +121,8 @@ class AuthConfig(Section):
     """Server secret mixed into key hashes. Without one, a file beside the SQLite database is made and used."""
     demo_key: bool = False
     """Print and accept a demo key. Only while every listener is on loopback."""
+    jwt: tuple[JwtConfig, ...] = ()
+    """Issuers whose tokens are accepted beside keys."""
 
 
 class HttpConfig(Section):
@@ -169,6 +180,8 @@ class TenantConfig(Section):
     """Shown in logs and metrics."""
     keys: tuple[KeyConfig, ...] = ()
     """Keys kept in this file; issued ones live in the state database."""
+    certificates: tuple[CertificateConfig, ...] = ()
+    """Client certificates that are its own, for requests that carry neither a key nor a token."""
     models: tuple[Glob, ...] = Field(min_length=1)
     """Models it may use; ``*`` for all."""
     limits: LimitsConfig = LimitsConfig()

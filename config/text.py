@@ -1,5 +1,6 @@
 """Texts with a shape: names, globs, addresses, and the two that point outside the file."""
 
+import ipaddress
 import re
 from dataclasses import dataclass
 from datetime import date
@@ -37,12 +38,25 @@ class Shape:
 
 def _real_port(url: str) -> str:
     try:
-        port = None if url.startswith("unix:") else urlsplit(url).port
+        port = None if url.startswith(("unix:", "file:")) else urlsplit(url).port
     except ValueError:
         raise ValueError("the URL's host or port is not valid: a port is a number up to 65535") from None
     if port == 0:
         raise ValueError("the URL's port is 0, where nothing can listen")
     return url
+
+
+def _private_or_local(source: str) -> str:
+    """Whoever can change the keys on their way can sign anything."""
+    if source.startswith("http://"):
+        host = urlsplit(source).hostname or ""
+        try:
+            local = host == "localhost" or ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            local = False
+        if not local:
+            raise ValueError("keys come over https://; plain http:// is for loopback only")
+    return source
 
 
 def _real_date(text: str) -> str:
@@ -72,6 +86,13 @@ Url = Annotated[
     ),
     AfterValidator(_real_port),
 ]
+Jwks = Annotated[
+    str,
+    Shape(r"https?://[^\s/?#@]+([/?][^\s#]*)?|file:.+", "https://HOST/PATH, or file:PATH"),
+    AfterValidator(_real_port),
+    AfterValidator(_private_or_local),
+]
+"""Where an issuer's public keys are. ``file:PATH`` is relative to the YAML file's folder."""
 Date = Annotated[str, Shape(r"\d{4}-\d{2}-\d{2}", "a day such as 2027-06-30"), AfterValidator(_real_date)]
 HeaderName = Annotated[str, Shape(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}", "an HTTP header's name")]
 

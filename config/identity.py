@@ -1,0 +1,82 @@
+"""The parts of the file that say who a client is, beside API keys: token issuers and client certificates."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from config.section import Section
+from config.text import Jwks, Name, Secret, Shape
+from config.units import Delay, Duration
+
+Algorithm = Literal[
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
+    "HS256", "HS384", "HS512",
+]  # fmt: skip
+IssuerName = Annotated[
+    str, Shape(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "a name: up to 64 letters, digits and . _ - (not first)")
+]
+Exact = Annotated[str, Shape(r"[^\s\x00-\x1f]{1,512}", "the claim's exact text, without spaces")]
+Claim = Annotated[str, Shape(r"[^\s\x00-\x1f]{1,256}", "a claim's name, or a path such as realm_access.roles")]
+CertificateName = Annotated[str, Shape(r"[^\x00-\x1f]{1,512}", "the name exactly as the certificate has it")]
+
+SECRET_BYTES = {"HS256": 32, "HS384": 48, "HS512": 64}
+"""Least length of a shared secret: that of the hash (RFC 7518, 3.2)."""
+
+
+class ClaimsConfig(Section):
+    """Which claims say what. A name, or a path into nested claims; a name with dots in it is tried first."""
+
+    tenant: Claim | None = None
+    """Holds the tenant's name. Trusts the issuer to speak for every tenant of this file."""
+    roles: Claim | None = None
+    """Holds a role or a list of roles: user, tenant-admin, operator. Others are ignored."""
+
+
+class JwtConfig(Section):
+    """An issuer of JSON Web Tokens that clients may send as ``Authorization: Bearer TOKEN``."""
+
+    name: IssuerName
+    """Shown in logs and metrics."""
+    issuer: Exact
+    """What the claim ``iss`` must be."""
+    audience: Exact
+    """What the claim ``aud`` must be or hold: the name that the issuer knows this gateway by."""
+    algorithms: tuple[Algorithm, ...] = Field(min_length=1)
+    """What tokens may be signed with."""
+    jwks: Jwks | None = None
+    """The issuer's public keys: ``https://…/jwks.json``, or ``file:PATH`` relative to this file's folder."""
+    allow_symmetric_secret: Secret | None = None
+    """Instead of public keys, a secret shared with the issuer, for HS256 and its kin."""
+    claims: ClaimsConfig = ClaimsConfig()
+    """What is read from a token."""
+    tenant: Name | None = None
+    """Whose all tokens of this issuer are, instead of a claim that says it."""
+    leeway: Annotated[Delay, Field(le=300)] = 30.0
+    """How far the issuer's clock may be from ours."""
+    refresh: Duration = 600.0
+    """How often the keys are fetched again. A token with an unknown key has them fetched too."""
+
+    @field_validator("allow_symmetric_secret")
+    @classmethod
+    def _long_enough(cls, secret: Secret | None, info: ValidationInfo) -> Secret | None:
+        least = max((SECRET_BYTES.get(name, 0) for name in info.data.get("algorithms", ())), default=0)
+        if secret is not None and len(secret.get_secret_value().encode()) < least:
+            raise ValueError(f"the secret needs at least {least} bytes, as long as the hash")
+        return secret
+
+
+class CertificateConfig(Section):
+    """A client certificate's name, one of three kinds, compared as a whole."""
+
+    subject_cn: CertificateName | None = None
+    """The subject's common name."""
+    san_dns: CertificateName | None = None
+    """A DNS name among the subject's alternative names."""
+    san_uri: CertificateName | None = None
+    """A URI among them, such as ``spiffe://example.org/app``."""
+
+    @model_validator(mode="after")
+    def _one_name(self) -> Self:
+        if sum(name is not None for name in (self.subject_cn, self.san_dns, self.san_uri)) != 1:
+            raise ValueError("give one of subject_cn, san_dns and san_uri")
+        return self
