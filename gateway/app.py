@@ -21,6 +21,7 @@ from gateway.auth.keys import ApiKey, new_key
 from gateway.auth.pepper import load_pepper
 from gateway.auth.store import KeyStore
 from gateway.auth.table import KeyTable
+from gateway.auth.tokens import Tokens
 from gateway.auth.watch import KeyWatcher
 from gateway.core import Core
 from gateway.fronts import admin
@@ -29,7 +30,7 @@ from gateway.fronts.openai import OpenAIFront
 from gateway.limits.ledger import Ledger
 from gateway.snapshot import build, with_keys
 from gateway.telemetry import AccessLog, Metrics, Telemetry
-from gateway.telemetry.metrics import Gauges
+from gateway.telemetry.metrics import Gauges, KeySetGauges
 from gateway.traffic.fleet import Fleet
 from gateway.traffic.member import FleetError
 
@@ -54,6 +55,7 @@ class Gateway:
         self.metrics = Metrics()
         self.ledger = Ledger()
         self.fleet = Fleet(self.rng, self.clock)
+        self.tokens = Tokens(config.auth.jwt, self.clock)
         self.demo: ApiKey | None = new_key() if config.auth.demo_key else None
         self.loaded = ""
         self.last_error = ""
@@ -65,6 +67,7 @@ class Gateway:
         self._access_log = AccessLog(config.access_log.to)
         self._keys: KeyWatcher
         self._tls: ssl.SSLContext | None = None
+        self._client_ca = ""
         self._ends = AsyncExitStack()
         self._ends.push_async_callback(self._access_log.aclose)
         self._ends.push_async_callback(self.fleet.aclose)
@@ -74,22 +77,25 @@ class Gateway:
     async def start(self) -> None:
         """Open the listeners. Runtimes may still be loading: `/readyz` tells. Raises `StartError`."""
         keys = await self._load_keys()
+        await self.tokens.load()
         try:
             self._load_certificate()
             pools = self.fleet.commit(self.fleet.prepare(self.config))
         except FleetError as error:
             raise StartError(str(error)) from None
         self.ledger.configure(self.config.tenants, self.clock())
-        snapshot = build(self.config, keys, pools, self.rng, self.clock)
+        snapshot = build(self.config, keys, pools, self.rng, self.clock, self.tokens)
         telemetry = Telemetry(self.metrics, self._access_log)
         self._ends.callback(telemetry.flush)
         self.core = Core(snapshot, self.ledger, telemetry, self.rng, self.clock)
         self.metrics.watch(
             Gauges(self.fleet.endpoints, self.ledger.accounts.values, lambda: self._access_log.dropped, self.clock)
         )
+        self.metrics.watch(KeySetGauges(self.tokens.key_sets))
         self._note_loaded()
         await self._listen()
         self._run(self._keys.run(), "keys")
+        self._run(self.tokens.run(), "tokens")
         self.accepting = True
 
     def _run(self, work: Coroutine[object, object, None], name: str) -> None:
@@ -141,9 +147,22 @@ class Gateway:
             self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             self._tls.set_alpn_protocols(["http/1.1"])
         try:
+            if files.client_ca is not None:
+                self._load_client_ca(Path(files.client_ca), required=files.client_auth == "required")
             self._tls.load_cert_chain(files.cert, files.key)
         except (OSError, ssl.SSLError) as error:
             raise FleetError(f"listen.tls: {error}") from None
+
+    def _load_client_ca(self, path: Path, *, required: bool) -> None:
+        """Once: a context forgets no root, so one that was taken away would be trusted until the end."""
+        assert self._tls is not None
+        roots = path.read_text("ascii", "ignore")  # comments may be in any script
+        if self._client_ca and roots != self._client_ca:
+            raise FleetError("listen.tls.client_ca: a change of the file needs a restart")
+        if not self._client_ca:
+            self._tls.load_verify_locations(cadata=roots)
+            self._tls.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
+            self._client_ca = roots
 
     def _refuse(self, status: int, code: str, message: str) -> Response:
         self.metrics.refused(code)
@@ -180,7 +199,8 @@ class Gateway:
         # From here on nothing can fail and nothing is awaited: a request sees all of the old or all of the new.
         self.ledger.configure(config.tenants, self.clock())
         pools = self.fleet.commit(change)
-        self.core.snapshot = build(config, keys, pools, self.rng, self.clock)
+        self.core.snapshot = build(config, keys, pools, self.rng, self.clock, self.tokens)
+        self.tokens.files_may_have_changed()
         self.config = config
         self._note_loaded()
         log.info("configuration reloaded from %s", self.path)

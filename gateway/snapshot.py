@@ -6,7 +6,10 @@ from random import Random
 
 from adapters.base import Upstream
 from config.schema import Config
+from gateway.auth.certificates import Certificates, PeerCertificate
+from gateway.auth.keys import Principal
 from gateway.auth.table import KeyTable
+from gateway.auth.tokens import Tokens
 from gateway.traffic.fallback import Fallback
 from gateway.traffic.pool import Pool
 from gateway.traffic.retry import Retry
@@ -27,7 +30,22 @@ class Snapshot:
     pools: Mapping[str, Pool]
     rng: Random
     clock: Callable[[], float]
+    tokens: Tokens
+    """Outlives the snapshot, as the keys that it has fetched do."""
+    certificates: Certificates
     _plans: dict[int, Upstream] = field(default_factory=dict)
+
+    def authenticate(self, token: str | None, certificate: PeerCertificate | None, now_utc: float) -> Principal:
+        """Who asks. Raises `CredentialError`.
+
+        A key or a token counts before a certificate, and when it is refused the certificate does not help. Three
+        parts joined by dots are a token, which no key has; all else is checked as a key.
+        """
+        if token is None and certificate is not None:
+            return self.certificates.authenticate(certificate, now_utc)
+        if token is not None and token.count(".") == 2:
+            return self.tokens.authenticate(token, now_utc, self.allowed)
+        return self.keys.authenticate(token, now_utc)
 
     def plan(self, decision: Decision) -> Upstream:
         """The pools of a decision, with its retries, as one upstream.
@@ -57,7 +75,12 @@ class Snapshot:
 
 
 def build(
-    config: Config, keys: KeyTable, pools: Mapping[str, Pool], rng: Random, clock: Callable[[], float]
+    config: Config,
+    keys: KeyTable,
+    pools: Mapping[str, Pool],
+    rng: Random,
+    clock: Callable[[], float],
+    tokens: Tokens | None = None,
 ) -> Snapshot:
     """Compile a configuration that has been checked."""
     return Snapshot(
@@ -68,6 +91,8 @@ def build(
         pools=pools,
         rng=rng,
         clock=clock,
+        tokens=tokens or Tokens((), clock),
+        certificates=Certificates(config.tenants),
     )
 
 

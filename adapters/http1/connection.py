@@ -11,7 +11,8 @@ is always in one phase, and each phase has an end (`deadline`):
 import asyncio
 import re
 from collections import deque
-from typing import TYPE_CHECKING, Literal, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import httptools
 
@@ -72,6 +73,10 @@ class Incoming(Request):
         body = self.body
         return body[0] if len(body) == 1 else b"".join(body)
 
+    @property
+    def peer_certificate(self) -> Mapping[str, Any] | None:
+        return self.connection.peer_certificate()
+
 
 class Connection(asyncio.Protocol):
     """See the module's docstring."""
@@ -115,6 +120,10 @@ class Connection(asyncio.Protocol):
         self._enter("idle", self._server.limits.head_timeout)
         if not self._server.opened(self):
             self._refuse(503, "too_many_connections", "This server has no connection to spare.")
+
+    def peer_certificate(self) -> Mapping[str, Any] | None:
+        """None where TLS checked none: what it did not check says nothing."""
+        return self._transport.get_extra_info("peercert") or None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.deadline = NEVER

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 STATUS_LINES = {s.value: b"HTTP/1.1 %d %b\r\n" % (s.value, s.phrase.encode()) for s in HTTPStatus}
@@ -42,7 +42,10 @@ class Headers(Mapping[str, str]):
 
 
 class Request:
-    """One request. `path` is percent-decoded, `target` is as it was sent."""
+    """One request. `path` is percent-decoded, `target` is as it was sent.
+
+    This one has no body and no certificate; what a connection receives may have both.
+    """
 
     __slots__ = ("headers", "method", "peer", "query", "target")
 
@@ -56,6 +59,11 @@ class Request:
     @property
     def path(self) -> str:
         return unquote(self.target.decode("latin-1"), errors="replace")
+
+    @property
+    def peer_certificate(self) -> Mapping[str, Any] | None:
+        """The client's certificate, verified, as `ssl.SSLSocket.getpeercert` gives it; None without one."""
+        return None
 
     async def read(self) -> bytes:
         """The whole body. Raises `TooLarge` over the limit and `CallerError` when it is broken or too slow."""

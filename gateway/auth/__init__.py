@@ -1,1 +1,1 @@
-"""API keys: issuing, keeping and checking them. A request meets `keys.bearer` and `table.KeyTable` only."""
+"""Who asks. A request meets `keys.bearer`, then `table.KeyTable`, `tokens.Tokens` or `certificates.Certificates`."""

@@ -6,12 +6,14 @@ HMAC-SHA256(pepper, whole key): a stolen database is of no use without the peppe
 have a key's form, it is never accepted in a key's place.
 """
 
+import hashlib
 import hmac
 import math
 import re
 import secrets
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
+from typing import Literal, get_args
 
 ID_CHARS = "abcdefghijklmnopqrstuvwxyz234567"
 ID_LENGTH = 12
@@ -19,15 +21,26 @@ KEY_LENGTH = len("hr-") + ID_LENGTH + len("-") + 43
 
 _ID = re.compile(rf"[a-z2-7]{{{ID_LENGTH}}}")
 _KEY = re.compile(rf"hr-([a-z2-7]{{{ID_LENGTH}}})-[A-Za-z0-9_-]{{43}}")
+_HARMFUL = re.compile(r"[^A-Za-z0-9._:/@|+-]")
+_NAME_LENGTH = 64
 _DAY = 86400.0
+
+
+Role = Literal["user", "tenant-admin", "operator"]
+ROLES: frozenset[Role] = frozenset(get_args(Role))
+USER: frozenset[Role] = frozenset({"user"})
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks, from the credential alone. What it may do is the tenant's business, in the snapshot."""
+    """Who asks, from the credential alone. What it may do is the tenant's business, in the snapshot.
+
+    `key_id` stays the same for one holder: a key's public id, `jwt:ISSUER:SUBJECT` or `cert:NAME`.
+    """
 
     tenant: str
     key_id: str
+    roles: frozenset[Role] = USER
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +75,14 @@ def id_of(token: str) -> str | None:
 def is_id(text: str) -> bool:
     """Whether a text is what `new_key` makes ids of."""
     return _ID.fullmatch(text) is not None
+
+
+def holder_id(kind: str, name: str) -> str:
+    """A `key_id` for who has no key: bounded, harmless in a log, and different for different names."""
+    clean = _HARMFUL.sub("_", name[:_NAME_LENGTH])
+    if clean != name:
+        clean += "~" + hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:12]
+    return f"{kind}:{clean}"
 
 
 def digest(pepper: bytes, plaintext: str) -> bytes:

@@ -10,7 +10,8 @@ from config.schema import Config
 from gateway.auth.errors import KeyConfigError
 from gateway.auth.keys import ApiKey, KeyRecord, Principal, digest, end_of_day, id_of, is_id
 
-_REFUSED = "the API key is not valid: it is unknown, revoked or expired"
+REFUSED = "the API key or token is not valid: it is unknown, revoked or expired"
+"""The one sentence for every credential that is not accepted, whatever its kind and the reason."""
 _MISSING = "no API key given: send it as `Authorization: Bearer KEY` or `x-api-key: KEY`"
 # Stands in for a record that does not exist, so that refusing takes the same work whatever the reason is.
 _NOBODY = KeyRecord(Principal("", ""), secrets.token_bytes(32), -math.inf)
@@ -57,7 +58,7 @@ class KeyTable:
         record = _NOBODY if key_id is None else self._records.get(key_id, _NOBODY)
         offered = digest(self._pepper, token if key_id is not None else "")
         if not hmac.compare_digest(offered, record.digest) or now_utc >= record.expires_at:
-            raise CredentialError(_REFUSED)
+            raise CredentialError(REFUSED)
         return record.principal
 
 

@@ -66,6 +66,15 @@ def describe(gateway: "Gateway") -> dict[str, Any]:
         }
         for account in gateway.ledger.accounts.values()
     ]
+    issuers = [
+        {
+            "issuer": key_set.name,
+            "keys": len(key_set),
+            "age_seconds": key_set.age if len(key_set) else None,
+            "error": key_set.error,
+        }
+        for key_set in gateway.tokens.key_sets
+    ]
     return {
         "accepting": gateway.accepting,
         "connections": len(gateway.server.connections),
@@ -73,4 +82,5 @@ def describe(gateway: "Gateway") -> dict[str, Any]:
         "configuration": {"file": str(gateway.path), "loaded": gateway.loaded, "last_error": gateway.last_error},
         "endpoints": endpoints,
         "tenants": tenants,
+        "issuers": issuers,
     }

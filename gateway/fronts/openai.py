@@ -123,8 +123,9 @@ class OpenAIFront:
                 code="key_in_url",
             )
         token = bearer(http.headers.get("authorization"), http.headers.get("x-api-key"))
-        principal = self._core.snapshot.keys.authenticate(token, time.time())
-        record.tenant, record.key = principal.tenant, principal.key_id
+        certificate = http.peer_certificate if token is None else None
+        principal = self._core.snapshot.authenticate(token, certificate, time.time())
+        record.tenant, record.key, record.roles = principal.tenant, principal.key_id, principal.roles
         return principal
 
     def _visible(self, principal: Principal) -> list[ModelConfig]:

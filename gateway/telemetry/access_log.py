@@ -7,6 +7,7 @@ import time
 
 import msgspec
 
+from gateway.auth.keys import USER
 from gateway.telemetry.record import Record
 
 FLUSH_SECONDS = 0.2
@@ -33,6 +34,7 @@ class Line(msgspec.Struct, omit_defaults=True, gc=False):
     stream: bool
     status: int
     duration_ms: float
+    roles: list[str] | None = None
     arm: str | None = None
     first_chunk_ms: float | None = None
     overhead_ms: float | None = None
@@ -79,6 +81,7 @@ class AccessLog:
             model=record.model,
             pool=record.pool,
             endpoint=record.endpoint,
+            roles=sorted(record.roles) if record.roles != USER else None,
             arm=record.arm,
             attempts=record.attempts,
             stream=record.stream,

@@ -9,13 +9,14 @@ or an error kind comes from a fixed list. What a client sends is never a label.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from gateway.auth.jwks import Jwks
 from gateway.limits.ledger import Account
 from gateway.telemetry.record import Record
 from gateway.traffic.endpoint import Endpoint
@@ -130,6 +131,23 @@ class Metrics(Collector):
         )
         overhead.add_metric([], self._overhead.buckets(), self._overhead.sum)
         yield from (duration, first_chunk, overhead)
+
+
+class KeySetGauges(Collector):
+    """How old the public keys of token issuers are."""
+
+    def __init__(self, key_sets: Sequence[Jwks]) -> None:
+        self._key_sets = key_sets
+
+    def collect(self) -> Iterator[Metric]:
+        age = GaugeMetricFamily(
+            "headrace_jwks_age_seconds", "Since an issuer's keys were last read; +Inf before.", labels=("issuer",)
+        )
+        keys = GaugeMetricFamily("headrace_jwks_keys", "An issuer's keys in use.", labels=("issuer",))
+        for key_set in self._key_sets:
+            age.add_metric((key_set.name,), key_set.age)
+            keys.add_metric((key_set.name,), len(key_set))
+        yield from (age, keys)
 
 
 class Gauges(Collector):

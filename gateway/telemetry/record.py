@@ -2,6 +2,7 @@
 
 from adapters.errors import InferenceError
 from adapters.types import Usage
+from gateway.auth.keys import USER
 
 
 class Record:
@@ -13,7 +14,7 @@ class Record:
 
     __slots__ = (
         "arm", "attempts", "client", "ended", "endpoint", "error", "first_chunk", "key", "model", "operation", "pool",
-        "request_id", "started", "status", "stream", "tenant", "time", "upstream_seconds", "usage",
+        "request_id", "roles", "started", "status", "stream", "tenant", "time", "upstream_seconds", "usage",
     )  # fmt: skip
 
     def __init__(self, request_id: str, operation: str, client: str, started: float) -> None:
@@ -24,6 +25,7 @@ class Record:
         self.first_chunk = 0.0
         self.tenant = ""
         self.key = ""
+        self.roles = USER
         self.model = ""
         self.pool = ""
         self.endpoint = ""

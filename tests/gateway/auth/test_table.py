@@ -8,7 +8,7 @@ from gateway.auth.keys import ApiKey, KeyRecord, Principal, digest, new_key
 from gateway.auth.table import KeyTable
 from tests.gateway.auth.conftest import NOW, PEPPER, MakeConfig
 
-REFUSED = "the API key is not valid: it is unknown, revoked or expired"
+REFUSED = "the API key or token is not valid: it is unknown, revoked or expired"
 
 
 def record(key: ApiKey, tenant: str = "acme", **fields: float) -> KeyRecord:

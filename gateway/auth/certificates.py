@@ -1,0 +1,50 @@
+"""Client certificates: which tenant a verified one belongs to."""
+
+import ssl
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from adapters.errors import CredentialError
+from config.schema import TenantConfig
+from gateway.auth.keys import Principal, holder_id
+from gateway.auth.table import REFUSED
+
+PeerCertificate = Mapping[str, Any]
+"""As `ssl.SSLSocket.getpeercert` gives it. TLS has checked its chain and its purpose."""
+_Name = tuple[str, str]
+
+
+class Certificates:
+    """The tenants' certificates, by kind and name. Immutable."""
+
+    __slots__ = ("_tenants",)
+
+    def __init__(self, tenants: Iterable[TenantConfig]) -> None:
+        self._tenants: dict[_Name, str] = {}
+        for tenant in tenants:
+            for entry in tenant.certificates:
+                for kind, name in entry.model_dump(exclude_none=True).items():
+                    self._tenants[_comparable(kind, name)] = tenant.name
+
+    def authenticate(self, certificate: PeerCertificate, now_utc: float) -> Principal:
+        """Whose it is. Raises `CredentialError` for nobody's, for one of several tenants, and for one that has
+        expired since its handshake: a connection may outlive it."""
+        known = [name for name in _names(certificate) if name in self._tenants]
+        tenants = {self._tenants[name] for name in known}
+        if len(tenants) != 1 or now_utc >= ssl.cert_time_to_seconds(certificate["notAfter"]):
+            raise CredentialError(REFUSED)
+        return Principal(tenants.pop(), holder_id("cert", known[0][1]))
+
+
+def _names(certificate: PeerCertificate) -> Iterator[_Name]:
+    """URIs, DNS names, then the common name, where there is but one."""
+    alternatives = certificate.get("subjectAltName", ())
+    for label, kind in (("URI", "san_uri"), ("DNS", "san_dns")):
+        yield from (_comparable(kind, name) for found, name in alternatives if found == label)
+    common = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+    if len(common) == 1:
+        yield ("subject_cn", common[0])
+
+
+def _comparable(kind: str, name: str) -> _Name:
+    return kind, name.lower() if kind == "san_dns" else name

@@ -1,0 +1,154 @@
+"""JSON Web Tokens: verified in memory, with keys that were fetched before (RFC 7519, and 8725 for the traps)."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Container, Sequence
+from typing import Any, NamedTuple
+
+import jwt
+
+from adapters.errors import CredentialError
+from config.identity import JwtConfig
+from gateway.auth.jwks import Jwks
+from gateway.auth.keys import ROLES, USER, Principal, Role, holder_id
+from gateway.auth.table import REFUSED
+
+MAX_TOKEN = 8192
+MAX_VERIFIED = 4096
+VERIFIED_SECONDS = 60.0
+_REQUIRED = ["iss", "aud", "exp", "sub"]
+
+
+class _Verified(NamedTuple):
+    """What a token's verification gave, and the Unix seconds between which it need not be done again."""
+
+    principal: Principal
+    since: float
+    until: float
+
+
+class Tokens:
+    """Every issuer of the configuration, and the tokens verified lately, by digest."""
+
+    def __init__(self, issuers: Sequence[JwtConfig], clock: Callable[[], float]) -> None:
+        self._verified: dict[bytes, _Verified] = {}
+        # A key that was withdrawn takes the tokens it signed along.
+        self._issuers = [_Issuer(config, clock, self._verified.clear) for config in issuers]
+        self.key_sets = [issuer.jwks for issuer in self._issuers if issuer.jwks is not None]
+
+    async def load(self) -> None:
+        """The first fetch of all keys. One that fails is tried again by `run`: the gateway starts without."""
+        await asyncio.gather(*(keys.refresh() for keys in self.key_sets))
+
+    async def run(self) -> None:
+        """Keep all keys up to date until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for keys in self.key_sets:
+                group.create_task(keys.run())
+
+    def files_may_have_changed(self) -> None:
+        """Read the keys that lie in files again, soon."""
+        for keys in self.key_sets:
+            keys.file_may_have_changed()
+
+    def authenticate(self, token: str, now_utc: float, tenants: Container[str]) -> Principal:
+        """Who a token speaks for, one of `tenants`. Raises `CredentialError`, the same for every reason."""
+        if not self._issuers or len(token) > MAX_TOKEN:
+            raise CredentialError(REFUSED)
+        digest = hashlib.sha256(token.encode()).digest()
+        found = self._verified.get(digest)
+        if found is None or not found.since <= now_utc < found.until:
+            found = self._verify(token, now_utc)
+            self._remember(digest, found)
+        if found.principal.tenant not in tenants:
+            raise CredentialError(REFUSED)
+        return found.principal
+
+    def _verify(self, token: str, now_utc: float) -> _Verified:
+        try:
+            unverified = jwt.decode_complete(token, options={"verify_signature": False})
+            header, name = unverified["header"], unverified["payload"].get("iss")
+            if "crit" not in header:  # no extension is understood here
+                for issuer in self._issuers:
+                    if issuer.name == name and (found := issuer.verify(token, header, now_utc)):
+                        return found
+        except (jwt.PyJWTError, ValueError, TypeError, ArithmeticError, RecursionError):
+            pass  # whatever a token is made of, this is all that is said of it
+        raise CredentialError(REFUSED)
+
+    def _remember(self, digest: bytes, verified: _Verified) -> None:
+        self._verified.pop(digest, None)
+        if len(self._verified) >= MAX_VERIFIED:
+            del self._verified[next(iter(self._verified))]
+        self._verified[digest] = verified
+
+
+class _Issuer:
+    """One entry of `auth.jwt`."""
+
+    def __init__(self, config: JwtConfig, clock: Callable[[], float], on_change: Callable[[], None]) -> None:
+        self.name = config.issuer
+        self.jwks = Jwks(config, clock, on_change) if config.jwks is not None else None
+        secret = config.allow_symmetric_secret
+        self._secret = secret.get_secret_value().encode() if secret is not None else None
+        self._config = config
+
+    def verify(self, token: str, header: dict[str, Any], now_utc: float) -> _Verified | None:
+        """None where this entry does not accept the token. Raises what a claim of the wrong type makes raise."""
+        config, algorithm = self._config, header.get("alg")
+        if algorithm not in config.algorithms:
+            return None
+        key = self.jwks.find(header.get("kid"), algorithm) if self.jwks is not None else self._secret
+        if key is None:
+            return None
+        try:
+            claims = jwt.decode(
+                token,
+                key,
+                algorithms=config.algorithms,
+                audience=config.audience,
+                issuer=config.issuer,
+                leeway=config.leeway,
+                options={"require": _REQUIRED, "enforce_minimum_key_length": True},
+            )
+        except jwt.PyJWTError:
+            return None
+        _check_types(claims)
+        principal = Principal(self._tenant(claims), holder_id(f"jwt:{config.name}", claims["sub"]), self._roles(claims))
+        return _Verified(principal, now_utc, min(claims["exp"], now_utc + VERIFIED_SECONDS))
+
+    def _tenant(self, claims: dict[str, Any]) -> str:
+        if self._config.tenant is not None:
+            return self._config.tenant
+        tenant = _claim(claims, self._config.claims.tenant or "")
+        if not isinstance(tenant, str):
+            raise TypeError("the tenant is not text")
+        return tenant
+
+    def _roles(self, claims: dict[str, Any]) -> frozenset[Role]:
+        """Those of `ROLES` that the claim holds; everybody is a user."""
+        path = self._config.claims.roles
+        given = _claim(claims, path) if path is not None else None
+        if given is None:
+            return USER
+        named = [given] if isinstance(given, str) else given
+        if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
+            raise TypeError("the roles are not a list of texts")
+        return USER | ROLES.intersection(named)
+
+
+def _check_types(claims: dict[str, Any]) -> None:
+    """What PyJWT is milder about than RFC 7519 is: `"exp": "1800000000"`, and nobody as the subject."""
+    times = [claims[name] for name in ("exp", "nbf", "iat") if name in claims]
+    if not all(isinstance(time, int | float) for time in times) or not claims["sub"]:
+        raise TypeError("a claim is not of its type")
+
+
+def _claim(claims: dict[str, Any], path: str) -> object:
+    """What a claim holds; None where there is none. A name may hold dots itself, as URLs do."""
+    if path in claims:
+        return claims[path]
+    value: object = claims
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
