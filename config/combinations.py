@@ -78,21 +78,25 @@ def _client_certificates(doc: Document, root: Node) -> Iterator[Problem]:
 
 
 def _issuer(doc: Document, issuer: Node) -> Iterator[Problem]:
-    """A shared secret and public keys are never mixed: a public key must not pass for a secret."""
     shared = _written(doc, issuer["allow_symmetric_secret"])
     if shared == _written(doc, issuer["jwks"]):
         yield doc.problem(issuer.place, "has one source of keys: give jwks, or allow_symmetric_secret with HS256")
-    elif shared and "refresh" in issuer:
-        yield doc.problem_with_key(issuer["refresh"].place, "has no effect: a shared secret is not fetched")
-    for algorithm in issuer["algorithms"] if not shared else ():
-        if algorithm.text in SECRET_BYTES:
-            message = "is signed with a secret, and the keys are public: remove it, or use allow_symmetric_secret"
-            yield doc.problem(algorithm.place, message, "RS256")
-    for algorithm in issuer["algorithms"] if shared else ():
-        if algorithm.text not in SECRET_BYTES and algorithm.text in get_args(Algorithm):
-            yield doc.problem(algorithm.place, "is signed with a key pair, and there is a shared secret", "HS256")
+    else:
+        yield from _algorithms(doc, issuer, shared=shared)
     if _written(doc, issuer["tenant"]) == _written(doc, issuer["claims"]["tenant"]):
         yield doc.problem(issuer.place, "has one source of the tenant: give tenant, or claims.tenant")
+
+
+def _algorithms(doc: Document, issuer: Node, *, shared: bool) -> Iterator[Problem]:
+    """A shared secret and public keys are never mixed: a public key must not pass for a secret."""
+    if shared and "refresh" in issuer:
+        yield doc.problem_with_key(issuer["refresh"].place, "has no effect: a shared secret is not fetched")
+    for algorithm in issuer["algorithms"]:
+        if not shared and algorithm.text in SECRET_BYTES:
+            message = "is signed with a secret, and the keys are public: remove it, or use allow_symmetric_secret"
+            yield doc.problem(algorithm.place, message, "RS256")
+        if shared and algorithm.text in get_args(Algorithm) and algorithm.text not in SECRET_BYTES:
+            yield doc.problem(algorithm.place, "is signed with a key pair, and there is a shared secret", "HS256")
 
 
 def _written(doc: Document, node: Node) -> bool:
