@@ -1,0 +1,266 @@
+import base64
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.errors import CredentialError
+from config.identity import JwtConfig
+from gateway.auth import tokens as tokens_module
+from gateway.auth.keys import Principal, holder_id
+from gateway.auth.table import REFUSED
+from gateway.auth.tokens import MAX_TOKEN, MAX_VERIFIED, Tokens
+from tests.support.issuers import AUDIENCE, ISSUER, SigningKey, jwk_set, payload
+
+RSA, EC, ED = SigningKey("RS256"), SigningKey("ES256"), SigningKey("EdDSA")
+TENANTS = {"acme", "beta"}
+SECRET = "s" * 32
+
+MakeTokens = Callable[..., Tokens]
+
+
+def issuer(**changes: Any) -> JwtConfig:
+    base = {
+        "name": "login", "issuer": ISSUER, "audience": AUDIENCE, "algorithms": ("RS256", "ES256", "EdDSA"),
+        "claims": {"tenant": "tenant", "roles": "roles"}, "leeway": "0s",
+    }  # fmt: skip
+    return JwtConfig.model_validate({**base, **changes})
+
+
+async def ready(folder: Any, *configs: dict[str, Any]) -> Tokens:
+    file = folder / "jwks.json"
+    file.write_bytes(jwk_set(RSA, EC, ED))
+    tokens = Tokens([issuer(jwks=f"file:{file}", **changes) for changes in configs or ({},)], time.monotonic)
+    await tokens.load()
+    return tokens
+
+
+@pytest.fixture
+async def tokens(tmp_path: Any) -> Tokens:
+    return await ready(tmp_path)
+
+
+def who(tokens: Tokens, token: str, now: float | None = None) -> Principal:
+    return tokens.authenticate(token, time.time() if now is None else now, TENANTS)
+
+
+def refused(tokens: Tokens, token: str) -> None:
+    with pytest.raises(CredentialError) as caught:
+        who(tokens, token)
+    assert (str(caught.value), caught.value.code) == (REFUSED, "invalid_api_key")
+
+
+@pytest.mark.parametrize("key", [RSA, EC, ED], ids=lambda key: key.algorithm)
+async def test_a_token_of_each_kind_of_key_is_its_tenants(tokens: Tokens, key: SigningKey) -> None:
+    for _ in range(2):
+        assert who(tokens, key.token()) == Principal("acme", "jwt:login:app-1")
+    assert who(tokens, key.token(aud=["other", AUDIENCE], tenant="beta")).tenant == "beta"
+
+
+NOW = time.time()
+HOUR = 3600
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"iss": "https://evil.example.org/"}, {"iss": ISSUER.rstrip("/")}, {"iss": None}, {"iss": [ISSUER]}, {"iss": 5},
+        {"aud": "other"}, {"aud": None}, {"aud": []}, {"aud": {AUDIENCE: 1}}, {"aud": AUDIENCE + "-2"},
+        {"exp": NOW - 1}, {"exp": None}, {"exp": str(NOW + HOUR)}, {"exp": True}, {"exp": [NOW]}, {"exp": float("inf")},
+        {"exp": float("nan")}, {"exp": {"at": 1}}, {"nbf": NOW + HOUR}, {"nbf": "0"}, {"iat": NOW + HOUR},
+        {"sub": None}, {"sub": ""}, {"sub": 5}, {"tenant": None}, {"tenant": "nobody"}, {"tenant": ["acme"]},
+        {"tenant": {"acme": 1}}, {"tenant": 5}, {"tenant": ""}, {"roles": 5}, {"roles": {"operator": True}},
+        {"roles": ["operator", 5]},
+    ],
+    ids=str,
+)  # fmt: skip
+async def test_a_wrong_claim_is_refused(tokens: Tokens, claims: dict[str, Any]) -> None:
+    refused(tokens, RSA.token(**claims))
+
+
+async def test_roles_come_from_the_claim_and_unknown_ones_are_ignored(tokens: Tokens) -> None:
+    assert who(tokens, RSA.token()).roles == {"user"}
+    assert who(tokens, RSA.token(roles=["operator", "root", ""])).roles == {"user", "operator"}
+    assert who(tokens, RSA.token(roles="tenant-admin")).roles == {"user", "tenant-admin"}
+    assert who(tokens, RSA.token(roles=[])).roles == {"user"}
+
+
+async def test_claims_by_path_and_names_with_dots_in_them(tmp_path: Any) -> None:
+    url = "https://example.org/tenant"
+    nested = await ready(tmp_path, {"claims": {"tenant": "org.tenant", "roles": "realm_access.roles"}})
+    token = RSA.token(tenant=None, org={"tenant": "beta"}, realm_access={"roles": ["operator"]})
+    assert who(nested, token) == Principal("beta", "jwt:login:app-1", frozenset({"user", "operator"}))
+    refused(nested, RSA.token(org="beta"))
+    claims = {"tenant": None, url: "beta"}
+    named = await ready(tmp_path, {"claims": {"tenant": url}})
+    assert who(named, RSA.token(**claims)).tenant == "beta"
+
+
+async def test_a_fixed_tenant_needs_no_claim_and_heeds_none(tmp_path: Any) -> None:
+    tokens = await ready(tmp_path, {"tenant": "beta", "claims": {}})
+    assert who(tokens, RSA.token(tenant="acme", roles=["operator"])) == Principal("beta", "jwt:login:app-1")
+
+
+def unsigned(header: dict[str, Any], **claims: Any) -> str:
+    parts = [json.dumps(part).encode() for part in (header, payload(**claims))]
+    return b".".join([*(base64.urlsafe_b64encode(part).rstrip(b"=") for part in parts), b""]).decode()
+
+
+async def test_none_is_no_algorithm(tokens: Tokens) -> None:
+    for name in ("none", "None", "NONE", "", None, ["RS256"], 5):
+        refused(tokens, unsigned({"alg": name, "kid": RSA.kid}))
+        refused(tokens, unsigned({"alg": name, "kid": RSA.kid}) + RSA.token().rpartition(".")[2])
+
+
+async def test_a_public_key_is_never_a_shared_secret(tokens: Tokens) -> None:
+    """Signed with what everybody can read: the oldest trick there is."""
+    pem = RSA.private.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    for secret in (pem, json.dumps(RSA.jwk()).encode(), b""):
+        parts = unsigned({"alg": "HS256", "kid": RSA.kid}).removesuffix(".")
+        signature = jwt.algorithms.HMACAlgorithm(jwt.algorithms.HMACAlgorithm.SHA256).sign(parts.encode(), secret)
+        refused(tokens, f"{parts}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}")
+
+
+async def test_a_key_serves_the_algorithms_made_for_it_only(tokens: Tokens, tmp_path: Any) -> None:
+    refused(tokens, jwt.encode(payload(), RSA.private, "RS256", {"kid": EC.kid}))
+    refused(tokens, jwt.encode(payload(), RSA.private, "PS256", {"kid": RSA.kid}))
+    refused(tokens, jwt.encode(payload(), RSA.private, "RS512", {"kid": RSA.kid}))
+    only_ec = await ready(tmp_path, {"algorithms": ("ES256",)})
+    assert who(only_ec, EC.token()).tenant == "acme"
+    refused(only_ec, RSA.token())
+
+
+async def test_the_key_is_ours_whatever_the_header_says(tokens: Tokens) -> None:
+    mallory = SigningKey("RS256", RSA.kid)
+    evil = "https://evil.example.org/jwks.json"
+    for headers in ({}, {"jwk": mallory.jwk()}, {"jku": evil}, {"x5u": evil}, {"x5c": ["MIIB"]}):
+        refused(tokens, mallory.token(headers))
+        assert who(tokens, RSA.token(headers)).tenant == "acme"
+
+
+@pytest.mark.parametrize("kid", ["../../dev/null", "' OR 1=1 --", "\x00", "k" * 4000, "file:///etc/passwd", ""])
+async def test_a_key_id_is_only_looked_up(tokens: Tokens, kid: str) -> None:
+    refused(tokens, RSA.token({"kid": kid}))
+
+
+async def test_a_key_id_that_is_no_text_and_extensions_are_refused(tokens: Tokens) -> None:
+    signature = RSA.token().rpartition(".")[2]
+    extras: list[dict[str, Any]] = [
+        {"kid": 5}, {"kid": ["a"]}, {"kid": None}, {"crit": ["exp"]}, {"crit": []}, {"b64": False},
+    ]  # fmt: skip
+    for more in extras:
+        refused(tokens, unsigned({"alg": "RS256", "kid": RSA.kid, **more}) + signature)
+
+
+async def test_without_a_key_id_the_only_key_that_fits_counts(tokens: Tokens) -> None:
+    assert who(tokens, jwt.encode(payload(), EC.private, "ES256")).tenant == "acme"
+
+
+async def test_a_changed_token_is_refused(tokens: Tokens) -> None:
+    head, body, signature = RSA.token().split(".")
+    other = RSA.token(tenant="beta").split(".")[1]
+    for token in (f"{head}.{other}.{signature}", f"{head}.{body}.", f"{head}.{body}.{signature[:-4]}", "..", "a.b.c"):
+        refused(tokens, token)
+
+
+async def test_a_token_too_large_is_refused_unread(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
+    large = RSA.token(more="x" * MAX_TOKEN)
+    monkeypatch.setattr(jwt, "decode_complete", pytest.fail)
+    refused(tokens, large)
+
+
+async def test_no_issuer_no_token() -> None:
+    refused(Tokens((), time.monotonic), RSA.token())
+
+
+async def test_leeway_is_for_clocks_that_differ(tmp_path: Any) -> None:
+    tokens = await ready(tmp_path, {"leeway": "60s"})
+    assert who(tokens, RSA.token(exp=time.time() - 30, nbf=time.time() + 30)).tenant == "acme"
+    refused(tokens, RSA.token(exp=time.time() - 90))
+
+
+async def test_two_entries_for_one_issuer_differ_by_audience(tmp_path: Any) -> None:
+    second = {"name": "second", "audience": "batch", "tenant": "beta", "claims": {}}
+    tokens = await ready(tmp_path, {}, second)
+    assert who(tokens, RSA.token()).key_id == "jwt:login:app-1"
+    assert who(tokens, RSA.token(aud="batch")) == Principal("beta", "jwt:second:app-1")
+
+
+async def test_a_shared_secret_where_the_file_says_so() -> None:
+    tokens = Tokens([issuer(algorithms=("HS256",), allow_symmetric_secret=SECRET)], time.monotonic)
+    await tokens.load()
+    assert who(tokens, jwt.encode(payload(), SECRET)).tenant == "acme"
+    refused(tokens, jwt.encode(payload(), "t" * 32))
+    refused(tokens, jwt.encode(payload(), "t" * 64, "HS512"))
+    refused(tokens, RSA.token())
+
+
+async def test_a_token_is_verified_once_until_it_ends(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time()
+    short, long = RSA.token(exp=int(now) + 20), RSA.token(exp=int(now) + 600)
+    for token in (short, long):
+        who(tokens, token, now)
+    calls: list[str] = []
+    real = jwt.decode_complete
+
+    def counted(token: str, **options: Any) -> dict[str, Any]:
+        calls.append(token)
+        return real(token, **options)
+
+    monkeypatch.setattr(jwt, "decode_complete", counted)
+    who(tokens, short, now + 10)
+    who(tokens, long, now + 59)
+    assert calls == []
+    who(tokens, short, int(now) + 20)  # looked at again; the real clock lets it pass here
+    who(tokens, long, now + 60)
+    who(tokens, long, now - 5)  # a clock that was set back
+    assert calls == [short, long, long]
+
+
+async def test_a_verified_token_of_a_tenant_that_left_is_refused(tokens: Tokens) -> None:
+    token = RSA.token()
+    assert who(tokens, token).tenant == "acme"
+    with pytest.raises(CredentialError, match=REFUSED):
+        tokens.authenticate(token, time.time(), {"beta"})
+
+
+async def test_verified_tokens_are_bounded(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens_module, "MAX_VERIFIED", 3)
+    made = [RSA.token(sub=f"app-{i}") for i in range(6)]
+    for token in made:
+        who(tokens, token)
+        assert len(tokens._verified) <= 3
+    assert who(tokens, made[0]).key_id == "jwt:login:app-0"
+    assert MAX_VERIFIED == 4096
+
+
+@given(st.text(max_size=40), st.text(max_size=40), st.text(max_size=40))
+def test_whatever_is_sent_there_is_one_answer(a: str, b: str, c: str) -> None:
+    tokens = Tokens([issuer(algorithms=("HS256",), allow_symmetric_secret=SECRET)], time.monotonic)
+    refused(tokens, f"{a}.{b}.{c}")
+
+
+@given(
+    st.recursive(st.none() | st.booleans() | st.integers(max_value=10**9) | st.text(max_size=9), st.lists, max_leaves=4)
+)
+def test_whatever_the_claims_hold_there_is_one_answer(value: Any) -> None:
+    tokens = Tokens([issuer(algorithms=("HS256",), allow_symmetric_secret=SECRET)], time.monotonic)
+    for name in ("iss", "aud", "exp", "tenant"):
+        claims = json.dumps({**payload(), name: value}).encode()
+        refused(tokens, jwt.api_jws.encode(claims, SECRET, "HS256"))
+    refused(tokens, jwt.api_jws.encode(json.dumps(value).encode(), SECRET, "HS256"))
+
+
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_holder_ids_are_bounded_harmless_and_distinct(one: str, two: str) -> None:
+    first, second = holder_id("jwt:login", one), holder_id("jwt:login", two)
+    assert (first == second) == (one == two)
+    assert len(first) <= 100
+    assert first.isascii()
+    assert first.isprintable()
