@@ -2,11 +2,12 @@
 
 server.py      listeners, limits, draining
 connection.py  one accepted connection: parse, queue, answer, time out
+head.py        what a request's head must be, beyond what llhttp checks; incoming.py: a request on its way in
 message.py     Request, Response, Headers: all that a handler sees
 client.py      pooled connections to one endpoint, and the deadline of each wait
 exchange.py    one connection of the client: a request written, its answer read
 sweeper.py     one timer for all deadlines
 
 Nothing above this package sees a socket. Only HTTP/1.1 and 1.0 are spoken; what llhttp lets through and the
-standard does not (RFC 9112) is refused in `connection.py`.
+standard does not (RFC 9112) is refused in `head.py`.
 """

@@ -9,15 +9,17 @@ is always in one phase, and each phase has an end (`deadline`):
 """
 
 import asyncio
-import re
 from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import httptools
 
-from adapters.errors import CallerError, InferenceError, TooLarge
-from adapters.http1.message import BodyStream, Headers, Request, Response, Waiter, encode_head
+from adapters.errors import CallerError, TooLarge
+from adapters.http1 import head
+from adapters.http1.head import Refused
+from adapters.http1.incoming import Incoming
+from adapters.http1.message import BodyStream, Response, Waiter, encode_head
 from adapters.http1.sweeper import NEVER
 
 if TYPE_CHECKING:
@@ -26,56 +28,7 @@ if TYPE_CHECKING:
 Phase = Literal["idle", "head", "body", "answering", "linger", "closing"]
 LINGER_SECONDS = 2.0
 UNREAD_BODY_BYTES = 64 * 1024
-# Fields whose repetition two parsers could read differently.
-SINGLE_FIELDS = frozenset(
-    {b"host", b"content-type", b"authorization", b"content-length", b"transfer-encoding", b"expect"}
-)
 NO_BODY_STATUS = frozenset({204, 304})
-HOST_CHARACTERS = b"".join(b"%c" % c for c in range(0x21, 0x7F) if c not in b'"#/<>?@\\^`{|}')
-ABSOLUTE_FORM = re.compile(rb"https?://[^/?#]+", re.IGNORECASE)
-
-
-class Incoming(Request):
-    """A request that is being received."""
-
-    __slots__ = (
-        "body",
-        "complete",
-        "connection",
-        "error",
-        "expects_continue",
-        "http11",
-        "keep_alive",
-        "size",
-        "wanted",
-    )
-
-    def __init__(
-        self, connection: "Connection", method: str, target: bytes, fields: dict[bytes, bytes], *, http11: bool
-    ) -> None:
-        super().__init__(method, target, Headers(fields), connection.peer)
-        self.connection = connection
-        self.http11 = http11
-        self.keep_alive = True
-        self.expects_continue = http11 and b"expect" in fields
-        self.body: list[bytes] = []
-        self.size = 0
-        self.complete = False
-        self.wanted = False
-        self.error: InferenceError | None = None
-
-    async def read(self) -> bytes:
-        if not self.complete and self.error is None:
-            self.wanted = True
-            await self.connection.receive_body(self)
-        if self.error is not None:
-            raise self.error
-        body = self.body
-        return body[0] if len(body) == 1 else b"".join(body)
-
-    @property
-    def peer_certificate(self) -> Mapping[str, Any] | None:
-        return self.connection.peer_certificate()
 
 
 class Connection(asyncio.Protocol):
@@ -174,11 +127,12 @@ class Connection(asyncio.Protocol):
             self._fields.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        fields = self._merged_fields()
-        http11 = self._check_head(fields)
+        self._bound_head()
+        method = self._parser.get_method()
+        fields = head.merged(self._fields)
+        http11 = head.check(self._parser.get_http_version(), method, fields)
         self._in_head = False
-        method = self._parser.get_method().decode("latin-1")
-        incoming = Incoming(self, method, self._target, fields, http11=http11)
+        incoming = Incoming(self, method.decode("latin-1"), head.path_of(self._target), fields, http11=http11)
         incoming.keep_alive = self._parser.should_keep_alive()
         if int(fields.get(b"content-length", b"0")) > self._server.limits.max_body:
             incoming.error = self._too_large()
@@ -225,58 +179,23 @@ class Connection(asyncio.Protocol):
         if not incoming.keep_alive:
             self._deaf = True
 
-    # ── the rules llhttp leaves to us ─────────────────────────────────────────────────────────────────
-
-    def _merged_fields(self) -> dict[bytes, bytes]:
-        """By name, repeated ones joined. Each read is bounded, so what a flood costs before this is too."""
+    def _bound_head(self) -> None:
+        """Each read is bounded, so what a flood costs before this is too."""
         limits = self._server.limits
         if len(self._fields) > limits.max_headers or (
             self._overhead > limits.max_head and self._head_size() > limits.max_head
         ):
-            raise _Refused(431, "headers_too_large", "The request head is too large.")
-        fields = dict(self._fields)
-        if len(fields) == len(self._fields):
-            return fields
-        fields = {}
-        for name, value in self._fields:
-            if name not in fields:
-                fields[name] = value
-            elif name in SINGLE_FIELDS:
-                raise _Refused(400, "duplicate_header", f"The header {name.decode('latin-1')} is given twice.")
-            else:
-                fields[name] += b", " + value
-        return fields
+            raise Refused(431, "headers_too_large", "The request head is too large.")
 
     def _head_size(self) -> int:
         return len(self._target) + sum(len(name) + len(value) for name, value in self._fields)
-
-    def _check_head(self, fields: dict[bytes, bytes]) -> bool:
-        """Refuse what the standard does not allow; whether the request is HTTP/1.1."""
-        version = self._parser.get_http_version()
-        http11 = bool(version == "1.1")
-        if not http11 and version != "1.0":
-            raise _Refused(505, "http_version_not_supported", "Only HTTP/1.1 and HTTP/1.0 are served.")
-        if http11 and b"host" not in fields:
-            raise _Refused(400, "missing_host", "The Host header is missing.")
-        if fields.get(b"host", b"").translate(None, HOST_CHARACTERS):
-            raise _Refused(400, "bad_host", "The Host header is not a host.")
-        encoding = fields.get(b"transfer-encoding")
-        if encoding is not None and not (http11 and encoding.rstrip(b" \t").lower() == b"chunked"):
-            raise _Refused(501, "unsupported_transfer_encoding", "The only transfer encoding is chunked, on HTTP/1.1.")
-        if b"expect" in fields and fields[b"expect"].lower() != b"100-continue":
-            raise _Refused(417, "expectation_failed", "The only expectation is 100-continue.")
-        if not self._target.startswith(b"/"):
-            self._target = _path_of(self._target)
-        if self._parser.get_method() == b"CONNECT":
-            raise _Refused(400, "bad_target", "This server is no proxy.")
-        return http11
 
     def _too_large(self) -> TooLarge:
         return TooLarge(f"The body exceeds {self._server.limits.max_body} bytes.")
 
     def _malformed(self, error: httptools.HttpParserError) -> None:
         cause = error.__context__
-        if isinstance(cause, _Refused):
+        if isinstance(cause, Refused):
             self._refuse(cause.status, cause.code, cause.message)
         elif self._incoming is not None:
             self._break_body()
@@ -489,22 +408,3 @@ def _persistence(incoming: Incoming) -> bytes:
     if not incoming.keep_alive:
         return b"connection: close\r\n"
     return b"" if incoming.http11 else b"connection: keep-alive\r\n"
-
-
-def _path_of(target: bytes) -> bytes:
-    """The path of a target in absolute form, which a server must accept (RFC 9112 3.2.2)."""
-    absolute = ABSOLUTE_FORM.match(target)
-    if absolute is None:
-        raise _Refused(400, "bad_target", "The request target must be a path.")
-    path = target[absolute.end() :]
-    return path if path.startswith(b"/") else b"/" + path
-
-
-class _Refused(Exception):
-    """Raised inside a parser callback; llhttp stops and hands it back as the error's context."""
-
-    def __init__(self, status: int, code: str, message: str) -> None:
-        super().__init__(code)
-        self.status = status
-        self.code = code
-        self.message = message
