@@ -1,5 +1,6 @@
 """The domain's nouns: what was asked, what it cost. No I/O, no protocol."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
@@ -40,6 +41,13 @@ class GenerateRequest:
     max_tokens: int | None = None
     n: int = 1
     user: str | None = None
+    prompt: memoryview = field(default=memoryview(b""), repr=False)
+    """The prompt's own value among `fields`, as the client sent it."""
+    tenant: str = ""
+    key: str = ""
+    """The key's id, never its secret."""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Lower-case names. With tenant and key, what balancing may go by; no adapter sends them on."""
     request_id: str = ""
     tried: tuple[str, ...] = ()
     """Endpoints that failed this request: others are preferred."""

@@ -8,8 +8,11 @@ from pydantic_core import CoreSchema
 
 from config.section import Section
 from config.text import Name, PemFile, Secret, Shape, Url
-from config.units import Duration, Size
+from config.units import Delay, Duration, Percent, Size
 
+HashKey = Annotated[
+    str, Shape(r"user|key|tenant|header:[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}", "user, key, tenant or header:NAME")
+]
 ProbePath = Annotated[str, Shape(r"/\S{0,512}", "a path such as /health")]
 
 
@@ -64,8 +67,30 @@ class EndpointConfig(Section):
 class BalanceConfig(Section):
     """How a pool picks an endpoint."""
 
-    by: Literal["round_robin", "least_request"] = "least_request"
-    """``least_request``: the less loaded of two drawn at random. ``round_robin``: in turn, by weight."""
+    by: Literal["round_robin", "least_request", "peak_ewma", "hash", "prefix_affinity"] = "least_request"
+    """``least_request``: the less loaded of two drawn at random. ``round_robin``: in turn, by weight.
+    ``peak_ewma``: the quicker of two, by their latency and load. ``hash``: the same one for the same `key`.
+    ``prefix_affinity``: the one that computed the prompt's beginning before."""
+    key: HashKey | None = None
+    """For ``hash``: ``user`` (the request's user field), ``key``, ``tenant`` or ``header:NAME``. Requests
+    without it go by ``least_request``."""
+    bound: Percent = 1.5
+    """For ``hash`` and ``prefix_affinity``: how loaded an endpoint may be, against its fair share or against
+    the least loaded one, before its requests go elsewhere."""
+    slow_start: Delay = 0.0
+    """How long an endpoint that is new or came back takes to climb from a tenth of its weight to all of it."""
+    panic: Percent = 0.0
+    """When fewer than this share of the endpoints is healthy, health is ignored; ``0%``: never."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.by == "hash" and self.key is None:
+            raise ValueError("hash needs a key: user, key, tenant or header:NAME")
+        if self.bound <= 1:
+            raise ValueError("a bound is above 100%, which is an even load")
+        if self.panic > 1:
+            raise ValueError("a panic threshold is at most 100%")
+        return self
 
 
 class ProbeConfig(Section):

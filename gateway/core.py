@@ -39,6 +39,7 @@ class Core:
         """
         snapshot = self.snapshot
         record.stream = request.stream
+        request.tenant, request.key, request.headers = principal.tenant, principal.key_id, headers
         decision = self._decide(snapshot, principal, request, headers, record)
         now = self.clock()
         reservation = self.ledger.reserve(principal.tenant, _estimate(request), now)

@@ -6,7 +6,12 @@
     conditions.py  a route's ``when`` as a tuple of predicates
     globs.py       shell-style patterns over names
     split.py       sticky weighted choice between pools
-    balance.py     which endpoint of a pool
+    balance.py     which endpoint of a pool, going by the endpoints: in turn, by load, by latency
+    stickiness.py  … by the request's key: consistent hashing with bounded loads
+    affinity.py    … by the prompt's beginning
+    pickers.py     which of these a pool's configuration names
+    latency.py     what is known of an endpoint's latency
+    health.py      slow start, and when health is not to be believed
     breaker.py     when to leave an endpoint alone
     limits.py      token bucket and concurrency
     retry.py       whether another try is affordable, and when to make it

@@ -1,17 +1,46 @@
-"""Which endpoint of a pool gets the next request."""
+"""Which endpoint of a pool gets the next request: the contract, and the pickers that look at endpoints only.
 
-from collections.abc import Sequence
+Those that look at the request too are in `stickiness` and `affinity`; `pickers` chooses among all.
+"""
+
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Protocol, TypeVar
+
+from policies.latency import PeakEwma
+
+UNMEASURED = 1e6
+"""Seconds that a busy endpoint seems to take while it never answered: it is tried with one request at a time."""
 
 
 class Candidate(Protocol):
     """An endpoint that may be picked."""
 
     @property
+    def address(self) -> str: ...  # the same in every gateway and after a restart
+    @property
     def in_flight(self) -> int: ...
     @property
     def weight(self) -> float: ...
+    @property
+    def latency(self) -> PeakEwma: ...
+
+
+class Asker(Protocol):
+    """What a picker may know of a request. Requests have these attributes; nothing is made for a pick."""
+
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def key(self) -> str: ...  # the key's id, never its secret
+    @property
+    def user(self) -> str | None: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def headers(self) -> Mapping[str, str]: ...  # lower-case names
+    @property
+    def prompt(self) -> memoryview: ...  # as the client sent it, still encoded
 
 
 C = TypeVar("C", bound=Candidate)
@@ -20,38 +49,34 @@ C = TypeVar("C", bound=Candidate)
 class Picker(Protocol):
     """Picks one of the candidates; ValueError when there are none."""
 
-    def pick(self, candidates: Sequence[C], rng: Random) -> C: ...
+    def pick(self, candidates: Sequence[C], asker: Asker, now: float, rng: Random) -> C: ...
 
 
-def picker(by: str) -> Picker:
-    """The picker that ``balance.by`` names; each pool has its own."""
-    if by == "least_request":
-        return LeastRequest()
-    if by == "round_robin":
-        return RoundRobin()
-    raise ValueError(f"balance.by: expected least_request or round_robin, got {by!r}")
+def two_of(candidates: Sequence[C], rng: Random) -> tuple[C, C]:
+    """Two that differ, at random and in random order; the only one twice."""
+    count = len(candidates)
+    if count < 2:
+        if not count:
+            raise ValueError("no candidates to pick from")
+        return candidates[0], candidates[0]
+    # int(random() * n) costs less than half of randrange(n); its bias, n × 2⁻⁵³, is nothing here.
+    first = int(rng.random() * count)
+    second = int(rng.random() * (count - 1))
+    second += second >= first
+    return candidates[first], candidates[second]
 
 
-def least_request(candidates: Sequence[Candidate], rng: Random) -> int:
-    """Index of the less loaded of two candidates drawn at random.
+def least_request(candidates: Sequence[C], rng: Random) -> C:
+    """The less loaded of two candidates drawn at random.
 
     Two choices keep the longest queue exponentially shorter than one does, and unlike the minimum over all
     they do not send a burst to the one endpoint that looked idle. (Mitzenmacher, "The Power of Two Choices
     in Randomized Load Balancing", IEEE TPDS 12(10), 2001.) Load is (in_flight + 1) / weight: what it would
     be with this request, so an idle endpoint of twice the weight is preferred.
     """
-    count = len(candidates)
-    if count < 2:
-        if not count:
-            raise ValueError("no candidates to pick from")
-        return 0
-    # int(random() * n) costs less than half of randrange(n); its bias, n × 2⁻⁵³, is nothing here.
-    first = int(rng.random() * count)
-    second = int(rng.random() * (count - 1))
-    second += second >= first
-    a, b = candidates[first], candidates[second]
+    first, second = two_of(candidates, rng)
     # The order of the two is random already, so a tie is too.
-    return first if (a.in_flight + 1) * b.weight <= (b.in_flight + 1) * a.weight else second
+    return first if (first.in_flight + 1) * second.weight <= (second.in_flight + 1) * first.weight else second
 
 
 class LeastRequest:
@@ -59,8 +84,29 @@ class LeastRequest:
 
     __slots__ = ()
 
-    def pick(self, candidates: Sequence[C], rng: Random) -> C:
-        return candidates[least_request(candidates, rng)]
+    def pick(self, candidates: Sequence[C], asker: Asker, now: float, rng: Random) -> C:
+        return least_request(candidates, rng)
+
+
+class PeakEwmaTwoChoices:
+    """The one of two drawn at random where the wait will be shorter, going by latency × requests in flight.
+
+    (Finagle's and linkerd's default.) Stateless: what was measured belongs to the endpoints.
+    """
+
+    __slots__ = ()
+
+    def pick(self, candidates: Sequence[C], asker: Asker, now: float, rng: Random) -> C:
+        first, second = two_of(candidates, rng)
+        return first if expected_wait(first, now) <= expected_wait(second, now) else second
+
+
+def expected_wait(candidate: Candidate, now: float) -> float:
+    """Seconds for the requests in flight and this one, per weight; 0 for an idle one that was never measured."""
+    latency = candidate.latency
+    if not latency.measured:
+        return UNMEASURED * candidate.in_flight
+    return latency.value(now) * (candidate.in_flight + 1) / candidate.weight
 
 
 class _Turn:
@@ -88,7 +134,7 @@ class RoundRobin:
     def __init__(self) -> None:
         self._turns: dict[int, _Turn] = {}
 
-    def pick(self, candidates: Sequence[C], rng: Random) -> C:
+    def pick(self, candidates: Sequence[C], asker: Asker, now: float, rng: Random) -> C:
         turns = self._turns_of(candidates, rng)
         total = 0.0
         best, chosen = turns[0], candidates[0]

@@ -43,6 +43,11 @@ class Breaker:
             return "closed"
         return "open" if now < self._open_until else "half_open"
 
+    @property
+    def is_open(self) -> bool:
+        """Open or half-open: it has not proved itself again."""
+        return self._open_until != -inf
+
     def allows(self, now: float) -> bool:
         """Whether a call may be made. Only looks, so that a pool may ask it of every endpoint."""
         # The second comparison forgives a trial that never reported: it must not block for ever.

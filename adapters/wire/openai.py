@@ -115,15 +115,17 @@ def _request(kind: type[R], fields: dict[str, Raw], prompt: Raw) -> R:
     if max_tokens is None:
         max_tokens = _field(fields, "max_tokens", _tokens)
     model = _field(fields, "model", _string, required=True)
+    view = memoryview(prompt)
     return kind(
         model=model or "",
         fields=fields,
         stream=_field(fields, "stream", _optional_bool) or False,
         include_usage=_field(options, "include_usage", _optional_bool) or False,
-        prompt_tokens=len(memoryview(prompt)) // BYTES_PER_TOKEN + 1,
+        prompt_tokens=len(view) // BYTES_PER_TOKEN + 1,
         max_tokens=max_tokens,
         n=_field(fields, "n", _choices) or 1,
         user=_field(fields, "user", _optional_string),
+        prompt=view,
     )
 
 

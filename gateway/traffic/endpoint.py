@@ -5,6 +5,8 @@ from typing import Literal
 from adapters.base import Adapter
 from adapters.errors import InferenceError
 from policies.breaker import Breaker
+from policies.health import ramp
+from policies.latency import PeakEwma
 
 Health = Literal["unknown", "healthy", "unhealthy"]
 
@@ -12,21 +14,46 @@ Health = Literal["unknown", "healthy", "unhealthy"]
 class Endpoint:
     """Outlives reloads, so that a new configuration does not forget who is ill.
 
-    `health` is what probes say; the breaker is what traffic says.
+    `health` is what probes say; the breaker and the latency are what traffic says. `weight` is the one in
+    force, which climbs to the configured one in a slow start.
     """
 
-    __slots__ = ("_bad", "_good", "adapter", "breaker", "health", "id", "in_flight", "probe_error", "weight")
+    __slots__ = (
+        "_bad", "_good", "_since", "_slow_start", "_weight", "adapter", "address", "breaker", "health", "id",
+        "in_flight", "latency", "probe_error", "warming", "weight",
+    )  # fmt: skip
 
-    def __init__(self, id_: str, adapter: Adapter, breaker: Breaker, weight: float = 1.0) -> None:
+    def __init__(self, id_: str, adapter: Adapter, breaker: Breaker, weight: float = 1.0, address: str = "") -> None:
         self.id = id_
+        self.address = address or id_
         self.adapter = adapter
         self.breaker = breaker
-        self.weight = weight
+        self.latency = PeakEwma()
         self.in_flight = 0
+        self._since: float | None = None
+        self.configure(weight, 0.0)
         self.health: Health = "unknown"
         self.probe_error = ""
         self._good = 0
         self._bad = 0
+
+    def configure(self, weight: float, slow_start: float) -> None:
+        """Its share of the pool, and the seconds in which it takes that up after it came or came back."""
+        self.weight = self._weight = weight
+        self._slow_start = slow_start
+        self.warming = True
+
+    def warm(self, now: float) -> None:
+        """It may be picked, and is still `warming`. That begins here and not before: an idle pool warms nobody."""
+        if self._since is None:
+            self._since = now
+        level = ramp(now - self._since, self._slow_start)
+        self.weight = self._weight * level
+        self.warming = level < 1.0
+
+    def _came_back(self) -> None:
+        self._since = None
+        self.warming = True
 
     def begin(self, now: float) -> None:
         """A request was given to it."""
@@ -36,6 +63,7 @@ class Endpoint:
     def end(self, error: BaseException | None, now: float) -> None:
         """That request is over. Only what the endpoint is to blame for counts against it."""
         self.in_flight -= 1
+        was_out = self.breaker.is_open
         if error is None:
             self.breaker.success(now)
         elif isinstance(error, InferenceError) and error.blames_endpoint:
@@ -44,6 +72,14 @@ class Endpoint:
             self.breaker.success(now)  # it answered, and rightly
         else:
             self.breaker.abandoned(now)
+        if was_out and not self.breaker.is_open:
+            self._came_back()
+
+    def failed_to_begin(self, error: BaseException, seconds: float, now: float) -> None:
+        """That request ended with nothing answered, after that long."""
+        if isinstance(error, InferenceError) and error.blames_endpoint:
+            self.latency.failed(seconds, now)
+        self.end(error, now)
 
     def probed(self, error: str, *, healthy_after: int, unhealthy_after: int) -> bool:
         """The result of a health check, empty for a good one; True when that changed its health."""
@@ -56,5 +92,7 @@ class Endpoint:
         else:
             self._good, self._bad = self._good + 1, 0
             if self._good >= healthy_after:
+                if self.health == "unhealthy":
+                    self._came_back()
                 self.health = "healthy"
         return self.health != before

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from config.schema import Config, PoolConfig
+from config.schema import BalanceConfig, Config, PoolConfig
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.member import FleetError, Member, make, sources
 from gateway.traffic.pool import Pool
-from policies.balance import picker
+from policies.balance import Picker
+from policies.pickers import picker
 
 POLL_SECONDS = 0.05
 
@@ -35,6 +36,7 @@ class Fleet:
         self._rng = rng
         self._clock = clock
         self._members: list[Member] = []
+        self._pickers: dict[str, tuple[BalanceConfig, Picker]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._folder = tempfile.TemporaryDirectory(prefix="headrace-")
 
@@ -85,6 +87,7 @@ class Fleet:
             if member not in kept:
                 self._spawn(self._retire(member))
         self._members = kept
+        self._pickers = {pool.name: (pool.balance, self._picker(pool)) for pool in change.config.pools}
         return {pool.name: self._pool(pool, change.members[pool.name]) for pool in change.config.pools}
 
     def abandon(self, change: Change) -> None:
@@ -92,17 +95,23 @@ class Fleet:
         for member in change.new:
             self._spawn(member.stop())
 
+    def _picker(self, pool: PoolConfig) -> Picker:
+        """The one in use, unless it is to balance in another way: what it learned outlives reloads too."""
+        balance, known = self._pickers.get(pool.name, (None, None))
+        return known if known is not None and balance == pool.balance else picker(pool.balance)
+
     def _pool(self, config: PoolConfig, members: list[Member]) -> Pool:
         for member, written in zip(members, config.endpoints, strict=False):  # a runtime has no endpoint written
-            member.endpoint.weight = written.weight
+            member.endpoint.configure(written.weight, config.balance.slow_start)
         for member in members:
             member.endpoint.breaker.failures = config.breaker.failures
             member.endpoint.breaker.open_for = config.breaker.open_for
         return Pool(
             config.name,
             [member.endpoint for member in members],
-            picker(config.balance.by),
+            self._pickers[config.name][1],
             max_in_flight=config.max_connections,
+            panic=config.balance.panic,
             rng=self._rng,
             clock=self._clock,
         )

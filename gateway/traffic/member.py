@@ -84,7 +84,7 @@ def make(pool: PoolConfig, index: int, source: object, folder: Path) -> Member:
         key=pool.key.get_secret_value() if pool.key else None,
         probe=pool.probe.path if pool.probe else "/health",
     )
-    return Member(pool.name, source, Endpoint(id_, adapter, breaker), pool.probe)
+    return Member(pool.name, source, Endpoint(id_, adapter, breaker, address=url), pool.probe)
 
 
 def _make_runtime(pool: PoolConfig, id_: str, source: object, breaker: Breaker, folder: Path) -> Member:

@@ -8,6 +8,7 @@ from adapters.errors import Unavailable
 from adapters.types import Deadline, GenerateRequest
 from gateway.traffic.endpoint import Endpoint
 from policies.balance import Picker
+from policies.health import panics
 
 RETRY_AFTER = 1.0
 
@@ -22,6 +23,7 @@ class Pool:
         picker: Picker,
         *,
         max_in_flight: int,
+        panic: float = 0.0,
         rng: Random,
         clock: Callable[[], float],
     ) -> None:
@@ -29,41 +31,55 @@ class Pool:
         self.endpoints = endpoints
         self._picker = picker
         self._max_in_flight = max_in_flight
+        self._panic = panic
         self._rng = rng
         self._clock = clock
 
     async def call(self, request: GenerateRequest, deadline: Deadline) -> Answer:
         started = self._clock()
         # No await between these two: a burst must not see the same endpoint idle.
-        endpoint = self._pick(request.tried, started)
+        endpoint = self._pick(request, started)
         endpoint.begin(started)
         try:
             answer = await endpoint.adapter.call(request, deadline)
         except BaseException as error:
+            now = self._clock()
             request.tried += (endpoint.id,)
-            endpoint.end(error, self._clock())
+            request.upstream_seconds += now - started
+            endpoint.failed_to_begin(error, now - started, now)
             raise
-        finally:
-            request.upstream_seconds += self._clock() - started
+        now = self._clock()
+        request.upstream_seconds += now - started
+        endpoint.latency.observe(now - started, now)
         answer.pool = self.name
         answer.endpoint = endpoint.id
         answer.when_ended(lambda _, error: endpoint.end(error, self._clock()))
         return answer
 
-    def _pick(self, tried: tuple[str, ...], now: float) -> Endpoint:
-        limit = self._max_in_flight
-        ready = [e for e in self.endpoints if e.health != "unhealthy" and e.in_flight < limit and e.breaker.allows(now)]
+    def _pick(self, request: GenerateRequest, now: float) -> Endpoint:
+        limit, tried = self._max_in_flight, request.tried
+        alive = self._alive()
+        ready = [e for e in alive if e.in_flight < limit and e.breaker.allows(now)]
         if tried:
             ready = [e for e in ready if e.id not in tried] or ready
-        return self._picker.pick(ready or self._reluctant(now), self._rng)
+        if not ready:
+            ready = self._reluctant(alive, now)
+        for endpoint in ready:
+            if endpoint.warming:
+                endpoint.warm(now)
+        return self._picker.pick(ready, request, now, self._rng)
 
-    def _reluctant(self, now: float) -> list[Endpoint]:
+    def _alive(self) -> list[Endpoint]:
+        """Those that probes do not rule out; all, when that leaves so few that the pool panics."""
+        alive = [e for e in self.endpoints if e.health != "unhealthy"]
+        return self.endpoints if panics(len(alive), len(self.endpoints), self._panic) else alive
+
+    def _reluctant(self, alive: list[Endpoint], now: float) -> list[Endpoint]:
         """Who may be picked when nobody is ready. Raises `Unavailable` when that is nobody.
 
         With every breaker open there is nowhere to shift the load to, so none of them counts: a pool of one
         would otherwise turn some failures into an outage.
         """
-        alive = [e for e in self.endpoints if e.health != "unhealthy"]
         if not alive:
             raise self._unavailable("no healthy endpoint", now)
         free = [e for e in alive if e.in_flight < self._max_in_flight]

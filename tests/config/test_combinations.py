@@ -50,6 +50,22 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
             RUNTIME + "\n    model: x",
             "7: pools[1].model: has no effect on a bundled runtime: remove it",
         ),
+        (
+            "name: spare",
+            "name: spare\n    balance: {by: round_robin, key: user}",
+            "6: pools[1].balance.key: has no effect: round_robin looks at no key, only hash does",
+        ),
+        (
+            "name: spare",
+            "name: spare\n    balance: {bound: 120%}",
+            "6: pools[1].balance.bound: has no effect: least_request binds no request to an endpoint, "
+            "only hash and prefix_affinity do",
+        ),
+        (
+            "name: spare",
+            "name: spare\n    probe: null\n    balance: {panic: 50%}",
+            "7: pools[1].balance.panic: has no effect: without a probe no endpoint is unhealthy",
+        ),
         ("name: spare", "name: spare\n    tls: {}", "6: pools[1].tls: has no effect: no endpoint is https://"),
         (
             TO,

@@ -44,13 +44,34 @@ def test_a_right_file_loads(tmp_path: Path) -> None:
         ),
         (
             "name: spare",
+            "name: spare\n    balance: {by: hash}",
+            "6: pools[1].balance: hash needs a key: user, key, tenant or header:NAME",
+        ),
+        (
+            "name: spare",
+            "name: spare\n    balance: {by: hash, key: cookie}",
+            "6: pools[1].balance.key: expected user, key, tenant or header:NAME",
+        ),
+        (
+            "name: spare",
+            "name: spare\n    balance: {by: prefix_affinity, bound: 100%}",
+            "6: pools[1].balance: a bound is above 100%, which is an even load",
+        ),
+        (
+            "name: spare",
+            "name: spare\n    balance: {panic: 101%}",
+            "6: pools[1].balance: a panic threshold is at most 100%",
+        ),
+        (
+            "name: spare",
             "name: spare\n    max_connections: 0",
             "6: pools[1].max_connections: must be at least 1, got 0",
         ),
         (
             "name: spare",
             "name: spare\n    balance: {by: round_robbin}",
-            '6: pools[1].balance.by: expected round_robin or least_request (did you mean "round_robin"?)',
+            "6: pools[1].balance.by: expected round_robin or least_request or peak_ewma or hash or "
+            'prefix_affinity (did you mean "round_robin"?)',
         ),
         ("name: spare", "name: 12", "5: pools[1].name: expected text: put a number, true or false in quotes, got 12"),
         (

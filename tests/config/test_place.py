@@ -31,7 +31,7 @@ def test_type_at(place: Place, expected: object) -> None:
 
 
 def test_fields_at() -> None:
-    assert fields_at(("pools", 0, "balance")) == ("by",)
+    assert fields_at(("pools", 0, "balance")) == ("by", "key", "bound", "slow_start", "panic")
     assert fields_at(("pools", 0, "name")) == ()
 
 

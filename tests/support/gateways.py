@@ -18,8 +18,8 @@ from gateway.telemetry import AccessLog, Metrics, Record, Telemetry
 from gateway.telemetry.access_log import Line
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.pool import Pool
-from policies.balance import picker
 from policies.breaker import Breaker
+from policies.pickers import picker
 
 PEPPER = b"p" * 32
 
@@ -63,8 +63,9 @@ class Rig:
             pool.name: Pool(
                 pool.name,
                 self.endpoints[pool.name],
-                picker(pool.balance.by),
+                picker(pool.balance),
                 max_in_flight=pool.max_connections,
+                panic=pool.balance.panic,
                 rng=rng,
                 clock=clock,
             )

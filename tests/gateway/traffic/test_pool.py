@@ -8,19 +8,32 @@ from adapters.base import Answer
 from adapters.errors import BackendError, CallerError, CapacityError, InferenceError, TransportError, Unavailable
 from adapters.fake import FakeAdapter, Script
 from adapters.types import Deadline
+from config.schema import BalanceConfig
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.pool import Pool
-from policies.balance import picker
 from policies.breaker import Breaker
+from policies.pickers import picker
 from tests.support.gateways import chat
 
 FOREVER = Deadline(1e9, 1e9, 1e9)
 
 
-def pool(*adapters: FakeAdapter, max_in_flight: int = 100, failures: int = 3) -> Pool:
+def pool(
+    *adapters: FakeAdapter, max_in_flight: int = 100, failures: int = 3, balance: BalanceConfig | None = None
+) -> Pool:
+    balance = balance or BalanceConfig()
     endpoints = [Endpoint(f"p/{i}", adapter, Breaker(failures, 10.0)) for i, adapter in enumerate(adapters)]
-    clock = asyncio.get_running_loop().time
-    return Pool("p", endpoints, picker("least_request"), max_in_flight=max_in_flight, rng=Random(1), clock=clock)
+    for endpoint in endpoints:
+        endpoint.configure(1.0, balance.slow_start)
+    return Pool(
+        "p",
+        endpoints,
+        picker(balance),
+        max_in_flight=max_in_flight,
+        panic=balance.panic,
+        rng=Random(1),
+        clock=asyncio.get_running_loop().time,
+    )
 
 
 async def drained(answer: Answer) -> bytes:
@@ -131,6 +144,130 @@ async def test_an_endpoint_that_failed_this_request_is_avoided() -> None:
         request = chat()
         request.tried = ("p/0",)
         assert (await two.call(request, FOREVER)).endpoint == "p/1"
+
+
+def down(endpoint: Endpoint) -> None:
+    endpoint.probed("down", healthy_after=1, unhealthy_after=1)
+
+
+def up(endpoint: Endpoint) -> None:
+    endpoint.probed("", healthy_after=1, unhealthy_after=1)
+
+
+@pytest.mark.looptime
+async def test_one_that_comes_back_climbs_to_its_weight() -> None:
+    fakes = [FakeAdapter() for _ in range(2)]
+    two = pool(*fakes, balance=BalanceConfig(by="round_robin", slow_start="100s"))
+    await two.call(chat(), FOREVER)
+    await asyncio.sleep(100)
+    await two.call(chat(), FOREVER)
+    assert [e.weight for e in two.endpoints] == [1.0, 1.0]
+    down(two.endpoints[0])
+    await asyncio.sleep(1000)
+    up(two.endpoints[0])
+    weights = []
+    for _ in range(4):
+        await two.call(chat(), FOREVER)
+        weights.append(two.endpoints[0].weight)
+        await asyncio.sleep(40)
+    assert weights == pytest.approx([0.1, 0.4, 0.8, 1.0])
+    assert two.endpoints[1].weight == 1.0
+
+
+@pytest.mark.looptime
+async def test_one_in_its_slow_start_gets_little() -> None:
+    fakes = [FakeAdapter() for _ in range(2)]
+    two = pool(*fakes, balance=BalanceConfig(by="round_robin", slow_start="1h"))
+    two.endpoints[1].configure(1.0, 0.0)
+    for _ in range(110):
+        await two.call(chat(), FOREVER)
+    assert len(fakes[0].calls) == 10
+
+
+@pytest.mark.looptime
+async def test_one_whose_breaker_closes_again_starts_slowly() -> None:
+    two = pool(
+        FakeAdapter(Script(fault=BackendError("x")), Script()),
+        FakeAdapter(),
+        failures=1,
+        balance=BalanceConfig(by="round_robin", slow_start="10s"),
+    )
+    await asyncio.sleep(1)
+    for _ in range(2):
+        with contextlib.suppress(InferenceError):
+            await two.call(chat(), FOREVER)
+    await asyncio.sleep(60)
+    for _ in range(3):
+        await two.call(chat(), FOREVER)
+    assert [e.weight for e in two.endpoints] == [0.1, 1.0]
+
+
+@pytest.mark.looptime
+async def test_health_is_ignored_when_too_few_are_healthy() -> None:
+    fakes = [FakeAdapter() for _ in range(4)]
+    four = pool(*fakes, balance=BalanceConfig(by="round_robin", panic="50%"))
+    down(four.endpoints[0])
+    down(four.endpoints[1])
+    for _ in range(8):
+        await four.call(chat(), FOREVER)
+    assert [len(f.calls) for f in fakes] == [0, 0, 4, 4]
+    down(four.endpoints[2])
+    for _ in range(8):
+        await four.call(chat(), FOREVER)
+    assert min(len(f.calls) for f in fakes) >= 2
+    down(four.endpoints[3])
+    assert (await four.call(chat(), FOREVER)).body is not None
+
+
+@pytest.mark.looptime
+async def test_in_a_panic_the_breakers_still_find_those_that_are_really_down() -> None:
+    dead, alive = FakeAdapter(Script(fault=TransportError("x"))), FakeAdapter()
+    two = pool(dead, alive, failures=3, balance=BalanceConfig(panic="100%"))
+    down(two.endpoints[0])
+    for _ in range(30):
+        with contextlib.suppress(InferenceError):
+            await two.call(chat(), FOREVER)
+    assert len(dead.calls) == 3
+    assert len(alive.calls) == 27
+
+
+@pytest.mark.looptime
+async def test_latency_is_the_time_to_the_first_chunk_and_shifts_the_load() -> None:
+    slow, quick = FakeAdapter(Script(latency=4.0, gap=9.0)), FakeAdapter(Script(latency=0.5, gap=9.0))
+    two = pool(slow, quick, balance=BalanceConfig(by="peak_ewma"))
+    for _ in range(10):
+        await drained(await two.call(chat(stream=True), FOREVER))
+    await asyncio.gather(*(two.call(chat(), FOREVER) for _ in range(90)))
+    now = asyncio.get_running_loop().time()
+    assert 0 < two.endpoints[1].latency.value(now) <= 0.5
+    assert 0 < two.endpoints[0].latency.value(now) <= 4.0
+    assert len(quick.calls) > 3 * len(slow.calls) > 0
+
+
+@pytest.mark.looptime
+async def test_a_quick_failure_leaves_an_endpoint_as_slow_as_it_was() -> None:
+    one = pool(FakeAdapter(Script(latency=2.0), Script(fault=BackendError("x")), Script(fault=CallerError("x"))))
+    await one.call(chat(), FOREVER)
+    for _ in range(2):
+        with pytest.raises(InferenceError):
+            await one.call(chat(), FOREVER)
+    assert one.endpoints[0].latency.value(asyncio.get_running_loop().time()) == 2.0
+
+
+@pytest.mark.looptime
+async def test_a_burst_by_any_balance_sees_what_it_added() -> None:
+    for balance in (
+        BalanceConfig(by="round_robin"),
+        BalanceConfig(by="peak_ewma"),
+        BalanceConfig(by="hash", key="user"),
+        BalanceConfig(by="prefix_affinity"),
+    ):
+        fakes = [FakeAdapter(Script(latency=1.0)) for _ in range(4)]
+        four = pool(*fakes, balance=balance)
+        same = chat(user="u", messages=[{"role": "user", "content": "x" * 5000}])
+        await asyncio.gather(*(four.call(same, FOREVER) for _ in range(100)))
+        assert max(len(f.calls) for f in fakes) <= 1.5 * 25 + 8, balance.by
+        assert all(e.in_flight == 0 for e in four.endpoints)
 
 
 @pytest.mark.parametrize(("unhealthy_after", "healthy_after"), [(1, 1), (2, 3)])

@@ -1,0 +1,50 @@
+from math import exp
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.latency import DECAY, PeakEwma
+
+seconds = st.floats(0, 1e3)
+
+
+def test_a_rise_counts_at_once_and_a_fall_slowly() -> None:
+    latency = PeakEwma()
+    latency.observe(0.1, 0.0)
+    latency.observe(2.0, 0.0)
+    assert latency.value(0.0) == 2.0
+    latency.observe(0.1, 1.0)
+    assert latency.value(1.0) == pytest.approx(0.1 + 1.9 * exp(-1 / DECAY))
+
+
+def test_what_is_not_measured_again_is_forgotten() -> None:
+    latency = PeakEwma()
+    latency.observe(8.0, 0.0)
+    assert latency.value(DECAY) == pytest.approx(8.0 / exp(1))
+    assert latency.value(100 * DECAY) < 1e-6
+
+
+def test_a_quick_failure_does_not_look_quick_and_a_slow_one_looks_slow() -> None:
+    latency = PeakEwma()
+    latency.observe(1.0, 0.0)
+    latency.failed(0.001, 0.0)
+    assert latency.value(0.0) == 1.0
+    latency.failed(30.0, 0.0)
+    assert latency.value(0.0) == 30.0
+
+
+@given(st.lists(st.tuples(seconds, st.floats(0, 60)), min_size=1, max_size=30))
+def test_the_value_lies_within_what_was_measured(samples: list[tuple[float, float]]) -> None:
+    latency, now = PeakEwma(), 0.0
+    for value, gap in samples:
+        now += gap
+        latency.observe(value, now)
+        assert value <= latency.value(now) * (1 + 1e-9)
+    assert latency.value(now) <= max(value for value, _ in samples) * (1 + 1e-9)
+
+
+def test_a_clock_that_steps_back_changes_nothing() -> None:
+    latency = PeakEwma()
+    latency.observe(1.0, 10.0)
+    assert latency.value(0.0) == 1.0

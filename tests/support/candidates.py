@@ -1,0 +1,33 @@
+"""Endpoints and requests as far as a picker sees them."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from policies.latency import PeakEwma
+
+
+class Candidate:
+    def __init__(self, address: str, weight: float = 1.0, in_flight: int = 0) -> None:
+        self.address = address
+        self.weight = weight
+        self.in_flight = in_flight
+        self.latency = PeakEwma()
+
+    def __repr__(self) -> str:
+        return self.address
+
+
+def candidates(*weights: float) -> list[Candidate]:
+    return [Candidate(f"e{i}", weight) for i, weight in enumerate(weights)]
+
+
+class Ask(NamedTuple):
+    tenant: str = "acme"
+    key: str = "k1"
+    user: str | None = None
+    model: str = "chat"
+    headers: Mapping[str, str] = {}
+    prompt: memoryview = memoryview(b"")
+
+
+ANYONE = Ask()
