@@ -22,8 +22,8 @@ SLACK = 8
 """Requests by which a holder may always lead: a few more in one batch cost less than computing a prompt."""
 COLD = 0.25
 """An endpoint that gets less than this share of what the mean one gets is cold."""
-EXPLORE = 0.5
-"""Share of the mean that a cold endpoint gets whatever prompts begin with."""
+EXPLORE = 0.1
+"""Share of the mean that a cold endpoint gets whatever prompts begin with; so much of the hits is lost at most."""
 
 
 def steps_of(tenant: str, model: str, prompt: memoryview) -> list[bytes]:
@@ -72,7 +72,7 @@ class PrefixIndex:
 
 
 class PrefixAffinity:
-    """The least loaded holder of the longest known prefix, if that is long enough and not overloaded.
+    """The least loaded (else the latest) holder of the longest known prefix, if that is long enough and not overloaded.
 
     All else goes by `least_request`: prompts nobody knows, and those whose holders are more than `bound` ×
     (and SLACK requests) above the least loaded endpoint, which so become known in more places. An endpoint
@@ -113,7 +113,7 @@ class PrefixAffinity:
             if holders := self._index.holders(step):
                 fit = [c for c in candidates if c.address in holders and _fits(c, limit)]
                 if fit:
-                    return min(fit, key=lambda c: (c.in_flight + 1) / c.weight)
+                    return min(fit, key=lambda c: ((c.in_flight + 1) / c.weight, holders.index(c.address)))
         return None
 
     def _is_cold(self, candidate: Candidate, candidates: Sequence[Candidate]) -> bool:

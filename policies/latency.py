@@ -11,32 +11,50 @@ class PeakEwma:
 
     (Finagle, `PeakEwma` in com.twitter.finagle.loadbalancer, which linkerd made its default: "designed to
     converge quickly when encountering slow endpoints". Weights are by time, not by count, so a quiet
-    endpoint's history is worth less than a busy one's.)
+    endpoint's history is worth less than a busy one's.) While requests wait, the silence since the last of
+    them was answered counts too: it is the least that those still waiting will have taken, so an endpoint
+    that stalls looks slow at once and not when it ends.
+
+    Each `asked` is followed by one of `answered` and `unanswered`.
     """
 
-    __slots__ = ("_at", "_value", "measured")
+    __slots__ = ("_at", "_silent_since", "_value", "_waiting", "measured")
 
     def __init__(self) -> None:
         self.measured = False
         self._value = 0.0
         self._at = 0.0
+        self._waiting = 0
+        self._silent_since = 0.0
 
-    def observe(self, seconds: float, now: float) -> None:
-        """An answer began after that long."""
-        value = self._value
-        if seconds >= value or not self.measured:
-            self._value = seconds
-        else:
-            kept = exp(min(0.0, self._at - now) / DECAY)
-            self._value = seconds + (value - seconds) * kept
-        self.measured = True
-        self._at = now
+    def asked(self, now: float) -> None:
+        """A request went to it."""
+        if not self._waiting:
+            self._silent_since = now
+        self._waiting += 1
 
-    def failed(self, seconds: float, now: float) -> None:
-        """It failed after that long. A quick failure must not make it look quick."""
+    def answered(self, seconds: float, now: float) -> None:
+        """Its answer began after that long."""
+        self._waiting -= 1
+        self._silent_since = now
+        self._observe(seconds, now)
+
+    def unanswered(self, seconds: float, now: float) -> None:
+        """It ended without an answer after that long. A quick failure must not make it look quick."""
+        self._waiting -= 1
+        self._silent_since = now
         if seconds > self.value(now):
-            self.observe(seconds, now)
+            self._observe(seconds, now)
 
     def value(self, now: float) -> float:
-        """Seconds. An endpoint that looked slow is not asked, so only forgetting lets it show that it recovered."""
-        return self._value * exp(min(0.0, self._at - now) / DECAY)
+        """Seconds. One that looked slow is asked no more, so only forgetting lets it show that it recovered."""
+        remembered = self._value * exp(min(0.0, self._at - now) / DECAY)
+        return max(remembered, now - self._silent_since) if self._waiting else remembered
+
+    def _observe(self, seconds: float, now: float) -> None:
+        if seconds < self._value:
+            kept = exp(min(0.0, self._at - now) / DECAY)
+            seconds += (self._value - seconds) * kept
+        self._value = seconds
+        self._at = now
+        self.measured = True

@@ -59,6 +59,7 @@ class Endpoint:
         """A request was given to it."""
         self.in_flight += 1
         self.breaker.begin(now)
+        self.latency.asked(now)
 
     def end(self, error: BaseException | None, now: float) -> None:
         """That request is over. Only what the endpoint is to blame for counts against it."""
@@ -77,8 +78,7 @@ class Endpoint:
 
     def failed_to_begin(self, error: BaseException, seconds: float, now: float) -> None:
         """That request ended with nothing answered, after that long."""
-        if isinstance(error, InferenceError) and error.blames_endpoint:
-            self.latency.failed(seconds, now)
+        self.latency.unanswered(seconds, now)
         self.end(error, now)
 
     def probed(self, error: str, *, healthy_after: int, unhealthy_after: int) -> bool:

@@ -50,7 +50,7 @@ class Pool:
             raise
         now = self._clock()
         request.upstream_seconds += now - started
-        endpoint.latency.observe(now - started, now)
+        endpoint.latency.answered(now - started, now)
         answer.pool = self.name
         answer.endpoint = endpoint.id
         answer.when_ended(lambda _, error: endpoint.end(error, self._clock()))

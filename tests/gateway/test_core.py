@@ -1,4 +1,5 @@
 import asyncio
+import itertools
 from random import Random
 from typing import Any
 
@@ -162,3 +163,27 @@ async def _chaos(seed: int) -> None:
     answered = [r for r in one.log.records if r.first_chunk]
     assert len(answered) == len(set(map(id, answered)))
     assert answered
+
+
+SESSIONS: list[dict[str, Any]] = [
+    {"by": "hash", "key": "user"},
+    {"by": "hash", "key": "key"},
+    {"by": "hash", "key": "tenant"},
+    {"by": "hash", "key": "header:X-Session"},
+    {"by": "prefix_affinity"},
+]
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("balance", SESSIONS, ids=str)
+async def test_a_session_stays_at_its_endpoint(balance: dict[str, Any]) -> None:
+    """All that a picker may go by reaches it: identity, headers, user and prompt."""
+    pools = [{"name": "main", "endpoints": [f"http://127.0.0.1:{port}" for port in range(1, 9)], "balance": balance}]
+    fakes = [FakeAdapter() for _ in range(8)]
+    one = Rig(config(pools=pools), {"main": fakes})
+    for turn in range(1, 30):
+        said = [{"role": "user", "content": "x" * 2000}] * turn
+        await one.core.handle(one.principal, chat(user="u", messages=said), {"x-session": "s"}, one.record())
+    kept = sum(a == b for a, b in itertools.pairwise(record.endpoint for record in one.log.records))
+    assert kept >= 24
+    one.assert_idle()

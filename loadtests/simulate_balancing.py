@@ -1,0 +1,108 @@
+"""Compares the ways to balance: the same day of chats, with the same faults, for each. On virtual time.
+
+    python -m loadtests.simulate_balancing [--endpoints 200] [--requests 50000] [--seed 1]
+
+The pool, pickers, breakers and slow start are the gateway's own; only servers and time are simulated
+(`simulated_fleet`). The same arguments give the same figures, on every machine.
+"""
+
+import argparse
+import json
+from math import cos, pi
+from random import Random
+from statistics import mean
+
+from config.schema import BalanceConfig
+from loadtests.simulated_fleet import SimulatedFleet, Turn
+
+PANIC, SLOW_START = "50%", "20s"
+WAYS = {
+    "round_robin": BalanceConfig(by="round_robin", panic=PANIC, slow_start=SLOW_START),
+    "least_request": BalanceConfig(by="least_request", panic=PANIC, slow_start=SLOW_START),
+    "peak_ewma": BalanceConfig(by="peak_ewma", panic=PANIC, slow_start=SLOW_START),
+    "hash by user": BalanceConfig(by="hash", key="user", panic=PANIC, slow_start=SLOW_START),
+    "prefix_affinity": BalanceConfig(by="prefix_affinity", panic=PANIC, slow_start=SLOW_START),
+}
+TENANTS = 40
+SYSTEM_PROMPT = 2_000
+TURNS = 5
+THINK = 15.0
+OUTPUT = 2.0
+REQUESTS_A_SECOND = 1.6
+"""Of one replica, on average over the day: about 60% of what it could take with nothing remembered."""
+
+
+def day(rng: Random, endpoints: int, requests: int) -> list[Turn]:
+    """Chats of about TURNS turns, each with all that was said before; four times as many at noon as at night."""
+    seconds = requests / (REQUESTS_A_SECOND * endpoints)
+    tenants = [(f"tenant-{i}", rng.randbytes(SYSTEM_PROMPT)) for i in range(TENANTS)]
+    shares = [1 / (rank + 1) for rank in range(TENANTS)]
+    turns: list[Turn] = []
+    while len(turns) < requests:
+        at = rng.random() * seconds
+        if rng.random() > (1 - 0.6 * cos(2 * pi * at / seconds)) / 1.6:
+            continue
+        tenant, said = rng.choices(tenants, shares)[0]
+        user = f"user-{len(turns)}"
+        while True:
+            said += rng.randbytes(rng.randint(300, 2500))
+            turns.append(Turn(at, tenant, user, memoryview(said), rng.expovariate(1 / OUTPUT)))
+            at += rng.expovariate(1 / THINK)
+            if rng.random() < 1 / TURNS or at > seconds:
+                break
+    return turns
+
+
+def simulate(balance: BalanceConfig, turns: list[Turn], endpoints: int, seed: int) -> dict[str, float]:
+    """One day: seconds to the first chunk, how uneven the load was, and what went wrong."""
+    rng = Random(seed)
+    seconds = max(turn.at for turn in turns)
+    fleet = SimulatedFleet(balance, [4.0 if i % 20 == 7 else 1.0 for i in range(endpoints)], seed)
+    for turn in turns:
+        fleet.ask(turn)
+    for index in rng.sample(range(endpoints), endpoints // 5):
+        at = rng.uniform(0.1, 0.8) * seconds
+        if index % 2:
+            fleet.kill(index, at, at + 0.1 * seconds)
+        else:
+            fleet.stall(index, at, at + 0.1 * seconds)
+    for step in range(200):
+        fleet.look((step + 0.5) / 200 * seconds)
+    fleet.clock.run()
+    held = sum(endpoint.in_flight for endpoint in fleet.pool.endpoints)
+    assert len(fleet.first_chunk) + fleet.failed == len(turns), "each request ends once"
+    assert held == 0, "each lease ends once"
+    return figures(fleet)
+
+
+def figures(fleet: SimulatedFleet) -> dict[str, float]:
+    waits = sorted(fleet.first_chunk)
+    asked = sum(replica.asked_bytes for replica in fleet.replicas)
+    found = {f"p{q:g}": waits[int(q / 100 * len(waits))] for q in (50, 99, 99.9)}
+    found["imbalance"] = mean(fleet.imbalance)
+    found["known"] = sum(replica.known_bytes for replica in fleet.replicas) / asked
+    return {name: round(value, 4) for name, value in found.items()} | {"failed": fleet.failed, "broken": fleet.broken}
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--endpoints", type=int, default=200)
+    parser.add_argument("--requests", type=int, default=50_000)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args(argv)
+    turns = day(Random(given.seed), given.endpoints, given.requests)
+    print(f"{len(turns)} requests, {given.endpoints} endpoints, seed {given.seed}; seconds to the first chunk")
+    print(f"{'balance.by':16}{'p50':>8}{'p99':>8}{'p99.9':>8}{'imbalance':>11}{'known':>8}{'failed':>8}{'broken':>8}")
+    results = {}
+    for name, balance in WAYS.items():
+        found = results[name] = simulate(balance, turns, given.endpoints, given.seed)
+        print(
+            f"{name:16}{found['p50']:8.3f}{found['p99']:8.3f}{found['p99.9']:8.3f}{found['imbalance']:11.2f}"
+            f"{found['known']:8.1%}{found['failed']:8.0f}{found['broken']:8.0f}",
+            flush=True,
+        )
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

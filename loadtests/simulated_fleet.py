@@ -1,0 +1,259 @@
+"""Model servers on virtual time, behind the gateway's own `Pool`.
+
+A replica computes some answers at once and lets the others wait their turn. It computes what of a prompt
+it does not remember, then the answer; it remembers the conversations it served last. Nothing sleeps: a
+heap of events is the clock, and a call that waits is a coroutine that an event resumes.
+"""
+
+import heapq
+from collections import OrderedDict, deque
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from functools import partial
+from math import inf
+from random import Random
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from adapters.base import Answer
+from adapters.errors import InferenceError, TransportError
+from adapters.types import ChatRequest, Deadline, GenerateRequest
+from config.schema import BalanceConfig
+from gateway.traffic.endpoint import Endpoint
+from gateway.traffic.pool import Pool
+from policies.breaker import Breaker
+from policies.pickers import picker
+
+SLOTS = 8
+"""Answers that a replica computes at once."""
+PROMPT_RATE = 16_000.0
+"""Bytes of prompt computed in a second."""
+CACHE = 400_000
+"""Bytes of prompt that a replica remembers."""
+DETECT = 2.0
+"""Seconds until a health check notices a change."""
+ATTEMPTS = 3
+
+_FOREVER = Deadline(inf, inf, inf)
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+class Turn(NamedTuple):
+    """One request: when it comes, and how long its answer takes once its prompt is computed."""
+
+    at: float
+    tenant: str
+    user: str
+    prompt: memoryview
+    output: float
+
+
+class Clock:
+    """Virtual seconds, and what is to happen when."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = 0
+
+    def at(self, when: float, what: Callable[[], None]) -> None:
+        self._count += 1
+        heapq.heappush(self._events, (when, self._count, what))
+
+    def run(self) -> None:
+        """Until nothing is left to happen."""
+        while self._events:
+            self.now, _, what = heapq.heappop(self._events)
+            what()
+
+
+class Job:
+    """One request at one replica. Awaiting it gives the answer when that begins."""
+
+    def __init__(self, replica: "Replica", request: GenerateRequest) -> None:
+        self.replica = replica
+        self.request = request
+        self.call: Call | None = None
+        self.answer: Answer | None = None
+
+    def __await__(self) -> Generator["Job", Answer, Answer]:
+        return (yield self)
+
+
+class Replica:
+    """An `Adapter`: what the pool calls."""
+
+    def __init__(self, clock: Clock, slowness: float) -> None:
+        self._clock = clock
+        self.slowness = slowness
+        self.up = True
+        self.stalled_until = 0.0
+        self._running: set[Job] = set()
+        self._waiting: deque[Job] = deque()
+        self._cache: OrderedDict[tuple[str, str], int] = OrderedDict()  # (tenant, user) → bytes of prompt
+        self._cached = 0
+        self.asked_bytes = self.known_bytes = 0
+
+    async def call(self, request: GenerateRequest, deadline: Deadline) -> Answer:
+        if not self.up:
+            raise TransportError("connection refused")
+        return await Job(self, request)
+
+    async def probe(self, timeout: float) -> None:
+        """Health follows the faults that are played, see `SimulatedFleet.kill`."""
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+    def enter(self, job: Job) -> None:
+        self._waiting.append(job)
+        self._next()
+
+    def kill(self) -> None:
+        """All that it was at fails, and it forgets."""
+        self.up = False
+        jobs = [*self._running, *self._waiting]
+        self._running.clear()
+        self._waiting.clear()
+        self._cache.clear()
+        self._cached = 0
+        for job in jobs:
+            assert job.call is not None
+            job.call.broken(job, TransportError("connection reset"))
+
+    def _next(self) -> None:
+        while self._waiting and len(self._running) < SLOTS:
+            job = self._waiting.popleft()
+            self._running.add(job)
+            begin = max(self._clock.now, self.stalled_until) + self._prefill(job.request) * self.slowness
+            self._clock.at(begin, partial(self._begin, job))
+
+    def _prefill(self, request: GenerateRequest) -> float:
+        """Seconds for what is not remembered."""
+        conversation, size = (request.tenant, request.user or ""), len(request.prompt)
+        known = self._cache.pop(conversation, 0)
+        self._cache[conversation] = size
+        self._cached += size - known
+        while self._cached > CACHE:
+            self._cached -= self._cache.popitem(last=False)[1]
+        self.asked_bytes += size
+        self.known_bytes += known
+        return (size - known) / PROMPT_RATE
+
+    def _begin(self, job: Job) -> None:
+        if job in self._running:  # and was not killed meanwhile
+            assert job.call is not None
+            job.call.begun(job)
+            self._clock.at(self._clock.now + job.call.turn.output * self.slowness, partial(self._finish, job))
+
+    def _finish(self, job: Job) -> None:
+        if job in self._running:
+            self._running.remove(job)
+            assert job.answer is not None
+            job.answer.end(None)
+            self._next()
+
+
+class Call:
+    """One turn, up to its answer's first chunk; what fails before is tried again, elsewhere if that can be."""
+
+    def __init__(self, fleet: "SimulatedFleet", turn: Turn) -> None:
+        self._fleet = fleet
+        self.turn = turn
+        self._attempt = 0
+        self._coroutine: Coroutine[Any, Any, Answer]
+        self._request = ChatRequest(
+            model="chat", fields={}, prompt=turn.prompt, tenant=turn.tenant, key=turn.tenant, user=turn.user,
+            headers=_NO_HEADERS,
+        )  # fmt: skip
+
+    def start(self) -> None:
+        self._attempt += 1
+        self._coroutine = self._fleet.pool.call(self._request, _FOREVER)
+        try:
+            job: Job = self._coroutine.send(None)
+        except InferenceError:
+            self._failed()
+        else:
+            job.call = self
+            job.replica.enter(job)
+
+    def begun(self, job: Job) -> None:
+        job.answer = Answer(content_type="", body=None)
+        try:
+            self._coroutine.send(job.answer)
+        except StopIteration:
+            self._fleet.first_chunk.append(self._fleet.clock.now - self.turn.at)
+
+    def broken(self, job: Job, error: InferenceError) -> None:
+        if job.answer is not None:
+            job.answer.end(error)
+            self._fleet.broken += 1
+            return
+        try:
+            self._coroutine.throw(error)
+        except InferenceError:
+            self._failed()
+
+    def _failed(self) -> None:
+        if self._attempt < ATTEMPTS:
+            self._fleet.clock.at(self._fleet.clock.now + 0.025 * 2**self._attempt, self.start)
+        else:
+            self._fleet.failed += 1
+
+
+class SimulatedFleet:
+    """A pool of replicas under one balance, and what was seen of it."""
+
+    def __init__(self, balance: BalanceConfig, slowness: list[float], seed: int) -> None:
+        self.clock = Clock()
+        self.replicas = [Replica(self.clock, factor) for factor in slowness]
+        endpoints = [
+            Endpoint(f"sim/{i}", replica, Breaker(5, 10.0), address=f"http://replica-{i}:8000")
+            for i, replica in enumerate(self.replicas)
+        ]
+        for endpoint in endpoints:
+            endpoint.configure(1.0, balance.slow_start)
+        self.pool = Pool(
+            "sim", endpoints, picker(balance), max_in_flight=256, panic=balance.panic, rng=Random(seed),
+            clock=lambda: self.clock.now,
+        )  # fmt: skip
+        self.first_chunk: list[float] = []
+        self.failed = self.broken = 0
+        self.imbalance: list[float] = []
+
+    def ask(self, turn: Turn) -> None:
+        """Let it come at its time."""
+        self.clock.at(turn.at, Call(self, turn).start)
+
+    def kill(self, index: int, at: float, back_at: float) -> None:
+        """A crash, noticed a little later, and a new start without a memory."""
+        replica, endpoint = self.replicas[index], self.pool.endpoints[index]
+
+        def probed(error: str) -> None:
+            endpoint.probed(error, healthy_after=1, unhealthy_after=1)
+
+        def revive() -> None:
+            replica.up = True
+
+        self.clock.at(at, replica.kill)
+        self.clock.at(at + DETECT, partial(probed, "connection refused"))
+        self.clock.at(back_at, revive)
+        self.clock.at(back_at + DETECT, partial(probed, ""))
+
+    def stall(self, index: int, at: float, until: float) -> None:
+        """It begins no answer for a while, and no check notices."""
+
+        def begin() -> None:
+            self.replicas[index].stalled_until = until
+
+        self.clock.at(at, begin)
+
+    def look(self, at: float) -> None:
+        """Note how uneven the load is then: the busiest replica's over the mean."""
+
+        def note() -> None:
+            loads = [endpoint.in_flight for endpoint in self.pool.endpoints]
+            if any(loads):
+                self.imbalance.append(max(loads) * len(loads) / sum(loads))
+
+        self.clock.at(at, note)
