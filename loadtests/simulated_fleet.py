@@ -87,7 +87,7 @@ class Replica:
         self.slowness = slowness
         self.up = True
         self.stalled_until = 0.0
-        self._running: set[Job] = set()
+        self._running: dict[Job, None] = {}  # ordered, so that a seed says all
         self._waiting: deque[Job] = deque()
         self._cache: OrderedDict[tuple[str, str], int] = OrderedDict()  # (tenant, user) → bytes of prompt
         self._cached = 0
@@ -123,7 +123,7 @@ class Replica:
     def _next(self) -> None:
         while self._waiting and len(self._running) < SLOTS:
             job = self._waiting.popleft()
-            self._running.add(job)
+            self._running[job] = None
             begin = max(self._clock.now, self.stalled_until) + self._prefill(job.request) * self.slowness
             self._clock.at(begin, partial(self._begin, job))
 
@@ -147,7 +147,7 @@ class Replica:
 
     def _finish(self, job: Job) -> None:
         if job in self._running:
-            self._running.remove(job)
+            del self._running[job]
             assert job.answer is not None
             job.answer.end(None)
             self._next()

@@ -49,7 +49,7 @@ def test_the_default_needs_nothing() -> None:
 
 def test_every_example_loads_and_has_a_test_here(example: Path) -> None:
     names = sorted(path.stem for path in example.glob("*.yaml"))
-    assert names == ["canary", "hosted", "sidecar", "tenants"]
+    assert names == ["canary", "hosted", "replicas", "sidecar", "tenants"]
     for name in names:
         load(example / f"{name}.yaml")
 
@@ -66,6 +66,13 @@ def test_canary(example: Path) -> None:
     assert split.retry.attempts == 3
     assert (split.timeout.first_byte, split.timeout.idle, split.timeout.total) == (10, 20, 300)
     assert [endpoint.weight for endpoint in config.pools[0].endpoints] == [1, 2]
+
+
+def test_replicas(example: Path) -> None:
+    config = load(example / "replicas.yaml")
+    replicas, sessions = (pool.balance for pool in config.pools)
+    assert (replicas.by, replicas.bound, replicas.slow_start, replicas.panic) == ("prefix_affinity", 1.5, 60, 0.5)
+    assert (sessions.by, sessions.key) == ("hash", "header:X-Session")
 
 
 def test_tenants(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
