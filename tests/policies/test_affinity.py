@@ -89,6 +89,21 @@ def test_another_tenants_prompts_steer_nothing() -> None:
     assert picker.pick(pool[:2], ask(1), 0.0, rng) is pool[1]
 
 
+def test_the_only_holder_may_lead_by_the_slack_and_the_bound_and_no_more() -> None:
+    pool, rng = candidates(1, 1), Random(1)
+    holder, other = pool
+    for least in (0, 10):
+        picker = PrefixAffinity(BOUND)
+        for _ in range(20):
+            picker.pick([holder], ask(1), 0.0, rng)
+            picker.pick([other], ask(2), 0.0, rng)
+        other.in_flight = least
+        holder.in_flight = int(BOUND * (least + 1)) + SLACK - 1
+        assert picker.pick(pool, ask(1), 0.0, rng) is holder
+        holder.in_flight += 1
+        assert picker.pick(pool, ask(1), 0.0, rng) is other
+
+
 def test_a_holder_that_is_overloaded_is_passed_over_and_others_become_holders() -> None:
     pool, rng, picker = candidates(1, 1), Random(1), PrefixAffinity(BOUND)
     for _ in range(60):

@@ -2,10 +2,14 @@ import asyncio
 from random import Random
 from typing import Any
 
+import pytest
+
+from adapters.errors import TransportError, Unavailable
+from adapters.types import Deadline
 from config.schema import Config
 from gateway.traffic.fleet import Fleet
 from gateway.traffic.pool import Pool
-from tests.support.gateways import config
+from tests.support.gateways import chat, config
 
 URLS = ["http://127.0.0.1:9", "http://127.0.0.1:10"]
 
@@ -34,6 +38,16 @@ async def test_endpoints_are_known_by_their_address_wherever_they_stand_in_the_f
         fleet = Fleet(Random(1), asyncio.get_running_loop().time)
         pool = use(fleet, two({"by": "hash", "key": "user"}, urls))
         assert [e.address for e in pool.endpoints] == urls
+        await fleet.aclose()
+
+
+async def test_a_pool_that_panics_tries_the_unhealthy() -> None:
+    for panic, error in (("0%", Unavailable), ("50%", TransportError)):
+        fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+        pool = use(fleet, two({"panic": panic}, ["unix:/nonexistent/server.sock"]))
+        pool.endpoints[0].probed("down", healthy_after=1, unhealthy_after=1)
+        with pytest.raises(error):
+            await pool.call(chat(), Deadline(1e9, 5.0, 5.0))
         await fleet.aclose()
 
 
