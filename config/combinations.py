@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import get_args
 
+from config import metering
 from config.document import Document
 from config.globs import is_glob
 from config.identity import SECRET_BYTES, Algorithm
@@ -27,6 +28,7 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
         yield from _issuer(doc, issuer)
     for pool in root["pools"]:
         yield from _pool(doc, pool)
+    yield from metering.check(doc, root)
     for model in root["models"]:
         yield from _unreachable(doc, model)
         for route in model["routes"]:

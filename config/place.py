@@ -2,7 +2,7 @@
 
 from functools import cache
 from types import UnionType
-from typing import Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Union, get_args, get_origin, get_type_hints
 
 from config.schema import Config
 from config.section import Section
@@ -26,11 +26,12 @@ def type_at(place: Place) -> object:
 
 def fields_at(place: Place) -> tuple[str, ...]:
     """The fields of the section there; none where it is no section."""
-    hint = type_at(place)
+    hint = _form(type_at(place), "")
     return tuple(hint.model_fields) if isinstance(hint, type) and issubclass(hint, Section) else ()
 
 
 def _inside(hint: object, step: str | int) -> object:
+    hint = _form(hint, step)
     if isinstance(hint, type) and issubclass(hint, Section):
         return _hints(hint).get(str(step))
     if get_origin(hint) is tuple:
@@ -42,6 +43,15 @@ def _not_none(hint: object) -> object:
     if get_origin(hint) in (Union, UnionType):
         return next(option for option in get_args(hint) if option is not type(None))
     return hint
+
+
+def _form(hint: object, step: str | int) -> object:
+    """Of what may be written as a section or as a list, the form that has such a step."""
+    if get_origin(hint) is not Annotated or get_origin(get_args(hint)[0]) not in (Union, UnionType):
+        return hint
+    forms = [get_args(form)[0] for form in get_args(get_args(hint)[0])]
+    origin = tuple if isinstance(step, int) else None
+    return next(form for form in forms if get_origin(form) is origin)
 
 
 @cache

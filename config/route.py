@@ -4,6 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from config.money import Amount, PerTokens
 from config.section import Section
 from config.text import Glob, HeaderName, Name, Shape
 from config.units import Delay, Duration, Percent
@@ -108,6 +109,30 @@ class RouteConfig(Section):
         return (*first, *self.fallback)
 
 
+class PriceConfig(Section):
+    """What an answered request costs: its tokens, itself, or both."""
+
+    prompt: PerTokens | None = None
+    """Per prompt token."""
+    completion: PerTokens | None = None
+    """Per token of the answer."""
+    request: Amount | None = None
+    """Per request that was answered, whatever its length."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if (self.prompt is None) != (self.completion is None):
+            raise ValueError("prompt and completion go together: write 0 for what is free")
+        if self.prompt is None and self.request is None:
+            raise ValueError("names no price: give prompt and completion, or request")
+        return self
+
+    @property
+    def currency(self) -> str:
+        """The same in the whole file."""
+        return next(part.currency for part in (self.prompt, self.request) if part is not None)
+
+
 class ModelConfig(Section):
     """A name that clients ask for, and where its requests go."""
 
@@ -115,3 +140,5 @@ class ModelConfig(Section):
     """As clients write it; a glob such as ``gpt-*`` serves a family. An exact name wins over a glob."""
     routes: tuple[RouteConfig, ...] = Field(min_length=1)
     """Tried in order."""
+    price: PriceConfig | None = None
+    """What its use costs, for budgets and reports."""

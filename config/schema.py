@@ -12,6 +12,7 @@ from pydantic import Field
 
 from config.globs import is_glob
 from config.identity import CertificateConfig, ClaimsConfig, JwtConfig
+from config.limits import Limits, LimitsConfig
 from config.pool import (
     BalanceConfig,
     BreakerConfig,
@@ -25,6 +26,7 @@ from config.route import (
     ArmConfig,
     MatchConfig,
     ModelConfig,
+    PriceConfig,
     RetryConfig,
     RouteConfig,
     SplitConfig,
@@ -32,7 +34,7 @@ from config.route import (
 )
 from config.section import Section
 from config.text import Date, Glob, Name, PemFile, Secret, Shape, Url
-from config.units import Delay, Duration, HostPort, Listen, Rate, Size
+from config.units import Delay, Duration, HostPort, Listen, Size
 
 __all__ = [
     "AccessLogConfig",
@@ -55,6 +57,7 @@ __all__ = [
     "ModelConfig",
     "Name",
     "PoolConfig",
+    "PriceConfig",
     "ProbeConfig",
     "RetryConfig",
     "RouteConfig",
@@ -162,17 +165,6 @@ class KeyConfig(Section):
     """Last day it is accepted, UTC."""
 
 
-class LimitsConfig(Section):
-    """Absent means unlimited."""
-
-    requests: Rate | None = None
-    """Requests per period."""
-    tokens: Rate | None = None
-    """Prompt and answer tokens per period."""
-    concurrency: int | None = Field(None, ge=1)
-    """Requests at the same time."""
-
-
 class TenantConfig(Section):
     """Who may ask for what, how much."""
 
@@ -184,8 +176,12 @@ class TenantConfig(Section):
     """Client certificates that are its own, for requests that carry neither a key nor a token."""
     models: tuple[Glob, ...] = Field(min_length=1)
     """Models it may use; ``*`` for all."""
-    limits: LimitsConfig = LimitsConfig()
-    """How much it may use."""
+    limits: Limits = LimitsConfig()
+    """How much it may use: limits for the whole tenant, or a list of limits, each ``per`` someone."""
+
+    def limit_list(self) -> tuple[LimitsConfig, ...]:
+        """Its limits in whichever form they were written."""
+        return self.limits if isinstance(self.limits, tuple) else (self.limits,)
 
 
 class Config(Section):

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from config.document import Document
+from config.limits import ONE, SEVERAL
 from config.place import Place, fields_at, type_at
 from config.problem import Problem, closest
 
@@ -19,6 +20,7 @@ _EXPECTED = {
     "dict_type": "expected fields",
     "model_type": "expected fields",
 }
+_NOBODY_WROTE = {"[key]", ONE, SEVERAL}
 _BOUNDS = {
     "greater_than": "must be more than {gt:g}",
     "greater_than_equal": "must be at least {ge:g}",
@@ -31,7 +33,7 @@ _BOUNDS = {
 def problems(doc: Document, error: ValidationError, skip: Container[Place]) -> Iterator[Problem]:
     """One problem for each of the schema's complaints, save about the places in ``skip``."""
     for details in error.errors(include_url=False, include_input=False):
-        place = tuple(step for step in details["loc"] if step != "[key]")
+        place = tuple(step for step in details["loc"] if step not in _NOBODY_WROTE)
         if place not in skip and not _already_told(doc, place, details):
             yield _problem(doc, place, details)
 

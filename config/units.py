@@ -21,7 +21,7 @@ _BYTES = {
 _MULTIPLES = {"": 1.0, "k": 1e3, "M": 1e6}
 _PERIOD = {
     "s": 1.0, "sec": 1.0, "second": 1.0, "min": 60.0, "minute": 60.0,
-    "h": 3600.0, "hour": 3600.0, "d": 86400.0, "day": 86400.0,
+    "h": 3600.0, "hour": 3600.0, "d": 86400.0, "day": 86400.0, "month": 30 * 86400.0,
 }  # fmt: skip
 _DURATION = rf"{_NUMBER}\s*({'|'.join(_SECONDS)})"
 _SIZE = rf"{_NUMBER}\s*({'|'.join(_BYTES)})"

@@ -12,6 +12,7 @@ from gateway.snapshot import Snapshot
 from gateway.telemetry import Record, Telemetry
 from policies.decision import Decision
 from policies.facts import Facts
+from policies.price import Price
 
 # What is reserved for an answer whose request sets no bound: the truth is settled at its end.
 OUTPUT_ESTIMATE = 256
@@ -40,19 +41,32 @@ class Core:
         snapshot = self.snapshot
         record.stream = request.stream
         request.tenant, request.key, request.headers = principal.tenant, principal.key_id, headers
-        decision = self._decide(snapshot, principal, request, headers, record)
+        facts, decision = self._decide(snapshot, principal, request, headers, record)
         now = self.clock()
-        reservation = self.ledger.reserve(principal.tenant, _estimate(request), now)
+        price = snapshot.prices.get(record.model)
+        reservation = self._reserve(facts, request, price, record, now)
         deadline = Deadline(now + decision.timeout.total, decision.timeout.first_byte, decision.timeout.idle)
         try:
             answer = await snapshot.plan(decision).call(request, deadline)
         except BaseException as error:
-            self._settle(reservation, request, record, None, error)
+            self._settle(reservation, price, request, record, None, error)
             raise
         record.first_chunk = self.clock()
         record.pool, record.endpoint = answer.pool, answer.endpoint
-        answer.when_ended(lambda answer, error: self._finish(reservation, request, record, answer, error))
+        answer.when_ended(lambda answer, error: self._finish(reservation, price, request, record, answer, error))
         return answer
+
+    def _reserve(
+        self, facts: Facts, request: GenerateRequest, price: Price | None, record: Record, now: float
+    ) -> Reservation:
+        """The prompt, and what it may make at most as far as it says. Raises `LimitExceeded`."""
+        prompt, output = request.prompt_tokens, OUTPUT_ESTIMATE if request.max_tokens is None else request.max_tokens
+        output *= request.n
+        cost = None if price is None else price.cost(prompt, output)
+        record.allowances = self.ledger.allowances(facts, record.model, now)
+        reservation = self.ledger.reserve(facts, record.allowances, prompt + output, cost, now)
+        record.shadowed = reservation.shadowed
+        return reservation
 
     def _decide(
         self,
@@ -61,7 +75,7 @@ class Core:
         request: GenerateRequest,
         headers: Mapping[str, str],
         record: Record,
-    ) -> Decision:
+    ) -> tuple[Facts, Decision]:
         """A model that is unknown, not allowed or without a matching route is all the same to the client."""
         rules = snapshot.catalogue.find(request.model)
         if rules is not None and snapshot.allowed[principal.tenant].allows(request.model):
@@ -79,25 +93,27 @@ class Core:
             decision = rules.decide(facts, self.rng)
             if decision is not None:
                 record.arm = decision.arm
-                return decision
+                return facts, decision
         raise NotFound(f"The model `{request.model[:128]}` does not exist or you may not use it.", param="model")
 
     def _finish(
         self,
         reservation: Reservation,
+        price: Price | None,
         request: GenerateRequest,
         record: Record,
         answer: Answer,
         error: BaseException | None,
     ) -> None:
         """The one end of an answer that had begun."""
-        self._settle(reservation, request, record, answer.usage, error)
+        self._settle(reservation, price, request, record, answer.usage, error)
         failure = None if error is None else as_inference_error(error) or BackendError("The gateway failed.")
         self.telemetry.end(record, failure, answer.status, self.clock())
 
     def _settle(
         self,
         reservation: Reservation,
+        price: Price | None,
         request: GenerateRequest,
         record: Record,
         usage: Usage | None,
@@ -107,13 +123,9 @@ class Core:
         if usage is None and isinstance(as_inference_error(error), ClientGone) and request.upstream_seconds:
             # The client left while the upstream was at work on its prompt, which is what it pays for.
             usage = Usage(prompt_tokens=request.prompt_tokens)
-        reservation.settle(usage.total_tokens if usage else 0, self.clock())
+        if usage is not None and price is not None:
+            record.cost = price.cost(usage.prompt_tokens, usage.completion_tokens)
+        reservation.settle(usage.total_tokens if usage else 0, record.cost, self.clock())
         record.usage = usage
         record.attempts = len(request.tried) + (error is None)
         record.upstream_seconds = request.upstream_seconds
-
-
-def _estimate(request: GenerateRequest) -> int:
-    """Tokens to reserve: the prompt and what it may make at most, as far as it says."""
-    output = request.max_tokens if request.max_tokens is not None else OUTPUT_ESTIMATE
-    return request.prompt_tokens + output * request.n

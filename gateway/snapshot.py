@@ -14,6 +14,7 @@ from gateway.traffic.fallback import Fallback
 from gateway.traffic.pool import Pool
 from gateway.traffic.retry import Retry
 from policies.decision import Decision
+from policies.price import Price
 from policies.retry import RetryBudget
 from policies.rules import Catalogue, ModelList
 
@@ -27,6 +28,8 @@ class Snapshot:
     catalogue: Catalogue
     allowed: Mapping[str, ModelList]
     """Which models each tenant may use."""
+    prices: Mapping[str, Price]
+    """By model, as configured."""
     pools: Mapping[str, Pool]
     rng: Random
     clock: Callable[[], float]
@@ -88,6 +91,7 @@ def build(
         keys=keys,
         catalogue=Catalogue(config.models),
         allowed={tenant.name: ModelList(tenant.models) for tenant in config.tenants},
+        prices={model.name: Price(model.price) for model in config.models if model.price is not None},
         pools=pools,
         rng=rng,
         clock=clock,

@@ -33,6 +33,13 @@ class TokenBucket:
         if n <= level:
             self._level = level - n
             return 0.0
+        return self.wait(n, now)
+
+    def wait(self, n: float, now: float) -> float:
+        """What `take` would return; takes nothing."""
+        level = self._refill(now)
+        if n <= level:
+            return 0.0
         if n > self.capacity:
             return inf
         return (n - level) / self._rate + _SLACK

@@ -1,8 +1,12 @@
 """The operators' door, on its own listener: health, metrics, and the state of everything that is counted."""
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
+
+from config.money import Money
+from gateway.limits.subjects import Limit
 
 if TYPE_CHECKING:
     from gateway.app import Gateway
@@ -44,7 +48,7 @@ def make_app(gateway: "Gateway") -> web.Application:
 
 def describe(gateway: "Gateway") -> dict[str, Any]:
     """Every counter that must be zero when nothing is going on, and the health of every endpoint."""
-    now = gateway.clock()
+    now, utc = gateway.clock(), time.time()
     endpoints = [
         {
             "pool": member.pool,
@@ -60,9 +64,12 @@ def describe(gateway: "Gateway") -> dict[str, Any]:
     tenants = [
         {
             "tenant": account.tenant,
-            "in_flight": account.concurrency.in_flight,
+            "in_flight": account.in_flight,
             "reserved_tokens": account.reserved_tokens,
-            "remaining": {unit: bucket.remaining(now) for unit, bucket in account.buckets.items()},
+            "limits": [_limit(limit, now, utc) for limit in account.limits],
+            "spent": [
+                {"key": key, "amount": str(Money(picos, currency))} for (key, currency), picos in account.spent.items()
+            ],
         }
         for account in gateway.ledger.accounts.values()
     ]
@@ -84,3 +91,13 @@ def describe(gateway: "Gateway") -> dict[str, Any]:
         "tenants": tenants,
         "issuers": issuers,
     }
+
+
+def _limit(limit: Limit, now: float, utc: float) -> dict[str, Any]:
+    """As it is written, and what the subject with the least has left. No subject is named: a user is a person."""
+    left: dict[str, float] = {}
+    for allowance in limit:
+        for unit, amount in allowance.remaining(now, utc).items():
+            left[unit] = min(amount, left.get(unit, amount))
+    written = limit.config.model_dump(mode="json", exclude_none=True)
+    return {**written, "subjects": len(limit), "remaining": left}

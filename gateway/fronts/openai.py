@@ -5,7 +5,7 @@ import itertools
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -16,18 +16,20 @@ from adapters.types import GenerateRequest
 from adapters.wire import openai as wire
 from adapters.wire import sse
 from config.globs import is_glob
+from config.money import Money
 from config.schema import ModelConfig
 from gateway.auth.keys import Principal, bearer
 from gateway.core import Core
 from gateway.fronts import errors
-from gateway.limits.ledger import Account
+from gateway.limits.allowance import Allowance
 from gateway.telemetry import Record
+from policies.limits import TokenBucket
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _KEY_IN_URL = re.compile(r"hr-[a-z2-7]{12}-|(^|&)(api[_-]?key|key|token|access_token)=")
 _LIMIT_HEADERS = {
     unit: (f"x-ratelimit-limit-{unit}", f"x-ratelimit-remaining-{unit}", f"x-ratelimit-reset-{unit}")
-    for unit in ("requests", "tokens")
+    for unit in ("requests", "tokens", "spend")
 }
 _NOT_FOUND = "Unknown path. This gateway serves /v1/chat/completions, /v1/completions and /v1/models."
 
@@ -148,8 +150,10 @@ class OpenAIFront:
             headers.append(("x-headrace-overhead-ms", f"{overhead * 1000:.2f}"))
             if record.arm is not None:
                 headers.append(("x-headrace-arm", record.arm))
-        account = self._core.ledger.accounts.get(record.tenant)
-        return headers if account is None else headers + _rate_limits(account, now)
+        allowances = record.allowances
+        if not allowances and (account := self._core.ledger.accounts.get(record.tenant)) is not None:
+            allowances = account.always
+        return headers + _rate_limits(allowances, now)
 
 
 class StreamBody:
@@ -184,14 +188,33 @@ def _require_json(http: Request) -> None:
         raise CallerError("Send the body as `Content-Type: application/json`.", code="unsupported_media_type")
 
 
-def _rate_limits(account: Account, now: float) -> list[tuple[str, str]]:
-    headers = []
-    for unit, bucket in account.buckets.items():
-        limit, remaining, reset = _LIMIT_HEADERS[unit]
-        headers.append((limit, str(int(bucket.capacity))))
-        headers.append((remaining, str(int(bucket.remaining(now)))))
-        headers.append((reset, _span(bucket.reset(now))))
+def _rate_limits(allowances: Iterable[Allowance], now: float) -> list[tuple[str, str]]:
+    """Of each unit, the limit with the least left. One in shadow refuses nothing, and is not told."""
+    enforced = [allowance for allowance in allowances if not allowance.in_shadow]
+    headers = _rate("requests", [a.requests for a in enforced if a.requests is not None], now)
+    headers += _rate("tokens", [a.tokens for a in enforced if a.tokens is not None], now)
+    if any(a.spend is not None for a in enforced):
+        headers += _spend(enforced, time.time())
     return headers
+
+
+def _rate(unit: str, buckets: list[TokenBucket], now: float) -> list[tuple[str, str]]:
+    if not buckets:
+        return []
+    tightest = buckets[0] if len(buckets) == 1 else min(buckets, key=lambda bucket: bucket.remaining(now))
+    limit, remaining, reset = _LIMIT_HEADERS[unit]
+    return [
+        (limit, str(int(tightest.capacity))),
+        (remaining, str(int(tightest.remaining(now)))),
+        (reset, _span(tightest.reset(now))),
+    ]
+
+
+def _spend(allowances: Iterable[Allowance], utc: float) -> list[tuple[str, str]]:
+    budgets = [(a.spend.remaining(utc), a.spend, a.config.spend) for a in allowances if a.spend and a.config.spend]
+    left, budget, written = min(budgets, key=lambda entry: entry[0])
+    limit, remaining, reset = _LIMIT_HEADERS["spend"]
+    return [(limit, str(written)), (remaining, str(Money(left, written.currency))), (reset, _span(budget.reset(utc)))]
 
 
 def _span(seconds: float) -> str:

@@ -41,6 +41,8 @@ class Line(msgspec.Struct, omit_defaults=True, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     usage_exact: bool | None = None
+    cost: str | None = None
+    shadow_limits: list[str] | None = None
     error: str | None = None
     code: str | None = None
 
@@ -92,6 +94,8 @@ class AccessLog:
             prompt_tokens=usage.prompt_tokens if usage is not None else None,
             completion_tokens=usage.completion_tokens if usage is not None else None,
             usage_exact=usage.exact if usage is not None else None,
+            cost=str(record.cost) if record.cost is not None else None,
+            shadow_limits=[f"{unit} per {per}" for unit, per in record.shadowed] if record.shadowed else None,
             error=error.kind if error is not None else None,
             code=error.code if error is not None else None,
         )

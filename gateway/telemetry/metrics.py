@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from config.money import PICOS
 from gateway.auth.jwks import Jwks
 from gateway.limits.ledger import Account
 from gateway.telemetry.record import Record
@@ -63,6 +64,8 @@ class Metrics(Collector):
         self._requests: Counter[tuple[str, str, str, int, str]] = Counter()  # by OUTCOME
         self._prompt_tokens: Counter[tuple[str, str]] = Counter()
         self._completion_tokens: Counter[tuple[str, str]] = Counter()
+        self._spend: Counter[tuple[str, str, str]] = Counter()  # picos by currency, tenant, model
+        self._shadowed: Counter[tuple[str, str, str]] = Counter()  # by tenant, unit, per
         self._served: dict[tuple[str, str], Served] = {}
         self._overhead = Histogram(OVERHEAD)
         self._refused: Counter[str] = Counter()
@@ -85,6 +88,10 @@ class Metrics(Collector):
             payer = (record.tenant, model)
             self._prompt_tokens[payer] += usage.prompt_tokens
             self._completion_tokens[payer] += usage.completion_tokens
+        if (cost := record.cost) is not None:
+            self._spend[cost.currency, record.tenant, model] += cost.picos
+        for unit, per in record.shadowed:
+            self._shadowed[record.tenant, unit, per] += 1
 
     def refused(self, code: str) -> None:
         """The server refused what never became a request."""
@@ -113,7 +120,24 @@ class Metrics(Collector):
         )
         for code, count in self._refused.items():
             refused.add_metric([code], count)
-        yield from (requests, tokens, refused, *self._histograms())
+        yield from (requests, tokens, refused, *self._money(), *self._histograms())
+
+    def _money(self) -> Iterator[Metric]:
+        """The currency is the unit, and stands in the name as Prometheus' units do."""
+        spend: dict[str, CounterMetricFamily] = {}
+        for (currency, *payer), picos in self._spend.items():
+            if currency not in spend:
+                name = f"headrace_spend_{currency}"
+                spend[currency] = CounterMetricFamily(name, "Charged, by the price list.", labels=("tenant", "model"))
+            spend[currency].add_metric(payer, picos / PICOS)
+        shadowed = CounterMetricFamily(
+            "headrace_limit_shadow_refusals",
+            "Requests that a limit in shadow would have refused.",
+            labels=("tenant", "unit", "per"),
+        )
+        for labels, count in self._shadowed.items():
+            shadowed.add_metric(labels, count)
+        yield from (*spend.values(), shadowed)
 
     def _histograms(self) -> Iterator[Metric]:
         labels = ("model", "pool")
@@ -190,6 +214,6 @@ class Gauges(Collector):
         in_flight = GaugeMetricFamily("headrace_tenant_in_flight", "Requests under way.", labels=labels)
         reserved = GaugeMetricFamily("headrace_tenant_reserved_tokens", "Tokens not yet settled.", labels=labels)
         for account in self._accounts():
-            in_flight.add_metric((account.tenant,), account.concurrency.in_flight)
+            in_flight.add_metric((account.tenant,), account.in_flight)
             reserved.add_metric((account.tenant,), account.reserved_tokens)
         yield from (in_flight, reserved)

@@ -2,7 +2,9 @@
 
 from adapters.errors import InferenceError
 from adapters.types import Usage
+from config.money import Money
 from gateway.auth.keys import USER
+from gateway.limits.allowance import Allowance, Shadowed
 
 
 class Record:
@@ -13,8 +15,9 @@ class Record:
     """
 
     __slots__ = (
-        "arm", "attempts", "client", "ended", "endpoint", "error", "first_chunk", "key", "model", "operation", "pool",
-        "request_id", "roles", "started", "status", "stream", "tenant", "time", "upstream_seconds", "usage",
+        "allowances", "arm", "attempts", "client", "cost", "ended", "endpoint", "error", "first_chunk", "key", "model",
+        "operation", "pool", "request_id", "roles", "shadowed", "started", "status", "stream", "tenant", "time",
+        "upstream_seconds", "usage",
     )  # fmt: skip
 
     def __init__(self, request_id: str, operation: str, client: str, started: float) -> None:
@@ -34,6 +37,10 @@ class Record:
         self.stream = False
         self.status = 200
         self.usage: Usage | None = None
+        self.cost: Money | None = None
+        self.allowances: tuple[Allowance, ...] = ()
+        """What the request draws on, for the headers that tell what is left."""
+        self.shadowed: tuple[Shadowed, ...] = ()
         self.upstream_seconds = 0.0
         self.error: InferenceError | None = None
         self.ended = 0.0

@@ -39,6 +39,8 @@ def allowed(value: Any, keyword: str, rule: Any, schema: dict[str, Any], root: d
         return True
     if keyword == "anyOf":
         return any(matches(value, option, root) for option in rule)
+    if keyword == "oneOf":
+        return sum(matches(value, option, root) for option in rule) == 1
     if keyword == "type":
         return isinstance(value, TYPES[rule]) and not (isinstance(value, bool) and rule != "boolean")
     if keyword == "enum":

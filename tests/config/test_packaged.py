@@ -44,7 +44,7 @@ def test_the_default_needs_nothing() -> None:
     assert config.listen.admin.is_loopback
     (demo,) = config.tenants
     assert (demo.name, demo.models) == ("demo", ("*",))
-    assert demo.limits.requests == RateLimit(600, 60)
+    assert demo.limit_list()[0].requests == RateLimit(600, 60)
 
 
 def test_every_example_loads_and_has_a_test_here(example: Path) -> None:
@@ -81,9 +81,9 @@ def test_tenants(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert config.state.database == "postgresql+psycopg://headrace:secret@db.internal/headrace"
     gold, partner, trial = config.tenants
     assert config.models[0].routes[0].when.tenant == ("gold-*",)
-    assert gold.limits.tokens == RateLimit(2_000_000, 60)
+    assert gold.limit_list()[0].tokens == RateLimit(2_000_000, 60)
     assert partner.keys[0].expires == "2027-06-30"
-    assert trial.limits.tokens == RateLimit(20_000, 86400)
+    assert trial.limit_list()[0].tokens == RateLimit(20_000, 86400)
     monkeypatch.setenv("ADMIN_ADDRESS", "10.0.0.1:9000")
     assert str(load(example / "tenants.yaml").listen.admin) == "10.0.0.1:9000"
 

@@ -21,7 +21,7 @@ async def test_the_truth_is_charged_at_the_end() -> None:
     one = rig(limits={"tokens": "1000/min"})
     answer = await one.core.handle(one.principal, chat(max_tokens=500), {}, record := one.record())
     assert answer.body == b"data: {}\n\ndata: [DONE]\n\n"
-    assert one.ledger.accounts["acme"].buckets["tokens"].remaining(one.core.clock()) == 1000 - 5
+    assert one.left("tokens") == 1000 - 5
     assert (record.model, record.pool, record.endpoint, record.status) == ("chat", "main", "main/0", 200)
     assert one.log.records == [record]
     one.assert_idle()
@@ -61,7 +61,7 @@ async def test_a_client_that_leaves_before_the_first_chunk_pays_for_its_prompt()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    remaining = one.ledger.accounts["acme"].buckets["tokens"].remaining(one.core.clock())
+    remaining = one.left("tokens")
     assert remaining == pytest.approx(1000 - request.prompt_tokens, abs=0.1)
     assert one.adapters["main"][0].calls[0].end == "cancelled"
     one.assert_idle()
@@ -72,7 +72,7 @@ async def test_a_failure_before_the_first_chunk_costs_nothing() -> None:
     one = rig(FakeAdapter(Script(fault=CallerError("bad"))), limits={"tokens": "1000/min"})
     with pytest.raises(CallerError):
         await one.core.handle(one.principal, chat(), {}, one.record())
-    assert one.ledger.accounts["acme"].buckets["tokens"].remaining(one.core.clock()) == 1000
+    assert one.left("tokens") == 1000
     assert one.log.records == []  # the front tells of it, with the status it sends
     one.assert_idle()
 
@@ -84,7 +84,7 @@ async def test_a_break_in_mid_stream_charges_what_was_streamed() -> None:
     await answer.__anext__()
     with pytest.raises(TransportError):
         await answer.__anext__()
-    assert one.ledger.accounts["acme"].buckets["tokens"].remaining(one.core.clock()) == 99
+    assert one.left("tokens") == 99
     assert (record.status, type(record.error)) == (200, TransportError)
     assert len(one.log.records) == 1
     one.assert_idle()
@@ -186,4 +186,54 @@ async def test_a_session_stays_at_its_endpoint(balance: dict[str, Any]) -> None:
         await one.core.handle(one.principal, chat(user="u", messages=said), {"x-session": "s"}, one.record())
     kept = sum(a == b for a, b in itertools.pairwise(record.endpoint for record in one.log.records))
     assert kept >= 24
+    one.assert_idle()
+
+
+PRICED = [
+    {"name": "chat", "routes": [{"to": "main"}], "price": {"prompt": "10000 usd/1M", "completion": "20000 usd/1M"}}
+]
+
+
+@pytest.mark.looptime
+async def test_money_is_held_by_the_estimate_and_charged_by_the_truth() -> None:
+    tenant = {"name": "acme", "models": ["*"], "limits": {"spend": "10 usd/month"}}
+    one = Rig(config(tenants=[tenant], models=PRICED), {"main": [FakeAdapter(Script(gap=1.0))]})
+    answer = await one.core.handle(one.principal, chat(stream=True, max_tokens=400), {}, record := one.record())
+    with pytest.raises(LimitExceeded, match="10 usd/month"):
+        await one.core.handle(one.principal, chat(max_tokens=400), {}, one.record())
+    assert [piece async for piece in answer]
+    assert str(record.cost) == "0.07 usd"  # 3 tokens and 2
+    assert one.ledger.accounts["acme"].always[0].remaining(0.0, 0.0) == {"spend": 9.93}
+    text = one.metrics.exposition().decode()
+    assert 'headrace_spend_usd_total{model="chat",tenant="acme"} 0.07' in text
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_broken_stream_costs_what_was_streamed_and_a_failed_one_nothing() -> None:
+    tenant = {"name": "acme", "models": ["*"], "limits": [{"spend": "10 usd/day", "per": "key"}]}
+    broken = Script(fault=TransportError("x"), fault_after=1)
+    fake = FakeAdapter(broken, Script(fault=CallerError("x")))
+    one = Rig(config(tenants=[tenant], models=PRICED), {"main": [fake]})
+    answer = await one.core.handle(one.principal, chat(stream=True, max_tokens=10), {}, record := one.record())
+    with pytest.raises(TransportError):
+        [piece async for piece in answer]
+    assert str(record.cost) == "0.02 usd"  # one token
+    with pytest.raises(CallerError):
+        await one.core.handle(one.principal, chat(max_tokens=10), {}, failed := one.record())
+    assert failed.cost is None
+    assert one.ledger.accounts["acme"].spent == {(one.key.id, "usd"): 2 * 10**10}
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_limit_in_shadow_is_counted_and_logged_and_refuses_nothing() -> None:
+    one = rig(limits={"requests": "1/min", "per": "user", "enforce": "shadow"})
+    for _ in range(3):
+        answer = await one.core.handle(one.principal, chat(user="someone"), {}, one.record())
+        assert answer.status == 200
+    assert [line.shadow_limits for line in one.log.lines] == [None, ["requests per user"], ["requests per user"]]
+    text = one.metrics.exposition().decode()
+    assert 'headrace_limit_shadow_refusals_total{per="user",tenant="acme",unit="requests"} 2.0' in text
+    assert "someone" not in text
     one.assert_idle()

@@ -39,7 +39,7 @@ def test_our_config_is_valid_and_has_everything_on() -> None:
     assert first.when != MatchConfig() == last.when
     assert last.retry.attempts > 1
     assert all(pool.probe and pool.breaker for pool in ours.pools)
-    limits = ours.tenants[0].limits
+    limits = ours.tenants[0].limit_list()[0]
     assert limits.requests is not None
     assert limits.tokens is not None
     # Ten times what a core could be asked for: counted on every request, never in the way.

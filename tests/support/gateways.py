@@ -12,6 +12,7 @@ from config.schema import Config
 from gateway.auth.keys import KeyRecord, Principal, digest, new_key
 from gateway.auth.table import KeyTable
 from gateway.core import Core
+from gateway.limits.allowance import Rated
 from gateway.limits.ledger import Ledger
 from gateway.snapshot import build
 from gateway.telemetry import AccessLog, Metrics, Record, Telemetry
@@ -82,12 +83,19 @@ class Rig:
         self.core = Core(snapshot, self.ledger, Telemetry(self.metrics, self.log, batch=1), rng, clock)
 
     def record(self) -> Record:
-        return Record("req-1", "chat", "127.0.0.1", self.core.clock())
+        made = Record("req-1", "chat", "127.0.0.1", self.core.clock())
+        made.tenant, made.key = self.principal.tenant, self.principal.key_id
+        return made
+
+    def left(self, unit: Rated) -> float:
+        """What the first tenant's first limit for all of its requests has left."""
+        allowance = self.ledger.accounts[self.principal.tenant].always[0]
+        return allowance.buckets[unit].remaining(self.core.clock())
 
     async def until_idle(self) -> None:
         """Wait until no request is under way."""
         async with asyncio.timeout(5):
-            while any(account.concurrency.in_flight for account in self.ledger.accounts.values()):
+            while any(account.in_flight for account in self.ledger.accounts.values()):
                 await asyncio.sleep(0.005)
 
     def assert_idle(self) -> None:
@@ -96,7 +104,7 @@ class Rig:
             for endpoint in endpoints:
                 assert endpoint.in_flight == 0, name
         for account in self.ledger.accounts.values():
-            assert account.concurrency.in_flight == 0
+            assert account.in_flight == 0
             assert account.reserved_tokens == 0
         for fakes in self.adapters.values():
             for fake in fakes:

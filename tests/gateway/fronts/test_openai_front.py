@@ -298,3 +298,27 @@ async def test_a_bug_of_ours_is_a_500_without_a_traceback(door: Opener, caplog: 
         assert "bug" not in await response.text()
     assert "a bug" in caplog.text
     assert [r.status for r in d.rig.log.records] == [500]
+
+
+async def test_the_headers_tell_the_tightest_limit_of_each_unit(door: Opener) -> None:
+    limits = [
+        {"requests": "9/min", "spend": "50 usd/month"},
+        {"requests": "2/h", "per": "user", "spend": "1 usd/day"},
+        {"requests": "1/d", "enforce": "shadow"},
+    ]
+    price = {"request": "0.25 usd"}
+    models = [{"name": "chat", "routes": [{"to": "main"}], "price": price}]
+    async with door(limits=limits, models=models) as d:
+        first = await d.post(chat(user="ann"))
+        assert first.headers["x-ratelimit-limit-requests"] == "2"
+        assert first.headers["x-ratelimit-remaining-requests"] == "1"
+        assert first.headers["x-ratelimit-limit-spend"] == "1 usd/day"
+        assert first.headers["x-ratelimit-remaining-spend"] == "0.75 usd"
+        await d.post(chat(user="ann"))
+        refused = await d.post(chat(user="ann"))
+        assert refused.status == 429
+        assert "requests: 2/h for each user" in (await error_of(refused))["message"]
+        assert refused.headers["x-ratelimit-remaining-requests"] == "0"
+        assert (await d.post(chat(user="bob"))).status == 200
+        async with d.http.get(d.url + "/v1/models", headers={"authorization": f"Bearer {d.rig.key.plaintext}"}) as got:
+            assert got.headers["x-ratelimit-limit-requests"] == "9"

@@ -1,143 +1,355 @@
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from adapters.errors import LimitExceeded
+from config.money import PICOS, Money
 from config.schema import TenantConfig
-from gateway.limits.ledger import Ledger, Reservation
+from gateway.limits.allowance import Allowance
+from gateway.limits.ledger import OTHER_KEYS, Ledger, Reservation
+from policies.facts import Facts
+
+NOON = datetime(2028, 2, 29, 12, tzinfo=UTC).timestamp()
 
 
-def ledger(**limits: Any) -> Ledger:
-    made = Ledger()
-    made.configure([tenant(**limits)], now=0.0)
-    return made
+class Books:
+    """A ledger at a time that the test sets, and requests of tenant acme."""
+
+    def __init__(self, limits: Any) -> None:
+        self.utc = NOON
+        self.ledger = Ledger(lambda: self.utc)
+        self.configure(limits)
+
+    def configure(self, limits: Any, now: float = 0.0) -> None:
+        self.ledger.configure([tenant(limits)], now)
+
+    def reserve(
+        self,
+        tokens: int = 1,
+        now: float = 0.0,
+        *,
+        usd: float | None = None,
+        key: str = "k1",
+        model: str = "chat",
+        user: str | None = None,
+    ) -> Reservation:
+        facts = Facts("acme", key, model, {}, False, tokens, user, "r")
+        allowances = self.ledger.allowances(facts, model, now)
+        return self.ledger.reserve(facts, allowances, tokens, None if usd is None else dollars(usd), now)
+
+    @property
+    def first(self) -> Allowance:
+        """The allowance of the tenant as a whole."""
+        return self.ledger.accounts["acme"].always[0]
+
+    def left(self, unit: str) -> float:
+        return self.first.remaining(0.0, self.utc)[unit]
 
 
-def tenant(**limits: Any) -> TenantConfig:
+def dollars(amount: float) -> Money:
+    return Money(round(amount * 1000) * PICOS // 1000, "usd")
+
+
+def ledger(**limits: Any) -> Books:
+    return Books(limits)
+
+
+def tenant(limits: Any) -> TenantConfig:
     return TenantConfig.model_validate({"name": "acme", "models": ["*"], "limits": limits})
 
 
 def test_the_limit_that_refuses_is_named_and_says_when() -> None:
     books = ledger(requests="2/min")
     for _ in range(2):
-        books.reserve("acme", 1, now=0.0).settle(1, now=0.0)
+        books.reserve(1, now=0.0).settle(1, None, now=0.0)
     with pytest.raises(LimitExceeded) as refused:
-        books.reserve("acme", 1, now=0.0)
+        books.reserve(1, now=0.0)
     assert refused.value.limit == "requests"
     assert refused.value.retry_after == pytest.approx(30, abs=0.01)
     assert refused.value.retry_after is not None
-    books.reserve("acme", 1, now=refused.value.retry_after)
+    books.reserve(1, now=refused.value.retry_after)
 
 
 def test_a_refusal_takes_nothing() -> None:
     books = ledger(requests="10/min", tokens="100/min", concurrency=5)
-    held = books.reserve("acme", 100, now=0.0)
-    before = books.accounts["acme"].buckets["requests"].remaining(0.0)
+    held = books.reserve(100, now=0.0)
+    before = books.left("requests")
     with pytest.raises(LimitExceeded, match="tokens"):
-        books.reserve("acme", 50, now=0.0)
-    account = books.accounts["acme"]
-    assert account.buckets["requests"].remaining(0.0) == before
-    assert account.concurrency.in_flight == 1
+        books.reserve(50, now=0.0)
+    account = books.ledger.accounts["acme"]
+    assert books.left("requests") == before
+    assert account.in_flight == 1
     assert account.reserved_tokens == 100
-    held.settle(0, now=0.0)
-    assert account.buckets["tokens"].remaining(0.0) == 100
+    held.settle(0, None, now=0.0)
+    assert books.left("tokens") == 100
 
 
 def test_the_truth_is_charged_even_beyond_the_estimate() -> None:
     books = ledger(tokens="100/min")
-    books.reserve("acme", 10, now=0.0).settle(160, now=0.0)
+    books.reserve(10, now=0.0).settle(160, None, now=0.0)
     with pytest.raises(LimitExceeded) as refused:
-        books.reserve("acme", 40, now=0.0)
+        books.reserve(40, now=0.0)
     assert refused.value.retry_after == pytest.approx(60, abs=0.01)  # 60 of debt and 40 to earn, at 100/min
 
 
 def test_an_estimate_above_the_limit_is_not_refused_for_ever() -> None:
     books = ledger(tokens="100/min")
-    books.reserve("acme", 5000, now=0.0).settle(20, now=0.0)
-    assert books.accounts["acme"].buckets["tokens"].remaining(0.0) == 80
+    books.reserve(5000, now=0.0).settle(20, None, now=0.0)
+    assert books.left("tokens") == 80
 
 
 def test_settling_twice_changes_nothing() -> None:
     books = ledger(tokens="100/min", concurrency=1)
-    held = books.reserve("acme", 50, now=0.0)
-    held.settle(10, now=0.0)
-    held.settle(90, now=0.0)
-    assert books.accounts["acme"].buckets["tokens"].remaining(0.0) == 90
-    assert books.accounts["acme"].concurrency.in_flight == 0
+    held = books.reserve(50, now=0.0)
+    held.settle(10, None, now=0.0)
+    held.settle(90, None, now=0.0)
+    assert books.left("tokens") == 90
+    assert books.ledger.accounts["acme"].in_flight == 0
 
 
 def test_a_new_limit_keeps_the_share_used_and_what_is_in_flight() -> None:
     books = ledger(requests="100/min", concurrency=4)
-    held = [books.reserve("acme", 1, now=0.0) for _ in range(4)]
-    books.configure([tenant(requests="50/min", concurrency=2)], now=0.0)
-    account = books.accounts["acme"]
-    assert account.buckets["requests"].remaining(0.0) == 48
+    held = [books.reserve(1, now=0.0) for _ in range(4)]
+    books.configure({"requests": "50/min", "concurrency": 2})
+    assert books.left("requests") == 48
     for reservation in held[:3]:
-        reservation.settle(0, now=0.0)
-    books.reserve("acme", 1, now=0.0)
+        reservation.settle(0, None, now=0.0)
+    books.reserve(1, now=0.0)
     with pytest.raises(LimitExceeded, match="at once"):
-        books.reserve("acme", 1, now=0.0)
+        books.reserve(1, now=0.0)
 
 
 def test_a_limit_may_come_and_go_while_requests_run() -> None:
     books = ledger()
-    held = books.reserve("acme", 10, now=0.0)
-    books.configure([tenant(concurrency=1, tokens="100/min")], now=0.0)
+    held = books.reserve(10, now=0.0)
+    books.configure({"concurrency": 1, "tokens": "100/min"})
     with pytest.raises(LimitExceeded):
-        books.reserve("acme", 10, now=0.0)
-    held.settle(10, now=0.0)
-    assert books.accounts["acme"].concurrency.in_flight == 0
-    assert books.accounts["acme"].buckets["tokens"].remaining(0.0) == 90
+        books.reserve(10, now=0.0)
+    held.settle(10, None, now=0.0)
+    assert books.ledger.accounts["acme"].in_flight == 0
+    assert books.left("tokens") == 90
 
 
 def test_a_tenant_that_left_is_forgotten_once_idle() -> None:
     books = ledger()
-    held = books.reserve("acme", 1, now=0.0)
-    books.configure([], now=0.0)
-    assert "acme" in books.accounts
-    held.settle(1, now=0.0)
-    books.configure([], now=0.0)
-    assert not books.accounts
+    held = books.reserve(1, now=0.0)
+    books.ledger.configure([], now=0.0)
+    assert "acme" in books.ledger.accounts
+    held.settle(1, None, now=0.0)
+    books.ledger.configure([], now=0.0)
+    assert not books.ledger.accounts
+
+
+def test_the_tightest_of_several_is_named_with_its_scope() -> None:
+    books = Books([{"requests": "2/min"}, {"tokens": "100/h", "per": "key", "models": ["ch*"]}])
+    books.reserve(100).settle(100, None, 0.0)
+    with pytest.raises(LimitExceeded, match=r"tokens: 100/h for each key, models ch\*"):
+        books.reserve(50)
+    books.reserve(50, key="k2").settle(50, None, 0.0)
+    with pytest.raises(LimitExceeded, match="tokens") as refused:  # requests would be granted earlier
+        books.reserve(100, key="k2")
+    assert refused.value.limit == "tokens"
+    assert refused.value.retry_after == pytest.approx(1800, abs=0.01)
+    with pytest.raises(LimitExceeded, match="requests: 2/min for the whole tenant"):
+        books.reserve(1, model="other")
+
+
+def test_each_key_and_each_model_has_its_own() -> None:
+    books = Books([{"requests": "1/min", "per": "key"}, {"requests": "2/min", "per": "model"}])
+    books.reserve(key="k1")
+    books.reserve(key="k2")
+    with pytest.raises(LimitExceeded, match="each model"):
+        books.reserve(key="k3")
+    books.reserve(key="k3", model="other")
+    with pytest.raises(LimitExceeded, match="each key"):
+        books.reserve(key="k1", model="third")
+
+
+def test_a_request_without_a_user_counts_for_its_key_and_a_user_cannot_take_a_keys_name() -> None:
+    books = Books([{"requests": "1/min", "per": "user"}])
+    for user in ("ann", "bob", "key:k1", "x" * 5000, "x" * 5001, None):
+        books.reserve(user=user)
+    for user in ("ann", "x" * 5000, None, ""):
+        with pytest.raises(LimitExceeded, match="each user"):
+            books.reserve(user=user)
+
+
+def test_a_limit_for_some_models_counts_no_other() -> None:
+    books = Books([{"requests": "1/min", "models": ["big-*"]}])
+    for _ in range(3):
+        books.reserve(model="small")
+    books.reserve(model="big-1")
+    with pytest.raises(LimitExceeded):
+        books.reserve(model="big-2")
+
+
+def test_shadow_reports_and_refuses_nothing() -> None:
+    books = Books([{"requests": "10/min"}, {"requests": "1/min", "tokens": "10/h", "enforce": "shadow"}])
+    assert books.reserve(10).shadowed == ()
+    (shadowed,) = books.reserve(10).shadowed
+    assert shadowed == ("tokens", "tenant")
+    for _ in range(8):
+        books.reserve()
+    with pytest.raises(LimitExceeded, match="10/min"):
+        books.reserve()
+
+
+def test_a_shadow_that_becomes_enforced_goes_on_with_what_was_used() -> None:
+    books = Books([{"requests": "4/min", "enforce": "shadow"}])
+    books.reserve()
+    books.configure([{"requests": "1/min", "per": "key"}, {"requests": "8/min"}])
+    assert books.left("requests") == 6  # a quarter used
+
+
+def test_a_budget_cannot_be_passed_by_requests_at_the_same_time() -> None:
+    books = ledger(spend="1 usd/day")
+    held = [books.reserve(usd=0.25) for _ in range(4)]
+    with pytest.raises(LimitExceeded, match=r"spend: 1 usd/day for the whole tenant") as refused:
+        books.reserve(usd=0.25)
+    assert refused.value.retry_after == 12 * 3600
+    for reservation in held[:2]:
+        reservation.settle(1, dollars(0.05), 0.0)
+    assert books.left("spend") == 0.4
+    held[2].settle(0, None, 0.0)  # never answered
+    assert books.left("spend") == 0.65
+    books.utc += 12 * 3600
+    assert books.left("spend") == 1
+    held[3].settle(1, dollars(0.25), 0.0)  # belongs to yesterday
+    assert books.left("spend") == 1
+
+
+def test_a_budget_survives_a_reload() -> None:
+    books = ledger(spend="1 usd/month")
+    held = books.reserve(usd=0.5)
+    books.configure({"spend": "2 usd/month"})
+    assert books.left("spend") == 1.5
+    books.configure({"spend": "2 usd/day"})
+    held.settle(1, dollars(1.5), 0.0)
+    assert books.left("spend") == 0.5
+    late = books.reserve(usd=0.5)
+    books.configure({})
+    books.configure({"spend": "1 usd/day"})
+    late.settle(1, dollars(0.2), 0.0)  # holds nothing of the new one: never below nothing used
+    assert 0 <= books.left("spend") <= 1
+
+
+def test_spend_is_known_by_key_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.limits.ledger.MAX_SUBJECTS", 2)
+    books = ledger()
+    for key in ("a", "b", "a", "c", "d"):
+        books.reserve(usd=1, key=key).settle(1, dollars(0.1), 0.0)
+    spent = books.ledger.accounts["acme"].spent
+    assert {key: picos * 10 // PICOS for (key, _), picos in spent.items()} == {"a": 2, "b": 1, OTHER_KEYS: 2}
+
+
+SCOPES: list[dict[str, Any]] = [
+    {"requests": "50/min", "tokens": "1000/min", "concurrency": 6, "spend": "40 usd/day"},
+    {"tokens": "600/min", "per": "key", "concurrency": 4},
+    {"spend": "9 usd/hour", "per": "user"},
+    {"requests": "20/min", "per": "model", "models": ["c*"]},
+    {"tokens": "300/h", "enforce": "shadow"},
+]
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """Whatever is reserved, refused and settled in whatever order: the counts are those of what is held."""
+    """Whatever is reserved, refused, settled and reloaded in whatever order: the counts are those of what is held."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.ledger = ledger(requests="50/min", tokens="1000/min", concurrency=4)
-        self.held: list[tuple[Reservation, float]] = []
+        self.books = Books(SCOPES)
+        self.held: list[tuple[Reservation, int]] = []
         self.waits: list[float | None] = []
 
-    @rule(tokens=st.integers(0, 1500), passed=st.floats(0, 30))
-    def reserve(self, tokens: int, passed: float) -> None:
+    @rule(
+        tokens=st.integers(0, 1500),
+        passed=st.floats(0, 30),
+        usd=st.integers(0, 12),
+        key=st.sampled_from(["k1", "k2"]),
+        user=st.sampled_from([None, "ann", "bob"]),
+        model=st.sampled_from(["chat", "vision"]),
+    )
+    def reserve(self, tokens: int, passed: float, usd: int, **who: Any) -> None:
         self.now += passed
+        self.books.utc += passed
+        before = self.remaining()
         try:
-            reservation = self.ledger.reserve("acme", tokens, self.now)
+            reservation = self.books.reserve(tokens, self.now, usd=usd, **who)
         except LimitExceeded as refused:
             self.waits.append(refused.retry_after)
+            after = self.remaining()
+            assert all(after[place] == pytest.approx(left) for place, left in before.items())
         else:
-            self.held.append((reservation, min(tokens, 1000)))
+            self.held.append((reservation, tokens))
 
-    @rule(data=st.data(), actual=st.integers(0, 1500))
-    def settle(self, data: st.DataObject, actual: int) -> None:
+    @rule(data=st.data(), tokens=st.integers(0, 1500), usd=st.integers(0, 15))
+    def settle(self, data: st.DataObject, tokens: int, usd: int) -> None:
         if self.held:
             reservation, _ = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
-            reservation.settle(actual, self.now)
+            reservation.settle(tokens, dollars(usd), self.now)
+
+    @rule()
+    def reload(self) -> None:
+        before = self.remaining()
+        self.books.configure(SCOPES, self.now)
+        assert self.remaining() == pytest.approx(before)
+
+    def remaining(self) -> dict[tuple[int, str], float]:
+        """By allowance and unit."""
+        return {
+            (id(allowance), unit): left
+            for limit in self.books.ledger.accounts["acme"].limits
+            for allowance in limit
+            for unit, left in allowance.remaining(self.now, self.books.utc).items()
+        }
 
     @invariant()
     def every_refusal_says_when(self) -> None:
-        assert all(wait is not None and 0 < wait <= 3600 for wait in self.waits)
+        assert all(wait is not None and 0 < wait <= 86_400 for wait in self.waits)
 
     @invariant()
     def counts_are_what_is_held(self) -> None:
-        account = self.ledger.accounts["acme"]
-        assert account.concurrency.in_flight == len(self.held) <= 4
+        account = self.books.ledger.accounts["acme"]
+        assert account.in_flight == len(self.held) <= 6
         assert account.reserved_tokens == sum(tokens for _, tokens in self.held)
-        assert 0 <= account.buckets["requests"].remaining(self.now) <= 50
+        for limit in account.limits:
+            held = sum(allowance.concurrency.in_flight for allowance in limit)
+            partly = limit.config.models is not None or limit.config.enforce == "shadow"
+            assert held <= len(self.held) if partly else held == len(self.held)
+
+    def teardown(self) -> None:
+        for reservation, _ in self.held:
+            reservation.settle(0, None, self.now)
+        for limit in self.books.ledger.accounts["acme"].limits:
+            assert all(a.concurrency.in_flight == 0 and a.reserved_tokens == 0 for a in limit)
 
 
 TestLedgerMachine = LedgerMachine.TestCase
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 40), st.integers(0, 60)), max_size=60))
+def test_no_interleaving_spends_more_than_the_budget_and_what_was_underestimated_at_its_end(
+    steps: list[tuple[bool, int, int]],
+) -> None:
+    """Each step reserves (an estimate) or settles some held one (the truth)."""
+    books = ledger(spend="100 usd/day")
+    held: list[tuple[Reservation, int]] = []
+    spent = under = 0
+    for reserves, estimate, truth in steps:
+        if reserves:
+            try:
+                held.append((books.reserve(usd=estimate), estimate))
+            except LimitExceeded:
+                continue
+            under = 0  # admitted: the budget held all that was spent and reserved until now
+        elif held:
+            reservation, reserved = held.pop(estimate % len(held))
+            reservation.settle(1, dollars(truth), 0.0)
+            spent += truth
+            under += max(0, truth - reserved)
+        assert spent <= 100 + under
+    assert books.left("spend") == max(0, 100 - spent - sum(reserved for _, reserved in held))

@@ -1,0 +1,43 @@
+"""The ``limits`` of a tenant: one section for the whole of it, or a list with a scope for each."""
+
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from config.money import Spend
+from config.section import Section
+from config.text import Glob
+from config.units import Rate
+
+Per = Literal["tenant", "key", "model", "user"]
+ONE, SEVERAL = "[one]", "[several]"
+"""Steps that pydantic puts into an error's place and that nobody wrote."""
+
+
+class LimitsConfig(Section):
+    """Absent means unlimited. All that apply to a request must grant it."""
+
+    requests: Rate | None = None
+    """Requests per period."""
+    tokens: Rate | None = None
+    """Prompt and answer tokens per period."""
+    spend: Spend | None = None
+    """Money per hour, day or month of the calendar, in UTC: every model it covers needs a price."""
+    concurrency: int | None = Field(None, ge=1)
+    """Requests at the same time."""
+    per: Per = "tenant"
+    """Who has these limits each for itself: the tenant as a whole, each of its keys, each model, or each end
+    user (the request's ``user`` field, else its key)."""
+    models: tuple[Glob, ...] | None = None
+    """Only requests for these models count; all when absent."""
+    enforce: Literal["always", "shadow"] = "always"
+    """``shadow`` counts and reports what it would have refused, and refuses nothing."""
+
+
+def _form(value: object) -> str:
+    return SEVERAL if isinstance(value, tuple | list) else ONE
+
+
+Limits = Annotated[
+    Annotated[LimitsConfig, Tag(ONE)] | Annotated[tuple[LimitsConfig, ...], Tag(SEVERAL)], Discriminator(_form)
+]

@@ -1,0 +1,109 @@
+"""Limits and prices that do not go together, or limit nothing."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from config.document import Document
+from config.globs import may_overlap
+from config.money import currency_of, parse_budget
+from config.node import Node
+from config.place import written
+from config.problem import Problem
+from config.units import parse_rate
+
+SCOPE = {"per", "models", "enforce"}
+UNITS = ("requests", "tokens", "spend", "concurrency")
+
+
+def check(doc: Document, root: Node) -> Iterator[Problem]:
+    """Every limit that would do nothing, and money that cannot be added up."""
+    yield from _currencies(doc, root)
+    for tenant in root["tenants"]:
+        for limit in limits_of(tenant):
+            yield from _scope(doc, tenant, limit)
+            yield from _priced(doc, root, tenant, limit)
+        yield from _given_again(doc, list(limits_of(tenant)))
+
+
+def limits_of(tenant: Node) -> Iterator[Node]:
+    """A tenant's limits, in whichever form they are written."""
+    limits = tenant["limits"]
+    return iter(limits) if isinstance(limits.value, tuple) else iter([limits])
+
+
+def _currencies(doc: Document, root: Node) -> Iterator[Problem]:
+    prices = [node for model in root["models"] for _, node in model["price"].fields()]
+    budgets = [limit["spend"] for tenant in root["tenants"] for limit in limits_of(tenant)]
+    first: tuple[str, Node] | None = None
+    for node in (*prices, *budgets):
+        currency = currency_of(node.text or "")
+        if currency is None:
+            continue
+        if first is None:
+            first = (currency, node)
+        elif currency != first[0]:
+            place = written(first[1].place)
+            yield doc.problem(node.place, f"is in {currency} and {place} in {first[0]}: a file has one currency")
+
+
+def _scope(doc: Document, tenant: Node, limit: Node) -> Iterator[Problem]:
+    names = {name for name, node in limit.fields() if node.value is not None}
+    written_out = isinstance(limit.place[-1], int) or bool(names)  # `limits: {}` says what it does
+    if isinstance(limit.value, dict) and written_out and names <= SCOPE:
+        yield doc.problem(limit.place, f"limits nothing: give one of {', '.join(UNITS)}")
+    if limit["models"].value == ():
+        yield doc.problem(limit["models"].place, "is empty and matches nothing: say what matches, or remove it")
+    allowed = tenant["models"].texts()
+    for glob in limit["models"]:
+        if glob.text is not None and allowed and not any(may_overlap(glob.text, other) for other in allowed):
+            yield doc.problem(glob.place, "has no effect: this tenant may use no such model")
+
+
+def _priced(doc: Document, root: Node, tenant: Node, limit: Node) -> Iterator[Problem]:
+    """Use without a price would pass a budget unseen."""
+    if "spend" not in limit:
+        return
+    allowed = tenant["models"].texts()
+    covered = limit["models"].texts() or ["*"]
+    for model in root["models"]:
+        name = model["name"].text
+        if name is None or "price" in model:
+            continue
+        if any(may_overlap(glob, name) for glob in allowed) and any(may_overlap(glob, name) for glob in covered):
+            message = f'the model "{name}" has no price, so its use would cost nothing: give it one'
+            yield doc.problem(limit["spend"].place, message)
+
+
+def _given_again(doc: Document, limits: list[Node]) -> Iterator[Problem]:
+    """Of two limits of one scope, unit and period only the lower ever counts; a shadow has to be the lower."""
+    seen: dict[tuple[object, ...], tuple[Node, float]] = {}
+    for limit in sorted(limits, key=_is_shadow):  # the enforced ones first
+        for unit in UNITS:
+            if (known := _amount(limit[unit])) is None:
+                continue
+            amount, period = known
+            scope = (limit["per"].value or "tenant", limit["models"].value, unit, period)
+            enforced = seen.get((*scope, False))
+            same = seen.setdefault((*scope, _is_shadow(limit)), (limit[unit], amount))
+            if same[0].place != limit[unit].place:
+                yield doc.problem(limit[unit].place, f"is limited already, by {written(same[0].place)}: keep one")
+            elif _is_shadow(limit) and enforced is not None and amount >= enforced[1]:
+                place = written(enforced[0].place)
+                yield doc.problem(limit[unit].place, f"shows nothing: {place} refuses the same or sooner")
+
+
+def _is_shadow(limit: Node) -> bool:
+    return limit["enforce"].value == "shadow"
+
+
+def _amount(node: Node) -> tuple[float, object] | None:
+    """What is granted, and in which period."""
+    if isinstance(node.value, int):
+        return node.value, None
+    with suppress(ValueError):
+        rate = parse_rate(node.value)
+        return rate.amount, rate.period
+    with suppress(ValueError):
+        budget = parse_budget(node.value)
+        return budget.picos, budget.period
+    return None

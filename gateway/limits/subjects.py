@@ -1,0 +1,102 @@
+"""The allowances of one limit: one for the tenant, or one for each key, model or end user that came."""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from hashlib import sha256
+from itertools import islice
+
+from config.limits import LimitsConfig, Per
+from gateway.limits.allowance import Allowance
+from policies.facts import Facts
+from policies.globs import GlobSet
+
+MAX_SUBJECTS = 10_000
+SCANNED = 8
+MAX_NAME = 128
+WHOLE_TENANT = "tenant"
+_OTHERS = "others"
+
+
+class Limit:
+    """One limit of a tenant, and the allowances under it. Outlives reloads.
+
+    At most `MAX_SUBJECTS` are remembered, for a client can make up users. Forgetting one that owes something
+    would forgive it, so only one that is idle (nothing in flight, every bucket full, nothing spent in the
+    window) makes room, looked for among those unused for longest. Where there is none, newcomers share one
+    more allowance: together they get what one of them would.
+    """
+
+    __slots__ = ("_allowances", "_max", "_models", "config")
+
+    def __init__(self, config: LimitsConfig, max_subjects: int = MAX_SUBJECTS) -> None:
+        self.config = config
+        self._models = None if config.models is None else GlobSet(config.models)
+        self._max = max_subjects
+        self._allowances: OrderedDict[str, Allowance] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._allowances)
+
+    def __iter__(self) -> Iterator[Allowance]:
+        return iter(self._allowances.values())
+
+    def configure(self, config: LimitsConfig, now: float, utc: float) -> None:
+        """New amounts for the same scope."""
+        self.config = config
+        for allowance in self._allowances.values():
+            allowance.configure(config, now, utc)
+
+    @property
+    def is_for_all(self) -> bool:
+        """Whether every request of the tenant draws on one allowance."""
+        return self.config.per == "tenant" and self._models is None
+
+    def covers(self, model: str) -> bool:
+        """Whether requests for this model count."""
+        return self._models is None or model in self._models
+
+    def allowance(self, facts: Facts, model: str, now: float, utc: float) -> Allowance:
+        """The one that a request of `facts` for the configured `model` draws on."""
+        return self.of(_subject(self.config.per, facts, model), now, utc)
+
+    def of(self, subject: str, now: float, utc: float) -> Allowance:
+        """A subject's."""
+        found = self._allowances.get(subject)
+        if found is None:
+            return self._newcomer(subject, now, utc)
+        self._allowances.move_to_end(subject)
+        return found
+
+    def _newcomer(self, subject: str, now: float, utc: float) -> Allowance:
+        if len(self._allowances) >= self._max and not self._made_room(now, utc):
+            subject = _OTHERS
+        found = self._allowances.get(subject)
+        if found is None:
+            found = self._allowances[subject] = Allowance(self.config, now, utc)
+        return found
+
+    def _made_room(self, now: float, utc: float) -> bool:
+        """Looks at a few only; those in use go to the end, so that the next look is at others."""
+        for name in list(islice(self._allowances, SCANNED)):
+            if name != _OTHERS and self._allowances[name].is_idle(now, utc):
+                del self._allowances[name]
+                return True
+            self._allowances.move_to_end(name)
+        return False
+
+
+def _subject(per: Per, facts: Facts, model: str) -> str:
+    """A request without a user counts for its key, so that leaving it out escapes nothing.
+
+    Prefixes keep a user from taking a key's name.
+    """
+    if per == "tenant":
+        return WHOLE_TENANT
+    if per == "model":
+        return f"model:{model}"
+    if per == "key" or not facts.user:
+        return f"key:{facts.key}"
+    user = facts.user
+    if len(user) > MAX_NAME:  # what is remembered of a client's text is bounded
+        user = sha256(user.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"user:{user}"

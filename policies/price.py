@@ -1,0 +1,21 @@
+"""What a request costs, in whole picos: exact, whatever is added up."""
+
+from config.money import Money
+from config.schema import PriceConfig
+
+
+class Price:
+    """A model's price, ready to multiply."""
+
+    __slots__ = ("_completion", "_prompt", "_request", "currency")
+
+    def __init__(self, config: PriceConfig) -> None:
+        self.currency = config.currency
+        self._prompt = config.prompt.picos if config.prompt else 0
+        self._completion = config.completion.picos if config.completion else 0
+        self._request = config.request.picos if config.request else 0
+
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> Money:
+        """Of one request that is answered."""
+        picos = prompt_tokens * self._prompt + completion_tokens * self._completion + self._request
+        return Money(picos, self.currency)
