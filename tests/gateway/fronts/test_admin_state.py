@@ -42,6 +42,7 @@ def described(rig: Rig) -> dict[str, Any]:
         ledger=rig.ledger,
         accepting=True,
         server=SimpleNamespace(connections=()),
+        tokens=SimpleNamespace(key_sets=()),
         path=Path("headrace.yaml"),
         loaded="",
         last_error="",
