@@ -19,7 +19,7 @@ from adapters.errors import (
     UpstreamTimeout,
 )
 from adapters.http1.client import Client, ClientResponse, encode_fields
-from adapters.types import Deadline, GenerateRequest, Usage
+from adapters.types import ChatRequest, CompletionRequest, Deadline, GenerateRequest, Usage
 from adapters.wire import openai as wire
 from adapters.wire import sse
 
@@ -36,7 +36,8 @@ class OpenAIAdapter:
         self._client = client
         self._model = model
         base = client.base_path
-        self._prefix = base if base.endswith("/v1") else base + "/v1"
+        prefix = base if base.endswith("/v1") else base + "/v1"
+        self._targets = {kind.path: (prefix + kind.path).encode() for kind in (ChatRequest, CompletionRequest)}
         self._probe_target = (base.removesuffix("/v1") + probe).encode()
         fields = [("user-agent", "headrace"), ("accept", "application/json, text/event-stream")]
         if key:
@@ -45,9 +46,9 @@ class OpenAIAdapter:
         self._post_fields = self._fields + encode_fields([("content-type", "application/json")])
 
     async def call(self, request: GenerateRequest, deadline: Deadline) -> Answer:
-        fields = self._post_fields + encode_fields([("x-request-id", request.request_id)])
+        fields = self._post_fields + encode_fields((("x-request-id", request.request_id),))
         body = wire.upstream_body(request, self._model)
-        response = await self._client.request(b"POST", (self._prefix + request.path).encode(), fields, body, deadline)
+        response = await self._client.request(b"POST", self._targets[request.path], fields, body, deadline)
         if response.status != 200:
             await _raise(response)
         content_type = (response.headers.get("content-type") or "").lower()

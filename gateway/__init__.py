@@ -14,8 +14,8 @@ Beside the path:
 
 app.py       puts everything together, reloads and ends it; serve.py runs it; __main__.py is the command line
 snapshot.py  all that a request reads, swapped whole
-auth/        keys: issue, revoke, rotate; the table that requests see
-limits/      the ledger: reserve before, settle after
+auth/        keys, tokens and client certificates; the tables that requests see
+limits/      the ledger: reserve before, settle after, of every limit that applies
 traffic/     endpoints and their health, pools, probes; fleet.py keeps them across reloads
 placement/   bundled runtimes as supervised children
 telemetry/   the access log and every metric

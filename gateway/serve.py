@@ -1,6 +1,7 @@
 """`headrace serve`: from the command line to a running gateway, and back to nothing on a signal."""
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -51,6 +52,8 @@ async def _serve(path: Path, config: Config) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told_to_stop)
     gateway.watch(watcher)
+    gc.collect()
+    gc.freeze()  # what is loaded by now stays: no collection need look at it again
     announcing = asyncio.create_task(_announce(gateway))
     await stop.wait()
     announcing.cancel()

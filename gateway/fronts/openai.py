@@ -5,7 +5,7 @@ import itertools
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -153,7 +153,8 @@ class OpenAIFront:
         allowances = record.allowances
         if not allowances and (account := self._core.ledger.accounts.get(record.tenant)) is not None:
             allowances = account.always
-        return headers + _rate_limits(allowances, now)
+        headers += _rate_limits(allowances, now)
+        return headers
 
 
 class StreamBody:
@@ -188,26 +189,28 @@ def _require_json(http: Request) -> None:
         raise CallerError("Send the body as `Content-Type: application/json`.", code="unsupported_media_type")
 
 
-def _rate_limits(allowances: Iterable[Allowance], now: float) -> list[tuple[str, str]]:
+def _rate_limits(allowances: Sequence[Allowance], now: float) -> list[tuple[str, str]]:
     """Of each unit, the limit with the least left. One in shadow refuses nothing, and is not told."""
     enforced = [allowance for allowance in allowances if not allowance.in_shadow]
-    headers = _rate("requests", [a.requests for a in enforced if a.requests is not None], now)
-    headers += _rate("tokens", [a.tokens for a in enforced if a.tokens is not None], now)
+    headers: list[tuple[str, str]] = []
+    if len(enforced) == 1:  # the common case, and nothing to compare
+        requests, tokens = enforced[0].requests, enforced[0].tokens
+    else:
+        requests = _tightest([a.requests for a in enforced if a.requests is not None], now)
+        tokens = _tightest([a.tokens for a in enforced if a.tokens is not None], now)
+    for unit, bucket in (("requests", requests), ("tokens", tokens)):
+        if bucket is not None:
+            limit, remaining, reset = _LIMIT_HEADERS[unit]
+            headers.append((limit, str(int(bucket.capacity))))
+            headers.append((remaining, str(int(bucket.remaining(now)))))
+            headers.append((reset, _span(bucket.reset(now))))
     if any(a.spend is not None for a in enforced):
         headers += _spend(enforced, time.time())
     return headers
 
 
-def _rate(unit: str, buckets: list[TokenBucket], now: float) -> list[tuple[str, str]]:
-    if not buckets:
-        return []
-    tightest = buckets[0] if len(buckets) == 1 else min(buckets, key=lambda bucket: bucket.remaining(now))
-    limit, remaining, reset = _LIMIT_HEADERS[unit]
-    return [
-        (limit, str(int(tightest.capacity))),
-        (remaining, str(int(tightest.remaining(now)))),
-        (reset, _span(tightest.reset(now))),
-    ]
+def _tightest(buckets: list[TokenBucket], now: float) -> TokenBucket | None:
+    return min(buckets, key=lambda bucket: bucket.remaining(now), default=None)
 
 
 def _spend(allowances: Iterable[Allowance], utc: float) -> list[tuple[str, str]]:
