@@ -1,6 +1,7 @@
 """All endpoints there are: kept across reloads, added, retired."""
 
 import asyncio
+import itertools
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
@@ -62,10 +63,15 @@ class Fleet:
         for member in self._members:
             if member.pool == pool.name and member.source == source:
                 return member
-        member = make(pool, index, source, Path(self._folder.name))
+        member = make(pool, index, source, Path(self._folder.name), self._free_id(change, pool.name))
         change.new.append(member)
         member.watch(self._rng)
         return member
+
+    def _free_id(self, change: Change, pool: str) -> str:
+        """The lowest number that no endpoint has: after a reload a position in the file may be taken."""
+        taken = {member.endpoint.id for member in (*self._members, *change.new)}
+        return next(id_ for number in itertools.count() if (id_ := f"{pool}/{number}") not in taken)
 
     async def ready(self, change: Change) -> None:
         """Wait until each new runtime answers. Raises `FleetError` for one that does not in its time."""

@@ -65,10 +65,9 @@ def _file_times(tls: UpstreamTls | None) -> tuple[int, ...]:
     return tuple(Path(path).stat().st_mtime_ns if Path(path).exists() else 0 for path in paths)
 
 
-def make(pool: PoolConfig, index: int, source: object, folder: Path) -> Member:
+def make(pool: PoolConfig, index: int, source: object, folder: Path, id_: str) -> Member:
     """The pool's endpoint of that index; a runtime's socket goes into `folder`. Raises `FleetError`."""
     breaker = Breaker(pool.breaker.failures, pool.breaker.open_for)
-    id_ = f"{pool.name}/{index}"
     if pool.runtime is not None:
         return _make_runtime(pool, id_, source, breaker, folder)
     url = pool.endpoints[index].url

@@ -67,3 +67,12 @@ async def test_a_reload_neither_restarts_nor_skips_a_slow_start() -> None:
     kept.warm(now)
     assert kept.weight == 1.0
     await fleet.aclose()
+
+
+async def test_no_two_endpoints_share_an_id_after_reloads() -> None:
+    fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+    assert [e.id for e in use(fleet, two({}, URLS)).endpoints] == ["main/0", "main/1"]
+    assert [e.id for e in use(fleet, two({}, URLS[1:])).endpoints] == ["main/1"]
+    third = "http://127.0.0.1:11"
+    assert [e.id for e in use(fleet, two({}, [URLS[1], third])).endpoints] == ["main/1", "main/0"]
+    await fleet.aclose()
