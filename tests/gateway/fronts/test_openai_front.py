@@ -74,11 +74,13 @@ def door() -> Opener:
         rig = Rig(config(tenants=[tenant], **kwargs), {"main": list(fakes) or [FakeAdapter(Script(chunks=(WHOLE,)))]})
         server = Server(OpenAIFront(rig.core), Limits(max_body=10_000), openai_refusal)
         host, port = await server.listen_tcp("127.0.0.1", 0)
-        async with aiohttp.ClientSession() as http:
-            made = Door(rig, f"http://{host}:{port}", http)
-            yield made
-            await made.sdk.close()
-        await server.aclose()
+        try:
+            async with aiohttp.ClientSession() as http:
+                made = Door(rig, f"http://{host}:{port}", http)
+                yield made
+                await made.sdk.close()
+        finally:
+            await server.aclose()
         rig.assert_idle()
         assert all(record.ended for record in rig.log.records)
 
@@ -229,7 +231,7 @@ async def test_no_healthy_endpoint_is_a_503_that_says_when(door: Opener) -> None
 
 
 async def test_over_a_limit_is_a_429_with_the_seconds_to_wait(door: Opener) -> None:
-    async with door(limits={"requests": "2/min", "tokens": "100k/min"}) as d:
+    async with door(limits={"requests": "2/min", "tokens": "100k/month"}) as d:
         first = await d.post()
         assert first.headers["x-ratelimit-limit-requests"] == "2"
         assert first.headers["x-ratelimit-remaining-requests"] == "1"
