@@ -28,7 +28,6 @@ class GenerateRequest:
     without touching what nobody here reads.
     """
 
-    operation: ClassVar[str]
     path: ClassVar[str]
 
     model: str
@@ -59,7 +58,6 @@ class GenerateRequest:
 class ChatRequest(GenerateRequest):
     """`/v1/chat/completions`."""
 
-    operation: ClassVar[str] = "chat"
     path: ClassVar[str] = "/chat/completions"
 
 
@@ -67,7 +65,6 @@ class ChatRequest(GenerateRequest):
 class CompletionRequest(GenerateRequest):
     """`/v1/completions`."""
 
-    operation: ClassVar[str] = "text_completion"
     path: ClassVar[str] = "/completions"
 
 

@@ -45,11 +45,6 @@ class Splitter:
         # A blank line more than needed is no event.
         return [event.lstrip(b"\n") for event in events if event.strip(b"\n")]
 
-    @property
-    def pending(self) -> bool:
-        """Whether an event has begun and not ended."""
-        return bool(self._rest.strip(b"\n"))
-
     def _normalise(self, data: bytes) -> bytes:
         """CRLF and CR become LF. A CR ends its line at once; an LF that follows belongs to it."""
         if self._after_cr:

@@ -17,7 +17,6 @@ from typing import Literal, get_args
 
 ID_CHARS = "abcdefghijklmnopqrstuvwxyz234567"
 ID_LENGTH = 12
-KEY_LENGTH = len("hr-") + ID_LENGTH + len("-") + 43
 
 _ID = re.compile(rf"[a-z2-7]{{{ID_LENGTH}}}")
 _KEY = re.compile(rf"hr-([a-z2-7]{{{ID_LENGTH}}})-[A-Za-z0-9_-]{{43}}")

@@ -101,7 +101,7 @@ def test_data_of(event: bytes, data: bytes) -> None:
 def test_an_event_is_out_with_its_last_byte(end: bytes) -> None:
     splitter = sse.Splitter()
     assert splitter.feed(b"data: a" + end) == [b"data: a"]
-    assert not splitter.pending
+    assert splitter.feed(b"data: b" + end) == [b"data: b"]
 
 
 def test_a_newline_cut_in_two_ends_one_line() -> None:
@@ -115,10 +115,3 @@ def test_an_event_that_does_not_end_is_bounded() -> None:
         assert splitter.feed(piece) == []
     with pytest.raises(sse.EventTooLarge):
         splitter.feed(b"a")
-
-
-def test_pending() -> None:
-    splitter = sse.Splitter()
-    for piece, pending in [(b"\n\n", False), (b"data", True), (b": a\n", True), (b"\n", False), (b"\n\n", False)]:
-        splitter.feed(piece)
-        assert splitter.pending is pending
