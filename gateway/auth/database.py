@@ -2,10 +2,11 @@
 
 import os
 import sqlite3
+import time
 from pathlib import Path
 
-from sqlalchemy import URL, Engine, NullPool, create_engine, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
 
 from gateway.auth.errors import KeyConfigError, StoreUnavailable
 
@@ -40,6 +41,20 @@ def open_engine(database: str) -> Engine:
         return create_engine(url, connect_args=limits, pool_size=2, max_overflow=2, pool_timeout=5, pool_pre_ping=True)
     except (NoSuchModuleError, ModuleNotFoundError) as error:
         raise KeyConfigError(f"state.database: no driver for {url.drivername}:// is installed ({error})") from error
+
+
+def use_write_ahead_log(connection: Connection) -> None:
+    """Readers of this SQLite file never wait for a writer from now on; the file remembers it."""
+    give_up = time.monotonic() + _LOCK_TIMEOUT
+    while True:
+        try:
+            connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+            return
+        except OperationalError:
+            # For this one statement SQLite does not wait for other processes itself.
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(0.01)
 
 
 def private_folder(folder: Path) -> None:

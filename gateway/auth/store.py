@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.schema import CreateTable
 
-from gateway.auth.database import open_engine
+from gateway.auth.database import open_engine, use_write_ahead_log
 from gateway.auth.errors import KeyEnded, NoSuchKey, StoreMismatch, StoreUnavailable
 from gateway.auth.keys import ApiKey, KeyRecord, Principal, digest, new_key
 from gateway.auth.schema import SCHEMA_VERSION, keys, state
@@ -137,8 +137,7 @@ class KeyStore:
         try:
             with self._engine.begin() as connection:
                 if connection.dialect.name == "sqlite":
-                    # Readers never wait for a writer in this mode, which the file remembers.
-                    connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+                    use_write_ahead_log(connection)
                     # Tables and row in one step: Python's driver opens no transaction for DDL by itself.
                     connection.exec_driver_sql("BEGIN IMMEDIATE")
                 for table in (keys, state):
