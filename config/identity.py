@@ -12,6 +12,7 @@ Algorithm = Literal[
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
     "HS256", "HS384", "HS512",
 ]  # fmt: skip
+Role = Literal["user", "tenant-admin", "operator"]
 IssuerName = Annotated[
     str, Shape(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "a name: up to 64 letters, digits and . _ - (not first)")
 ]
@@ -29,7 +30,7 @@ class ClaimsConfig(Section):
     tenant: Claim | None = None
     """Holds the tenant's name. Trusts the issuer to speak for every tenant of this file."""
     roles: Claim | None = None
-    """Holds a role or a list of roles: user, tenant-admin, operator. Others are ignored."""
+    """Holds a role or a list of roles: user, tenant-admin, operator. Others give no authority."""
 
 
 class JwtConfig(Section):

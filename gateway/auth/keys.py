@@ -11,9 +11,13 @@ import hmac
 import math
 import re
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from typing import Literal, get_args
+from types import MappingProxyType
+from typing import get_args
+
+from config.identity import Role
 
 ID_CHARS = "abcdefghijklmnopqrstuvwxyz234567"
 ID_LENGTH = 12
@@ -25,21 +29,24 @@ _NAME_LENGTH = 64
 _DAY = 86400.0
 
 
-Role = Literal["user", "tenant-admin", "operator"]
-ROLES: frozenset[Role] = frozenset(get_args(Role))
-USER: frozenset[Role] = frozenset({"user"})
+ROLES: frozenset[str] = frozenset(get_args(Role))
+"""Those that give authority."""
+USER: frozenset[str] = frozenset({"user"})
+NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
     """Who asks, from the credential alone. What it may do is the tenant's business, in the snapshot.
 
-    `key_id` stays the same for one holder: a key's public id, `jwt:ISSUER:SUBJECT` or `cert:NAME`.
+    `key_id` stays the same for one holder: a key's public id, `jwt:ISSUER:SUBJECT` or `cert:NAME`. `roles` holds
+    the issuer's other names too, which routes may look at and which give no authority. `labels` are a key's.
     """
 
     tenant: str
     key_id: str
-    roles: frozenset[Role] = USER
+    roles: frozenset[str] = USER
+    labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

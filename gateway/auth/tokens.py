@@ -10,7 +10,7 @@ import jwt
 from adapters.errors import CredentialError
 from config.identity import JwtConfig
 from gateway.auth.jwks import Jwks
-from gateway.auth.keys import ROLES, USER, Principal, Role, holder_id
+from gateway.auth.keys import USER, Principal, holder_id
 from gateway.auth.table import REFUSED
 
 MAX_TOKEN = 8192
@@ -125,8 +125,8 @@ class _Issuer:
             raise TypeError("the tenant is not text")
         return tenant
 
-    def _roles(self, claims: dict[str, Any]) -> frozenset[Role]:
-        """Those of `ROLES` that the claim holds; everybody is a user."""
+    def _roles(self, claims: dict[str, Any]) -> frozenset[str]:
+        """What the claim holds; everybody is a user."""
         path = self._config.claims.roles
         given = _claim(claims, path) if path is not None else None
         if given is None:
@@ -134,7 +134,7 @@ class _Issuer:
         named = [given] if isinstance(given, str) else given
         if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
             raise TypeError("the roles are not a list of texts")
-        return USER | ROLES.intersection(named)
+        return USER.union(named)
 
 
 def _check_types(claims: dict[str, Any]) -> None:

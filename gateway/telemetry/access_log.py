@@ -7,7 +7,7 @@ import time
 
 import msgspec
 
-from gateway.auth.keys import USER
+from gateway.auth.keys import ROLES, USER
 from gateway.telemetry.record import Record
 
 FLUSH_SECONDS = 0.2
@@ -83,7 +83,7 @@ class AccessLog:
             model=record.model,
             pool=record.pool,
             endpoint=record.endpoint,
-            roles=sorted(record.roles) if record.roles != USER else None,
+            roles=_authority(record.roles) if record.roles is not USER else None,
             arm=record.arm,
             attempts=record.attempts,
             stream=record.stream,
@@ -131,3 +131,9 @@ class AccessLog:
             await asyncio.to_thread(self._write_out, lines)
         if self._own:
             os.close(self._fd)
+
+
+def _authority(roles: frozenset[str]) -> list[str] | None:
+    """The roles beyond `user` that mean something here: an issuer may name a hundred groups."""
+    known = ROLES & roles
+    return sorted(known) if known != USER else None
