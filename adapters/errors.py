@@ -6,6 +6,7 @@
     │   ├── TooLarge          caller      no                   no     a body or a prompt over its bound
     │   └── ContextTooLong    caller      no                   no     prompt longer than the model's context
     ├── CredentialError       credential  no                   no     no key, a wrong, revoked or expired one
+    ├── Forbidden             credential  no                   no     a right key, for something else
     ├── CapacityError         capacity    yes                  yes    the upstream is full
     │   ├── LimitExceeded     capacity    no                   no     this tenant is over a limit of ours
     │   └── Unavailable       capacity    no                   yes    no endpoint of the pool may be picked
@@ -83,6 +84,13 @@ class CredentialError(InferenceError):
 
     kind = "credential"
     code = "invalid_api_key"
+
+
+class Forbidden(InferenceError):
+    """The credential is right, and not for this."""
+
+    kind = "credential"
+    code = "not_in_scope"
 
 
 class CapacityError(InferenceError):

@@ -87,6 +87,8 @@ def _issuer(doc: Document, issuer: Node) -> Iterator[Problem]:
         yield from _algorithms(doc, issuer, shared=shared)
     if _written(doc, issuer["tenant"]) == _written(doc, issuer["claims"]["tenant"]):
         yield doc.problem(issuer.place, "has one source of the tenant: give tenant, or claims.tenant")
+    if issuer["roles"].value and "roles" not in issuer["claims"]:
+        yield doc.problem_with_key(issuer["roles"].place, "has no effect without claims.roles")
 
 
 def _algorithms(doc: Document, issuer: Node, *, shared: bool) -> Iterator[Problem]:

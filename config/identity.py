@@ -1,11 +1,11 @@
-"""The parts of the file that say who a client is, beside API keys: token issuers and client certificates."""
+"""The parts of the file that say who a client is and what a credential is for."""
 
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from config.section import Section
-from config.text import Jwks, Name, Secret, Shape
+from config.text import Glob, Jwks, Name, Secret, Shape
 from config.units import Delay, Duration
 
 Algorithm = Literal[
@@ -13,6 +13,8 @@ Algorithm = Literal[
     "HS256", "HS384", "HS512",
 ]  # fmt: skip
 Role = Literal["user", "tenant-admin", "operator"]
+Operation = Literal["chat", "text_completion", "models"]
+"""What a front does for a client, as the access log names it."""
 IssuerName = Annotated[
     str, Shape(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "a name: up to 64 letters, digits and . _ - (not first)")
 ]
@@ -20,8 +22,45 @@ Exact = Annotated[str, Shape(r"[^\s\x00-\x1f]{1,512}", "the claim's exact text, 
 Claim = Annotated[str, Shape(r"[^\s\x00-\x1f]{1,256}", "a claim's name, or a path such as realm_access.roles")]
 CertificateName = Annotated[str, Shape(r"[^\x00-\x1f]{1,512}", "the name exactly as the certificate has it")]
 
+LabelName = Annotated[str, Shape(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}", "a label's name: letters, digits and . _ / -")]
+LabelValue = Annotated[str, Shape(r"[^\x00-\x1f\x7f]{1,128}", "up to 128 characters on one line")]
+
 SECRET_BYTES = {"HS256": 32, "HS384": 48, "HS512": 64}
 """Least length of a shared secret: that of the hash (RFC 7518, 3.2)."""
+
+
+class ScopesConfig(Section):
+    """Less than the tenant may do. What is absent is not narrowed."""
+
+    models: tuple[Glob, ...] | None = Field(None, min_length=1)
+    """Models it may use, among those that its tenant may; any other looks unknown."""
+    fronts: tuple[Operation, ...] | None = Field(None, min_length=1)
+    """Operations it may ask for; any other is refused with 403."""
+    routes: tuple[Name, ...] | None = Field(None, min_length=1)
+    """Routes it may take, by name; a model whose matching route is another looks unknown."""
+
+    @model_validator(mode="after")
+    def _narrows(self) -> Self:
+        if self.models is self.fronts is self.routes is None:
+            raise ValueError("narrows nothing: give models, fronts or routes, or remove it")
+        return self
+
+
+class GrantConfig(Section):
+    """What comes with a credential."""
+
+    role: Role = "user"
+    """``tenant-admin`` manages its own tenant's keys on the admin listener, ``operator`` everything there."""
+    scopes: ScopesConfig | None = None
+    """What it is for, where that is less than its tenant may do."""
+    labels: dict[LabelName, LabelValue] = Field({}, max_length=16)
+    """What it is called by, such as ``{team: search}``."""
+
+    @model_validator(mode="after")
+    def _no_authority_in_part(self) -> Self:
+        if self.role != "user" and self.scopes is not None:
+            raise ValueError(f"scopes leave nothing of the role {self.role}: give one of the two")
+        return self
 
 
 class ClaimsConfig(Section):
@@ -31,6 +70,9 @@ class ClaimsConfig(Section):
     """Holds the tenant's name. Trusts the issuer to speak for every tenant of this file."""
     roles: Claim | None = None
     """Holds a role or a list of roles: user, tenant-admin, operator. Others give no authority."""
+    scope: Claim | None = None
+    """Holds scopes, as a list or with spaces between: ``models:GLOB``, ``fronts:OPERATION`` and ``routes:NAME``
+    narrow what the token is for, others say nothing here."""
 
 
 class JwtConfig(Section):
@@ -50,6 +92,8 @@ class JwtConfig(Section):
     """Instead of public keys, a secret shared with the issuer, for HS256 and its kin."""
     claims: ClaimsConfig = ClaimsConfig()
     """What is read from a token."""
+    roles: dict[Exact, Role] = Field({}, max_length=64)
+    """What the issuer calls our roles, such as ``{llm-admins: operator}``, beside their own names."""
     tenant: Name | None = None
     """Whose all tokens of this issuer are, instead of a claim that says it."""
     leeway: Annotated[Delay, Field(le=300)] = 30.0
@@ -66,8 +110,8 @@ class JwtConfig(Section):
         return secret
 
 
-class CertificateConfig(Section):
-    """A client certificate's name, one of three kinds, compared as a whole."""
+class CertificateConfig(GrantConfig):
+    """A client certificate's name, one of three kinds, compared as a whole, and what it may do."""
 
     subject_cn: CertificateName | None = None
     """The subject's common name."""
@@ -78,6 +122,10 @@ class CertificateConfig(Section):
 
     @model_validator(mode="after")
     def _one_name(self) -> Self:
-        if sum(name is not None for name in (self.subject_cn, self.san_dns, self.san_uri)) != 1:
+        if sum(name is not None for _, name in self.names()) != 1:
             raise ValueError("give one of subject_cn, san_dns and san_uri")
         return self
+
+    def names(self) -> tuple[tuple[str, str | None], ...]:
+        """Kind and name of each field that may hold it."""
+        return (("subject_cn", self.subject_cn), ("san_dns", self.san_dns), ("san_uri", self.san_uri))

@@ -17,6 +17,7 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     yield from _given_twice(doc, root)
     yield from _unknown_pools(doc, root)
     yield from _tenants_models(doc, root)
+    yield from _scopes(doc, root)
     yield from _routes_tenants(doc, root)
     yield from _issuers_tenants(doc, root)
     yield from _shadowed_models(doc, root)
@@ -33,6 +34,7 @@ def _given_twice(doc: Document, root: Node) -> Iterator[Problem]:
     for pool in root["pools"]:
         yield from _unique(doc, (_url(endpoint) for endpoint in pool["endpoints"]))
     for model in root["models"]:
+        yield from _unique(doc, (route["name"] for route in model["routes"]))
         for route in model["routes"]:
             yield from _unique(doc, (arm["pool"] for arm in route["split"]["arms"]))
             yield from _unique(doc, route["fallback"])
@@ -77,6 +79,20 @@ def _tenants_models(doc: Document, root: Node) -> Iterator[Problem]:
         for glob in tenant["models"]:
             if glob.text is not None and known and not any(may_overlap(glob.text, name) for name in known):
                 yield doc.problem(glob.place, f'no model is named "{glob.text}"', closest(glob.text, known))
+
+
+def _scopes(doc: Document, root: Node) -> Iterator[Problem]:
+    """A scope that names nothing that is there lets nothing through."""
+    models = names(root["models"])
+    routes = [name for model in root["models"] for name in names(model["routes"])]
+    for tenant in root["tenants"]:
+        for holder in (*tenant["keys"], *tenant["certificates"]):
+            for glob in holder["scopes"]["models"]:
+                if glob.text is not None and models and not any(may_overlap(glob.text, name) for name in models):
+                    yield doc.problem(glob.place, f'no model is named "{glob.text}"', closest(glob.text, models))
+            for route in holder["scopes"]["routes"]:
+                if route.text is not None and route.text not in routes:
+                    yield doc.problem(route.place, f'no route is named "{route.text}"', closest(route.text, routes))
 
 
 def _routes_tenants(doc: Document, root: Node) -> Iterator[Problem]:

@@ -84,6 +84,8 @@ class TimeoutConfig(Section):
 class RouteConfig(Section):
     """Where requests that match go. The first route that matches wins."""
 
+    name: Name | None = None
+    """What scopes call it; routes of several models may have the same name."""
     when: MatchConfig = MatchConfig()
     """Which requests; all when absent."""
     to: Name | None = None

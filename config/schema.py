@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from config.globs import is_glob
-from config.identity import CertificateConfig, ClaimsConfig, JwtConfig
+from config.identity import CertificateConfig, ClaimsConfig, GrantConfig, JwtConfig, ScopesConfig
 from config.limits import Limits, LimitsConfig
 from config.pool import (
     BalanceConfig,
@@ -47,6 +47,7 @@ __all__ = [
     "Config",
     "EndpointConfig",
     "Glob",
+    "GrantConfig",
     "HttpConfig",
     "JwtConfig",
     "KeyConfig",
@@ -62,6 +63,7 @@ __all__ = [
     "RetryConfig",
     "RouteConfig",
     "RuntimeConfig",
+    "ScopesConfig",
     "Secret",
     "Section",
     "SplitConfig",
@@ -154,7 +156,7 @@ class AccessLogConfig(Section):
     """``stdout`` or a file's path, relative to the working directory."""
 
 
-class KeyConfig(Section):
+class KeyConfig(GrantConfig):
     """A key kept in the file itself, as ``headrace keys create --yaml`` prints it."""
 
     id: Name

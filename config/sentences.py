@@ -26,6 +26,7 @@ _BOUNDS = {
     "greater_than_equal": "must be at least {ge:g}",
     "less_than_equal": "must be at most {le:g}",
     "too_short": "needs {min_length} or more entries",
+    "too_long": "takes {max_length} entries at most",
     "string_too_short": "must not be empty",
 }
 

@@ -76,9 +76,14 @@ class Core:
         headers: Mapping[str, str],
         record: Record,
     ) -> tuple[Facts, Decision]:
-        """A model that is unknown, not allowed or without a matching route is all the same to the client."""
-        rules = snapshot.catalogue.find(request.model)
-        if rules is not None and snapshot.allowed[principal.tenant].allows(request.model):
+        """A model that is unknown, not allowed, out of scope or without a matching route is all the same to the
+        client."""
+        rules, scope = snapshot.catalogue.find(request.model), principal.scope
+        if (
+            rules is not None
+            and snapshot.allowed[principal.tenant].allows(request.model)
+            and (scope is None or scope.allows_model(request.model))
+        ):
             record.model = rules.model
             facts = Facts(
                 tenant=principal.tenant,
@@ -91,7 +96,7 @@ class Core:
                 request_id=request.request_id,
             )
             decision = rules.decide(facts, self.rng)
-            if decision is not None:
+            if decision is not None and (scope is None or scope.allows_route(decision.name)):
                 record.arm = decision.arm
                 return facts, decision
         raise NotFound(f"The model `{request.model[:128]}` does not exist or you may not use it.", param="model")

@@ -11,6 +11,8 @@ class Decision:
 
     route: int
     """Index of the route in its model."""
+    name: str | None
+    """The route's name, where it has one."""
     pools: tuple[str, ...]
     """The chosen pool, then its fallbacks; no duplicates."""
     arm: str | None

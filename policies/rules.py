@@ -82,4 +82,4 @@ def _split(index: int, route: RouteConfig, split: SplitConfig, salt: str) -> Tar
 
 def _decision(index: int, route: RouteConfig, first: str, arm: str | None) -> Decision:
     pools = tuple(dict.fromkeys((first, *route.fallback)))
-    return Decision(index, pools, arm, route.retry, route.timeout)
+    return Decision(index, route.name, pools, arm, route.retry, route.timeout)

@@ -6,7 +6,7 @@ from typing import Any
 
 from adapters.errors import CredentialError
 from config.schema import TenantConfig
-from gateway.auth.keys import Principal, holder_id
+from gateway.auth.keys import Principal, granted, holder_id
 from gateway.auth.table import REFUSED
 
 PeerCertificate = Mapping[str, Any]
@@ -17,23 +17,28 @@ _Name = tuple[str, str]
 class Certificates:
     """The tenants' certificates, by kind and name. Immutable."""
 
-    __slots__ = ("_tenants",)
+    __slots__ = ("_holders",)
 
     def __init__(self, tenants: Iterable[TenantConfig]) -> None:
-        self._tenants: dict[_Name, str] = {}
+        self._holders: dict[_Name, Principal] = {}
         for tenant in tenants:
             for entry in tenant.certificates:
-                for kind, name in entry.model_dump(exclude_none=True).items():
-                    self._tenants[_comparable(kind, name)] = tenant.name
+                for kind, name in entry.names():
+                    if name is not None:
+                        known = _comparable(kind, name)
+                        self._holders[known] = granted(tenant.name, holder_id("cert", known[1]), entry)
 
     def authenticate(self, certificate: PeerCertificate, now_utc: float) -> Principal:
-        """Whose it is. Raises `CredentialError` for nobody's, for one of several tenants, and for one that has
-        expired since its handshake: a connection may outlive it."""
-        known = [name for name in _names(certificate) if name in self._tenants]
-        tenants = {self._tenants[name] for name in known}
+        """Whose it is, by the first of its names that is known.
+
+        Raises `CredentialError` for nobody's, for one of several tenants, and for one that has expired since its
+        handshake: a connection may outlive it.
+        """
+        holders = [self._holders[name] for name in _names(certificate) if name in self._holders]
+        tenants = {holder.tenant for holder in holders}
         if len(tenants) != 1 or now_utc >= ssl.cert_time_to_seconds(certificate["notAfter"]):
             raise CredentialError(REFUSED)
-        return Principal(tenants.pop(), holder_id("cert", known[0][1]))
+        return holders[0]
 
 
 def _names(certificate: PeerCertificate) -> Iterator[_Name]:

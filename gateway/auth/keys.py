@@ -17,7 +17,8 @@ from datetime import UTC, date, datetime
 from types import MappingProxyType
 from typing import get_args
 
-from config.identity import Role
+from config.identity import GrantConfig, Role
+from gateway.auth.scope import Scope
 
 ID_CHARS = "abcdefghijklmnopqrstuvwxyz234567"
 ID_LENGTH = 12
@@ -47,6 +48,8 @@ class Principal:
     key_id: str
     roles: frozenset[str] = USER
     labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS, hash=False)
+    scope: Scope | None = None
+    """None narrows nothing, and costs nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,14 @@ class KeyRecord:
     principal: Principal
     digest: bytes = field(repr=False)
     expires_at: float = math.inf
+
+
+def granted(tenant: str, key_id: str, grant: GrantConfig) -> Principal:
+    """Whoever holds a credential that these come with."""
+    roles = USER | {grant.role}
+    return Principal(
+        tenant, key_id, USER if roles == USER else roles, grant.labels or NO_LABELS, Scope.of(grant.scopes)
+    )
 
 
 def new_key() -> ApiKey:

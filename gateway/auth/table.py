@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from adapters.errors import CredentialError
 from config.schema import Config
 from gateway.auth.errors import KeyConfigError
-from gateway.auth.keys import ApiKey, KeyRecord, Principal, digest, end_of_day, id_of, is_id
+from gateway.auth.keys import ApiKey, KeyRecord, Principal, digest, end_of_day, granted, id_of, is_id
 
 REFUSED = "the API key or token is not valid: it is unknown, revoked or expired"
 """The one sentence for every credential that is not accepted, whatever its kind and the reason."""
@@ -80,7 +80,7 @@ def written_keys(config: Config) -> dict[str, KeyRecord]:
             if key.id in records:
                 problems.append(f"{where}: tenant {records[key.id].principal.tenant} has a key of the same id")
             end = end_of_day(key.expires) if key.expires else math.inf
-            records[key.id] = KeyRecord(Principal(tenant.name, key.id), bytes.fromhex(key.hash), end)
+            records[key.id] = KeyRecord(granted(tenant.name, key.id, key), bytes.fromhex(key.hash), end)
     if problems:
         raise KeyConfigError("\n".join(problems))
     return records

@@ -10,12 +10,14 @@ import jwt
 from adapters.errors import CredentialError
 from config.identity import JwtConfig
 from gateway.auth.jwks import Jwks
-from gateway.auth.keys import USER, Principal, holder_id
+from gateway.auth.keys import NO_LABELS, USER, Principal, holder_id
+from gateway.auth.scope import Scope
 from gateway.auth.table import REFUSED
 
 MAX_TOKEN = 8192
 MAX_VERIFIED = 4096
 VERIFIED_SECONDS = 60.0
+_SCOPES = frozenset({"models", "fronts", "routes"})
 _REQUIRED = ["iss", "aud", "exp", "sub"]
 
 
@@ -114,7 +116,8 @@ class _Issuer:
         except jwt.PyJWTError:
             return None
         _check_types(claims)
-        principal = Principal(self._tenant(claims), holder_id(f"jwt:{config.name}", claims["sub"]), self._roles(claims))
+        holder = holder_id(f"jwt:{config.name}", claims["sub"])
+        principal = Principal(self._tenant(claims), holder, self._roles(claims), NO_LABELS, self._scope(claims))
         return _Verified(principal, now_utc, min(claims["exp"], now_utc + VERIFIED_SECONDS))
 
     def _tenant(self, claims: dict[str, Any]) -> str:
@@ -126,15 +129,19 @@ class _Issuer:
         return tenant
 
     def _roles(self, claims: dict[str, Any]) -> frozenset[str]:
-        """What the claim holds; everybody is a user."""
-        path = self._config.claims.roles
-        given = _claim(claims, path) if path is not None else None
-        if given is None:
-            return USER
-        named = [given] if isinstance(given, str) else given
-        if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
-            raise TypeError("the roles are not a list of texts")
-        return USER.union(named)
+        """What the claim holds, by our names where they differ; everybody is a user."""
+        named = _texts(claims, self._config.claims.roles)
+        return USER.union(self._config.roles.get(name, name) for name in named or ())
+
+    def _scope(self, claims: dict[str, Any]) -> Scope | None:
+        """What the claim narrows; None where it narrows nothing."""
+        named: dict[str, list[str]] = {}
+        for text in _texts(claims, self._config.claims.scope) or ():
+            for entry in text.split():
+                kind, found, name = entry.partition(":")
+                if found and kind in _SCOPES:
+                    named.setdefault(kind, []).append(name)
+        return Scope(**named) if named else None
 
 
 def _check_types(claims: dict[str, Any]) -> None:
@@ -142,6 +149,17 @@ def _check_types(claims: dict[str, Any]) -> None:
     times = [claims[name] for name in ("exp", "nbf", "iat") if name in claims]
     if not all(isinstance(time, int | float) for time in times) or not claims["sub"]:
         raise TypeError("a claim is not of its type")
+
+
+def _texts(claims: dict[str, Any], path: str | None) -> list[str] | None:
+    """A claim that is a text or a list of texts; None where there is none. Raises `TypeError` for another."""
+    given = _claim(claims, path) if path is not None else None
+    if given is None:
+        return None
+    texts = [given] if isinstance(given, str) else given
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise TypeError("a claim is not a list of texts")
+    return texts
 
 
 def _claim(claims: dict[str, Any], path: str) -> object:

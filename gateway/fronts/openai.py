@@ -67,6 +67,8 @@ class OpenAIFront:
                 raise CallerError(_NOT_FOUND, code="unknown_url")
             if http.method != route.method:
                 raise CallerError(f"This path takes {route.method} only.", code="method_not_allowed")
+            if principal.scope is not None:
+                principal.scope.check_front(route.operation)
             return await route.answer(principal, http, record)
         except InferenceError as error:
             core.telemetry.end(record, error, errors.status_of(error), core.clock())
@@ -99,8 +101,7 @@ class OpenAIFront:
 
     async def _model(self, principal: Principal, http: Request, record: Record) -> Response:
         name = http.path.removeprefix("/v1/models/")
-        snapshot = self._core.snapshot
-        if snapshot.catalogue.find(name) is None or not snapshot.allowed[principal.tenant].allows(name):
+        if self._core.snapshot.catalogue.find(name) is None or not self._may_see(principal, name):
             raise NotFound(f"The model `{name[:128]}` does not exist or you may not use it.", param="model")
         return self._json(wire.encode_model(name, self._created), record)
 
@@ -131,9 +132,12 @@ class OpenAIFront:
         return principal
 
     def _visible(self, principal: Principal) -> list[ModelConfig]:
-        snapshot = self._core.snapshot
-        allowed = snapshot.allowed[principal.tenant]
-        return [m for m in snapshot.config.models if not is_glob(m.name) and allowed.allows(m.name)]
+        models = self._core.snapshot.config.models
+        return [m for m in models if not is_glob(m.name) and self._may_see(principal, m.name)]
+
+    def _may_see(self, principal: Principal, model: str) -> bool:
+        allowed, scope = self._core.snapshot.allowed[principal.tenant], principal.scope
+        return allowed.allows(model) and (scope is None or scope.allows_model(model))
 
     def _json(self, body: bytes, record: Record) -> Response:
         self._core.telemetry.end(record, None, 200, self._core.clock())

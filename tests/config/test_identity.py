@@ -140,6 +140,16 @@ ALGORITHMS = "RS256 or RS384 or RS512 or PS256 or PS384 or PS512 or ES256 or ES3
         ),
         ("roles: roles", "rolls: x", '9: auth.jwt[0].claims.rolls: unknown field (did you mean "roles"?)'),
         ("name: login", "name: a:b", f"4: auth.jwt[0].name: expected {NAME}"),
+        (
+            CLAIMS,
+            f"{CLAIMS}\n      roles: {{admins: root}}",
+            "10: auth.jwt[0].roles.admins: expected user or tenant-admin or operator",
+        ),
+        (
+            CLAIMS,
+            "tenant: acme\n      roles: {admins: operator}",
+            "10: auth.jwt[0].roles: has no effect without claims.roles",
+        ),
         (CLAIMS, f"{CLAIMS}\n      leeway: 10m", "10: auth.jwt[0].leeway: must be at most 300"),
     ],
 )  # fmt: skip
@@ -188,6 +198,77 @@ def test_two_issuers_of_one_name(complaints: Complaints) -> None:
 def test_certificates_that_cannot_stand(complaints: Complaints, old: str, new: str, problem: str) -> None:
     assert MUTUAL.count(old) == 1
     assert complaints(MUTUAL.replace(old, new)) == [problem]
+
+
+HELD = """\
+    keys:
+      - id: abcdefghijkl
+        hash: "%s"
+        role: user
+        labels: {team: search, cost-centre: "17"}
+        scopes: {models: ["ch*"], fronts: [chat], routes: [gold]}
+""" % ("0" * 64)
+SCOPED = RIGHT.replace("      - to: vllm", "      - name: gold\n        to: vllm") + HELD
+
+
+def test_what_comes_with_a_key_or_a_certificate(complaints: Complaints, tmp_path: Path) -> None:
+    assert complaints(SCOPED) == []
+    (key,) = load(tmp_path / "file.yaml").tenants[0].keys
+    assert key.scopes is not None
+    assert (key.labels["team"], key.scopes.models, key.scopes.fronts) == ("search", ("ch*",), ("chat",))
+    certificate = "{subject_cn: app, role: operator, labels: {team: ops}}"
+    assert complaints(MUTUAL.replace("{subject_cn: app}", certificate)) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("role: user", "role: admin", "19: tenants[0].keys[0].role: expected user or tenant-admin or operator"),
+        (
+            "role: user",
+            "role: operator",
+            "17: tenants[0].keys[0]: scopes leave nothing of the role operator: give one of the two",
+        ),
+        (
+            "{models: [\"ch*\"], fronts: [chat], routes: [gold]}",
+            "{}",
+            "21: tenants[0].keys[0].scopes: narrows nothing: give models, fronts or routes, or remove it",
+        ),
+        ("[chat], routes", "[], routes", "21: tenants[0].keys[0].scopes.fronts: needs 1 or more entries"),
+        (
+            "[chat], routes",
+            "[chats], routes",
+            "21: tenants[0].keys[0].scopes.fronts[0]: expected chat or text_completion or models "
+            '(did you mean "chat"?)',
+        ),
+        ("ch*", "cat", '21: tenants[0].keys[0].scopes.models[0]: no model is named "cat" (did you mean "chat"?)'),
+        ("[gold]", "[god]", '21: tenants[0].keys[0].scopes.routes[0]: no route is named "god" (did you mean "gold"?)'),
+        (
+            "{team: search",
+            "{_team: search",
+            "20: tenants[0].keys[0].labels._team: expected a label's name: letters, digits and . _ / -",
+        ),
+        (
+            '"17"',
+            "17",
+            "20: tenants[0].keys[0].labels.cost-centre: expected text: put a number, true or false in quotes, got 17",
+        ),
+        (
+            "      - name: gold\n",
+            "      - {name: gold, to: spare, when: {stream: true}}\n      - name: gold\n",
+            "11: models[0].routes[1].name: is given twice, first on line 10",
+        ),
+    ],
+)  # fmt: skip
+def test_grants_that_cannot_stand(complaints: Complaints, old: str, new: str, problem: str) -> None:
+    assert SCOPED.count(old) == 1
+    assert complaints(SCOPED.replace(old, new)) == [problem]
+
+
+def test_labels_are_bounded(complaints: Complaints) -> None:
+    many = f"labels: {{{', '.join(f'l{i}: x' for i in range(17))}}}"
+    text = SCOPED.replace('labels: {team: search, cost-centre: "17"}', many)
+    assert complaints(text) == ["20: tenants[0].keys[0].labels: takes 16 entries at most"]
 
 
 def test_client_auth_is_nothing_without_roots(complaints: Complaints) -> None:

@@ -8,6 +8,7 @@ import pytest
 from adapters.errors import BackendError, CallerError, ClientGone, LimitExceeded, NotFound, TransportError
 from adapters.fake import FakeAdapter, Script
 from adapters.types import Usage
+from gateway.auth.scope import Scope
 from tests.support.gateways import Rig, chat, config
 
 
@@ -236,4 +237,27 @@ async def test_a_limit_in_shadow_is_counted_and_logged_and_refuses_nothing() -> 
     text = one.metrics.exposition().decode()
     assert 'headrace_limit_shadow_refusals_total{per="user",tenant="acme",unit="requests"} 2.0' in text
     assert "someone" not in text
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_scopes_leave_less_than_the_tenant_may_do() -> None:
+    routes = [{"name": "gold", "to": "main", "when": {"stream": True}}, {"to": "main"}]
+    models = [{"name": "chat", "routes": routes}, {"name": "other", "routes": [{"to": "main"}]}]
+    one = Rig(config(models=models), {"main": [FakeAdapter()]})
+
+    async def refused(**fields: Any) -> str:
+        with pytest.raises(NotFound) as caught:
+            await one.core.handle(one.principal, chat(**fields), {}, one.record())
+        return str(caught.value)
+
+    unknown = await refused(model="nothing")
+    one.hold(scope=Scope(models=["ch*"]))
+    await one.core.handle(one.principal, chat(), {}, one.record())
+    assert await refused(model="other") == unknown.replace("nothing", "other")
+    one.hold(scope=Scope(routes=["gold"]))
+    answer = await one.core.handle(one.principal, chat(stream=True), {}, one.record())
+    assert [piece async for piece in answer]
+    # The route that matches decides, and no scope leads to another one.
+    assert await refused() == unknown.replace("nothing", "chat")
     one.assert_idle()

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from adapters.fake import FakeAdapter
@@ -14,7 +15,7 @@ from gateway.auth.table import KeyTable
 from gateway.core import Core
 from gateway.limits.allowance import Rated
 from gateway.limits.ledger import Ledger
-from gateway.snapshot import build
+from gateway.snapshot import build, with_keys
 from gateway.telemetry import AccessLog, Metrics, Record, Telemetry
 from gateway.telemetry.access_log import Line
 from gateway.traffic.endpoint import Endpoint
@@ -74,13 +75,20 @@ class Rig:
         }
         self.key = new_key()
         self.principal = Principal(configuration.tenants[0].name, self.key.id)
-        keys = KeyTable(PEPPER, {self.key.id: KeyRecord(self.principal, digest(PEPPER, self.key.plaintext))})
         self.ledger = Ledger()
         self.ledger.configure(configuration.tenants, clock())
         self.log = Lines()
         self.metrics = Metrics()
-        snapshot = build(configuration, keys, pools, rng, clock)
+        snapshot = build(configuration, self._keys(), pools, rng, clock)
         self.core = Core(snapshot, self.ledger, Telemetry(self.metrics, self.log, batch=1), rng, clock)
+
+    def _keys(self) -> KeyTable:
+        return KeyTable(PEPPER, {self.key.id: KeyRecord(self.principal, digest(PEPPER, self.key.plaintext))})
+
+    def hold(self, **changes: Any) -> None:
+        """From now on the key comes with these fields of a `Principal`."""
+        self.principal = replace(self.principal, **changes)
+        self.core.snapshot = with_keys(self.core.snapshot, self._keys())
 
     def record(self) -> Record:
         made = Record("req-1", "chat", "127.0.0.1", self.core.clock())

@@ -29,7 +29,7 @@ def store(database: str) -> KeyStore:
 def make_config(database: str) -> MakeConfig:
     """`make_config(acme=[KEY, …], other=[])`: one tenant a name, with the keys kept in the file."""
 
-    def make(*, auth: dict[str, Any] | None = None, state: str = database, **tenants: list[dict[str, str]]) -> Config:
+    def make(*, auth: dict[str, Any] | None = None, state: str = database, **tenants: list[dict[str, Any]]) -> Config:
         written = tenants or {"acme": [], "demo": []}
         return Config.model_validate(
             {

@@ -13,7 +13,7 @@ NOW = 1_800_000_000.0
 AFTER = 1_827_000_000.0
 
 
-def tenant(name: str, *certificates: dict[str, str]) -> TenantConfig:
+def tenant(name: str, *certificates: dict[str, Any]) -> TenantConfig:
     return TenantConfig.model_validate({"name": name, "models": ("*",), "certificates": certificates})
 
 
@@ -76,3 +76,12 @@ def test_one_that_expired_while_its_connection_stayed_open_is_refused() -> None:
     assert KNOWN.authenticate(certificate(cn=("app.acme",)), NOW).tenant == "acme"
     with pytest.raises(CredentialError):
         KNOWN.authenticate(certificate(cn=("app.acme",)), AFTER)
+
+
+def test_what_comes_with_a_certificate() -> None:
+    held = {"subject_cn": "app", "role": "operator", "labels": {"team": "ops"}}
+    principal = Certificates([tenant("acme", held)]).authenticate(certificate(cn=("app",)), NOW)
+    assert principal == Principal("acme", "cert:app", frozenset({"user", "operator"}), {"team": "ops"})
+    scoped = {"san_dns": "app.example.org", "scopes": {"fronts": ("chat",)}}
+    known = Certificates([tenant("acme", scoped, held)])
+    assert known.authenticate(certificate(("DNS", "app.example.org"), cn=("app",)), NOW).scope is not None

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -5,6 +7,7 @@ from hypothesis import strategies as st
 from adapters.errors import CredentialError
 from gateway.auth.errors import KeyConfigError
 from gateway.auth.keys import ApiKey, KeyRecord, Principal, digest, new_key
+from gateway.auth.scope import Scope
 from gateway.auth.table import KeyTable
 from tests.gateway.auth.conftest import NOW, PEPPER, MakeConfig
 
@@ -15,7 +18,7 @@ def record(key: ApiKey, tenant: str = "acme", **fields: float) -> KeyRecord:
     return KeyRecord(Principal(tenant, key.id), digest(PEPPER, key.plaintext), **fields)
 
 
-def written(key: ApiKey, **fields: str) -> dict[str, str]:
+def written(key: ApiKey, **fields: Any) -> dict[str, Any]:
     return {"id": key.id, "hash": digest(PEPPER, key.plaintext).hex(), **fields}
 
 
@@ -31,6 +34,19 @@ def test_issued_and_written_keys_are_accepted(make_config: MakeConfig) -> None:
     assert len(table) == 2
     assert table.authenticate(in_file.plaintext, NOW) == Principal("acme", in_file.id)
     assert table.authenticate(in_store.plaintext, NOW) == Principal("beta", in_store.id)
+
+
+def test_what_comes_with_a_written_key(make_config: MakeConfig) -> None:
+    plain, held = new_key(), new_key()
+    grant: dict[str, Any] = {"labels": {"team": "search"}, "scopes": {"models": ("c*",), "fronts": ("chat",)}}
+    table = KeyTable.build(make_config(acme=[written(plain), written(held, **grant)]), PEPPER)
+    assert table.authenticate(plain.plaintext, NOW) == Principal("acme", plain.id)
+    principal = table.authenticate(held.plaintext, NOW)
+    scope = Scope(models=["c*"], fronts=["chat"])
+    assert principal == Principal("acme", held.id, labels={"team": "search"}, scope=scope)
+    assert table.authenticate(held.plaintext, NOW).scope is principal.scope  # compiled once
+    admin = KeyTable.build(make_config(acme=[written(plain, role="tenant-admin")]), PEPPER)
+    assert admin.authenticate(plain.plaintext, NOW).roles == {"user", "tenant-admin"}
 
 
 def test_one_message_for_every_bad_key(make_config: MakeConfig) -> None:

@@ -14,6 +14,7 @@ from adapters.errors import CredentialError
 from config.identity import JwtConfig
 from gateway.auth import tokens as tokens_module
 from gateway.auth.keys import Principal, holder_id
+from gateway.auth.scope import Scope
 from gateway.auth.table import REFUSED
 from gateway.auth.tokens import MAX_TOKEN, MAX_VERIFIED, Tokens
 from tests.support.issuers import AUDIENCE, ISSUER, SigningKey, jwk_set, payload
@@ -89,6 +90,25 @@ async def test_roles_come_from_the_claim_and_other_names_are_kept_for_routes(tok
     assert who(tokens, RSA.token(roles=["operator", "root"])).roles == {"user", "operator", "root"}
     assert who(tokens, RSA.token(roles="tenant-admin")).roles == {"user", "tenant-admin"}
     assert who(tokens, RSA.token(roles=[])).roles == {"user"}
+
+
+async def test_an_issuer_s_own_names_for_our_roles(tmp_path: Any) -> None:
+    tokens = await ready(tmp_path, {"roles": {"llm-admins": "operator", "operator": "user"}})
+    assert who(tokens, RSA.token(roles=["llm-admins", "staff"])).roles == {"user", "operator", "staff"}
+    assert who(tokens, RSA.token(roles="operator")).roles == {"user"}
+
+
+async def test_scopes_narrow_what_a_token_is_for(tmp_path: Any) -> None:
+    claims = {"tenant": "tenant", "scope": "scope"}
+    tokens = await ready(tmp_path, {"claims": claims})
+    for held in ("openid models:gpt-* models:chat fronts:chat", ["openid", "models:gpt-* models:chat", "fronts:chat"]):
+        assert who(tokens, RSA.token(scope=held)).scope == Scope(models=["gpt-*", "chat"], fronts=["chat"])
+    for other in (None, "", "openid profile", "model:chat:", "routes"):
+        assert who(tokens, RSA.token(scope=other)).scope is None
+    assert who(tokens, RSA.token(scope="routes:gold")).scope == Scope(routes=["gold"])
+    for wrong in (5, {"models": "chat"}, ["models:chat", 5]):
+        refused(tokens, RSA.token(scope=wrong))
+    assert who(await ready(tmp_path), RSA.token(scope="models:chat")).scope is None
 
 
 async def test_claims_by_path_and_names_with_dots_in_them(tmp_path: Any) -> None:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import Any, get_args
 
 import aiohttp
 import openai
@@ -13,6 +13,8 @@ from adapters.errors import BackendError, CapacityError, ContextTooLong, Transpo
 from adapters.fake import FakeAdapter, Script
 from adapters.http1.server import Limits, Server
 from adapters.types import Usage
+from config.identity import Operation
+from gateway.auth.scope import Scope
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.openai import OpenAIFront
 from tests.support.gateways import Rig, config
@@ -324,3 +326,41 @@ async def test_the_headers_tell_the_tightest_limit_of_each_unit(door: Opener) ->
         assert (await d.post(chat(user="bob"))).status == 200
         async with d.http.get(d.url + "/v1/models", headers={"authorization": f"Bearer {d.rig.key.plaintext}"}) as got:
             assert got.headers["x-ratelimit-limit-requests"] == "9"
+
+
+async def test_a_key_sees_and_asks_for_what_its_scopes_name(door: Opener) -> None:
+    route = {"routes": [{"to": "main"}]}
+    async with door(models=[{"name": n, **route} for n in ("chat", "vision")]) as d:
+        d.rig.hold(scope=Scope(models=["chat"], fronts=["chat", "models"]))
+        assert [m.id async for m in d.sdk.models.list()] == ["chat"]
+        with pytest.raises(openai.NotFoundError):
+            await d.sdk.models.retrieve("vision")
+        assert (await d.post()).status == 200
+        hidden, unknown = await d.post(chat(model="vision")), await d.post(chat(model="nothing"))
+        assert hidden.status == unknown.status == 404
+        assert (await hidden.text()).replace("vision", "nothing") == await unknown.text()
+        response = await d.post({"model": "chat", "prompt": "hi"}, path="/v1/completions")
+        assert (response.status, response.headers["x-should-retry"]) == (403, "false")
+        error = await error_of(response)
+        assert (error["type"], error["code"]) == ("permission_error", "not_in_scope")
+        assert "text_completion" in error["message"]
+    assert [record.status for record in d.rig.log.records][-1] == 403
+
+
+async def test_a_header_that_claims_a_tenant_changes_nothing(door: Opener) -> None:
+    names = ("x-tenant", "x-tenant-id", "x-headrace-tenant", "x-forwarded-user", "x-user", "x-role", "x-headrace-role")
+    async with door() as d:
+        response = await d.post(headers=dict.fromkeys(names, "beta") | {"openai-organization": "beta"})
+        assert response.status == 200
+        assert (await d.post(chat(tenant="beta"))).status == 200
+    fake = d.rig.adapters["main"][0]
+    assert [call.request.tenant for call in fake.calls] == ["acme", "acme"]
+    assert {record.tenant for record in d.rig.log.records} == {"acme"}
+    assert {record.roles for record in d.rig.log.records} == {frozenset({"user"})}
+
+
+async def test_every_operation_of_the_door_can_be_named_in_a_scope(door: Opener) -> None:
+    async with door() as d:
+        front = OpenAIFront(d.rig.core)
+    served = {route.operation for route in (*front._routes.values(), front._model_route)}
+    assert served == set(get_args(Operation))

@@ -1,0 +1,32 @@
+import pytest
+
+from adapters.errors import Forbidden
+from config.identity import ScopesConfig
+from gateway.auth.scope import Scope
+
+
+def test_what_is_absent_is_not_narrowed() -> None:
+    assert Scope.of(None) is None
+    only_models = Scope.of(ScopesConfig(models=("gpt-*", "chat")))
+    assert only_models is not None
+    assert [only_models.allows_model(name) for name in ("gpt-4", "chat", "chat-2", "")] == [True, True, False, False]
+    only_models.check_front("chat")
+    assert only_models.allows_route(None)
+    only_routes = Scope(routes=["gold"])
+    assert [only_routes.allows_route(name) for name in ("gold", "golden", None)] == [True, False, False]
+    assert only_routes.allows_model("chat")
+
+
+def test_another_front_is_forbidden() -> None:
+    scope = Scope(fronts=["chat", "models"])
+    for operation in ("chat", "models"):
+        scope.check_front(operation)
+    with pytest.raises(Forbidden) as caught:
+        scope.check_front("text_completion")
+    assert (caught.value.code, caught.value.kind) == ("not_in_scope", "credential")
+
+
+def test_scopes_are_equal_by_what_is_written() -> None:
+    assert Scope(models=["a"]) == Scope(models=("a",)) != Scope(models=["b"])
+    assert len({Scope(models=["a"]), Scope(models=("a",)), Scope(fronts=["a"])}) == 2
+    assert repr(Scope(models=["a"])) == "Scope(models=('a',))"
