@@ -13,6 +13,9 @@
     latency.py     what is known of an endpoint's latency
     health.py      slow start, and when health is not to be believed
     breaker.py     when to leave an endpoint alone
+    queueing.py    who is next of those that wait for a pool, and who goes when too many do
+    fairness.py    … between tenants: the virtual token counter
+    drain.py       how quickly those that wait are served
     limits.py      token bucket and concurrency
     retry.py       whether another try is affordable, and when to make it
 

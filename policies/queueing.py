@@ -1,0 +1,203 @@
+"""Who is next of those that wait for a pool, and who goes when too many do.
+
+    bands         the highest priority first; a lower one may have a share of the turns while a higher one waits
+    tenants       within a band: the one that was served least for its share (`fairness`)
+    urgency       within a tenant: the one that is due first (earliest deadline first, which misses no deadline
+                  that any order would meet; Dertouzos, IFIP Congress 1974)
+
+A full queue makes room from the other end: the lowest band first, there the tenant that has most waiting for its
+share, and of its requests the newest. So a flood fills the places of the tenant that sends it and of no other.
+(McKenney, "Stochastic Fairness Queueing", INFOCOM 1990: drop from the longest queue.)
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from heapq import heapify, heappop, heappush
+from typing import Generic, TypeVar
+
+from policies.fairness import VirtualTokenCounter
+
+HIGH, NORMAL, LOW = range(3)
+BANDS = 3
+
+
+class Ticket:
+    """One that waits. `due` is when its wait ends anyway; `tokens` is what it is charged when its turn comes."""
+
+    __slots__ = ("band", "due", "tenant", "tokens")
+
+    def __init__(self, tenant: str, band: int, due: float, tokens: float) -> None:
+        self.tenant = tenant
+        self.band = band
+        self.due = due
+        self.tokens = tokens
+
+
+T = TypeVar("T", bound=Ticket)
+
+
+class Lane(Generic[T]):
+    """One tenant's requests of one band."""
+
+    __slots__ = ("_pushed", "_tickets", "_urgency")
+
+    def __init__(self) -> None:
+        self._tickets: OrderedDict[T, None] = OrderedDict()  # by arrival; it finds its last one at once
+        self._urgency: list[tuple[float, int, T]] = []  # a heap, in which those that left lie until they surface
+        self._pushed = 0
+
+    def __len__(self) -> int:
+        return len(self._tickets)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._tickets)
+
+    def __contains__(self, ticket: T) -> bool:
+        return ticket in self._tickets
+
+    def push(self, ticket: T) -> None:
+        self._pushed += 1
+        self._tickets[ticket] = None
+        heappush(self._urgency, (ticket.due, self._pushed, ticket))
+
+    def remove(self, ticket: T) -> None:
+        del self._tickets[ticket]
+        if len(self._urgency) > 2 * len(self._tickets) + 16:
+            self._urgency = [entry for entry in self._urgency if entry[2] in self._tickets]
+            heapify(self._urgency)
+
+    def first(self) -> T:
+        """The one that is due first, and of several the one that came first."""
+        while (ticket := self._urgency[0][2]) not in self._tickets:
+            heappop(self._urgency)
+        return ticket
+
+    def newest(self) -> T:
+        return next(reversed(self._tickets))
+
+
+class Band(Generic[T]):
+    """All of one priority. `turns` is what it earned of turns while a higher one was served."""
+
+    __slots__ = ("counter", "lanes", "size", "turns")
+
+    def __init__(self) -> None:
+        self.counter = VirtualTokenCounter()
+        self.lanes: dict[str, Lane[T]] = {}  # of those tenants only that wait
+        self.size = 0
+        self.turns = 0.0
+
+    def push(self, ticket: T) -> None:
+        lane = self.lanes.get(ticket.tenant)
+        if lane is None:
+            self.counter.join(ticket.tenant, self.lanes)
+            lane = self.lanes[ticket.tenant] = Lane()
+        lane.push(ticket)
+        self.size += 1
+
+    def remove(self, ticket: T) -> None:
+        lane = self.lanes[ticket.tenant]
+        lane.remove(ticket)
+        self.size -= 1
+        if not lane:
+            self.counter.leave(ticket.tenant)
+            del self.lanes[ticket.tenant]
+        if not self.size:
+            self.turns = 0.0
+
+    def first(self) -> T:
+        return self.lanes[self.counter.next(self.lanes)].first()
+
+
+class FairQueue(Generic[T]):
+    """All that wait. `size` is read for every request of a pool, so it is a plain number.
+
+    `lower` is the part of a turn that each lower band earns with each turn of a higher one.
+    """
+
+    __slots__ = ("_bands", "lower", "shares", "size")
+
+    def __init__(self) -> None:
+        self._bands: tuple[Band[T], ...] = tuple(Band() for _ in range(BANDS))
+        self.size = 0
+        self.lower = 0.0
+        self.shares: Mapping[str, float] = {}
+
+    def configure(self, shares: Mapping[str, float], lower: float) -> None:
+        """New shares, by tenant, count from the next charge on; who waits keeps its place."""
+        self.shares = shares
+        self.lower = lower
+        for band in self._bands:
+            band.counter.keep({*shares, *band.lanes})
+
+    def __iter__(self) -> Iterator[T]:
+        return (ticket for band in self._bands for lane in band.lanes.values() for ticket in lane)
+
+    def __contains__(self, ticket: T) -> bool:
+        lane = self._bands[ticket.band].lanes.get(ticket.tenant)
+        return lane is not None and ticket in lane
+
+    def depths(self) -> list[int]:
+        """How many wait, by band."""
+        return [band.size for band in self._bands]
+
+    def push(self, ticket: T) -> None:
+        self._bands[ticket.band].push(ticket)
+        self.size += 1
+
+    def remove(self, ticket: T) -> None:
+        """It left. KeyError when it did not wait."""
+        self._bands[ticket.band].remove(ticket)
+        self.size -= 1
+
+    # ── whose turn it is ──────────────────────────────────────────────────────────────────────────────
+
+    def next(self) -> T:
+        """Who would be served next. ValueError when nobody waits."""
+        waiting = [band for band in self._bands if band.size]
+        if not waiting:
+            raise ValueError("nobody waits")
+        for band in reversed(waiting[1:]):
+            if band.turns >= 1.0:
+                return band.first()
+        return waiting[0].first()
+
+    def serve(self, ticket: T) -> None:
+        """The turn of what `next` returned: it waits no more, and its tenant is charged."""
+        top, *lower = (band for band in self._bands if band.size)
+        for band in lower:
+            band.turns += self.lower
+        mine = self._bands[ticket.band]
+        if mine is not top:
+            mine.turns -= 1.0
+        self.charge(ticket.tenant, ticket.band, ticket.tokens)
+        self.remove(ticket)
+
+    def charge(self, tenant: str, band: int, tokens: float) -> None:
+        """What a request took beyond what it was charged, which may be less than nothing."""
+        self._bands[band].counter.charge(tenant, tokens, self.shares.get(tenant, 1.0))
+
+    # ── room, and how long a newcomer would wait ──────────────────────────────────────────────────────
+
+    def victim(self, tenant: str, band: int) -> T | None:
+        """Who gives its place to a newcomer; None when nobody has less right to one."""
+        lowest = next(i for i in reversed(range(BANDS)) if self._bands[i].size)
+        if lowest < band:
+            return None
+        lanes = self._bands[lowest].lanes
+        longest = max(lanes, key=lambda name: len(lanes[name]) / self.shares.get(name, 1.0))
+        if lowest == band:
+            mine = (len(lanes.get(tenant, ())) + 1) / self.shares.get(tenant, 1.0)
+            if len(lanes[longest]) / self.shares.get(longest, 1.0) <= mine:
+                return None
+        return lanes[longest].newest()
+
+    def ahead(self, tenant: str, band: int) -> float:
+        """About how many are served before a newcomer: all of the higher bands, and of its own so many as get a
+        turn while its tenant, by its share, comes to its last."""
+        higher = sum(above.size for above in self._bands[:band])
+        mine = self._bands[band]
+        share = self.shares.get(tenant, 1.0)
+        others = sum(self.shares.get(name, 1.0) for name in mine.lanes if name != tenant)
+        own = len(mine.lanes.get(tenant, ()))
+        return higher + min(mine.size, own + (own + 1) * others / share)
