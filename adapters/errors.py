@@ -10,6 +10,7 @@
     ├── CapacityError         capacity    yes                  yes    the upstream is full
     │   ├── LimitExceeded     capacity    no                   no     this tenant is over a limit of ours
     │   └── Unavailable       capacity    no                   yes    no endpoint of the pool may be picked
+    │       └── Resting       capacity    no                   yes    each asked to be left alone for a while
     ├── BackendError          backend     yes                  yes    the upstream failed, or answered garbage
     ├── TransportError        transport   yes                  yes    connect, TLS, reset, truncated
     │   └── UpstreamTimeout   transport   yes                  yes    silent for longer than the route allows
@@ -119,6 +120,16 @@ class Unavailable(CapacityError):
 
     code = "no_healthy_endpoint"
     blames_endpoint = False
+
+
+class Resting(Unavailable):
+    """Every endpoint that is left said when it wants to be asked again; `retry_after` is when the first does."""
+
+    code = "overloaded"
+
+    def __init__(self, message: str, *, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after: float = retry_after
 
 
 class BackendError(InferenceError):

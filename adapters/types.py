@@ -49,7 +49,7 @@ class GenerateRequest:
     """Lower-case names. With tenant and key, what balancing may go by; no adapter sends them on."""
     request_id: str = ""
     tried: tuple[str, ...] = ()
-    """Endpoints that failed this request: others are preferred."""
+    """Endpoints that were asked: for another attempt, others are preferred."""
     upstream_seconds: float = 0.0
     """Time spent waiting for upstreams to begin; the rest is the gateway's own."""
 

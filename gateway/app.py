@@ -32,6 +32,7 @@ from gateway.snapshot import build, with_keys
 from gateway.telemetry import AccessLog, Metrics, Telemetry
 from gateway.telemetry.metrics import Gauges, KeySetGauges
 from gateway.traffic.fleet import Fleet
+from gateway.traffic.kept import Kept
 from gateway.traffic.member import FleetError
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class Gateway:
         self.metrics = Metrics()
         self.ledger = Ledger()
         self.fleet = Fleet(self.rng, self.clock)
+        self.kept = Kept()
         self.tokens = Tokens(config.auth.jwt, self.clock)
         self.demo: ApiKey | None = new_key() if config.auth.demo_key else None
         self.loaded = ""
@@ -84,7 +86,7 @@ class Gateway:
         except FleetError as error:
             raise StartError(str(error)) from None
         self.ledger.configure(self.config.tenants, self.clock())
-        snapshot = build(self.config, keys, pools, self.rng, self.clock, self.tokens)
+        snapshot = build(self.config, keys, pools, self.rng, self.clock, self.tokens, self.kept)
         telemetry = Telemetry(self.metrics, self._access_log)
         self._ends.callback(telemetry.flush)
         self.core = Core(snapshot, self.ledger, telemetry, self.rng, self.clock)
@@ -199,7 +201,7 @@ class Gateway:
         # From here on nothing can fail and nothing is awaited: a request sees all of the old or all of the new.
         self.ledger.configure(config.tenants, self.clock())
         pools = self.fleet.commit(change)
-        self.core.snapshot = build(config, keys, pools, self.rng, self.clock, self.tokens)
+        self.core.snapshot = build(config, keys, pools, self.rng, self.clock, self.tokens, self.kept)
         self.tokens.files_may_have_changed()
         self.config = config
         self._note_loaded()

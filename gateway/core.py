@@ -52,6 +52,7 @@ class Core:
             self._settle(reservation, price, request, record, None, error)
             raise
         record.first_chunk = self.clock()
+        record.upstream_seconds = request.upstream_seconds
         record.pool, record.endpoint = answer.pool, answer.endpoint
         answer.when_ended(lambda answer, error: self._finish(reservation, price, request, record, answer, error))
         return answer
@@ -132,5 +133,4 @@ class Core:
             record.cost = price.cost(usage.prompt_tokens, usage.completion_tokens)
         reservation.settle(usage.total_tokens if usage else 0, record.cost, self.clock())
         record.usage = usage
-        record.attempts = len(request.tried) + (error is None)
-        record.upstream_seconds = request.upstream_seconds
+        record.attempts = len(request.tried)

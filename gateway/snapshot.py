@@ -10,12 +10,11 @@ from gateway.auth.certificates import Certificates, PeerCertificate
 from gateway.auth.keys import Principal
 from gateway.auth.table import KeyTable
 from gateway.auth.tokens import Tokens
-from gateway.traffic.fallback import Fallback
+from gateway.traffic.kept import Kept
+from gateway.traffic.plan import Composer
 from gateway.traffic.pool import Pool
-from gateway.traffic.retry import Retry
 from policies.decision import Decision
 from policies.price import Price
-from policies.retry import RetryBudget
 from policies.rules import Catalogue, ModelList
 
 
@@ -31,8 +30,7 @@ class Snapshot:
     prices: Mapping[str, Price]
     """By model, as configured."""
     pools: Mapping[str, Pool]
-    rng: Random
-    clock: Callable[[], float]
+    composer: Composer
     tokens: Tokens
     """Outlives the snapshot, as the keys that it has fetched do."""
     certificates: Certificates
@@ -51,30 +49,12 @@ class Snapshot:
         return self.keys.authenticate(token, now_utc)
 
     def plan(self, decision: Decision) -> Upstream:
-        """The pools of a decision, with its retries, as one upstream.
-
-        Decisions are compiled once and live as long as this snapshot, so each has one plan, with a retry budget
-        for each of its pools.
-        """
+        """A decision as one upstream. Decisions are compiled once and live as long as this snapshot, so each has
+        one plan."""
         plan = self._plans.get(id(decision))
         if plan is None:
-            plan = self._plans[id(decision)] = self._compose(decision)
+            plan = self._plans[id(decision)] = self.composer.plan(decision)
         return plan
-
-    def _compose(self, decision: Decision) -> Upstream:
-        retry = decision.retry
-        upstreams: list[Upstream] = [
-            Retry(
-                self.pools[name],
-                attempts=retry.attempts,
-                base=retry.backoff,
-                budget=RetryBudget(retry.budget),
-                rng=self.rng,
-                clock=self.clock,
-            )
-            for name in decision.pools
-        ]
-        return upstreams[0] if len(upstreams) == 1 else Fallback(upstreams)
 
 
 def build(
@@ -84,8 +64,11 @@ def build(
     rng: Random,
     clock: Callable[[], float],
     tokens: Tokens | None = None,
+    kept: Kept | None = None,
 ) -> Snapshot:
     """Compile a configuration that has been checked."""
+    kept = kept or Kept()
+    kept.retain(config)
     return Snapshot(
         config=config,
         keys=keys,
@@ -93,8 +76,7 @@ def build(
         allowed={tenant.name: ModelList(tenant.models) for tenant in config.tenants},
         prices={model.name: Price(model.price) for model in config.models if model.price is not None},
         pools=pools,
-        rng=rng,
-        clock=clock,
+        composer=Composer(pools, kept, rng, clock),
         tokens=tokens or Tokens((), clock),
         certificates=Certificates(config.tenants),
     )

@@ -16,6 +16,7 @@ from typing import Literal
 State = Literal["closed", "open", "half_open"]
 
 LONGEST = 8  # times open_for: a dead endpoint is still tried now and then
+LONGEST_REST = 30.0  # seconds
 
 
 class Breaker:
@@ -26,9 +27,11 @@ class Breaker:
     is open, say) becomes the trial. Verdicts on calls begun before the breaker opened are ignored while it
     waits: they say nothing new. `failures` and `open_for` may be changed at any time; a wait that has begun
     keeps its end.
+
+    Beside that, an endpoint may ask to be left alone (`rest`), whatever its calls came to.
     """
 
-    __slots__ = ("_failed", "_open_until", "_times", "_trial", "failures", "open_for")
+    __slots__ = ("_failed", "_open_until", "_rest_until", "_times", "_trial", "failures", "open_for")
 
     def __init__(self, failures: int, open_for: float) -> None:
         self.failures = failures
@@ -37,6 +40,7 @@ class Breaker:
         self._times = 1  # how many times open_for it stays open
         self._open_until = -inf  # not open
         self._trial = -inf  # when the trial under way began
+        self._rest_until = -inf
 
     def state(self, now: float) -> State:
         if self._open_until == -inf:
@@ -51,11 +55,20 @@ class Breaker:
     def allows(self, now: float) -> bool:
         """Whether a call may be made. Only looks, so that a pool may ask it of every endpoint."""
         # The second comparison forgives a trial that never reported: it must not block for ever.
-        return now >= self._open_until and now >= self._trial + self.open_for
+        return now >= self._open_until and now >= self._rest_until and now >= self._trial + self.open_for
 
     def retry_after(self, now: float) -> float:
         """Seconds until `allows` may say yes; 0 when it does."""
-        return max(0.0, self._open_until - now, self._trial + self.open_for - now)
+        return max(0.0, self._open_until - now, self._rest_until - now, self._trial + self.open_for - now)
+
+    def rest(self, seconds: float, now: float) -> None:
+        """The endpoint asked to be left alone for that long; half a minute is believed. The longest wish counts:
+        answers to requests at the same time come in any order."""
+        self._rest_until = max(self._rest_until, now + min(seconds, LONGEST_REST))
+
+    def rests(self, now: float) -> bool:
+        """Whether it asked to be left alone."""
+        return now < self._rest_until
 
     def begin(self, now: float) -> None:
         """A call was let through."""

@@ -19,3 +19,5 @@ class Decision:
     """The split's chosen pool; None on a route without a split."""
     retry: RetryConfig
     timeout: TimeoutConfig
+    model: str = ""
+    """The model's name as configured."""

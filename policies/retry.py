@@ -74,3 +74,11 @@ def backoff(attempt: int, base: float, rng: Random) -> float:
     2015.)
     """
     return rng.random() * min(LONGEST_BACKOFF, base * 2.0 ** (attempt - 1))
+
+
+def rested(retry_after: float, rng: Random) -> float | None:
+    """Seconds to wait for who asked to be left alone for `retry_after`; None when that is over 2 s.
+
+    Never less, and up to a half more, so that those who wait do not come back together.
+    """
+    return retry_after * rng.uniform(1.0, 1.5) if retry_after <= LONGEST_BACKOFF else None

@@ -60,11 +60,11 @@ def _compile(model: ModelConfig) -> Iterator[tuple[tuple[Condition, ...], Target
     splits = 0
     for index, route in enumerate(model.routes):
         if route.split is None:
-            target = _fixed(_decision(index, route, route.pools()[0], None))
+            target = _fixed(_decision(model.name, index, route, route.pools()[0], None))
         else:
             # A split is known by its place among the model's splits, so neither new weights, a new
             # condition nor a plain route put above it moves a subject.
-            target = _split(index, route, route.split, f"{model.name}#{splits}")
+            target = _split(model.name, index, route, route.split, f"{model.name}#{splits}")
             splits += 1
         yield conditions(route.when), target
 
@@ -73,13 +73,13 @@ def _fixed(decision: Decision) -> Target:
     return lambda _facts, _rng: decision
 
 
-def _split(index: int, route: RouteConfig, split: SplitConfig, salt: str) -> Target:
+def _split(model: str, index: int, route: RouteConfig, split: SplitConfig, salt: str) -> Target:
     arms = tuple((arm.pool, arm.weight) for arm in split.arms)
-    decisions = {pool: _decision(index, route, pool, pool) for pool, _ in arms}
+    decisions = {pool: _decision(model, index, route, pool, pool) for pool, _ in arms}
     sticky = split.sticky
     return lambda facts, rng: decisions[choose(subject_of(sticky, facts, rng), salt, arms)]
 
 
-def _decision(index: int, route: RouteConfig, first: str, arm: str | None) -> Decision:
+def _decision(model: str, index: int, route: RouteConfig, first: str, arm: str | None) -> Decision:
     pools = tuple(dict.fromkeys((first, *route.fallback)))
-    return Decision(index, route.name, pools, arm, route.retry, route.timeout)
+    return Decision(index, route.name, pools, arm, route.retry, route.timeout, model=model)

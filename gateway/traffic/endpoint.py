@@ -69,6 +69,8 @@ class Endpoint:
             self.breaker.success(now)
         elif isinstance(error, InferenceError) and error.blames_endpoint:
             self.breaker.failure(now)
+            if error.retry_after is not None:
+                self.breaker.rest(error.retry_after, now)
         elif isinstance(error, InferenceError) and error.kind == "caller":
             self.breaker.success(now)  # it answered, and rightly
         else:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 
 from adapters.base import Answer
-from adapters.errors import Unavailable
+from adapters.errors import Resting, Unavailable
 from adapters.types import Deadline, GenerateRequest
 from gateway.traffic.endpoint import Endpoint
 from policies.balance import Picker
@@ -39,12 +39,12 @@ class Pool:
         started = self._clock()
         # No await between these two: a burst must not see the same endpoint idle.
         endpoint = self._pick(request, started)
+        request.tried += (endpoint.id,)
         endpoint.begin(started)
         try:
             answer = await endpoint.adapter.call(request, deadline)
         except BaseException as error:
             now = self._clock()
-            request.tried += (endpoint.id,)
             request.upstream_seconds += now - started
             endpoint.failed_to_begin(error, now - started, now)
             raise
@@ -78,14 +78,18 @@ class Pool:
         """Who may be picked when nobody is ready. Raises `Unavailable` when that is nobody.
 
         With every breaker open there is nowhere to shift the load to, so none of them counts: a pool of one
-        would otherwise turn some failures into an outage.
+        would otherwise turn some failures into an outage. What the endpoints themselves asked for does count.
         """
         if not alive:
             raise self._unavailable("no healthy endpoint", now)
         free = [e for e in alive if e.in_flight < self._max_in_flight]
         if not free or any(e.breaker.allows(now) for e in alive):
             raise self._unavailable("every endpoint is full", now)
-        return free
+        willing = [e for e in free if not e.breaker.rests(now)]
+        if not willing:
+            first = min(e.breaker.retry_after(now) for e in free)
+            raise Resting(f"{self.name}: overloaded.", retry_after=first)
+        return willing
 
     def _unavailable(self, why: str, now: float) -> Unavailable:
         waits = [wait for e in self.endpoints if (wait := e.breaker.retry_after(now)) > 0]

@@ -5,15 +5,17 @@ from collections.abc import Callable
 from random import Random
 
 from adapters.base import Answer, Upstream
-from adapters.errors import InferenceError, Unavailable
+from adapters.errors import InferenceError, Resting, Unavailable
 from adapters.types import Deadline, GenerateRequest
-from policies.retry import RetryBudget, backoff
+from policies.retry import RetryBudget, backoff, rested
 
 
 class Retry:
     """An `Upstream` that calls another one up to `attempts` times.
 
-    Only what raised before the first chunk gets here, so nothing is ever answered twice.
+    Only what raised before the first chunk gets here, so nothing is ever answered twice. `patient` is for one
+    that has no fallback behind it: when every endpoint asked to be left alone for a moment, it waits that
+    moment, once.
     """
 
     def __init__(
@@ -25,7 +27,9 @@ class Retry:
         budget: RetryBudget,
         rng: Random,
         clock: Callable[[], float],
+        patient: bool = False,
     ) -> None:
+        self._patient = patient
         self._upstream = upstream
         self._attempts = attempts
         self._base = base
@@ -35,10 +39,15 @@ class Retry:
 
     async def call(self, request: GenerateRequest, deadline: Deadline) -> Answer:
         self._budget.request(self._clock())
-        attempt = 1
+        attempt, patient = 1, self._patient
         while True:
             try:
                 return await self._upstream.call(request, deadline)
+            except Resting as error:
+                pause = rested(error.retry_after, self._rng)
+                if not patient or pause is None or self._clock() + pause >= deadline.at:
+                    raise
+                patient = False  # nobody was asked, so it was no attempt
             except InferenceError as error:
                 if attempt >= self._attempts or not self._may_help(error):
                     raise
@@ -46,8 +55,8 @@ class Retry:
                 pause = backoff(attempt, self._base, self._rng)
                 if now + pause >= deadline.at or not self._budget.allow(now):
                     raise
+                attempt += 1
             await asyncio.sleep(pause)
-            attempt += 1
 
     @staticmethod
     def _may_help(error: InferenceError) -> bool:

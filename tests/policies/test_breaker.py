@@ -3,7 +3,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from policies.breaker import LONGEST, Breaker
+from policies.breaker import LONGEST, LONGEST_REST, Breaker
 
 FAILURES, OPEN_FOR = 3, 8.0
 
@@ -22,8 +22,11 @@ class BreakerMachine(RuleBasedStateMachine):
         self.open_until: float | None = None
         self.wait = OPEN_FOR
         self.trial_began: float | None = None
+        self.rests_until = 0.0
 
     def let_through(self) -> bool:
+        if self.now < self.rests_until:
+            return False
         if self.open_until is None:
             return True
         trial_holds = self.trial_began is not None and self.now - self.trial_began < OPEN_FOR
@@ -69,6 +72,11 @@ class BreakerMachine(RuleBasedStateMachine):
         self.breaker.abandoned(self.now)
         self.trial_began = None
         assert self.breaker.state(self.now) == before
+
+    @rule(quarters=st.integers(0, 400))
+    def endpoint_asks_for_rest(self, quarters: int) -> None:
+        self.breaker.rest(quarters / 4, self.now)
+        self.rests_until = max(self.rests_until, self.now + min(quarters / 4, LONGEST_REST))
 
     @invariant()
     def agrees_with_the_model(self) -> None:
@@ -173,3 +181,15 @@ def test_new_settings_hold_from_the_next_opening() -> None:
     breaker.begin(60.0)
     breaker.failure(60.0)
     assert breaker.retry_after(60.0) == 10.0
+
+
+def test_a_shorter_wish_to_rest_does_not_shorten_a_longer_one() -> None:
+    breaker = Breaker(FAILURES, OPEN_FOR)
+    breaker.rest(20.0, 0.0)
+    breaker.rest(1.0, 1.0)
+    breaker.success(2.0)
+    assert breaker.rests(19.0)
+    assert not breaker.rests(20.0)
+    assert breaker.state(1.0) == "closed"
+    breaker.rest(1e9, 20.0)
+    assert breaker.retry_after(20.0) == LONGEST_REST

@@ -3,7 +3,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.retry import LONGEST_BACKOFF, SLOTS, RetryBudget, backoff
+from policies.retry import LONGEST_BACKOFF, SLOTS, RetryBudget, backoff, rested
 
 ratios = st.sampled_from([0.0, 0.1, 0.2, 0.5, 1.0])
 # A step in sixteenths of a second (now and then back, or past the whole window), and what happens then.
@@ -78,3 +78,13 @@ def test_backoff_uses_the_whole_of_its_range() -> None:
     waits = [backoff(3, 0.1, rng) for _ in range(1000)]
     assert min(waits) < 0.01
     assert max(waits) > 0.39
+
+
+@given(st.floats(0.0, 100.0), st.integers(0, 2**32))
+def test_a_rest_is_never_cut_short_and_a_long_one_is_not_waited_for(seconds: float, seed: int) -> None:
+    pause = rested(seconds, Random(seed))
+    if seconds > LONGEST_BACKOFF:
+        assert pause is None
+    else:
+        assert pause is not None
+        assert seconds <= pause <= 1.5 * seconds

@@ -220,8 +220,8 @@ async def test_failed_upstreams(door: Opener, fault: Any, status: int, code: str
         assert (response.status, (await error_of(response))["code"]) == (status, code)
         assert response.headers["x-should-retry"] == retry
         if retry == "true":
-            assert response.headers["retry-after"] == "8"
-            assert response.headers["retry-after-ms"] == "7200"
+            assert 0 < int(response.headers["retry-after"]) <= 8
+            assert 0 < int(response.headers["retry-after-ms"]) <= 7200  # what is left of it
 
 
 async def test_no_healthy_endpoint_is_a_503_that_says_when(door: Opener) -> None:

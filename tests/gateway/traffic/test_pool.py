@@ -5,7 +5,15 @@ from random import Random
 import pytest
 
 from adapters.base import Answer
-from adapters.errors import BackendError, CallerError, CapacityError, InferenceError, TransportError, Unavailable
+from adapters.errors import (
+    BackendError,
+    CallerError,
+    CapacityError,
+    InferenceError,
+    Resting,
+    TransportError,
+    Unavailable,
+)
 from adapters.fake import FakeAdapter, Script
 from adapters.types import Deadline
 from config.schema import BalanceConfig
@@ -144,6 +152,42 @@ async def test_an_endpoint_that_failed_this_request_is_avoided() -> None:
         request = chat()
         request.tried = ("p/0",)
         assert (await two.call(request, FOREVER)).endpoint == "p/1"
+
+
+@pytest.mark.looptime
+async def test_an_endpoint_that_says_when_to_come_back_is_left_alone_until_then() -> None:
+    full, other = FakeAdapter(Script(fault=CapacityError("x", retry_after=10.0)), Script()), FakeAdapter()
+    two = pool(full, other, failures=1000, balance=BalanceConfig(by="round_robin"))
+    first = chat()
+    first.tried = ("p/1",)
+    with pytest.raises(CapacityError):
+        await two.call(first, FOREVER)
+    for _ in range(9):
+        await asyncio.sleep(1)
+        assert (await two.call(chat(), FOREVER)).endpoint == "p/1"
+    await asyncio.sleep(1)
+    assert {(await two.call(chat(), FOREVER)).endpoint for _ in range(2)} == {"p/0", "p/1"}
+
+
+@pytest.mark.looptime
+async def test_when_all_asked_for_rest_the_refusal_says_when_the_first_wakes() -> None:
+    fakes = [FakeAdapter(Script(fault=CapacityError("x", retry_after=wait))) for wait in (20.0, 5.0)]
+    two = pool(*fakes, failures=1, balance=BalanceConfig(by="round_robin"))
+    for _ in range(2):
+        with pytest.raises(CapacityError):
+            await two.call(chat(), FOREVER)
+    with pytest.raises(Resting) as refused:
+        await two.call(chat(), FOREVER)
+    assert refused.value.retry_after == 10.0  # its breaker opened for longer
+    assert [len(fake.calls) for fake in fakes] == [1, 1]
+
+
+@pytest.mark.looptime
+async def test_a_refusal_that_names_no_time_is_no_rest() -> None:
+    one = pool(FakeAdapter(Script(fault=CapacityError("x")), Script()), failures=1)
+    with pytest.raises(CapacityError):
+        await one.call(chat(), FOREVER)
+    assert (await one.call(chat(), FOREVER)).body is not None
 
 
 def down(endpoint: Endpoint) -> None:

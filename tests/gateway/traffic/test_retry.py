@@ -10,6 +10,7 @@ from adapters.errors import (
     CapacityError,
     DeadlineError,
     InferenceError,
+    Resting,
     TransportError,
     Unavailable,
 )
@@ -23,7 +24,9 @@ from tests.support.gateways import chat
 FOREVER = Deadline(1e9, 1e9, 1e9)
 
 
-def retry(upstream: Upstream, attempts: int = 3, budget: RetryBudget | None = None, base: float = 0.01) -> Retry:
+def retry(
+    upstream: Upstream, attempts: int = 3, budget: RetryBudget | None = None, base: float = 0.01, patient: bool = True
+) -> Retry:
     return Retry(
         upstream,
         attempts=attempts,
@@ -31,6 +34,7 @@ def retry(upstream: Upstream, attempts: int = 3, budget: RetryBudget | None = No
         budget=budget or RetryBudget(1.0),
         rng=Random(1),
         clock=asyncio.get_running_loop().time,
+        patient=patient,
     )
 
 
@@ -108,3 +112,26 @@ async def test_the_last_fallback_s_error_is_the_answer() -> None:
     first, last = FakeAdapter(Script(fault=Unavailable("first"))), FakeAdapter(Script(fault=BackendError("last")))
     with pytest.raises(BackendError, match="last"):
         await Fallback([first, last]).call(chat(), FOREVER)
+
+
+@pytest.mark.looptime
+async def test_a_short_rest_is_waited_for_once_and_is_no_attempt() -> None:
+    clock = asyncio.get_running_loop().time
+    fake = FakeAdapter(Script(fault=Resting("x", retry_after=1.0)), Script())
+    assert (await retry(fake, attempts=1, budget=RetryBudget(0.0, floor=0)).call(chat(), FOREVER)).body
+    assert 1.0 <= clock() <= 1.5
+    still = FakeAdapter(Script(fault=Resting("x", retry_after=1.0)))
+    with pytest.raises(Resting):
+        await retry(still).call(chat(), FOREVER)
+    assert len(still.calls) == 2
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(("seconds", "left", "patient"), [(5.0, 60.0, True), (1.0, 0.5, True), (1.0, 60.0, False)])
+async def test_a_rest_is_not_waited_for_in_vain(seconds: float, left: float, patient: bool) -> None:
+    """One that is too long, one beyond the deadline, and one that a fallback need not wait for."""
+    fake = FakeAdapter(Script(fault=Resting("x", retry_after=seconds)))
+    with pytest.raises(Resting):
+        await retry(fake, patient=patient).call(chat(), Deadline(left, 1.0, 1.0))
+    assert len(fake.calls) == 1
+    assert asyncio.get_running_loop().time() == 0.0

@@ -1,0 +1,30 @@
+"""What plans have in common over time: it outlives the snapshot that they were composed for."""
+
+from config.schema import Config
+from policies.retry import RetryBudget
+
+Branch = tuple[str, int, str]
+"""A model, the index of its route, and one of the route's pools."""
+
+
+class Kept:
+    """Budgets by branch. A reload is no reason to grant them anew."""
+
+    def __init__(self) -> None:
+        self._retries: dict[Branch, RetryBudget] = {}
+
+    def retries(self, branch: Branch, ratio: float) -> RetryBudget:
+        """The retry budget of a branch, with the ratio that is configured now."""
+        budget = self._retries.setdefault(branch, RetryBudget(ratio))
+        budget.ratio = ratio
+        return budget
+
+    def retain(self, config: Config) -> None:
+        """Forget what a (new) configuration does not have."""
+        branches = {
+            (model.name, index, pool)
+            for model in config.models
+            for index, route in enumerate(model.routes)
+            for pool in route.pools()
+        }
+        self._retries = {branch: budget for branch, budget in self._retries.items() if branch in branches}

@@ -1,0 +1,42 @@
+"""A decision as one upstream."""
+
+from collections.abc import Callable, Mapping
+from random import Random
+
+from adapters.base import Upstream
+from gateway.traffic.fallback import Fallback
+from gateway.traffic.kept import Kept
+from gateway.traffic.pool import Pool
+from gateway.traffic.retry import Retry
+from policies.decision import Decision
+
+
+class Composer:
+    """Puts plans together: the pools of a decision in order, each with its retries.
+
+    What a decision does not ask for is not in its plan.
+    """
+
+    def __init__(self, pools: Mapping[str, Pool], kept: Kept, rng: Random, clock: Callable[[], float]) -> None:
+        self._pools = pools
+        self._kept = kept
+        self._rng = rng
+        self._clock = clock
+
+    def plan(self, decision: Decision) -> Upstream:
+        """The whole of it."""
+        branches = [self._branch(decision, name) for name in decision.pools]
+        return branches[0] if len(branches) == 1 else Fallback(branches)
+
+    def _branch(self, decision: Decision, name: str) -> Upstream:
+        """One pool, and what stands between it and the others."""
+        retry = decision.retry
+        return Retry(
+            self._pools[name],
+            attempts=retry.attempts,
+            base=retry.backoff,
+            budget=self._kept.retries((decision.model, decision.route, name), retry.budget),
+            rng=self._rng,
+            clock=self._clock,
+            patient=name == decision.pools[-1],
+        )
