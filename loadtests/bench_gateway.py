@@ -106,7 +106,7 @@ def install(gateways: Sequence[Gateway], missing: dict[str, str]) -> dict[str, P
 def write_requests(folder: Path, target: Target) -> None:
     """The files that the load generator sends to one target."""
     for stream in (False, True):
-        request = http_request(chat_body(stream=stream), target.key)
+        request = http_request(chat_body(stream=stream), target.key, target.headers)
         (folder / request_file(target, stream=stream)).write_bytes(request)
 
 
@@ -116,7 +116,8 @@ def admit(target: Target, generator: Generator, expected: bytes) -> None:
     Raises:
         CheckError: the target does not do the same work as the others.
     """
-    check_answer(target.port, target.key, expected, verbatim=target.gateway.verbatim)
+    verbatim = target.gateway.verbatim
+    check_answer(target.port, target.key, expected, verbatim=verbatim, headers=target.headers)
     if target.key:
         check_refusal(target.port, target.key, target.gateway.refusal)
     write_requests(generator.folder, target)

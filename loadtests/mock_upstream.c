@@ -2,7 +2,8 @@
  *
  *   mock_upstream [--port N] [--chunks N] [--gap-us N]
  *
- * Listens on 127.0.0.1 and prints the port (0, the default, lets the kernel choose). One thread, epoll.
+ * Listens on 127.0.0.1 and 127.0.0.2, so that it can stand for two servers, and prints the port (0, the
+ * default, lets the kernel choose). One thread, epoll.
  * A chat completion is the same bytes every time; with `"stream": true` it is --chunks tokens as SSE,
  * --gap-us apart, each holding the CLOCK_MONOTONIC nanosecond it was written at, T@123456@, so that
  * whoever reads it on this machine knows how long it travelled, even if a proxy re-encoded it.
@@ -218,34 +219,37 @@ static void accept_all(int listener)
     }
 }
 
-static int listen_on(uint16_t port)
+/* On loopback's address number `host`; 0 for `port` lets the kernel choose one. */
+static int listen_on(uint32_t host, uint16_t *port)
 {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), on = 1;
     struct sockaddr_in address = {
-        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        .sin_family = AF_INET, .sin_port = htons(*port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK + host)};
     socklen_t size = sizeof address;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (bind(fd, (struct sockaddr *)&address, size) || listen(fd, 1024) ||
         getsockname(fd, (struct sockaddr *)&address, &size))
         die("listen");
-    printf("%d\n", ntohs(address.sin_port));
-    fflush(stdout);
+    *port = ntohs(address.sin_port);
     return fd;
 }
 
-static void serve(int listener)
+static void serve(const int listeners[2])
 {
-    struct epoll_event events[EVENTS], want = {.events = EPOLLIN, .data.fd = listener};
+    struct epoll_event events[EVENTS];
     epoll_fd = epoll_create1(0);
-    epoll_ctl(epoll_fd, EPOLL_CTL_ADD, listener, &want);
+    for (int i = 0; i < 2; i++) {
+        struct epoll_event want = {.events = EPOLLIN, .data.fd = listeners[i]};
+        epoll_ctl(epoll_fd, EPOLL_CTL_ADD, listeners[i], &want);
+    }
     for (;;) {
         int64_t wait = oldest ? oldest->due - now_ns() : 0;
         struct timespec timeout = {wait > 0 ? wait / 1000000000 : 0, wait > 0 ? wait % 1000000000 : 0};
         int n = epoll_pwait2(epoll_fd, events, EVENTS, oldest ? &timeout : NULL, NULL);
         for (int i = 0; i < n; i++) {
             int fd = events[i].data.fd;
-            if (fd == listener)
-                accept_all(listener);
+            if (fd == listeners[0] || fd == listeners[1])
+                accept_all(fd);
             else if (connections[fd] && !receive(connections[fd]))
                 drop(connections[fd]);
         }
@@ -280,5 +284,9 @@ int main(int argc, char **argv)
         return 2;
     }
     prctl(PR_SET_TIMERSLACK, 1UL); /* the default slack of 50 us would blur the gaps */
-    serve(listen_on((uint16_t)port));
+    uint16_t chosen = (uint16_t)port;
+    int first = listen_on(0, &chosen), second = listen_on(1, &chosen);
+    printf("%d\n", chosen);
+    fflush(stdout);
+    serve((int[]){first, second});
 }

@@ -1,12 +1,15 @@
 """The one request that everything is asked, and whether what comes back is what the upstream said."""
 
 import json
+from collections.abc import Mapping
 from http.client import HTTPConnection
+from types import MappingProxyType
 from typing import NamedTuple
 
 PATH = "/v1/chat/completions"
 MODEL = "mock"
 NO_KEY = "sk-this-server-checks-none-0123456789abcdefghijklmnopqrstu"  # so that all requests weigh alike
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _SYSTEM = (
     "You are a careful assistant for the operations team of a mid-sized company. Answer in plain "
     "sentences, name your sources, and say so when you do not know."
@@ -36,16 +39,17 @@ def chat_body(*, stream: bool) -> bytes:
     return json.dumps({"model": MODEL, "messages": messages, "max_tokens": 64, "stream": stream}).encode()
 
 
-def http_request(body: bytes, key: str) -> bytes:
+def http_request(body: bytes, key: str, headers: Mapping[str, str] = NO_HEADERS) -> bytes:
     """The whole HTTP/1.1 request, as ``load.c`` sends it."""
     head = (
         f"POST {PATH} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-        f"Authorization: Bearer {key or NO_KEY}\r\nContent-Length: {len(body)}\r\n\r\n"
+        f"Authorization: Bearer {key or NO_KEY}\r\nContent-Length: {len(body)}\r\n"
     )
-    return head.encode() + body
+    more = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"{head}{more}\r\n".encode() + body
 
 
-def ask(port: int, key: str, body: bytes) -> Reply:
+def ask(port: int, key: str, body: bytes, headers: Mapping[str, str] = NO_HEADERS) -> Reply:
     """Asks once, on a connection of its own.
 
     Raises:
@@ -53,21 +57,23 @@ def ask(port: int, key: str, body: bytes) -> Reply:
     """
     connection = HTTPConnection("127.0.0.1", port, timeout=30)
     try:
-        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key or NO_KEY}"}
-        connection.request("POST", PATH, body, headers)
+        always = {"Content-Type": "application/json", "Authorization": f"Bearer {key or NO_KEY}"}
+        connection.request("POST", PATH, body, {**always, **headers})
         response = connection.getresponse()
         return Reply(response.status, response.read())
     finally:
         connection.close()
 
 
-def check_answer(port: int, key: str, expected: bytes, *, verbatim: bool) -> None:
+def check_answer(
+    port: int, key: str, expected: bytes, *, verbatim: bool, headers: Mapping[str, str] = NO_HEADERS
+) -> None:
     """Compares an answer with the upstream's own.
 
     Raises:
         CheckError: it is another.
     """
-    reply = ask(port, key, chat_body(stream=False))
+    reply = ask(port, key, chat_body(stream=False), headers)
     same = reply.body == expected if verbatim else says_the_same(reply.body, expected)
     if reply.status != 200 or not same:
         raise CheckError(f"answers {reply.status} {reply.body[:200]!r}, the upstream {expected[:200]!r}")

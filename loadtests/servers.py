@@ -31,14 +31,23 @@ class Site(NamedTuple):
     port: int
     upstream: int
 
+    @property
+    def endpoints(self) -> tuple[str, str]:
+        """The upstream by two addresses, so that there is something to balance."""
+        return f"127.0.0.1:{self.upstream}", f"127.0.0.2:{self.upstream}"
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How a server is started. ``key`` is the API key that it checks; empty where it checks none."""
+    """How a server is started. ``key`` is the API key that it checks; empty where it checks none.
+
+    ``headers`` go with every request to it.
+    """
 
     command: Sequence[str]
     key: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +75,7 @@ class Target:
     port: int
     pid: int
     key: str
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -129,18 +139,18 @@ def running(gateway: Gateway, installed: Path, upstream: int, core: int, folder:
     site = Site(home, free_port(), upstream)
     launch = gateway.launch(site, installed)
     with child(gateway.name, launch, core, home) as process:
-        await_answer(gateway.name, process, site, launch.key)
-        yield Target(gateway, site.port, process.pid, launch.key)
+        await_answer(gateway.name, process, site, launch)
+        yield Target(gateway, site.port, process.pid, launch.key, launch.headers)
 
 
-def await_answer(name: str, process: subprocess.Popen[bytes], site: Site, key: str) -> None:
+def await_answer(name: str, process: subprocess.Popen[bytes], site: Site, launch: Launch) -> None:
     """Returns once the server answers 200; there is no other sign of readiness that all of them have."""
     deadline, last = time.monotonic() + START_TIMEOUT_S, "no answer"
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise StartError(f"{name} ended with status {process.returncode}:\n{log_tail(name, site.folder)}")
         try:
-            reply = ask(site.port, key, chat_body(stream=False))
+            reply = ask(site.port, launch.key, chat_body(stream=False), launch.headers)
         except (OSError, HTTPException):
             time.sleep(POLL_S)
             continue

@@ -16,7 +16,12 @@ import yaml
 from config.schema import Config, MatchConfig
 from loadtests.bench_gateway import install, parse
 from loadtests.headrace import config
-from loadtests.peers import LITELLM_KEY, PEERS, litellm_config, nginx_config
+from loadtests.peers import PEERS
+from loadtests.peers.envoy import envoy_config
+from loadtests.peers.litellm import LITELLM_KEY, litellm_config
+from loadtests.peers.nginx import nginx_config
+from loadtests.peers.portkey import launch_portkey
+from loadtests.peers.sglang import launch_router
 from loadtests.replies import (
     NO_KEY,
     CheckError,
@@ -48,13 +53,26 @@ def test_our_config_is_valid_and_has_everything_on() -> None:
     assert limits.concurrency is not None
 
 
-def test_peers_listen_on_loopback_and_reach_the_upstream() -> None:
-    nginx = nginx_config(SITE)
-    assert "listen 127.0.0.1:18080;" in nginx
-    assert "server 127.0.0.1:19090;" in nginx
-    assert nginx.count("{") == nginx.count("}")
-    litellm = yaml.safe_load(litellm_config(SITE))
-    assert litellm["model_list"][0]["litellm_params"]["api_base"] == "http://127.0.0.1:19090/v1"
+def test_peers_listen_on_loopback_and_reach_both_addresses_of_the_upstream(tmp_path: Path) -> None:
+    site = Site(tmp_path, 18080, 19090)
+    written = {
+        "nginx": nginx_config(site),
+        "envoy": yaml.safe_dump(envoy_config(site, 18082)),
+        "sglang": " ".join(launch_router("info")(site, tmp_path).command),
+        "litellm": litellm_config(site),
+    }
+    for name, text in written.items():
+        assert "127.0.0.1" in text, name
+        assert "0.0.0.0" not in text, name
+        assert "127.0.0.2" in text, name
+        assert "19090" in text, name
+    assert written["nginx"].count("{") == written["nginx"].count("}")
+    assert "127.0.0.1:19090" in launch_portkey(site, tmp_path).headers["x-portkey-config"]
+
+
+def test_what_a_target_needs_in_headers_goes_with_every_request() -> None:
+    request = http_request(b"{}", "k", {"x-target": "there"})
+    assert request.endswith(b"Content-Length: 2\r\nx-target: there\r\n\r\n{}")
 
 
 def test_requests_differ_in_nothing_but_the_key() -> None:
