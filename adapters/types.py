@@ -50,6 +50,8 @@ class GenerateRequest:
     request_id: str = ""
     tried: tuple[str, ...] = ()
     """Endpoints that were asked: for another attempt, others are preferred."""
+    events: tuple[tuple[str, str], ...] = ()
+    """What happened to it on its way beyond an attempt, each with the pool's or model's name."""
     upstream_seconds: float = 0.0
     """Time spent waiting for upstreams to begin; the rest is the gateway's own."""
 

@@ -5,6 +5,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from config.money import Amount, PerTokens
+from config.resilience import HedgeConfig
 from config.section import Section
 from config.text import Glob, HeaderName, Name, Shape
 from config.units import Delay, Duration, Percent
@@ -96,6 +97,8 @@ class RouteConfig(Section):
     """Pools tried in this order when the first one fails."""
     retry: RetryConfig = RetryConfig()
     """Second tries within one pool."""
+    hedge: HedgeConfig | None = None
+    """A second attempt while the first has not begun; none when absent."""
     timeout: TimeoutConfig = TimeoutConfig()
     """How long to wait for what."""
 

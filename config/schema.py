@@ -22,6 +22,7 @@ from config.pool import (
     RuntimeConfig,
     UpstreamTls,
 )
+from config.resilience import HedgeConfig
 from config.route import (
     ArmConfig,
     MatchConfig,
@@ -48,6 +49,7 @@ __all__ = [
     "EndpointConfig",
     "Glob",
     "GrantConfig",
+    "HedgeConfig",
     "HttpConfig",
     "JwtConfig",
     "KeyConfig",

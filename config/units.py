@@ -23,7 +23,7 @@ _PERIOD = {
     "s": 1.0, "sec": 1.0, "second": 1.0, "min": 60.0, "minute": 60.0,
     "h": 3600.0, "hour": 3600.0, "d": 86400.0, "day": 86400.0, "month": 30 * 86400.0,
 }  # fmt: skip
-_DURATION = rf"{_NUMBER}\s*({'|'.join(_SECONDS)})"
+DURATION = rf"{_NUMBER}\s*({'|'.join(_SECONDS)})"
 _SIZE = rf"{_NUMBER}\s*({'|'.join(_BYTES)})"
 _RATE = rf"{_NUMBER}\s*(k|M)?\s*/\s*({'|'.join(_PERIOD)})"
 _PERCENT = rf"{_NUMBER}\s*%"
@@ -68,7 +68,7 @@ class HostPort(NamedTuple):
 
 def parse_duration(value: object) -> float:
     """Seconds. A bare number is refused: ops should not have to remember a default unit."""
-    m = _match(_DURATION, value, "a duration such as 250ms, 10s, 5m or 1h")
+    m = _match(DURATION, value, "a duration such as 250ms, 10s, 5m or 1h")
     return float(m[1]) * _SECONDS[m[2]]
 
 
@@ -151,7 +151,7 @@ def _written_by(formatter: Callable[..., str]) -> PlainSerializer:
     return PlainSerializer(formatter, return_type=str, when_used="json")
 
 
-Delay = Annotated[float, BeforeValidator(parse_duration), _written_by(format_duration), _as_text("10s", _DURATION)]
+Delay = Annotated[float, BeforeValidator(parse_duration), _written_by(format_duration), _as_text("10s", DURATION)]
 Duration = Annotated[Delay, Field(gt=0)]
 Size = Annotated[int, BeforeValidator(parse_size), Field(gt=0), _written_by(format_size), _as_text("10MiB", _SIZE)]
 Rate = Annotated[RateLimit, PlainValidator(parse_rate), _written_by(str), _as_text("600/min", _RATE)]

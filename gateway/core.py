@@ -134,3 +134,4 @@ class Core:
         reservation.settle(usage.total_tokens if usage else 0, record.cost, self.clock())
         record.usage = usage
         record.attempts = len(request.tried)
+        record.events = request.events

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from config.schema import RetryConfig, TimeoutConfig
+from config.schema import HedgeConfig, RetryConfig, TimeoutConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +21,4 @@ class Decision:
     timeout: TimeoutConfig
     model: str = ""
     """The model's name as configured."""
+    hedge: HedgeConfig | None = None

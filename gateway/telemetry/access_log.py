@@ -8,6 +8,7 @@ import time
 import msgspec
 
 from gateway.auth.keys import ROLES, USER
+from gateway.telemetry.events import times
 from gateway.telemetry.record import Record
 
 FLUSH_SECONDS = 0.2
@@ -43,6 +44,7 @@ class Line(msgspec.Struct, omit_defaults=True, gc=False):
     usage_exact: bool | None = None
     cost: str | None = None
     shadow_limits: list[str] | None = None
+    hedged: int | None = None
     error: str | None = None
     code: str | None = None
 
@@ -96,6 +98,7 @@ class AccessLog:
             usage_exact=usage.exact if usage is not None else None,
             cost=str(record.cost) if record.cost is not None else None,
             shadow_limits=[f"{unit} per {per}" for unit, per in record.shadowed] if record.shadowed else None,
+            hedged=times(record.events, "hedge") if record.events else None,
             error=error.kind if error is not None else None,
             code=error.code if error is not None else None,
         )

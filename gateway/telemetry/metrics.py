@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from config.money import PICOS
 from gateway.auth.jwks import Jwks
 from gateway.limits.ledger import Account
+from gateway.telemetry.events import Event, families
 from gateway.telemetry.record import Record
 from gateway.traffic.endpoint import Endpoint
 
@@ -67,6 +68,7 @@ class Metrics(Collector):
         self._spend: Counter[tuple[str, str, str]] = Counter()  # picos by currency, tenant, model
         self._shadowed: Counter[tuple[str, str, str]] = Counter()  # by tenant, unit, per
         self._served: dict[tuple[str, str], Served] = {}
+        self._events: Counter[Event] = Counter()
         self._overhead = Histogram(OVERHEAD)
         self._refused: Counter[str] = Counter()
         self.registry = CollectorRegistry()
@@ -90,6 +92,8 @@ class Metrics(Collector):
             self._completion_tokens[payer] += usage.completion_tokens
         if (cost := record.cost) is not None:
             self._spend[cost.currency, record.tenant, model] += cost.picos
+        if record.events:
+            self._events.update(record.events)
         for unit, per in record.shadowed:
             self._shadowed[record.tenant, unit, per] += 1
 
@@ -120,7 +124,7 @@ class Metrics(Collector):
         )
         for code, count in self._refused.items():
             refused.add_metric([code], count)
-        yield from (requests, tokens, refused, *self._money(), *self._histograms())
+        yield from (requests, tokens, refused, *self._money(), *families(self._events), *self._histograms())
 
     def _money(self) -> Iterator[Metric]:
         """The currency is the unit, and stands in the name as Prometheus' units do."""

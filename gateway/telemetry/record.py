@@ -15,9 +15,9 @@ class Record:
     """
 
     __slots__ = (
-        "allowances", "arm", "attempts", "client", "cost", "ended", "endpoint", "error", "first_chunk", "key", "model",
-        "operation", "pool", "request_id", "roles", "shadowed", "started", "status", "stream", "tenant", "time",
-        "upstream_seconds", "usage",
+        "allowances", "arm", "attempts", "client", "cost", "ended", "endpoint", "error", "events", "first_chunk",
+        "key", "model", "operation", "pool", "request_id", "roles", "shadowed", "started", "status", "stream",
+        "tenant", "time", "upstream_seconds", "usage",
     )  # fmt: skip
 
     def __init__(self, request_id: str, operation: str, client: str, started: float) -> None:
@@ -34,6 +34,7 @@ class Record:
         self.endpoint = ""
         self.arm: str | None = None
         self.attempts = 0
+        self.events: tuple[tuple[str, str], ...] = ()
         self.stream = False
         self.status = 200
         self.usage: Usage | None = None

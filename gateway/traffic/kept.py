@@ -1,6 +1,7 @@
 """What plans have in common over time: it outlives the snapshot that they were composed for."""
 
-from config.schema import Config
+from config.schema import Config, HedgeConfig
+from policies.hedge import Patience, patience
 from policies.retry import RetryBudget
 
 Branch = tuple[str, int, str]
@@ -8,16 +9,26 @@ Branch = tuple[str, int, str]
 
 
 class Kept:
-    """Budgets by branch. A reload is no reason to grant them anew."""
+    """Budgets by branch, and what was learned. A reload is no reason to grant them anew, or to learn again."""
 
     def __init__(self) -> None:
         self._retries: dict[Branch, RetryBudget] = {}
+        self._hedges: dict[Branch, tuple[str, Patience, RetryBudget]] = {}
 
     def retries(self, branch: Branch, ratio: float) -> RetryBudget:
         """The retry budget of a branch, with the ratio that is configured now."""
         budget = self._retries.setdefault(branch, RetryBudget(ratio))
         budget.ratio = ratio
         return budget
+
+    def hedges(self, branch: Branch, config: HedgeConfig) -> tuple[Patience, RetryBudget]:
+        """How long a branch waits before a hedge, and its budget of them."""
+        after, waits, budget = self._hedges.get(branch, ("", None, RetryBudget(config.budget)))
+        if waits is None or after != config.after:
+            waits = patience(config.after)
+        self._hedges[branch] = (config.after, waits, budget)
+        budget.ratio = config.budget
+        return waits, budget
 
     def retain(self, config: Config) -> None:
         """Forget what a (new) configuration does not have."""
@@ -28,3 +39,4 @@ class Kept:
             for pool in route.pools()
         }
         self._retries = {branch: budget for branch, budget in self._retries.items() if branch in branches}
+        self._hedges = {branch: hedges for branch, hedges in self._hedges.items() if branch in branches}

@@ -5,6 +5,7 @@ from random import Random
 
 from adapters.base import Upstream
 from gateway.traffic.fallback import Fallback
+from gateway.traffic.hedge import Hedge
 from gateway.traffic.kept import Kept
 from gateway.traffic.pool import Pool
 from gateway.traffic.retry import Retry
@@ -30,12 +31,16 @@ class Composer:
 
     def _branch(self, decision: Decision, name: str) -> Upstream:
         """One pool, and what stands between it and the others."""
-        retry = decision.retry
+        retry, branch = decision.retry, (decision.model, decision.route, name)
+        upstream: Upstream = self._pools[name]
+        if (hedge := decision.hedge) is not None:
+            patience, budget = self._kept.hedges(branch, hedge)
+            upstream = Hedge(self._pools[name], patience=patience, most=hedge.max, budget=budget, clock=self._clock)
         return Retry(
-            self._pools[name],
+            upstream,
             attempts=retry.attempts,
             base=retry.backoff,
-            budget=self._kept.retries((decision.model, decision.route, name), retry.budget),
+            budget=self._kept.retries(branch, retry.budget),
             rng=self._rng,
             clock=self._clock,
             patient=name == decision.pools[-1],

@@ -1,6 +1,6 @@
 """A set of endpoints that serve the same thing: filter, pick, lease, call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 from adapters.base import Answer
@@ -55,6 +55,11 @@ class Pool:
         answer.endpoint = endpoint.id
         answer.when_ended(lambda _, error: endpoint.end(error, self._clock()))
         return answer
+
+    def spare(self, tried: Sequence[str]) -> bool:
+        """Whether an endpoint that is not among `tried` could be asked now."""
+        now, limit = self._clock(), self._max_in_flight
+        return any(e.id not in tried and e.in_flight < limit and e.breaker.allows(now) for e in self._alive())
 
     def _pick(self, request: GenerateRequest, now: float) -> Endpoint:
         limit, tried = self._max_in_flight, request.tried

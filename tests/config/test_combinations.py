@@ -129,6 +129,23 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
             "13: models[0].routes[0].retry.backoff: has no effect: attempts is 1, so nothing is retried",
         ),
         (
+            "to: vllm\n        fallback: [spare]",
+            "to: spare\n        hedge: {after: p90}",
+            "11: models[0].routes[0].hedge: has no effect: a hedge asks another endpoint of the same pool, "
+            "and there is none",
+        ),
+        (
+            TO,
+            f"{TO}\n        hedge: {{after: 0s}}",
+            "11: models[0].routes[0].hedge.after: a hedge waits for some time: two requests at once are twice the load",
+        ),
+        (
+            TO,
+            f"{TO}\n        hedge: {{after: p20}}",
+            "11: models[0].routes[0].hedge.after: expected p95, or another percentile from p50 on, "
+            "or a duration such as 200ms",
+        ),
+        (
             TO,
             f"{TO}\n        timeout: {{first_byte: 11m}}",
             "11: models[0].routes[0].timeout.first_byte: has no effect: the total of 10m ends the request before",

@@ -1,0 +1,242 @@
+import asyncio
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import looptime
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adapters.errors import BackendError, CallerError, InferenceError, TransportError
+from adapters.fake import FakeAdapter, Script
+from policies.hedge import LEAST
+from tests.support.gateways import Rig, chat, config
+
+SLOW, QUICK = Script(latency=10.0, gap=1.0), Script(latency=0.1, gap=1.0)
+
+
+def rig(*fakes: FakeAdapter, hedge: dict[str, Any] | None = None, retry: dict[str, Any] | None = None) -> Rig:
+    """Endpoints in turn: the first request goes to either, so tests try until it went to the slow one."""
+    pool = {
+        "name": "main",
+        "endpoints": [f"http://127.0.0.1:{9 + i}" for i in range(len(fakes))],
+        "balance": {"by": "round_robin"},
+        "breaker": {"failures": 1000},
+    }
+    route = {"to": "main", "hedge": hedge or {"after": "1s", "budget": "100%"}, "retry": retry or {"attempts": 1}}
+    return Rig(config(pools=[pool], models=[{"name": "chat", "routes": [route]}]), {"main": list(fakes)})
+
+
+async def ask(one: Rig, **fields: Any) -> tuple[float, Any]:
+    """One request to its end: how long it took to begin, and its record."""
+    record, started = one.record(), one.core.clock()
+    answer = await one.core.handle(one.principal, chat(**fields), {}, record)
+    seconds = one.core.clock() - started
+    assert [piece async for piece in answer] or answer.body
+    return seconds, record
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("stream", [False, True])
+async def test_another_endpoint_answers_when_the_first_is_late(stream: bool) -> None:
+    slow, quick = FakeAdapter(SLOW), FakeAdapter(QUICK)
+    one = rig(slow, quick)
+    asked = [await ask(one, stream=stream) for _ in range(4)]
+    assert sorted(round(seconds, 3) for seconds, _ in asked) == [0.1, 0.1, 1.1, 1.1]
+    assert {record.endpoint for _, record in asked} == {"main/1"}
+    hedged = [record for seconds, record in asked if seconds > 1]
+    for record in hedged:
+        assert record.events == (("hedge", "main"), ("hedge_win", "main"))
+        assert record.attempts == 2
+        assert record.upstream_seconds == pytest.approx(1.1)
+        assert record.usage is not None
+        assert record.usage.total_tokens == 5  # the winner's, once
+    await asyncio.sleep(0)
+    assert [call.end for call in slow.calls] == ["cancelled"] * 2
+    text = one.metrics.exposition().decode()
+    assert 'headrace_hedges_total{pool="main"} 2.0' in text
+    assert 'headrace_hedge_wins_total{pool="main"} 2.0' in text
+    assert [line.hedged for line in one.log.lines if line.hedged] == [1, 1]
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_an_answer_that_begins_in_time_is_not_hedged_however_long_it_then_takes() -> None:
+    fakes = [FakeAdapter(Script(latency=0.9, gap=20.0)) for _ in range(2)]
+    one = rig(*fakes)
+    for _ in range(4):
+        _, record = await ask(one, stream=True)
+        assert record.events == ()
+    assert sum(len(fake.calls) for fake in fakes) == 4
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_the_first_may_still_win() -> None:
+    late, dead = FakeAdapter(Script(latency=2.0)), FakeAdapter(Script(latency=9.0))
+    one = rig(late, dead)
+    for _ in range(2):
+        seconds, record = await ask(one)
+        assert seconds in (2.0, 3.0)
+        assert record.endpoint == "main/0"
+        assert ("hedge", "main") in record.events
+    await asyncio.sleep(0)
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_two_that_begin_in_the_same_moment_are_one_answer() -> None:
+    """The hedge begins its answer exactly when the first does: one is used, the other closed."""
+    one = rig(*(FakeAdapter(Script(latency=seconds, gap=1.0)) for seconds in (2.0, 1.0)))
+    for _ in range(4):
+        await ask(one, stream=True)
+    await asyncio.sleep(1)
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_failure_waits_for_the_other_and_a_caller_s_mistake_does_not() -> None:
+    failing = FakeAdapter(Script(latency=2.0, fault=TransportError("x")))
+    slow = FakeAdapter(Script(latency=5.0))
+    one = rig(failing, slow)
+    for _ in range(2):
+        _, record = await ask(one)
+        assert record.endpoint == "main/1"
+    wrong = FakeAdapter(Script(latency=2.0, fault=CallerError("x")))
+    two = rig(wrong, FakeAdapter(Script(latency=50.0)))
+    for _ in range(2):
+        started = two.core.clock()
+        with pytest.raises(CallerError):
+            await ask(two)
+        assert two.core.clock() - started <= 3.0
+    both = rig(failing, FakeAdapter(Script(latency=5.0, fault=BackendError("x"))))
+    with pytest.raises(InferenceError):
+        await ask(both)
+    for used in (one, two, both):
+        used.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_client_that_leaves_stops_both_and_pays_for_its_prompt() -> None:
+    fakes = [FakeAdapter(Script(latency=60.0)) for _ in range(2)]
+    one = rig(*fakes)
+    record = one.record()
+    task = asyncio.create_task(one.core.handle(one.principal, chat(), {}, record))
+    await asyncio.sleep(5)
+    assert [fake.in_flight for fake in fakes] == [1, 1]
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    one.assert_idle()  # released before the call returns
+    assert record.usage is not None
+    assert record.usage.prompt_tokens > 0
+
+
+@pytest.mark.looptime
+async def test_hedges_are_a_share_of_requests() -> None:
+    fakes = [FakeAdapter(Script(latency=4.0)) for _ in range(4)]
+    one = rig(*fakes, hedge={"after": "1s", "budget": "5%"})
+
+    async def later(i: int) -> None:
+        await asyncio.sleep(i * 0.01)
+        await ask(one)
+
+    await asyncio.gather(*(later(i) for i in range(400)))
+    await asyncio.sleep(0)
+    hedges = sum(len(fake.calls) for fake in fakes) - 400
+    assert 10 <= hedges <= 3 + 0.05 * 400
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_nobody_is_hedged_onto_the_endpoint_that_it_waits_for() -> None:
+    one = rig(FakeAdapter(Script(latency=5.0)), FakeAdapter())
+    one.endpoints["main"][1].probed("down", healthy_after=1, unhealthy_after=1)
+    _, record = await ask(one)
+    assert record.events == ()
+    assert record.attempts == 1
+
+
+@pytest.mark.looptime
+async def test_p95_is_learned_and_counts_what_was_given_up() -> None:
+    """One of twenty is slow. What is learned stays the truth, although the slow are never waited for."""
+    dice = Random(7)
+
+    def script() -> Script:
+        return Script(latency=10.0 if dice.random() < 0.05 else dice.uniform(0.1, 0.2))
+
+    one = rig(*(FakeAdapter(*[script() for _ in range(1000)]) for _ in range(3)), hedge={"budget": "100%"})
+    took = [(await ask(one))[0] for _ in range(1000)]
+    hedged = [seconds for seconds, record in zip(took, one.log.records, strict=True) if record.events]
+    assert 0.02 * 1000 <= len(hedged) <= 0.10 * 1000
+    assert min(hedged[-20:]) > 0.19 + 0.1  # a hedge begins where 95% have begun, and then takes its own time
+    late = sum(seconds > 1 for seconds in took[LEAST:])
+    assert late <= 0.01 * 1000  # both were slow: one of four hundred
+    await asyncio.sleep(0)
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_retries_and_hedges_together_stay_within_both_budgets() -> None:
+    """Everything slow, then failed: neither multiplies the other."""
+    fakes = [FakeAdapter(Script(latency=2.0, fault=BackendError("x"))) for _ in range(6)]
+    one = rig(*fakes, hedge={"after": "1s", "max": 3, "budget": "10%"}, retry={"attempts": 4, "budget": "20%"})
+
+    async def later(i: int) -> None:
+        await asyncio.sleep(i * 0.02)
+        with pytest.raises(BackendError):
+            await ask(one)
+
+    await asyncio.gather(*(later(i) for i in range(200)))
+    calls = sum(len(fake.calls) for fake in fakes)
+    retries = 3 + 0.2 * 200
+    assert 200 < calls <= 200 + retries + 3 + 0.1 * (200 + retries)
+    one.assert_idle()
+
+
+LATENCIES = st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
+FAULTS = st.sampled_from([None, None, BackendError("x"), TransportError("x"), CallerError("x")])
+SCRIPTS = st.lists(
+    st.builds(Script, latency=LATENCIES, gap=LATENCIES, fault=FAULTS, fault_after=st.integers(0, 1)),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(SCRIPTS, min_size=2, max_size=3),
+    st.lists(st.none() | LATENCIES, min_size=1, max_size=6),
+    st.integers(1, 3),
+)
+def test_however_attempts_end_each_request_ends_once_and_nothing_is_held(
+    scripts: Sequence[Sequence[Script]], patience: Sequence[float | None], most: int
+) -> None:
+    async def one_request(one: Rig, leaves_after: float | None) -> None:
+        try:
+            async with asyncio.timeout(leaves_after):
+                answer = await one.core.handle(one.principal, chat(stream=True), {}, one.record())
+                try:
+                    async for _ in answer:
+                        pass
+                finally:
+                    await answer.aclose()
+        except (InferenceError, TimeoutError):
+            pass
+
+    async def scene() -> None:
+        hedge = {"after": "1s", "max": most, "budget": "100%"}
+        one = rig(*(FakeAdapter(*each) for each in scripts), hedge=hedge, retry={"attempts": 2, "budget": "100%"})
+        await asyncio.gather(*(one_request(one, leaves) for leaves in patience))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        one.assert_idle()
+        begun = [record for record in one.log.records if record.first_chunk]
+        assert len(begun) == len(set(map(id, begun)))
+
+    loop = looptime.new_event_loop()
+    try:
+        loop.run_until_complete(scene())
+    finally:
+        loop.close()
