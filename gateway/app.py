@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+import socket
 import ssl
 import time
 from collections.abc import Coroutine
@@ -31,7 +32,7 @@ from gateway.limits.ledger import Ledger
 from gateway.snapshot import build, with_keys
 from gateway.telemetry import AccessLog, Metrics, Telemetry
 from gateway.telemetry.metrics import Gauges, KeySetGauges
-from gateway.traffic.fleet import Fleet
+from gateway.traffic.fleet import Change, Fleet
 from gateway.traffic.kept import Kept
 from gateway.traffic.member import FleetError
 
@@ -77,7 +78,12 @@ class Gateway:
     # ── start ─────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> None:
-        """Open the listeners. Runtimes may still be loading: `/readyz` tells. Raises `StartError`."""
+        """Open, and listen. Runtimes may still be loading: `/readyz` tells. Raises `StartError`."""
+        await self.open()
+        await self._listen()
+
+    async def open(self) -> None:
+        """Make everything that requests need, save listeners. Raises `StartError`."""
         keys = await self._load_keys()
         await self.tokens.load()
         try:
@@ -95,7 +101,8 @@ class Gateway:
         )
         self.metrics.watch(KeySetGauges(self.tokens.key_sets))
         self._note_loaded()
-        await self._listen()
+        self.server = Server(OpenAIFront(self.core), self._http_limits(), self._refuse)
+        self._ends.push_async_callback(self.server.aclose)
         self._run(self._keys.run(), "keys")
         self._run(self.tokens.run(), "tokens")
         self.accepting = True
@@ -116,9 +123,9 @@ class Gateway:
         except KeysError as error:
             raise StartError(str(error)) from None
 
-    async def _listen(self) -> None:
+    def _http_limits(self) -> Limits:
         http = self.config.http
-        limits = Limits(
+        return Limits(
             max_head=http.max_head,
             max_body=http.max_body,
             head_timeout=http.head_timeout,
@@ -127,8 +134,8 @@ class Gateway:
             send_timeout=http.send_timeout,
             max_connections=http.max_connections,
         )
-        self.server = Server(OpenAIFront(self.core), limits, self._refuse)
-        self._ends.push_async_callback(self.server.aclose)
+
+    async def _listen(self) -> None:
         runner = web.AppRunner(admin.make_app(self), access_log=None)
         self._ends.push_async_callback(runner.cleanup)
         listen = self.config.listen
@@ -139,6 +146,10 @@ class Gateway:
         except OSError as error:
             raise StartError(f"listen: {error.strerror or error}") from None
         self.admin_address = runner.addresses[0][:2]
+
+    async def listen_socket(self, bound: socket.socket) -> asyncio.Server:
+        """Serve clients from a socket that another process has bound."""
+        return await self.server.listen_socket(bound, self._tls)
 
     def _load_certificate(self) -> None:
         """Into the context in use, so that a renewed certificate counts for the next connection."""
@@ -178,34 +189,46 @@ class Gateway:
 
     async def reload(self, config: Config) -> None:
         """Swap in a new configuration, whole, or keep the old one and say why."""
-        changed = [name for name in FIXED if getattr(config, name) != getattr(self.config, name)]
-        if changed:
-            self.reload_failed(f"{', '.join(changed)}: a change needs a restart")
-            return
         try:
-            change = self.fleet.prepare(config)
+            change = await self.prepare(config)
         except FleetError as error:
             self.reload_failed(str(error))
             return
+        self.commit(change)
+        log.info("configuration reloaded from %s", self.path)
+
+    async def prepare(self, config: Config) -> Change:
+        """Make what a new configuration needs, for `commit` or `abandon`. Raises `FleetError` when it cannot be."""
+        changed = [name for name in FIXED if getattr(config, name) != getattr(self.config, name)]
+        if changed:
+            raise FleetError(f"{', '.join(changed)}: a change needs a restart")
+        change = self.fleet.prepare(config)
         try:
             await self.fleet.ready(change)
             self._load_certificate()
-            keys = self._keys.configure(config)
-        except (FleetError, KeysError) as error:
-            self.fleet.abandon(change)
-            self.reload_failed(str(error))
-            return
-        except asyncio.CancelledError:
-            self.fleet.abandon(change)
+            self._keys.check(config)
+        except KeysError as error:
+            self.abandon(change)
+            raise FleetError(str(error)) from None
+        except BaseException:
+            self.abandon(change)
             raise
-        # From here on nothing can fail and nothing is awaited: a request sees all of the old or all of the new.
+        return change
+
+    def abandon(self, change: Change) -> None:
+        """It will not be used: end what was made for it."""
+        self.fleet.abandon(change)
+
+    def commit(self, change: Change) -> None:
+        """Nothing here can fail and nothing is awaited: a request sees all of the old or all of the new."""
+        config = change.config
+        keys = self._keys.configure(config)
         self.ledger.configure(config.tenants, self.clock())
         pools = self.fleet.commit(change)
         self.core.snapshot = build(config, keys, pools, self.rng, self.clock, self.tokens, self.kept)
         self.tokens.files_may_have_changed()
         self.config = config
         self._note_loaded()
-        log.info("configuration reloaded from %s", self.path)
 
     def reload_failed(self, error: ConfigError | str) -> None:
         """The old configuration stays in force."""

@@ -389,10 +389,10 @@ class Connection(asyncio.Protocol):
         self._transport.close()
         self._await_taking("closing")
 
-    def close_if_idle(self) -> None:
-        """For draining: nothing is being received or answered."""
+    def hurry(self, seconds: float) -> None:
+        """For draining: a request that comes within `seconds` is answered; without one an idle connection closes."""
         if not self._answering and self.phase in ("idle", "linger"):
-            self._close()
+            self.deadline = min(self.deadline, self._server.loop.time() + seconds)
 
     def abort(self) -> asyncio.Task[None] | None:
         """Drop the connection now; returns its task, which is being cancelled."""

@@ -1,7 +1,9 @@
 """Listeners: accept, bound, drain."""
 
 import asyncio
+import contextlib
 import os
+import socket
 import ssl
 import time
 from dataclasses import dataclass
@@ -13,6 +15,9 @@ from adapters.http1.message import Handler, Refusal, plain_refusal
 from adapters.http1.sweeper import Sweeper
 
 SWEEP_SECONDS = 0.25
+BACKLOG = 1024
+LULL_SECONDS = 1.0
+"""How long a drain leaves an idle connection to the request that may be on its way."""
 KiB = 1024
 MiB = 1024 * KiB
 
@@ -47,23 +52,33 @@ class Server:
         self.draining = False
         self.connections: set[Connection] = set()
         self._leaving: set[asyncio.Task[None]] = set()  # cancelled by a disconnect, still cleaning up
-        self._listeners: list[asyncio.Server] = []
+        self._listeners: list[tuple[asyncio.Server, ssl.SSLContext | None]] = []
+        self._arriving: set[asyncio.Task[object]] = set()
         self._unix_paths: list[tuple[Path, int]] = []
         self._idle = asyncio.Event()
         self._date = (0, b"")
         self.loop = asyncio.get_running_loop()
         self._sweeper = Sweeper(self.loop, self.connections, SWEEP_SECONDS)
 
-    async def listen_tcp(
-        self, host: str, port: int, tls: ssl.SSLContext | None = None, *, backlog: int = 1024
-    ) -> tuple[str, int]:
+    async def listen_tcp(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
         """Start accepting; returns the address, with the port the kernel chose for 0."""
         listener = await self.loop.create_server(
-            lambda: Connection(self), host, port, ssl=tls, backlog=backlog, reuse_address=True
+            lambda: Connection(self), host, port, ssl=tls, backlog=BACKLOG, reuse_address=True
         )
-        self._listeners.append(listener)
+        self._listeners.append((listener, tls))
         address = listener.sockets[0].getsockname()
         return address[0], address[1]
+
+    async def listen_socket(self, bound: socket.socket, tls: ssl.SSLContext | None = None) -> asyncio.Server:
+        """Start accepting from a socket that stays its owner's: who else has it may go on when this one stops."""
+        listener = await self.loop.create_server(lambda: Connection(self), sock=bound.dup(), ssl=tls, backlog=BACKLOG)
+        self._listeners.append((listener, tls))
+        return listener
+
+    def leave_socket(self, listener: asyncio.Server) -> None:
+        """Accept no more from a socket that another process goes on to accept from."""
+        listener.close()
+        self._listeners = [entry for entry in self._listeners if entry[0] is not listener]
 
     async def listen_unix(self, path: str | Path) -> None:
         """Start accepting on a socket that only this user may open."""
@@ -74,7 +89,7 @@ class Server:
             listener = await self.loop.create_unix_server(lambda: Connection(self), str(path), backlog=1024)
         finally:
             os.umask(mask)
-        self._listeners.append(listener)
+        self._listeners.append((listener, None))
         self._unix_paths.append((path, path.stat().st_ino))
 
     def opened(self, connection: Connection) -> bool:
@@ -100,34 +115,62 @@ class Server:
         return self._date[1]
 
     async def drain(self, grace: float) -> bool:
-        """Accept no more, let requests in flight end, for at most `grace` seconds. True when all did."""
+        """Accept no more, let requests in flight end, for at most `grace` seconds. True when all did.
+
+        Who has connected is answered, also when its request is still on the way; each answer says that the
+        connection closes.
+        """
         self.draining = True
-        self._stop_listening()
-        for connection in list(self.connections):
-            connection.close_if_idle()
-        if self.connections:
-            self._idle.clear()
-            try:
-                await asyncio.wait_for(self._idle.wait(), grace)
-            except TimeoutError:
-                return False
+        self._stop_listening(accept_waiting=True)
+        await asyncio.sleep(0)  # who was accepted a moment ago is no connection yet
+        try:
+            async with asyncio.timeout(grace):
+                if self._arriving:
+                    await asyncio.wait(self._arriving)
+                for connection in list(self.connections):
+                    connection.hurry(min(LULL_SECONDS, grace / 2))
+                while self.connections:
+                    self._idle.clear()
+                    await self._idle.wait()
+        except TimeoutError:
+            return False
         return True
 
     async def aclose(self) -> None:
         """Stop at once: requests in flight are cancelled, and their handlers have ended on return."""
         self.draining = True
         self._stop_listening()
+        for arriving in self._arriving:
+            arriving.cancel()
         tasks = {task for connection in list(self.connections) if (task := connection.abort()) is not None}
         if tasks := tasks | self._leaving:
             await asyncio.wait(tasks)
         self._sweeper.close()
 
-    def _stop_listening(self) -> None:
-        for listener in self._listeners:
+    def _stop_listening(self, *, accept_waiting: bool = False) -> None:
+        for listener, tls in self._listeners:
+            bound = [socket.socket(fileno=os.dup(one.fileno())) for one in listener.sockets] if accept_waiting else []
             listener.close()
+            for one in bound:
+                with one:
+                    self._accept_waiting(one, tls)
         self._listeners.clear()
         for path, inode in self._unix_paths:
             # A successor may already listen under the same name.
             if path.exists() and path.stat().st_ino == inode:
                 path.unlink()
         self._unix_paths.clear()
+
+    def _accept_waiting(self, bound: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Take over connections that the kernel has made: closing the socket would reset them."""
+        bound.setblocking(False)
+        with contextlib.suppress(OSError):
+            while True:
+                accepted, _ = bound.accept()
+                task = self.loop.create_task(self._adopt(accepted, tls))
+                self._arriving.add(task)
+                task.add_done_callback(self._arriving.discard)
+
+    async def _adopt(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
+        with contextlib.suppress(OSError):  # it left, or TLS was not what it spoke
+            await self.loop.connect_accepted_socket(lambda: Connection(self), accepted, ssl=tls)

@@ -51,6 +51,10 @@ class KeyWatcher:
         self._live = await asyncio.to_thread(self._read_if_moved) or self._live
         return self.configure(self._config)
 
+    def check(self, config: Config) -> None:
+        """Raises `KeyConfigError` where `configure` would."""
+        self._build(config)
+
     def configure(self, config: Config) -> KeyTable:
         """The table under another configuration, which later changes of the store will be joined with.
 

@@ -13,6 +13,7 @@ from adapters.http1.connection import Connection
 from adapters.http1.message import Request, Response
 from adapters.http1.server import Limits, Server
 from tests.adapters.http1.raw import PATIENCE, Echo, Raw, Served, get, post, serving, until
+from tests.adapters.http1.tls import client_side
 
 SOON = 0.05
 TINY = 4096
@@ -376,6 +377,37 @@ async def test_drain_of_nothing_is_over_at_once() -> None:
 
 
 @pytest.mark.parametrize("tls", [False, True])
+async def test_drain_answers_who_had_connected_and_was_not_accepted_yet(tls: bool, certificate: Path) -> None:
+    async with serving(Echo(), certificate=certificate if tls else None) as served:
+        with socket.create_connection(("127.0.0.1", served.port), PATIENCE) as sock:  # by the kernel alone
+            drained = asyncio.create_task(served.server.drain(PATIENCE))
+            await until(lambda: served.server.draining)
+            context = client_side(certificate) if tls else None
+            name = "127.0.0.1" if tls else None
+            client = Raw(*await asyncio.open_connection(sock=sock.dup(), ssl=context, server_hostname=name))
+            client.send(get())
+            [reply] = await client.replies()
+            client.close()
+        assert (reply.status, reply.headers["connection"]) == (200, "close")
+        assert await drained
+
+
+async def test_drain_leaves_an_idle_connection_to_the_request_on_its_way() -> None:
+    async with serving(Echo()) as served:
+        client = await served.connect()
+        client.send(get())
+        assert (await client.reply()).status == 200
+        drained = asyncio.create_task(served.server.drain(PATIENCE))
+        await until(lambda: served.server.draining)
+        await asyncio.sleep(SOON)
+        client.send(get())
+        [reply] = await client.replies()
+        assert (reply.status, reply.headers["connection"]) == (200, "close")
+        client.close()
+        assert await drained
+
+
+@pytest.mark.parametrize("tls", [False, True])
 async def test_aclose_waits_for_the_cleanup_of_what_it_cancels(tls: bool, certificate: Path) -> None:
     body = Body(pieces=9, gated=True)
     async with serving(Streams(body), certificate=certificate if tls else None) as served:
@@ -419,6 +451,36 @@ async def test_a_connection_too_many_is_told_so() -> None:
         client = await served.connect()
         client.send(get())
         assert (await client.reply()).status == 200
+
+
+async def test_servers_that_share_a_socket_come_and_go_and_it_stays() -> None:
+    def answers(status: int) -> Server:
+        async def handler(_: Request) -> Response:
+            return Response(status)
+
+        return Server(handler)
+
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        first, second = answers(201), answers(202)
+
+        async def status() -> int:
+            client = Raw(*await asyncio.open_connection(*bound.getsockname()))
+            client.send(get("/", "Connection: close"))
+            [reply] = await client.replies()
+            client.close()
+            return reply.status
+
+        listener = await first.listen_socket(bound)
+        assert await status() == 201
+        first.leave_socket(listener)
+        waiting = asyncio.create_task(status())  # nobody accepts: it waits in the kernel
+        await second.listen_socket(bound)
+        assert await waiting == 202
+        await second.drain(PATIENCE)
+        await first.listen_socket(bound)
+        assert await status() == 201
+        await first.aclose()
+        await second.aclose()
 
 
 async def test_a_unix_socket_is_the_owners_alone_and_goes_with_the_server(tmp_path: Path) -> None:
