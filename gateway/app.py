@@ -29,6 +29,7 @@ from gateway.fronts import admin
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.openai import OpenAIFront
 from gateway.limits.ledger import Ledger
+from gateway.placement.runtime import Runtimes
 from gateway.snapshot import build, with_keys
 from gateway.telemetry import AccessLog, Metrics, Telemetry
 from gateway.telemetry.metrics import Gauges, KeySetGauges
@@ -49,17 +50,20 @@ class StartError(Exception):
 class Gateway:
     """One gateway process. `start`, then `drain` and `aclose`; `reload` in between."""
 
-    def __init__(self, path: Path, config: Config) -> None:
+    def __init__(
+        self, path: Path, config: Config, *, runtimes: Runtimes | None = None, demo: ApiKey | None = None
+    ) -> None:
+        """A worker is lent the runtimes and the demo key that all of them share."""
         self.path = path
         self.config = config
         self.clock = asyncio.get_running_loop().time
         self.rng = random.Random()
         self.metrics = Metrics()
         self.ledger = Ledger()
-        self.fleet = Fleet(self.rng, self.clock)
+        self.fleet = Fleet(self.rng, self.clock, runtimes)
         self.kept = Kept()
         self.tokens = Tokens(config.auth.jwt, self.clock)
-        self.demo: ApiKey | None = new_key() if config.auth.demo_key else None
+        self.demo = demo or (new_key() if config.auth.demo_key else None)
         self.loaded = ""
         self.last_error = ""
         self.accepting = False

@@ -5,10 +5,11 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Callable
+import tempfile
 from pathlib import Path
 
 from config.schema import RuntimeConfig
+from gateway.placement.runtime import OnExit
 
 log = logging.getLogger(__name__)
 
@@ -18,6 +19,20 @@ STABLE_SECONDS = 60.0
 STOP_SECONDS = 10.0
 
 
+class LocalRuntimes:
+    """Starts each one here, as a child, with its socket in a folder that only this user may enter."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="headrace-")
+
+    def make(self, name: str, config: RuntimeConfig, on_exit: OnExit) -> "LocalRuntime":
+        return LocalRuntime(name, config, Path(self._folder.name), on_exit)
+
+    def close(self) -> None:
+        """All have been stopped."""
+        self._folder.cleanup()
+
+
 class LocalRuntime:
     """One child process. It listens on `socket`; `on_exit` is called as soon as it is gone.
 
@@ -25,7 +40,7 @@ class LocalRuntime:
     by SIGKILL, no orphan stays.
     """
 
-    def __init__(self, name: str, config: RuntimeConfig, folder: Path, on_exit: Callable[[str], None]) -> None:
+    def __init__(self, name: str, config: RuntimeConfig, folder: Path, on_exit: OnExit) -> None:
         self.name = name
         self.config = config
         self.socket = folder / f"{name.replace('/', '_')[:32]}-{os.urandom(3).hex()}.sock"

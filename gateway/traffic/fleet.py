@@ -2,13 +2,13 @@
 
 import asyncio
 import itertools
-import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from random import Random
 
 from config.schema import BalanceConfig, Config, PoolConfig
+from gateway.placement.local import LocalRuntimes
+from gateway.placement.runtime import Runtimes
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.member import FleetError, Member, make, sources
 from gateway.traffic.pool import Pool
@@ -33,13 +33,13 @@ class Fleet:
     `prepare`, perhaps `ready`, then either `commit` or `abandon`: until `commit` nothing that runs is touched.
     """
 
-    def __init__(self, rng: Random, clock: Callable[[], float]) -> None:
+    def __init__(self, rng: Random, clock: Callable[[], float], runtimes: Runtimes | None = None) -> None:
         self._rng = rng
         self._clock = clock
         self._members: list[Member] = []
         self._pickers: dict[str, tuple[BalanceConfig, Picker]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
-        self._folder = tempfile.TemporaryDirectory(prefix="headrace-")
+        self._runtimes = runtimes or LocalRuntimes()
 
     def __iter__(self) -> Iterator[Member]:
         return iter(self._members)
@@ -63,7 +63,7 @@ class Fleet:
         for member in self._members:
             if member.pool == pool.name and member.source == source:
                 return member
-        member = make(pool, index, source, Path(self._folder.name), self._free_id(change, pool.name))
+        member = make(pool, index, source, self._runtimes, self._free_id(change, pool.name))
         change.new.append(member)
         member.watch(self._rng)
         return member
@@ -138,4 +138,4 @@ class Fleet:
         await asyncio.gather(*(member.stop() for member in members))
         for task in self._leaving:
             task.cancel()
-        self._folder.cleanup()
+        self._runtimes.close()

@@ -10,7 +10,7 @@ from random import Random
 from adapters.http1.client import Client
 from adapters.openai import OpenAIAdapter
 from config.schema import PoolConfig, ProbeConfig, UpstreamTls
-from gateway.placement.local import LocalRuntime
+from gateway.placement.runtime import Runtime, Runtimes
 from gateway.traffic import probes
 from gateway.traffic.endpoint import Endpoint
 from policies.breaker import Breaker
@@ -31,7 +31,7 @@ class Member:
     source: object
     endpoint: Endpoint
     probe: ProbeConfig | None
-    runtime: LocalRuntime | None = None
+    runtime: Runtime | None = None
     watcher: asyncio.Task[None] | None = None
 
     def watch(self, rng: Random) -> None:
@@ -65,11 +65,11 @@ def _file_times(tls: UpstreamTls | None) -> tuple[int, ...]:
     return tuple(Path(path).stat().st_mtime_ns if Path(path).exists() else 0 for path in paths)
 
 
-def make(pool: PoolConfig, index: int, source: object, folder: Path, id_: str) -> Member:
-    """The pool's endpoint of that index; a runtime's socket goes into `folder`. Raises `FleetError`."""
+def make(pool: PoolConfig, index: int, source: object, runtimes: Runtimes, id_: str) -> Member:
+    """The pool's endpoint of that index. Raises `FleetError`."""
     breaker = Breaker(pool.breaker.failures, pool.breaker.open_for)
     if pool.runtime is not None:
-        return _make_runtime(pool, id_, source, breaker, folder)
+        return _make_runtime(pool, id_, source, breaker, runtimes)
     url = pool.endpoints[index].url
     client = Client(
         url,
@@ -86,13 +86,13 @@ def make(pool: PoolConfig, index: int, source: object, folder: Path, id_: str) -
     return Member(pool.name, source, Endpoint(id_, adapter, breaker, address=url), pool.probe)
 
 
-def _make_runtime(pool: PoolConfig, id_: str, source: object, breaker: Breaker, folder: Path) -> Member:
+def _make_runtime(pool: PoolConfig, id_: str, source: object, breaker: Breaker, runtimes: Runtimes) -> Member:
     assert pool.runtime is not None
 
     def gone(reason: str) -> None:
         endpoint.probed(f"The runtime {reason}.", healthy_after=1, unhealthy_after=1)
 
-    runtime = LocalRuntime(pool.name, pool.runtime, folder, gone)
+    runtime = runtimes.make(pool.name, pool.runtime, gone)
     client = Client(f"unix:{runtime.socket}", max_connections=pool.max_connections)
     endpoint = Endpoint(id_, OpenAIAdapter(client, model=pool.name), breaker)
     endpoint.probed("The runtime is starting.", healthy_after=1, unhealthy_after=1)

@@ -1,0 +1,51 @@
+"""Bundled runtimes that another process, the supervisor, has started for all workers."""
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from config.schema import RuntimeConfig
+from gateway.placement.runtime import OnExit
+
+
+class LentRuntime:
+    """Its health is what probes say: nobody tells of its exit."""
+
+    def __init__(self, name: str, config: RuntimeConfig, socket: Path, in_use: Counter[Path]) -> None:
+        self.name = name
+        self.config = config
+        self.socket = socket
+        self.restarts = 0
+        self._in_use = in_use
+
+    @property
+    def pid(self) -> int | None:
+        """The supervisor knows."""
+        return None
+
+    def start(self) -> None:
+        """It runs, or will."""
+        self._in_use[self.socket] += 1
+
+    async def stop(self) -> None:
+        """It goes on for others."""
+        self._in_use[self.socket] -= 1
+
+
+class LentRuntimes:
+    """Hands out what is lent by pool, and knows which of it is still in use."""
+
+    def __init__(self, sockets: Mapping[str, str]) -> None:
+        self.sockets = sockets
+        """By pool; replaced before a new configuration is prepared."""
+        self._in_use: Counter[Path] = Counter()
+
+    def make(self, name: str, config: RuntimeConfig, on_exit: OnExit) -> LentRuntime:
+        return LentRuntime(name, config, Path(self.sockets[name]), self._in_use)
+
+    def in_use(self) -> list[str]:
+        """The sockets that requests may still go to."""
+        return [str(path) for path, count in self._in_use.items() if count > 0]
+
+    def close(self) -> None:
+        """Nothing here is ours."""

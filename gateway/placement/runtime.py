@@ -1,0 +1,38 @@
+"""A bundled runtime as the pools see it, whoever started its process."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from config.schema import RuntimeConfig
+
+OnExit = Callable[[str], None]
+
+
+class Runtime(Protocol):
+    """A server that listens on `socket`."""
+
+    name: str
+    config: RuntimeConfig
+    socket: Path
+    restarts: int
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, where that is known and there is one."""
+
+    def start(self) -> None:
+        """Want it to run, until `stop`."""
+
+    async def stop(self) -> None:
+        """Want it no more."""
+
+
+class Runtimes(Protocol):
+    """Where runtimes come from."""
+
+    def make(self, name: str, config: RuntimeConfig, on_exit: OnExit) -> Runtime:
+        """The runtime of the pool `name`; `on_exit` hears why, when it is known to have ended."""
+
+    def close(self) -> None:
+        """None is needed any more; all have been stopped."""

@@ -1,0 +1,27 @@
+from pathlib import Path
+
+from config.schema import RuntimeConfig
+from gateway.placement.lent import LentRuntimes
+
+CONFIG = RuntimeConfig(kind="llm", model="bundled:m")
+
+
+async def test_a_lent_runtime_is_in_use_until_the_last_who_took_it_is_done() -> None:
+    lent = LentRuntimes({"small": "/run/one.sock"})
+    exits: list[str] = []
+    first = lent.make("small", CONFIG, exits.append)
+    second = lent.make("small", CONFIG, exits.append)
+    assert lent.in_use() == []
+    for one in (first, second):
+        assert (one.socket, one.pid) == (Path("/run/one.sock"), None)
+        one.start()
+    await first.stop()
+    assert lent.in_use() == ["/run/one.sock"]
+
+    lent.sockets = {"small": "/run/two.sock"}  # a new configuration
+    third = lent.make("small", CONFIG, exits.append)
+    third.start()
+    assert lent.in_use() == ["/run/one.sock", "/run/two.sock"]
+    await second.stop()
+    assert lent.in_use() == ["/run/two.sock"]
+    assert exits == []
