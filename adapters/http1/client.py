@@ -8,11 +8,10 @@ from urllib.parse import urlsplit
 from adapters.errors import BackendError, DeadlineError, InferenceError, TransportError, Unavailable, UpstreamTimeout
 from adapters.http1.exchange import Exchange
 from adapters.http1.message import Headers
-from adapters.http1.sweeper import Sweeper
+from adapters.http1.sweeper import sweeper
 from adapters.types import Deadline
 
 KEEPALIVE_SECONDS = 60.0
-SWEEP_SECONDS = 0.05
 MAX_ANSWER = 64 * 1024 * 1024
 
 
@@ -101,7 +100,7 @@ class Client:
         self._open: set[Exchange] = set()
         self._connecting = 0
         self._closed = False
-        self._sweeper = Sweeper(self._loop, self._open, SWEEP_SECONDS)
+        self._sweeper = sweeper(self._loop)
 
     def now(self) -> float:
         """Loop time, in which deadlines are written."""
@@ -155,7 +154,7 @@ class Client:
         finally:
             self._connecting -= 1
         self._open.add(exchange)
-        self._sweeper.wake()
+        self._sweeper.watch(self._open)
         return exchange
 
     async def _dial(self) -> Exchange:

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from adapters.http1.connection import Connection
 from adapters.http1.message import Handler, Refusal, plain_refusal
-from adapters.http1.sweeper import Sweeper
+from adapters.http1.sweeper import sweeper
 
-SWEEP_SECONDS = 0.25
 BACKLOG = 1024
 LULL_SECONDS = 1.0
 """How long a drain leaves an idle connection to the request that may be on its way."""
@@ -58,7 +57,7 @@ class Server:
         self._idle = asyncio.Event()
         self._date = (0, b"")
         self.loop = asyncio.get_running_loop()
-        self._sweeper = Sweeper(self.loop, self.connections, SWEEP_SECONDS)
+        self._sweeper = sweeper(self.loop)
 
     async def listen_tcp(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
         """Start accepting; returns the address, with the port the kernel chose for 0."""
@@ -95,7 +94,7 @@ class Server:
     def opened(self, connection: Connection) -> bool:
         """A connection came; False when there are too many."""
         self.connections.add(connection)
-        self._sweeper.wake()
+        self._sweeper.watch(self.connections)
         return len(self.connections) <= self.limits.max_connections
 
     def closed(self, connection: Connection, task: asyncio.Task[None] | None) -> None:
@@ -145,7 +144,6 @@ class Server:
         tasks = {task for connection in list(self.connections) if (task := connection.abort()) is not None}
         if tasks := tasks | self._leaving:
             await asyncio.wait(tasks)
-        self._sweeper.close()
 
     def _stop_listening(self, *, accept_waiting: bool = False) -> None:
         for listener, tls in self._listeners:

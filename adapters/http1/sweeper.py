@@ -1,15 +1,19 @@
-"""One timer for all deadlines.
+"""One timer for all deadlines of a loop.
 
 A connection's deadline moves several times a request. Writing a float and looking at all of them a few
-times a second costs less than one `call_later` a move, and the limits are seconds long.
+times a second costs less than one `call_later` a move, and the limits are seconds long. One timer serves every
+server and client of the loop: with one each, a hundred upstreams would wake an idle gateway all the time.
 """
 
 import asyncio
 import math
 from collections.abc import Set
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 NEVER = math.inf
+INTERVAL = 0.1
+"""Seconds between two looks."""
 
 
 class Expiring(Protocol):
@@ -22,32 +26,37 @@ class Expiring(Protocol):
 
 
 class Sweeper:
-    """Expires the members of a live set, at most `interval` seconds late. Idle while the set is empty."""
+    """Expires the members of live sets, at most `INTERVAL` seconds late. Idle while all of them are empty."""
 
-    __slots__ = ("_handle", "_interval", "_loop", "_members")
+    __slots__ = ("_handle", "_loop", "_sets")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, members: Set[Expiring], interval: float) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._members = members
-        self._interval = interval
+        self._sets: dict[int, Set[Expiring]] = {}
         self._handle: asyncio.TimerHandle | None = None
 
-    def wake(self) -> None:
-        """Call after adding a member."""
+    def watch(self, members: Set[Expiring]) -> None:
+        """Look at a set until it is empty. To be called whenever a member was added."""
+        self._sets[id(members)] = members
         if self._handle is None:
-            self._handle = self._loop.call_later(self._interval, self._sweep)
+            self._handle = self._loop.call_later(INTERVAL, self._sweep)
 
     def _sweep(self) -> None:
-        self._handle = None
         now = self._loop.time()
-        for member in [m for m in self._members if m.deadline <= now]:
-            member.deadline = NEVER
-            member.expire()
-        if self._members:
-            self.wake()
+        for members in tuple(self._sets.values()):
+            for member in [m for m in members if m.deadline <= now]:
+                member.deadline = NEVER
+                member.expire()
+        self._sets = {key: members for key, members in self._sets.items() if members}
+        self._handle = self._loop.call_later(INTERVAL, self._sweep) if self._sets else None
 
-    def close(self) -> None:
-        """Stop. Members are left as they are."""
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
+
+_sweepers: WeakKeyDictionary[asyncio.AbstractEventLoop, Sweeper] = WeakKeyDictionary()
+
+
+def sweeper(loop: asyncio.AbstractEventLoop) -> Sweeper:
+    """The loop's own."""
+    found = _sweepers.get(loop)
+    if found is None:
+        found = _sweepers[loop] = Sweeper(loop)
+    return found

@@ -20,8 +20,7 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 @pytest.fixture(autouse=True)
 def frequent_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Deadlines of hundredths of a second, kept to the hundredth."""
-    monkeypatch.setattr("adapters.http1.server.SWEEP_SECONDS", 0.01)
-    monkeypatch.setattr("adapters.http1.client.SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr("adapters.http1.sweeper.INTERVAL", 0.01)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,59 @@
+"""One timer for every deadline of a loop."""
+
+import asyncio
+
+from adapters.http1.sweeper import NEVER, sweeper
+
+
+class Wait:
+    """Something that expires."""
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+        self.expired = asyncio.Event()
+
+    def expire(self) -> None:
+        assert not self.expired.is_set()
+        self.expired.set()
+
+
+async def test_all_sets_of_a_loop_are_looked_at_together() -> None:
+    loop = asyncio.get_running_loop()
+    now = loop.time()
+    first, second, late = Wait(now + 0.02), Wait(now + 0.05), Wait(now + 3600)
+    clients, servers = {first}, {second, late}
+    sweeper(loop).watch(clients)
+    sweeper(loop).watch(servers)
+    await asyncio.wait_for(first.expired.wait(), 30)
+    await asyncio.wait_for(second.expired.wait(), 30)
+    assert loop.time() >= now + 0.05
+    assert first.deadline == second.deadline == NEVER
+    assert not late.expired.is_set()
+    servers.clear()
+
+
+async def test_nothing_is_timed_while_every_set_is_empty() -> None:
+    loop = asyncio.get_running_loop()
+    mine, member = sweeper(loop), Wait(loop.time())
+    members = {member}
+    mine.watch(members)
+    await asyncio.wait_for(member.expired.wait(), 30)
+    members.clear()
+    async with asyncio.timeout(30):
+        while mine._handle is not None:
+            await asyncio.sleep(0.01)
+    again = Wait(loop.time())
+    members.add(again)
+    mine.watch(members)
+    await asyncio.wait_for(again.expired.wait(), 30)
+    members.clear()
+
+
+async def test_each_loop_has_one() -> None:
+    loop = asyncio.get_running_loop()
+    other = asyncio.new_event_loop()
+    try:
+        assert sweeper(loop) is sweeper(loop)
+        assert sweeper(loop) is not sweeper(other)
+    finally:
+        other.close()
