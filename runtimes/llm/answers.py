@@ -51,6 +51,7 @@ class _ChatChunkChoice(msgspec.Struct):
     delta: _Delta
     finish_reason: FinishReason | None = None
     logprobs: None = None
+    token_ids: Sequence[int] | UnsetType = UNSET
 
 
 class _TextChoice(msgspec.Struct):
@@ -60,6 +61,7 @@ class _TextChoice(msgspec.Struct):
     text: str
     finish_reason: FinishReason | None = None
     logprobs: None = None
+    token_ids: Sequence[int] | UnsetType = UNSET
 
 
 _Choice = _ChatChoice | _ChatChunkChoice | _TextChoice
@@ -83,9 +85,11 @@ class AnswerWriter(Protocol):
     def opening(self, index: int) -> bytes | None:
         """The chunk before a choice's first text, if the API has one."""
 
-    def text(self, index: int, text: str) -> bytes: ...
+    def text(self, index: int, text: str, token_ids: Sequence[int] | None = None) -> bytes:
+        """`token_ids` are the tokens that were generated since the text before; told only where asked for."""
 
-    def finish(self, index: int, reason: FinishReason) -> bytes: ...
+    def finish(self, index: int, rest: str, reason: FinishReason) -> bytes:
+        """`rest` is the last of the text, and empty nearly always."""
 
     def usage(self, usage: Usage) -> bytes:
         """The chunk after all choices that says what it cost."""
@@ -128,11 +132,11 @@ class ChatWriter(_Writer):
     def opening(self, index: int) -> bytes | None:
         return self._chunk(_ChatChunkChoice(index, _Delta(role="assistant", content="")))
 
-    def text(self, index: int, text: str) -> bytes:
-        return self._chunk(_ChatChunkChoice(index, _Delta(content=text)))
+    def text(self, index: int, text: str, token_ids: Sequence[int] | None = None) -> bytes:
+        return self._chunk(_ChatChunkChoice(index, _Delta(content=text), token_ids=_told(token_ids)))
 
-    def finish(self, index: int, reason: FinishReason) -> bytes:
-        return self._chunk(_ChatChunkChoice(index, _Delta(), reason))
+    def finish(self, index: int, rest: str, reason: FinishReason) -> bytes:
+        return self._chunk(_ChatChunkChoice(index, _Delta(content=rest or UNSET), reason))
 
 
 class CompletionWriter(_Writer):
@@ -148,8 +152,12 @@ class CompletionWriter(_Writer):
     def opening(self, index: int) -> bytes | None:
         return None
 
-    def text(self, index: int, text: str) -> bytes:
-        return self._chunk(_TextChoice(index, text))
+    def text(self, index: int, text: str, token_ids: Sequence[int] | None = None) -> bytes:
+        return self._chunk(_TextChoice(index, text, token_ids=_told(token_ids)))
 
-    def finish(self, index: int, reason: FinishReason) -> bytes:
-        return self._chunk(_TextChoice(index, "", reason))
+    def finish(self, index: int, rest: str, reason: FinishReason) -> bytes:
+        return self._chunk(_TextChoice(index, rest, reason))
+
+
+def _told(token_ids: Sequence[int] | None) -> Sequence[int] | UnsetType:
+    return UNSET if token_ids is None else token_ids

@@ -37,13 +37,20 @@ class ChatTemplate:
         # A character that Unicode reserves for such use, and chance, so that no message can hold the mark.
         self._mark = "\ufdd0" + secrets.token_hex(8)
 
-    def encode(self, messages: Sequence[Message]) -> list[int]:
-        """The prompt's ids, up to where the assistant's answer begins. Raises CallerError if it refuses them."""
+    def encode(self, messages: Sequence[Message], *, answer: bool = True, begun: bool = False) -> list[int]:
+        """The prompt's ids, up to where the assistant's answer begins; without `answer`, to where the last message
+        ends. Raises CallerError if the template refuses them.
+
+        An answer that has `begun` is the last message. Its text follows the prompt that it answers as a model
+        says it, whatever the template does to a message that has ended.
+        """
+        if begun:
+            return self.encode(messages[:-1]) + self._tokenizer.encode(messages[-1]["content"])
         marked = [{key: self._marked(value) for key, value in message.items()} for message in messages]
         try:
             prompt = self._template.render(
                 messages=marked,
-                add_generation_prompt=True,
+                add_generation_prompt=answer,
                 bos_token=self._tokenizer.bos_token or "",
                 eos_token=self._tokenizer.eos_token or "",
                 tools=None,

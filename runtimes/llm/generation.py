@@ -19,15 +19,29 @@ log = logging.getLogger(__name__)
 
 
 class Choice:
-    """One answer to one prompt, as text. `finish_reason` and `completion_tokens` are final when `texts` ends."""
+    """One answer to one prompt, as text. `finish_reason`, `completion_tokens` and `rest` are final when `texts` ends.
 
-    def __init__(self, index: int, generation: Generation, tokenizer: Tokenizer, stops: Sequence[str]) -> None:
+    `said` are tokens of the answer that somebody has the text of already, as far as it was certain: they bring
+    this one to the same state, and what follows is what would have followed there.
+    """
+
+    def __init__(
+        self, index: int, generation: Generation, tokenizer: Tokenizer, stops: Sequence[str], said: Sequence[int] = ()
+    ) -> None:
         self.index = index
         self.finish_reason: FinishReason = "length"
-        self.completion_tokens = 0
+        self.completion_tokens = len(said)
+        self.token_ids: list[int] = []
+        """Those since they were last taken: all that the text so far, certain or not, was made of."""
+        self.rest = ""
+        """The text that became certain only by the end. It belongs to the end: whoever has it knows that it came."""
         self._generation = generation
         self._detokenizer = Detokenizer(tokenizer)
         self._stops = StopStrings(stops)
+        for token_id in said:
+            self._stops.push(self._detokenizer.push(token_id))
+        if self._stops.matched is not None:
+            generation.cancel()
 
     async def texts(self) -> AsyncIterator[str]:
         """Pieces of the answer as they are certain, never empty. Raises EngineDead."""
@@ -37,25 +51,25 @@ class Choice:
                 self.finish_reason = output.finish_reason
             if output.finish_reason == "stop":
                 break  # the token that says so is not part of the text
+            self.token_ids.append(output.token_id)
             if text := self._stops.push(self._detokenizer.push(output.token_id)):
                 yield text
             if self._stops.matched is not None:
-                self.finish_reason = "stop"
-                self.cancel()
-                return
-        if text := self._rest():
-            yield text
+                break
+        self._end()
 
     def cancel(self) -> None:
         """Stop the engine's work on it now. Idempotent."""
         self._generation.cancel()
 
-    def _rest(self) -> str:
-        text = self._stops.push(self._detokenizer.flush())
-        if self._stops.matched is not None:
+    def _end(self) -> None:
+        if self._stops.matched is None:
+            self.rest = self._stops.push(self._detokenizer.flush())
+        if self._stops.matched is None:
+            self.rest += self._stops.flush()
+        else:
             self.finish_reason = "stop"
-            return text
-        return text + self._stops.flush()
+            self.cancel()
 
 
 class Piece(NamedTuple):
@@ -63,6 +77,7 @@ class Piece(NamedTuple):
 
     choice: Choice
     text: str | None
+    token_ids: Sequence[int] = ()
 
 
 class Answering:
@@ -85,7 +100,8 @@ class Answering:
     async def _read(self, choice: Choice) -> None:
         try:
             async for text in choice.texts():
-                await self._pieces.put(Piece(choice, text))
+                token_ids, choice.token_ids = choice.token_ids, []
+                await self._pieces.put(Piece(choice, text, token_ids))
             await self._pieces.put(Piece(choice, None))
         except Exception as error:
             await self._pieces.put(error)
@@ -111,9 +127,8 @@ class Answering:
     async def whole(self) -> list[Finished]:
         """All choices, when all have ended."""
         texts: list[list[str]] = [[] for _ in self.choices]
-        async for choice, text in self:
-            if text is not None:
-                texts[choice.index].append(text)
+        async for choice, text, _ in self:
+            texts[choice.index].append(choice.rest if text is None else text)
         return [Finished("".join(texts[choice.index]), choice.finish_reason) for choice in self.choices]
 
     @property
@@ -143,10 +158,13 @@ class EventStream:
     the whole.
     """
 
-    def __init__(self, answering: Answering, writer: AnswerWriter, *, with_usage: bool) -> None:
+    def __init__(
+        self, answering: Answering, writer: AnswerWriter, *, with_usage: bool, with_token_ids: bool = False
+    ) -> None:
         self._answering = answering
         self._writer = writer
         self._with_usage = with_usage
+        self._with_token_ids = with_token_ids
         self._unopened = set(range(len(answering.choices)))
         self._first: Piece | None = None
         self._ended = False
@@ -186,8 +204,9 @@ class EventStream:
             if (opening := self._writer.opening(index)) is not None:
                 events = sse.encode(opening)
         if piece.text is None:
-            return events + sse.encode(self._writer.finish(index, piece.choice.finish_reason))
-        return events + sse.encode(self._writer.text(index, piece.text))
+            return events + sse.encode(self._writer.finish(index, piece.choice.rest, piece.choice.finish_reason))
+        token_ids = piece.token_ids if self._with_token_ids else None
+        return events + sse.encode(self._writer.text(index, piece.text, token_ids))
 
     def _closing(self) -> bytes:
         usage = sse.encode(self._writer.usage(self._answering.usage)) if self._with_usage else b""

@@ -59,7 +59,11 @@ class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class GenerateBody(msgspec.Struct, kw_only=True):
-    """What both APIs share. `top_k` and `ignore_eos` are vLLM's additions to them; `top_k` -1 or 0 is none."""
+    """What both APIs share. `top_k` and `ignore_eos` are vLLM's additions to them; `top_k` -1 or 0 is none.
+
+    `continue_token_ids` are an answer's first tokens, as a stream of it with `return_token_ids` told them: the
+    stream then begins after them, and is what it would have been. Limits and usage are those of the whole answer.
+    """
 
     model: str
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
@@ -70,6 +74,8 @@ class GenerateBody(msgspec.Struct, kw_only=True):
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     stop: str | list[str] | None = None
     ignore_eos: bool | None = None
+    return_token_ids: bool | None = None
+    continue_token_ids: list[int] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
 
@@ -113,10 +119,13 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ChatBody(GenerateBody, kw_only=True):
-    """`POST /v1/chat/completions`."""
+    """`POST /v1/chat/completions`. `continue_final_message` and `add_generation_prompt` are vLLM's: the answer
+    goes on where the last message, the assistant's own, ends."""
 
     messages: Annotated[list[Message], Meta(min_length=1)]
     max_completion_tokens: Annotated[int, Meta(ge=0)] | None = None
+    continue_final_message: bool | None = None
+    add_generation_prompt: bool | None = None
 
     def __post_init__(self) -> None:
         if self.max_completion_tokens is not None:
@@ -147,7 +156,15 @@ B = TypeVar("B", bound=GenerateBody)
 
 def decode_chat(body: bytes) -> ChatBody:
     """Raises CallerError that names the parameter at fault."""
-    return _decode(body, ChatBody)
+    decoded = _decode(body, ChatBody)
+    if decoded.continue_final_message:
+        if decoded.add_generation_prompt:
+            message = "`continue_final_message` goes on with a message, `add_generation_prompt` begins one: give one."
+            raise CallerError(message, param="continue_final_message")
+        if decoded.messages[-1].role != "assistant":
+            message = "`continue_final_message` needs the last message to be the assistant's."
+            raise CallerError(message, param="continue_final_message")
+    return decoded
 
 
 def decode_completion(body: bytes) -> CompletionBody:
@@ -155,6 +172,8 @@ def decode_completion(body: bytes) -> CompletionBody:
     decoded = _decode(body, CompletionBody)
     if len(decoded.prompts) * (decoded.n or 1) > MAX_CHOICES:
         raise CallerError(f"prompts times `n` must be at most {MAX_CHOICES}.", param="n")
+    if decoded.continue_token_ids and len(decoded.prompts) > 1:
+        raise CallerError("`continue_token_ids` is one answer: give one prompt.", param="prompt")
     return decoded
 
 
@@ -173,8 +192,11 @@ def _decode(body: bytes, kind: type[B]) -> B:
     except msgspec.ValidationError as error:
         raise _invalid(str(error)) from None
     _check_stops(decoded.stops)
-    if decoded.stream_options is not None and not decoded.stream:
-        raise CallerError("`stream_options` needs `stream`: true.", param="stream_options")
+    for name in ("stream_options", "return_token_ids", "continue_token_ids"):
+        if fields.get(name) and not decoded.stream:
+            raise CallerError(f"`{name}` needs `stream`: true.", param=name)
+    if decoded.continue_token_ids and (decoded.n or 1) > 1:
+        raise CallerError("`continue_token_ids` is one answer: `n` must be 1.", param="n")
     return decoded
 
 

@@ -79,7 +79,11 @@ class App:
         if model.chat_template is None:
             raise CallerError("This model has no chat template: use /v1/completions.", param="model")
         _check_length(model, sum([len(message.text) for message in body.messages]), "messages")
-        prompt = model.chat_template.encode([message.for_template() for message in body.messages])
+        prompt = model.chat_template.encode(
+            [message.for_template() for message in body.messages],
+            answer=body.add_generation_prompt is not False,
+            begun=body.continue_final_message or False,
+        )
         writer = ChatWriter(self.served_name, model.fingerprint, with_usage=body.wants_usage)
         return await self._generate(model, body, [prompt], writer, "messages", default_max_tokens=None)
 
@@ -104,7 +108,10 @@ class App:
         choices = self._submit(model, body, prompts, room, param)
         answering = Answering(choices, sum(map(len, prompts)), self.metrics)
         if body.stream:
-            return await _streamed(EventStream(answering, writer, with_usage=body.wants_usage))
+            events = EventStream(
+                answering, writer, with_usage=body.wants_usage, with_token_ids=body.return_token_ids or False
+            )
+            return await _streamed(events)
         try:
             return Response(200, [_JSON], writer.whole(await answering.whole(), answering.usage))
         finally:
@@ -118,9 +125,13 @@ class App:
         n = body.n or 1
         try:
             for i, (prompt, max_tokens) in enumerate(zip(prompts, room, strict=True)):
+                said = body.continue_token_ids or []
+                left = max_tokens - len(said)
                 for index in range(i * n, (i + 1) * n):
-                    generation = model.engine.submit(prompt, _sampling(model, body, max_tokens, index))
-                    choices.append(Choice(index, generation, model.tokenizer, body.stops))
+                    # An answer that has all it may have is only to be ended.
+                    known = prompt + said if left > 0 else prompt
+                    generation = model.engine.submit(known, _sampling(model, body, max(left, 0), index))
+                    choices.append(Choice(index, generation, model.tokenizer, body.stops, said))
         except BaseException as error:
             for choice in choices:
                 choice.cancel()

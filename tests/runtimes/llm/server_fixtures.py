@@ -3,7 +3,7 @@
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -62,12 +62,13 @@ def transformers_tokenizer(model: Path) -> Any:
 class Parrot:
     """A runner that says `script` after any prompt, then an end token; it fails after `fails_after` steps.
 
-    While `gate` is closed no step ends.
+    While `gate` is closed no step ends. If it `goes_on`, a prompt that ends with a part of the script is continued.
     """
 
     def __init__(self, script: list[int], fails_after: int | None = None) -> None:
         self.gate = threading.Event()
         self.gate.set()
+        self.goes_on = False
         self._script = script
         self._steps_left = fails_after
         self._began: dict[int, int] = {}
@@ -81,9 +82,14 @@ class Parrot:
         said: dict[int, int] = {}
         for chunk in batch.chunks:
             if chunk.samples:
-                at = chunk.end - self._began.setdefault(chunk.sequence_id, chunk.end)
+                at = chunk.end - self._began.setdefault(chunk.sequence_id, chunk.end - self._said(chunk.token_ids))
                 said[chunk.sequence_id] = self._script[at] if at < len(self._script) else 257
         return said
+
+    def _said(self, prompt: Sequence[int]) -> int:
+        """How much of the script stands at the end of a prompt."""
+        lengths = range(min(len(prompt), len(self._script)), 0, -1) if self.goes_on else ()
+        return next((n for n in lengths if list(prompt[-n:]) == self._script[:n]), 0)
 
 
 @dataclass(frozen=True, slots=True)

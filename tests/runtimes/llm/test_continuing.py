@@ -1,0 +1,167 @@
+"""An answer that is carried on is the answer that it would have been."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from runtimes.llm.chat_template import ChatTemplate
+from runtimes.llm.engine import Engine, SamplingParams
+from runtimes.llm.loader import load_model
+from runtimes.llm.model import Llama
+from runtimes.llm.tokenizer_loader import load_tokenizer
+from tests.runtimes.llm.server_fixtures import MODEL, Running, byte_tokenizer, post, serving, until_idle
+from tests.runtimes.llm.test_equivalence import make_engine
+
+TEXT = "Hello, wörld! 😀 and so on"
+HI = [{"role": "user", "content": "hi"}]
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[Running]:
+    async with serving(TEXT) as running:
+        running.parrot.goes_on = True
+        yield running
+
+
+class Heard:
+    """A stream's text and tokens, event by event, and how it ended."""
+
+    def __init__(self, events: list[dict[str, Any]]) -> None:
+        choices = [event["choices"][0] for event in events if event["choices"]]
+        pieces = [(c["delta"].get("content") if "delta" in c else c["text"]) or "" for c in choices]
+        self.pieces = [(text, c["token_ids"]) for text, c in zip(pieces, choices, strict=True) if "token_ids" in c]
+        self.text = "".join(pieces)
+        self.reason = choices[-1]["finish_reason"]
+        self.usage = next((event["usage"] for event in events if event.get("usage")), None)
+
+
+async def hear(running: Running, **fields: Any) -> Heard:
+    path = "/v1/completions" if "prompt" in fields else "/v1/chat/completions"
+    body = {"model": MODEL, "stream": True, "stream_options": {"include_usage": True}, "temperature": 0, **fields}
+    async with aiohttp.ClientSession() as session, session.post(running.url + path, json=body) as response:
+        events = (await response.read()).split(b"\n\n")
+    assert response.status == 200, events
+    return Heard([json.loads(event.removeprefix(b"data: ")) for event in events if b"{" in event])
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"messages": HI}, TEXT),
+        ({"prompt": "abc", "max_tokens": 100}, TEXT),
+        ({"prompt": "abc"}, TEXT.encode()[:16].decode(errors="replace")),
+        ({"messages": HI, "max_tokens": 9}, "Hello, w\ufffd"),  # in the middle of a character
+        ({"messages": HI, "stop": ["wörld? ", "😀 and"]}, "Hello, wörld! "),
+        ({"messages": HI, "stop": "d!"}, "Hello, wörl"),
+    ],
+)
+async def test_from_every_token_on_it_is_the_same_stream(running: Running, fields: dict[str, Any], text: str) -> None:
+    """Text, end and usage, wherever the first stream is cut: in a character, or in what may be a stop string."""
+    whole = await hear(running, **fields, return_token_ids=True)
+    assert whole.text == text
+    for cut in range(len(whole.pieces) + 1):
+        said = [token_id for _, token_ids in whole.pieces[:cut] for token_id in token_ids]
+        rest = await hear(running, **fields, continue_token_ids=said)
+        assert "".join(text for text, _ in whole.pieces[:cut]) + rest.text == whole.text
+        assert (rest.reason, rest.usage) == (whole.reason, whole.usage)
+        assert not rest.pieces  # nobody asked for token ids
+    await until_idle(running.engine)
+
+
+async def test_an_answer_is_continued_from_its_text(running: Running) -> None:
+    for cut in range(len(TEXT) + 1):
+        messages = [*HI, {"role": "assistant", "content": TEXT[:cut]}]
+        rest = await hear(running, messages=messages, continue_final_message=True, add_generation_prompt=False)
+        assert TEXT[:cut] + rest.text == TEXT
+    answer = await running.client.chat.completions.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hel"}],
+        extra_body={"continue_final_message": True},
+    )
+    assert answer.choices[0].message.content == TEXT[3:]
+
+
+def test_a_begun_answer_stands_where_the_prompt_wants_it() -> None:
+    tokenizer = byte_tokenizer()
+    assert tokenizer.chat_template is not None
+    template = ChatTemplate(tokenizer.chat_template, tokenizer)
+    begun = [*HI, {"role": "assistant", "content": "  <|im_end|> x "}]
+    assert template.encode(begun, begun=True) == template.encode(HI) + tokenizer.encode("  <|im_end|> x ")
+    ended = template.encode(HI, answer=False)
+    assert template.encode(HI)[: len(ended)] == ended
+    assert len(template.encode(HI)) > len(ended)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"continue_final_message": True}, "continue_final_message"),
+        (
+            {
+                "messages": [*HI, {"role": "assistant", "content": "x"}],
+                "continue_final_message": True,
+                "add_generation_prompt": True,
+            },
+            "continue_final_message",
+        ),
+        ({"continue_token_ids": [1], "stream": False}, "continue_token_ids"),
+        ({"return_token_ids": True, "stream": False}, "return_token_ids"),
+        ({"continue_token_ids": [1], "n": 2}, "n"),
+        ({"continue_token_ids": [10**6]}, "messages"),
+        ({"continue_token_ids": ["a"]}, "continue_token_ids"),
+        ({"messages": None, "prompt": ["a", "b"], "continue_token_ids": [1]}, "prompt"),
+    ],
+    ids=str,
+)
+async def test_what_cannot_be_continued_is_refused(running: Running, fields: dict[str, Any], param: str) -> None:
+    body = {"model": MODEL, "messages": HI, "stream": True, **fields}
+    path = "/v1/completions" if "prompt" in body else "/v1/chat/completions"
+    body = {name: value for name, value in body.items() if value is not None}
+    status, _, answer = await post(running, path, body)
+    assert status == 400
+    assert answer["error"]["param"].startswith(param)
+    await until_idle(running.engine)
+
+
+@pytest.fixture(scope="module")
+def model(bundled_model: Path) -> Llama:
+    return load_model(bundled_model, dtype="float32", device="cpu")
+
+
+def generated(engine: Engine, prompts: list[list[int]], tokens: list[int], **how: Any) -> list[list[int]]:
+    """As many tokens of each prompt as `tokens` says, all in one engine."""
+    grown: dict[int, list[int]] = {
+        engine.add(prompt, SamplingParams(max_tokens=count, ignore_eos=True, **how)): []
+        for prompt, count in zip(prompts, tokens, strict=True)
+    }
+    open_answers = len(grown)
+    while open_answers:
+        for identity, output in engine.step().items():
+            grown[identity].append(output.token_id)
+            open_answers -= output.finish_reason is not None
+    return list(grown.values())
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    "how", [{"temperature": 0.0}, {"temperature": 0.8, "top_p": 0.95, "seed": 11}], ids=["greedy", "seeded"]
+)
+def test_the_model_goes_on_as_if_it_had_never_stopped(model: Llama, bundled_model: Path, how: dict[str, Any]) -> None:
+    """From any of its tokens on; and from its text too, as long as the text is encoded as the model said it."""
+    tokenizer = load_tokenizer(bundled_model)
+    assert tokenizer.chat_template is not None
+    template = ChatTemplate(tokenizer.chat_template, tokenizer)
+    messages = [{"role": "user", "content": "Tell me about rivers, in two sentences."}]
+    prompt = template.encode(messages)
+    [whole] = generated(make_engine(model), [prompt], [24], **how)
+    cuts = range(1, 24, 2)
+    begun = [prompt + whole[:cut] for cut in cuts]
+    rests = generated(make_engine(model, max_num_batched_tokens=1024), begun, [24 - cut for cut in cuts], **how)
+    assert [whole[:cut] + rest for cut, rest in zip(cuts, rests, strict=True)] == [whole] * len(begun)
+    for cut, ids in zip(cuts, begun, strict=True):
+        said = [*messages, {"role": "assistant", "content": tokenizer.decode(whole[:cut])}]
+        assert template.encode(said, begun=True) == ids
