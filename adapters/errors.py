@@ -10,7 +10,8 @@
     ├── CapacityError         capacity    yes                  yes    the upstream is full
     │   ├── LimitExceeded     capacity    no                   no     this tenant is over a limit of ours
     │   └── Unavailable       capacity    no                   yes    no endpoint of the pool may be picked
-    │       └── Resting       capacity    no                   yes    each asked to be left alone for a while
+    │       ├── Resting       capacity    no                   yes    each asked to be left alone for a while
+    │       └── Overloaded    capacity    no                   yes    all that may be are full, and so is the queue
     ├── BackendError          backend     yes                  yes    the upstream failed, or answered garbage
     ├── TransportError        transport   yes                  yes    connect, TLS, reset, truncated
     │   └── UpstreamTimeout   transport   yes                  yes    silent for longer than the route allows
@@ -130,6 +131,12 @@ class Resting(Unavailable):
     def __init__(self, message: str, *, retry_after: float) -> None:
         super().__init__(message)
         self.retry_after: float = retry_after
+
+
+class Overloaded(Unavailable):
+    """Every endpoint is full, and there is no queue, no room in it, or no time left to wait in it."""
+
+    code = "overloaded"
 
 
 class BackendError(InferenceError):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from msgspec import Raw
 
@@ -53,7 +53,13 @@ class GenerateRequest:
     events: tuple[tuple[str, str], ...] = ()
     """What happened to it on its way beyond an attempt, each with the pool's or model's name."""
     upstream_seconds: float = 0.0
-    """Time spent waiting for upstreams to begin; the rest is the gateway's own."""
+    """Time spent waiting for upstreams to begin; the rest, but for the queue, is the gateway's own."""
+    queue_seconds: float = 0.0
+    """Time spent waiting for a place at an upstream."""
+    priority: Literal["high", "normal", "low"] | None = None
+    """Its route's, in a full pool; None for its tenant's."""
+    passed_by: list[str] | None = None
+    """Pools that were full, of a request that is to go elsewhere first; None: it waits where it comes to."""
 
 
 @dataclass(slots=True)

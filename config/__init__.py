@@ -1,6 +1,6 @@
 """What a person writes: the one YAML file, read strictly, and every mistake told by its line.
 
-schema.py        the whole of the file: sections, fields, defaults (pool.py, route.py: its two large parts)
+schema.py        the whole of the file: sections, fields, defaults (pool.py, route.py, queue.py …: its larger parts)
 section.py       the base of every section: frozen, closed
 units.py         quantities: 250ms, 10MiB, 600/min, 20%, 127.0.0.1:8080
 text.py          texts with a shape: names, globs, URLs, secrets
@@ -12,7 +12,8 @@ external.py      ${ENV}, file: secrets, PEM files
 sentences.py     the schema's complaints in plain words
 node.py          a cursor over data of any shape, for the two checks between sections:
 references.py      names that exist, once, and are used
-combinations.py    fields that do not go together (matching.py: routes that can never be reached)
+combinations.py    fields that do not go together (matching.py: routes that can never be reached; backlog.py:
+                       queues)
 problem.py       one problem, and the error that holds them all
 watcher.py       follows the file while the gateway runs
 jsonschema.py    the schema for editors

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import get_args
 
-from config import attempts, metering
+from config import attempts, backlog, metering
 from config.document import Document
 from config.globs import is_glob
 from config.identity import SECRET_BYTES, Algorithm
@@ -30,6 +30,7 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
         yield from _pool(doc, pool)
     yield from metering.check(doc, root)
     yield from attempts.check(doc, root)
+    yield from backlog.check(doc, root)
     for model in root["models"]:
         yield from _unreachable(doc, model)
         for route in model["routes"]:

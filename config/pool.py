@@ -6,6 +6,7 @@ from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from config.queue import QueueConfig
 from config.section import Section
 from config.text import Name, PemFile, Secret, Shape, Url
 from config.units import Delay, Duration, Percent, Size
@@ -160,7 +161,17 @@ class PoolConfig(Section):
     connect_timeout: Duration = 5.0
     """How long opening a connection may take."""
     max_connections: int = Field(256, ge=1)
-    """Per endpoint; beyond it requests are refused with 503."""
+    """Per endpoint; beyond it requests wait in the ``queue``, or are refused with 503."""
+    queue: QueueConfig | None = None
+    """Who may wait while every endpoint is full; when absent nobody does, and requests are refused at once."""
+
+    @property
+    def max_in_flight(self) -> int:
+        """Requests that one endpoint has at a time."""
+        cap = self.queue.max_in_flight if self.queue is not None else self.max_connections
+        if cap is None:
+            cap = self.runtime.max_num_seqs if self.runtime is not None else self.max_connections
+        return min(cap, self.max_connections)
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:

@@ -1,10 +1,11 @@
 """The ``models`` part of the file: which requests go to which pools, and what happens when one fails."""
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from config.money import Amount, PerTokens
+from config.queue import Priority
 from config.resilience import HedgeConfig
 from config.section import Section
 from config.text import Glob, HeaderName, Name, Shape
@@ -101,6 +102,11 @@ class RouteConfig(Section):
     """A second attempt while the first has not begun; none when absent."""
     timeout: TimeoutConfig = TimeoutConfig()
     """How long to wait for what."""
+    priority: Priority | None = None
+    """Of its requests in a full pool; their tenant's when absent."""
+    when_full: Literal["wait", "fallback"] = "wait"
+    """``wait``: the fallback comes after the pool's queue has refused. ``fallback``: it comes before, and a request
+    waits only when none of the pools could take it at once."""
 
     @model_validator(mode="after")
     def _one_target(self) -> Self:

@@ -22,6 +22,7 @@ from config.pool import (
     RuntimeConfig,
     UpstreamTls,
 )
+from config.queue import Priority, QueueConfig
 from config.resilience import HedgeConfig
 from config.route import (
     ArmConfig,
@@ -61,7 +62,9 @@ __all__ = [
     "Name",
     "PoolConfig",
     "PriceConfig",
+    "Priority",
     "ProbeConfig",
+    "QueueConfig",
     "RetryConfig",
     "RouteConfig",
     "RuntimeConfig",
@@ -182,6 +185,11 @@ class TenantConfig(Section):
     """Models it may use; ``*`` for all."""
     limits: Limits = LimitsConfig()
     """How much it may use: limits for the whole tenant, or a list of limits, each ``per`` someone."""
+
+    share: float = Field(1.0, gt=0, le=1e6)
+    """Its part of a full pool, relative to the other tenants that wait for it."""
+    priority: Priority = "normal"
+    """Of its requests in a full pool. A request may lower its own with ``x-headrace-priority``, and not raise it."""
 
     def limit_list(self) -> tuple[LimitsConfig, ...]:
         """Its limits in whichever form they were written."""

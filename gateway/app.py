@@ -33,6 +33,7 @@ from gateway.placement.runtime import Runtimes
 from gateway.snapshot import build, with_keys
 from gateway.telemetry import AccessLog, Metrics, Telemetry
 from gateway.telemetry.metrics import Gauges, KeySetGauges
+from gateway.telemetry.queues import QueueMetrics
 from gateway.traffic.fleet import Change, Fleet
 from gateway.traffic.kept import Kept
 from gateway.traffic.member import FleetError
@@ -104,6 +105,7 @@ class Gateway:
             Gauges(self.fleet.endpoints, self.ledger.accounts.values, lambda: self._access_log.dropped, self.clock)
         )
         self.metrics.watch(KeySetGauges(self.tokens.key_sets))
+        self.metrics.watch(QueueMetrics(self.fleet.queues))
         self._note_loaded()
         self.server = Server(OpenAIFront(self.core), self._http_limits(), self._refuse)
         self._ends.push_async_callback(self.server.aclose)

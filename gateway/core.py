@@ -42,6 +42,7 @@ class Core:
         record.stream = request.stream
         request.tenant, request.key, request.headers = principal.tenant, principal.key_id, headers
         facts, decision = self._decide(snapshot, principal, request, headers, record)
+        request.priority = decision.priority
         now = self.clock()
         price = snapshot.prices.get(record.model)
         reservation = self._reserve(facts, request, price, record, now)
@@ -51,6 +52,8 @@ class Core:
         except BaseException as error:
             self._settle(reservation, price, request, record, None, error)
             raise
+        finally:
+            record.queue_seconds = request.queue_seconds
         record.first_chunk = self.clock()
         record.upstream_seconds = request.upstream_seconds
         record.pool, record.endpoint = answer.pool, answer.endpoint

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from config.schema import HedgeConfig, RetryConfig, TimeoutConfig
+from config.schema import HedgeConfig, Priority, RetryConfig, TimeoutConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +22,7 @@ class Decision:
     model: str = ""
     """The model's name as configured."""
     hedge: HedgeConfig | None = None
+    priority: Priority | None = None
+    """While a pool is full; None for the tenant's."""
+    elsewhere_first: bool = False
+    """Whether a request waits for a full pool only when no other one of these can take it."""

@@ -82,4 +82,15 @@ def _split(model: str, index: int, route: RouteConfig, split: SplitConfig, salt:
 
 def _decision(model: str, index: int, route: RouteConfig, first: str, arm: str | None) -> Decision:
     pools = tuple(dict.fromkeys((first, *route.fallback)))
-    return Decision(index, route.name, pools, arm, route.retry, route.timeout, model=model, hedge=route.hedge)
+    return Decision(
+        index,
+        route.name,
+        pools,
+        arm,
+        route.retry,
+        route.timeout,
+        model=model,
+        hedge=route.hedge,
+        priority=route.priority,
+        elsewhere_first=route.when_full == "fallback",
+    )

@@ -1,12 +1,14 @@
 """The operators' door, on its own listener: health, metrics, and the state of everything that is counted."""
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
 from config.money import Money
 from gateway.limits.subjects import Limit
+from gateway.traffic.queue import PRIORITIES, PoolQueue
 
 if TYPE_CHECKING:
     from gateway.app import Gateway
@@ -88,8 +90,21 @@ def describe(gateway: "Gateway") -> dict[str, Any]:
         "in_flight": sum(tenant["in_flight"] for tenant in tenants),
         "configuration": {"file": str(gateway.path), "loaded": gateway.loaded, "last_error": gateway.last_error},
         "endpoints": endpoints,
+        "queues": [_queue(queue, now) for queue in gateway.fleet.queues()],
         "tenants": tenants,
         "issuers": issuers,
+    }
+
+
+def _queue(queue: PoolQueue, now: float) -> dict[str, Any]:
+    """Who waits for a pool, and how quickly that goes; null while too little is known."""
+    gap = queue.rate.gap(now)
+    return {
+        "pool": queue.name,
+        "waiting": queue.line.size,
+        "by_priority": dict(zip(PRIORITIES, queue.line.depths(), strict=True)),
+        "by_tenant": Counter(waiter.tenant for waiter in queue.line),
+        "served_per_second": 1 / gap if gap else None,
     }
 
 

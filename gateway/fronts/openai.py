@@ -150,8 +150,9 @@ class OpenAIFront:
         if record.endpoint:
             headers.append(("x-headrace-model", record.model))
             headers.append(("x-headrace-endpoint", record.endpoint))
-            overhead = record.first_chunk - record.started - record.upstream_seconds
-            headers.append(("x-headrace-overhead-ms", f"{overhead * 1000:.2f}"))
+            headers.append(("x-headrace-overhead-ms", f"{record.overhead * 1000:.2f}"))
+            if record.queue_seconds:
+                headers.append(("x-headrace-queue-ms", f"{record.queue_seconds * 1000:.2f}"))
             if record.arm is not None:
                 headers.append(("x-headrace-arm", record.arm))
         allowances = record.allowances

@@ -38,6 +38,7 @@ class Line(msgspec.Struct, omit_defaults=True, gc=False):
     roles: list[str] | None = None
     arm: str | None = None
     first_chunk_ms: float | None = None
+    queue_ms: float | None = None
     overhead_ms: float | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -92,7 +93,8 @@ class AccessLog:
             status=record.status,
             duration_ms=round((record.ended - started) * 1000, 2),
             first_chunk_ms=round((first_chunk - started) * 1000, 2) if first_chunk else None,
-            overhead_ms=round((first_chunk - started - record.upstream_seconds) * 1000, 3) if first_chunk else None,
+            queue_ms=round(record.queue_seconds * 1000, 2) if record.queue_seconds else None,
+            overhead_ms=round(record.overhead * 1000, 3) if first_chunk else None,
             prompt_tokens=usage.prompt_tokens if usage is not None else None,
             completion_tokens=usage.completion_tokens if usage is not None else None,
             usage_exact=usage.exact if usage is not None else None,

@@ -7,10 +7,8 @@ Labels are bounded: tenants and models are those of the configuration, pools and
 or an error kind comes from a fixed list. What a client sends is never a label.
 """
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -20,32 +18,13 @@ from config.money import PICOS
 from gateway.auth.jwks import Jwks
 from gateway.limits.ledger import Account
 from gateway.telemetry.events import Event, families
+from gateway.telemetry.histogram import Histogram
 from gateway.telemetry.record import Record
 from gateway.traffic.endpoint import Endpoint
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 OUTCOME = ("tenant", "model", "pool", "status", "error")
 OVERHEAD = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.25, 1.0)
-
-
-class Histogram:
-    """Counts by upper bound, and their sum."""
-
-    __slots__ = ("bounds", "counts", "sum")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.sum = 0.0
-
-    def observe(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
-
-    def buckets(self) -> list[tuple[str, float]]:
-        """Cumulative, as Prometheus wants them."""
-        names = [*map(str, self.bounds), "+Inf"]
-        return list(zip(names, accumulate(self.counts), strict=True))
 
 
 class Served:
@@ -85,7 +64,7 @@ class Metrics(Collector):
             waited = record.first_chunk - record.started
             served.duration.observe(record.ended - record.started)
             served.first_chunk.observe(waited)
-            self._overhead.observe(waited - record.upstream_seconds)
+            self._overhead.observe(record.overhead)
         if (usage := record.usage) is not None:
             payer = (record.tenant, model)
             self._prompt_tokens[payer] += usage.prompt_tokens

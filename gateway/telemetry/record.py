@@ -16,8 +16,8 @@ class Record:
 
     __slots__ = (
         "allowances", "arm", "attempts", "client", "cost", "ended", "endpoint", "error", "events", "first_chunk",
-        "key", "model", "operation", "pool", "request_id", "roles", "shadowed", "started", "status", "stream",
-        "tenant", "time", "upstream_seconds", "usage",
+        "key", "model", "operation", "pool", "queue_seconds", "request_id", "roles", "shadowed", "started", "status",
+        "stream", "tenant", "time", "upstream_seconds", "usage",
     )  # fmt: skip
 
     def __init__(self, request_id: str, operation: str, client: str, started: float) -> None:
@@ -43,6 +43,12 @@ class Record:
         """What the request draws on, for the headers that tell what is left."""
         self.shadowed: tuple[Shadowed, ...] = ()
         self.upstream_seconds = 0.0
+        self.queue_seconds = 0.0
         self.error: InferenceError | None = None
         self.ended = 0.0
         self.time = 0.0
+
+    @property
+    def overhead(self) -> float:
+        """Seconds to the first chunk in which nobody but the gateway had the request."""
+        return self.first_chunk - self.started - self.upstream_seconds - self.queue_seconds

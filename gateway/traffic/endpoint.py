@@ -1,6 +1,6 @@
 """One server address: what is known of its health, and how many requests it has."""
 
-from typing import Literal
+from typing import Literal, Protocol
 
 from adapters.base import Adapter
 from adapters.errors import InferenceError
@@ -9,6 +9,16 @@ from policies.health import ramp
 from policies.latency import PeakEwma
 
 Health = Literal["unknown", "healthy", "unhealthy"]
+
+
+class Waiting(Protocol):
+    """Those that wait for a place at an endpoint."""
+
+    def freed(self) -> None:
+        """A request has ended there."""
+
+    def changed(self) -> None:
+        """Its health has."""
 
 
 class Endpoint:
@@ -20,7 +30,7 @@ class Endpoint:
 
     __slots__ = (
         "_bad", "_good", "_since", "_slow_start", "_weight", "adapter", "address", "breaker", "health", "id",
-        "in_flight", "latency", "probe_error", "warming", "weight",
+        "in_flight", "latency", "probe_error", "waiting", "warming", "weight",
     )  # fmt: skip
 
     def __init__(self, id_: str, adapter: Adapter, breaker: Breaker, weight: float = 1.0, address: str = "") -> None:
@@ -30,6 +40,7 @@ class Endpoint:
         self.breaker = breaker
         self.latency = PeakEwma()
         self.in_flight = 0
+        self.waiting: Waiting | None = None
         self._since: float | None = None
         self.configure(weight, 0.0)
         self.health: Health = "unknown"
@@ -64,6 +75,11 @@ class Endpoint:
     def end(self, error: BaseException | None, now: float) -> None:
         """That request is over. Only what the endpoint is to blame for counts against it."""
         self.in_flight -= 1
+        self._judge(error, now)
+        if self.waiting is not None:
+            self.waiting.freed()
+
+    def _judge(self, error: BaseException | None, now: float) -> None:
         was_out = self.breaker.is_open
         if error is None:
             self.breaker.success(now)
@@ -97,4 +113,6 @@ class Endpoint:
                 if self.health == "unhealthy":
                     self._came_back()
                 self.health = "healthy"
+        if self.health != before and self.waiting is not None:
+            self.waiting.changed()
         return self.health != before

@@ -12,6 +12,7 @@ from gateway.placement.runtime import Runtimes
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.member import FleetError, Member, make, sources
 from gateway.traffic.pool import Pool
+from gateway.traffic.queue import PoolQueue
 from policies.balance import Picker
 from policies.pickers import picker
 
@@ -38,6 +39,7 @@ class Fleet:
         self._clock = clock
         self._members: list[Member] = []
         self._pickers: dict[str, tuple[BalanceConfig, Picker]] = {}
+        self._queues: dict[str, PoolQueue] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._runtimes = runtimes or LocalRuntimes()
 
@@ -47,6 +49,10 @@ class Fleet:
     def endpoints(self) -> Iterator[tuple[str, Endpoint]]:
         """`(pool, endpoint)` for each in use."""
         return ((member.pool, member.endpoint) for member in self._members)
+
+    def queues(self) -> Iterator[PoolQueue]:
+        """Those of the pools that have one, and of pools that are gone while somebody waits there."""
+        return iter(self._queues.values())
 
     def prepare(self, config: Config) -> Change:
         """Make what `config` needs and is not there. Raises `FleetError`, having left nothing behind."""
@@ -94,7 +100,24 @@ class Fleet:
                 self._spawn(self._retire(member))
         self._members = kept
         self._pickers = {pool.name: (pool.balance, self._picker(pool)) for pool in change.config.pools}
+        self._commit_queues(change.config)
         return {pool.name: self._pool(pool, change.members[pool.name]) for pool in change.config.pools}
+
+    def _commit_queues(self, config: Config) -> None:
+        """Who waits for a pool that is gone is served by it still, as its requests in flight are."""
+        written = {pool.name: pool.queue for pool in config.pools}
+        for name, queue in list(self._queues.items()):
+            if name in written and written[name] is None:
+                queue.close()
+            if not queue.line.size and written.get(name) is None:
+                self._queues.pop(name).stop()
+        for name, section in written.items():
+            if section is None:
+                continue
+            if (known := self._queues.get(name)) is not None:
+                known.configure(section, config.tenants)
+            else:
+                self._queues[name] = PoolQueue(name, section, config.tenants, self._clock)
 
     def abandon(self, change: Change) -> None:
         """It will not be used: end what was made for it."""
@@ -116,8 +139,9 @@ class Fleet:
             config.name,
             [member.endpoint for member in members],
             self._pickers[config.name][1],
-            max_in_flight=config.max_connections,
+            max_in_flight=config.max_in_flight,
             panic=config.balance.panic,
+            queue=self._queues.get(config.name),
             rng=self._rng,
             clock=self._clock,
         )
@@ -134,6 +158,8 @@ class Fleet:
 
     async def aclose(self) -> None:
         """Stop everything now."""
+        for queue in self._queues.values():
+            queue.stop()
         members, self._members = self._members, []
         await asyncio.gather(*(member.stop() for member in members))
         for task in self._leaving:

@@ -135,6 +135,7 @@ class _Race:
     def _note(self, decisive: _Attempt) -> None:
         """What became of the attempts, in the request itself."""
         self.request.tried = self._tried()
+        self.request.queue_seconds = decisive.request.queue_seconds
         self.request.upstream_seconds += decisive.began - self._all[0].began + decisive.request.upstream_seconds
 
     def _learn(self, winner: _Attempt) -> None:

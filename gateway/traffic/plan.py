@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from adapters.base import Upstream
-from gateway.traffic.fallback import Fallback
+from gateway.traffic.fallback import ElsewhereFirst, Fallback
 from gateway.traffic.hedge import Hedge
 from gateway.traffic.kept import Kept
 from gateway.traffic.pool import Pool
@@ -26,8 +26,11 @@ class Composer:
 
     def plan(self, decision: Decision) -> Upstream:
         """The whole of it."""
-        branches = [self._branch(decision, name) for name in decision.pools]
-        return branches[0] if len(branches) == 1 else Fallback(branches)
+        branches = {name: self._branch(decision, name) for name in decision.pools}
+        if len(branches) == 1:
+            return next(iter(branches.values()))
+        plan = Fallback([*branches.values()])
+        return ElsewhereFirst(plan, branches) if decision.elsewhere_first else plan
 
     def _branch(self, decision: Decision, name: str) -> Upstream:
         """One pool, and what stands between it and the others."""

@@ -1,12 +1,14 @@
-"""A set of endpoints that serve the same thing: filter, pick, lease, call."""
+"""A set of endpoints that serve the same thing: filter, pick, lease, call; and a queue where all are full."""
 
 from collections.abc import Callable, Sequence
+from math import inf
 from random import Random
 
 from adapters.base import Answer
-from adapters.errors import Resting, Unavailable
-from adapters.types import Deadline, GenerateRequest
+from adapters.errors import InferenceError, Overloaded, Resting, Unavailable
+from adapters.types import Deadline, GenerateRequest, Usage
 from gateway.traffic.endpoint import Endpoint
+from gateway.traffic.queue import PoolQueue, Waiter
 from policies.balance import Picker
 from policies.health import panics
 
@@ -24,6 +26,7 @@ class Pool:
         *,
         max_in_flight: int,
         panic: float = 0.0,
+        queue: PoolQueue | None = None,
         rng: Random,
         clock: Callable[[], float],
     ) -> None:
@@ -34,18 +37,28 @@ class Pool:
         self._panic = panic
         self._rng = rng
         self._clock = clock
+        self._queue = queue
+        for endpoint in endpoints:
+            endpoint.waiting = queue
+        if queue is not None:
+            queue.serve(self)
 
     async def call(self, request: GenerateRequest, deadline: Deadline) -> Answer:
-        started = self._clock()
-        # No await between these two: a burst must not see the same endpoint idle.
-        endpoint = self._pick(request, started)
+        started, queue = self._clock(), self._queue
+        waiter: Waiter | None = None
+        # Nobody passes those that wait.
+        endpoint = self.lease(request, started) if queue is None or not queue.line.size else None
+        if endpoint is None:
+            waiter = await self._wait(request, deadline, started)
+            endpoint, started = waiter.place, self._clock()
         request.tried += (endpoint.id,)
-        endpoint.begin(started)
         try:
             answer = await endpoint.adapter.call(request, deadline)
         except BaseException as error:
             now = self._clock()
             request.upstream_seconds += now - started
+            if queue is not None:
+                queue.settle(request, waiter, _begun(request, error))
             endpoint.failed_to_begin(error, now - started, now)
             raise
         now = self._clock()
@@ -53,15 +66,45 @@ class Pool:
         endpoint.latency.answered(now - started, now)
         answer.pool = self.name
         answer.endpoint = endpoint.id
-        answer.when_ended(lambda _, error: endpoint.end(error, self._clock()))
+        if queue is None:
+            answer.when_ended(lambda _, error: endpoint.end(error, self._clock()))
+        else:
+            answer.when_ended(lambda answer, error: self._end(queue, endpoint, request, waiter, answer, error))
         return answer
 
     def spare(self, tried: Sequence[str]) -> bool:
-        """Whether an endpoint that is not among `tried` could be asked now."""
+        """Whether an endpoint that is not among `tried` could be asked now. Those that wait come first."""
+        if self._queue is not None and self._queue.line.size:
+            return False
         now, limit = self._clock(), self._max_in_flight
         return any(e.id not in tried and e.in_flight < limit and e.breaker.allows(now) for e in self._alive())
 
-    def _pick(self, request: GenerateRequest, now: float) -> Endpoint:
+    async def _wait(self, request: GenerateRequest, deadline: Deadline, now: float) -> Waiter:
+        """For a place. Raises `Unavailable` at once where there is no queue, or the request is to go on elsewhere."""
+        if request.passed_by is not None:
+            request.passed_by.append(self.name)
+        elif self._queue is not None:
+            return await self._queue.wait(request, deadline)
+        raise self._full(now)
+
+    def _end(
+        self,
+        queue: PoolQueue,
+        endpoint: Endpoint,
+        request: GenerateRequest,
+        waiter: Waiter | None,
+        answer: Answer,
+        error: BaseException | None,
+    ) -> None:
+        queue.settle(request, waiter, answer.usage)
+        endpoint.end(error, self._clock())
+
+    def lease(self, request: GenerateRequest, now: float) -> Endpoint | None:
+        """Pick an endpoint, and count the request there; None when all that may be picked are full.
+
+        Raises `Unavailable` when none may be. There is no await in here: a burst must not see the same endpoint
+        idle.
+        """
         limit, tried = self._max_in_flight, request.tried
         alive = self._alive()
         ready = [e for e in alive if e.in_flight < limit and e.breaker.allows(now)]
@@ -69,10 +112,18 @@ class Pool:
             ready = [e for e in ready if e.id not in tried] or ready
         if not ready:
             ready = self._reluctant(alive, now)
+            if not ready:
+                return None
         for endpoint in ready:
             if endpoint.warming:
                 endpoint.warm(now)
-        return self._picker.pick(ready, request, now, self._rng)
+        endpoint = self._picker.pick(ready, request, now, self._rng)
+        endpoint.begin(now)
+        return endpoint
+
+    def next_change(self, now: float) -> float:
+        """Seconds until an endpoint may be picked that may not be now; infinite when only others' ends tell."""
+        return min((wait for e in self.endpoints if (wait := e.breaker.retry_after(now)) > 0), default=inf)
 
     def _alive(self) -> list[Endpoint]:
         """Those that probes do not rule out; all, when that leaves so few that the pool panics."""
@@ -80,22 +131,30 @@ class Pool:
         return self.endpoints if panics(len(alive), len(self.endpoints), self._panic) else alive
 
     def _reluctant(self, alive: list[Endpoint], now: float) -> list[Endpoint]:
-        """Who may be picked when nobody is ready. Raises `Unavailable` when that is nobody.
+        """Who may be picked when nobody is ready, or nobody. Raises `Unavailable` when that is not for being full.
 
         With every breaker open there is nowhere to shift the load to, so none of them counts: a pool of one
         would otherwise turn some failures into an outage. What the endpoints themselves asked for does count.
         """
         if not alive:
-            raise self._unavailable("no healthy endpoint", now)
-        free = [e for e in alive if e.in_flight < self._max_in_flight]
-        if not free or any(e.breaker.allows(now) for e in alive):
-            raise self._unavailable("every endpoint is full", now)
-        willing = [e for e in free if not e.breaker.rests(now)]
-        if not willing:
-            first = min(e.breaker.retry_after(now) for e in free)
-            raise Resting(f"{self.name}: overloaded.", retry_after=first)
-        return willing
+            raise Unavailable(f"{self.name}: no healthy endpoint.", retry_after=self._retry_after(now))
+        if any(e.breaker.allows(now) for e in alive):
+            return []
+        return [e for e in alive if e.in_flight < self._max_in_flight and not e.breaker.rests(now)]
 
-    def _unavailable(self, why: str, now: float) -> Unavailable:
-        waits = [wait for e in self.endpoints if (wait := e.breaker.retry_after(now)) > 0]
-        return Unavailable(f"{self.name}: {why}.", retry_after=max(RETRY_AFTER, min(waits, default=0.0)))
+    def _full(self, now: float) -> Unavailable:
+        """What is said to one for whom `lease` had nobody."""
+        alive = self._alive()
+        resting = [e for e in alive if e.in_flight < self._max_in_flight and e.breaker.rests(now)]
+        if resting and not any(e.breaker.allows(now) for e in alive):
+            return Resting(f"{self.name}: overloaded.", retry_after=min(e.breaker.retry_after(now) for e in resting))
+        return Overloaded(f"{self.name}: every endpoint is full.", retry_after=self._retry_after(now))
+
+    def _retry_after(self, now: float) -> float:
+        change = self.next_change(now)
+        return RETRY_AFTER if change == inf else max(RETRY_AFTER, change)
+
+
+def _begun(request: GenerateRequest, error: BaseException) -> Usage | None:
+    """What an upstream did for a request that it did not answer: when the client left, it was at its prompt."""
+    return None if isinstance(error, InferenceError) else Usage(prompt_tokens=request.prompt_tokens)

@@ -49,7 +49,7 @@ def test_the_default_needs_nothing() -> None:
 
 def test_every_example_loads_and_has_a_test_here(example: Path) -> None:
     names = sorted(path.stem for path in example.glob("*.yaml"))
-    assert names == ["canary", "hosted", "replicas", "sidecar", "tenants"]
+    assert names == ["canary", "hosted", "queue", "replicas", "sidecar", "tenants"]
     for name in names:
         load(example / f"{name}.yaml")
 
@@ -73,6 +73,19 @@ def test_replicas(example: Path) -> None:
     replicas, sessions = (pool.balance for pool in config.pools)
     assert (replicas.by, replicas.bound, replicas.slow_start, replicas.panic) == ("prefix_affinity", 1.5, 60, 0.5)
     assert (sessions.by, sessions.key) == ("hash", "header:X-Session")
+
+
+def test_queue(example: Path) -> None:
+    config = load(example / "queue.yaml")
+    gpu, provider = config.pools
+    assert gpu.queue is not None
+    assert (gpu.queue.max, gpu.queue.timeout, gpu.queue.lower_priorities) == (1000, 20, 0.05)
+    assert (gpu.max_in_flight, provider.max_in_flight, provider.queue) == (64, 256, None)
+    assert [route.priority for route in config.models[0].routes] == ["low", None, None]
+    assert [route.when_full for route in config.models[0].routes] == ["wait", "fallback", "wait"]
+    assert [(tenant.share, tenant.priority) for tenant in config.tenants] == [
+        (3, "normal"), (1, "normal"), (1, "low")
+    ]  # fmt: skip
 
 
 def test_tenants(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,14 +115,29 @@ def test_a_lower_band_has_its_part_of_the_turns_and_none_without_one(lower: floa
 
 def test_turns_are_not_saved_up_by_a_band_that_had_nobody() -> None:
     waiting = queue(*tickets("a", 100, HIGH), lower=0.25)
+    (leaves,) = tickets("b", 1, LOW)
+    waiting.push(leaves)
+    for _ in range(3):
+        waiting.serve(waiting.next())
+    waiting.remove(leaves)
     for _ in range(50):
         waiting.serve(waiting.next())
     for ticket in tickets("b", 10, LOW):
         waiting.push(ticket)
-    assert [waiting.next().band] == [HIGH]
+    for _ in range(3):
+        waiting.serve(waiting.next())
+    assert waiting.next().band == HIGH
+    waiting.serve(waiting.next())
+    assert waiting.next().band == LOW
+
+
+def test_a_lower_band_that_has_had_its_turn_earns_the_next_one() -> None:
+    waiting = queue(*tickets("a", 10, HIGH), *tickets("b", 10, LOW), lower=0.25)
     for _ in range(4):
         waiting.serve(waiting.next())
     assert waiting.next().band == LOW
+    waiting.serve(waiting.next())
+    assert waiting.next().band == HIGH
 
 
 def test_room_is_made_in_the_lowest_band_by_who_has_most_waiting_there() -> None:

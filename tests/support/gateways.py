@@ -20,6 +20,7 @@ from gateway.telemetry import AccessLog, Metrics, Record, Telemetry
 from gateway.telemetry.access_log import Line
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.pool import Pool
+from gateway.traffic.queue import PoolQueue
 from policies.breaker import Breaker
 from policies.pickers import picker
 
@@ -61,13 +62,19 @@ class Rig:
             name: [Endpoint(f"{name}/{i}", adapter, _breaker(configuration, name)) for i, adapter in enumerate(fakes)]
             for name, fakes in adapters.items()
         }
+        self.queues = {
+            pool.name: PoolQueue(pool.name, pool.queue, configuration.tenants, clock)
+            for pool in configuration.pools
+            if pool.queue is not None
+        }
         pools = {
             pool.name: Pool(
                 pool.name,
                 self.endpoints[pool.name],
                 picker(pool.balance),
-                max_in_flight=pool.max_connections,
+                max_in_flight=pool.max_in_flight,
                 panic=pool.balance.panic,
+                queue=self.queues.get(pool.name),
                 rng=rng,
                 clock=clock,
             )
@@ -111,6 +118,8 @@ class Rig:
         for name, endpoints in self.endpoints.items():
             for endpoint in endpoints:
                 assert endpoint.in_flight == 0, name
+        for queue in self.queues.values():
+            assert queue.line.size == 0, queue.name
         for account in self.ledger.accounts.values():
             assert account.in_flight == 0
             assert account.reserved_tokens == 0

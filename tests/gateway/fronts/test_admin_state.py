@@ -1,14 +1,17 @@
 """What the operators' door tells of limits and money."""
 
+import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from adapters.fake import FakeAdapter
+from adapters.fake import FakeAdapter, Script
 from gateway.app import Gateway
 from gateway.fronts.admin import describe
+from gateway.traffic.queue import PoolQueue
 from tests.support.gateways import Rig, chat, config
 
 
@@ -35,10 +38,42 @@ async def test_state_tells_limits_and_spend_and_names_no_user() -> None:
     assert "ann" not in repr(state)
 
 
+class NoMembers(list[Any]):
+    """A fleet with nothing but queues."""
+
+    def __init__(self, rig: Rig) -> None:
+        super().__init__()
+        self._rig = rig
+
+    def queues(self) -> Iterator[PoolQueue]:
+        return iter(self._rig.queues.values())
+
+
+@pytest.mark.looptime
+async def test_state_tells_who_waits() -> None:
+    pools = [{"name": "main", "endpoints": ["http://127.0.0.1:9"], "queue": {"max_in_flight": 1}}]
+    one = Rig(config(pools=pools), {"main": [FakeAdapter(Script(latency=1.0))]})
+    calls = [
+        asyncio.create_task(one.core.handle(one.principal, chat(), {"x-headrace-priority": priority}, one.record()))
+        for priority in ("high", "normal", "low")
+    ]
+    await asyncio.sleep(0.5)
+    (queue,) = described(one)["queues"]
+    assert queue == {
+        "pool": "main",
+        "waiting": 2,
+        "by_priority": {"high": 0, "normal": 1, "low": 1},
+        "by_tenant": {"acme": 2},
+        "served_per_second": None,
+    }
+    await asyncio.gather(*calls)
+    one.assert_idle()
+
+
 def described(rig: Rig) -> dict[str, Any]:
     gateway = SimpleNamespace(
         clock=rig.core.clock,
-        fleet=[],
+        fleet=NoMembers(rig),
         ledger=rig.ledger,
         accepting=True,
         server=SimpleNamespace(connections=()),

@@ -1,5 +1,6 @@
 """The OpenAI door over a real socket, with scripted upstreams behind it."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -364,3 +365,37 @@ async def test_every_operation_of_the_door_can_be_named_in_a_scope(door: Opener)
         front = OpenAIFront(d.rig.core)
     served = {route.operation for route in (*front._routes.values(), front._model_route)}
     assert served == set(get_args(Operation))
+
+
+async def test_a_wait_is_told_and_a_full_queue_says_when_to_come_back(door: Opener) -> None:
+    pool = {"name": "main", "endpoints": ["http://127.0.0.1:9"], "queue": {"max_in_flight": 1, "max": 1}}
+    async with door(FakeAdapter(Script(chunks=(WHOLE,), latency=0.2)), pools=[pool]) as d:
+        calls = [asyncio.create_task(d.post()) for _ in range(3)]
+        answers = sorted(await asyncio.gather(*calls), key=lambda r: (r.status, "x-headrace-queue-ms" in r.headers))
+        assert [answer.status for answer in answers] == [200, 200, 503]
+        first, waited, refused = answers
+        assert "x-headrace-queue-ms" not in first.headers
+        assert 100 < float(waited.headers["x-headrace-queue-ms"]) < 60_000
+        assert (await error_of(refused))["code"] == "overloaded"
+        assert int(refused.headers["retry-after"]) >= 1
+        assert refused.headers["x-should-retry"] == "true"
+        d.rig.assert_idle()
+
+
+async def test_a_client_that_hangs_up_leaves_the_queue(door: Opener) -> None:
+    pool = {"name": "main", "endpoints": ["http://127.0.0.1:9"], "queue": {"max_in_flight": 1}}
+    fake = FakeAdapter(Script(chunks=(WHOLE,), latency=1.0))
+    async with door(fake, pools=[pool]) as d:
+        queue = d.rig.queues["main"]
+        first = asyncio.create_task(d.post())
+        async with asyncio.timeout(30):
+            while not fake.in_flight:
+                await asyncio.sleep(0.01)
+            with pytest.raises(TimeoutError):
+                await d.post(timeout=aiohttp.ClientTimeout(total=0.2))
+            while queue.line.size:
+                await asyncio.sleep(0.01)
+        assert (await first).status == 200
+        assert len(fake.calls) == 1
+        assert queue.ends["normal", "cancelled"] == 1
+        d.rig.assert_idle()

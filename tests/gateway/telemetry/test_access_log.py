@@ -45,6 +45,13 @@ async def test_a_line_says_what_became_of_the_request(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+async def test_a_wait_is_not_the_gateways_own_time(tmp_path: Path) -> None:
+    waited = record(first_chunk=12.0, upstream_seconds=0.5, queue_seconds=1.25)
+    line, refused = await lines_of(tmp_path / "log", waited, record(status=503, queue_seconds=2.0))
+    assert (line["queue_ms"], line["overhead_ms"]) == (1250.0, 250.0)
+    assert (refused["queue_ms"], "overhead_ms" in refused) == (2000.0, False)
+
+
 async def test_a_failed_one_names_its_error(tmp_path: Path) -> None:
     (line,) = await lines_of(tmp_path / "log", record(error=TransportError("secret address"), status=502))
     assert (line["error"], line["code"], line["status"]) == ("transport", "upstream_unreachable", 502)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from adapters.errors import TransportError, Unavailable
+from adapters.errors import InferenceError, Overloaded, TransportError, Unavailable
 from adapters.types import Deadline
 from config.schema import Config
 from gateway.traffic.fleet import Fleet
@@ -75,4 +75,94 @@ async def test_no_two_endpoints_share_an_id_after_reloads() -> None:
     assert [e.id for e in use(fleet, two({}, URLS[1:])).endpoints] == ["main/1"]
     third = "http://127.0.0.1:11"
     assert [e.id for e in use(fleet, two({}, [URLS[1], third])).endpoints] == ["main/1", "main/0"]
+    await fleet.aclose()
+
+
+def queued(endpoints: list[str] | None = None, name: str = "main", **queue: Any) -> Config:
+    section = {"max_in_flight": 1, **queue}
+    pool = {"name": name, "endpoints": endpoints or URLS[:1], "probe": None, "queue": section}
+    return config(pools=[pool], models=[{"name": "chat", "routes": [{"to": name}]}])
+
+
+class Held:
+    """One request at the pool's first endpoint, and others that wait for it."""
+
+    def __init__(self, pool: Pool, waiting: int = 2) -> None:
+        self.endpoint = pool.endpoints[0]
+        self.endpoint.begin(0.0)
+        self.calls = [asyncio.create_task(pool.call(chat(), Deadline(1e9, 5.0, 5.0))) for _ in range(waiting)]
+
+    def release(self) -> None:
+        self.endpoint.latency.answered(0.0, 0.0)
+        self.endpoint.end(None, 0.0)
+
+    async def results(self) -> list[str]:
+        """What became of those that waited: nothing listens where they go, so a turn is a transport error."""
+        results = await asyncio.gather(*self.calls, return_exceptions=True)
+        return [result.code if isinstance(result, InferenceError) else repr(result) for result in results]
+
+
+async def test_who_waits_keeps_the_place_across_reloads() -> None:
+    fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+    held = Held(use(fleet, queued()))
+    await asyncio.sleep(0)
+    new = use(fleet, queued(max=1, timeout="1s"))
+    (queue,) = fleet.queues()
+    assert queue.line.size == 2
+    with pytest.raises(Overloaded):
+        await new.call(chat(), Deadline(1e9, 5.0, 5.0))  # the new configuration's room
+    held.release()
+    assert await held.results() == ["upstream_unreachable"] * 2
+    assert queue.line.size == 0
+    await fleet.aclose()
+
+
+async def test_an_endpoint_that_a_reload_adds_is_a_place() -> None:
+    fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+    held = Held(use(fleet, queued()), waiting=1)
+    await asyncio.sleep(0)
+    use(fleet, queued(URLS))
+    assert await held.results() == ["upstream_unreachable"]
+    held.release()
+    await fleet.aclose()
+
+
+async def test_one_that_a_reload_takes_away_is_none() -> None:
+    fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+    held = Held(use(fleet, queued(URLS[:1])), waiting=1)
+    new = use(fleet, queued(URLS[1:]))
+    assert held.endpoint not in new.endpoints
+    await held.results()
+    (queue,) = fleet.queues()
+    new.endpoints[0].begin(0.0)
+    waiting = asyncio.create_task(new.call(chat(), Deadline(1e9, 5.0, 5.0)))
+    await asyncio.sleep(0)
+    held.release()
+    await asyncio.sleep(0)
+    assert queue.line.size == 1
+    waiting.cancel()
+    await fleet.aclose()
+
+
+async def test_a_pool_that_is_gone_serves_those_that_wait_for_it() -> None:
+    fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+    held = Held(use(fleet, queued()))
+    await asyncio.sleep(0)
+    fleet.commit(fleet.prepare(queued(name="other")))
+    assert [(queue.name, queue.line.size) for queue in fleet.queues()] == [("main", 2), ("other", 0)]
+    held.release()
+    assert await held.results() == ["upstream_unreachable"] * 2
+    fleet.commit(fleet.prepare(queued(name="other")))
+    assert [queue.name for queue in fleet.queues()] == ["other"]
+    await fleet.aclose()
+
+
+async def test_without_its_queue_a_full_pool_refuses_those_that_wait_too() -> None:
+    fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+    held = Held(use(fleet, queued()))
+    await asyncio.sleep(0)
+    use(fleet, config(pools=[{"name": "main", "endpoints": URLS[:1], "probe": None}]))
+    assert await held.results() == ["overloaded"] * 2
+    assert list(fleet.queues()) == []
+    held.release()
     await fleet.aclose()

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from adapters.base import Answer
 from adapters.errors import BackendError, CapacityError, InferenceError, Resting
 from adapters.fake import FakeAdapter, Script
 from adapters.types import Deadline
@@ -86,4 +87,74 @@ async def test_the_overhead_of_a_stream_is_known_when_it_begins() -> None:
     answer = await rig.core.handle(rig.principal, chat(stream=True), {}, record := rig.record())
     assert record.first_chunk - record.started == record.upstream_seconds == 3.0
     await answer.aclose()
+    rig.assert_idle()
+
+
+def queued(when_full: str) -> tuple[Config, Script]:
+    """Two pools that take one request at a time, each with a queue for one more."""
+    pools = [
+        {"name": name, "endpoints": ["http://127.0.0.1:9"], "queue": {"max_in_flight": 1, "max": 1}}
+        for name in ("main", "spare")
+    ]
+    route = {"to": "main", "fallback": ["spare"], "when_full": when_full, "retry": {"attempts": 1}}
+    return config(pools=pools, models=[{"name": "chat", "routes": [route]}]), Script(latency=1.0)
+
+
+async def answered_by(rig: Rig, requests: int) -> list[str]:
+    """By pool, in order of their coming; `-` for one that was refused."""
+    calls = [rig.core.handle(rig.principal, chat(), {}, rig.record()) for _ in range(requests)]
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert all(isinstance(result, Answer | InferenceError) for result in results)
+    return [result.pool if isinstance(result, Answer) else "-" for result in results]
+
+
+@pytest.mark.looptime
+async def test_a_full_pool_falls_back_when_its_queue_refuses() -> None:
+    configuration, script = queued("wait")
+    rig = Rig(configuration, {"main": [FakeAdapter(script)], "spare": [FakeAdapter(script)]})
+    assert await answered_by(rig, 5) == ["main", "main", "spare", "spare", "-"]
+    rig.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_route_may_go_elsewhere_before_it_waits() -> None:
+    configuration, script = queued("fallback")
+    main, spare = FakeAdapter(script), FakeAdapter(script)
+    rig = Rig(configuration, {"main": [main], "spare": [spare]})
+    assert await answered_by(rig, 4) == ["main", "spare", "main", "-"]  # the last: main's queue is full
+    rig.assert_idle()
+    assert len(main.calls) + len(spare.calls) == 3
+
+
+@pytest.mark.looptime
+async def test_one_that_goes_elsewhere_first_asks_nobody_twice() -> None:
+    configuration, script = queued("fallback")
+    spare = FakeAdapter(Script(fault=BackendError("x")))
+    rig = Rig(configuration, {"main": [FakeAdapter(script)], "spare": [spare]})
+    assert sorted(await answered_by(rig, 3)) == ["-", "main", "main"]
+    assert len(spare.calls) == 1  # the third found it full
+    failing = FakeAdapter(Script(fault=BackendError("x")))
+    rig = Rig(configuration, {"main": [failing], "spare": [FakeAdapter(script)]})
+    assert await answered_by(rig, 1) == ["spare"]
+    assert len(failing.calls) == 1
+    rig.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_routes_priority_counts_before_its_tenants() -> None:
+    configuration, script = queued("wait")
+    routes = [
+        {"when": {"header": {"x-batch": "yes"}}, "to": "main", "priority": "low"},
+        {"to": "main", "priority": "high"},
+    ]
+    configuration = config(
+        pools=[{"name": "main", "endpoints": ["http://127.0.0.1:9"], "queue": {"max_in_flight": 1}}],
+        models=[{"name": "chat", "routes": routes}],
+    )
+    main = FakeAdapter(script)
+    rig = Rig(configuration, {"main": [main]})
+    batch = {"x-batch": "yes"}
+    calls = [rig.core.handle(rig.principal, chat(), headers, rig.record()) for headers in ({}, batch, {}, {})]
+    await asyncio.gather(*calls)
+    assert [dict(call.request.headers) for call in main.calls] == [{}, {}, {}, batch]
     rig.assert_idle()

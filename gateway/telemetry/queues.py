@@ -1,0 +1,33 @@
+"""Metrics of those that wait."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from gateway.traffic.queue import PRIORITIES, PoolQueue
+
+
+class QueueMetrics(Collector):
+    """Read from the queues themselves at the moment of the scrape. The priorities are three, the ends a fixed list."""
+
+    def __init__(self, queues: Callable[[], Iterable[PoolQueue]]) -> None:
+        self._queues = queues
+
+    def collect(self) -> Iterator[Metric]:
+        depth = GaugeMetricFamily("headrace_queue_depth", "Requests that wait.", labels=("pool", "priority"))
+        ends = CounterMetricFamily(
+            "headrace_queue_ended",
+            "Requests that came to a full pool, by what became of their wait.",
+            labels=("pool", "priority", "end"),
+        )
+        wait = HistogramMetricFamily(
+            "headrace_queue_wait_seconds", "How long those waited that got a place.", labels=("pool",)
+        )
+        for queue in self._queues():
+            for priority, waiting in zip(PRIORITIES, queue.line.depths(), strict=True):
+                depth.add_metric((queue.name, priority), waiting)
+            for (priority, end), count in queue.ends.items():
+                ends.add_metric((queue.name, priority, end), count)
+            wait.add_metric((queue.name,), queue.waits.buckets(), queue.waits.sum)
+        yield from (depth, ends, wait)

@@ -1,0 +1,249 @@
+"""Those that wait for a place in a full pool, and how a place finds the next of them."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol
+
+from adapters.errors import ClientGone, DeadlineError, InferenceError, Overloaded, Unavailable
+from adapters.types import Deadline, GenerateRequest, Usage
+from config.schema import Priority, QueueConfig, TenantConfig
+from gateway.telemetry.histogram import Histogram
+from gateway.traffic.endpoint import Endpoint
+from policies.drain import DrainRate
+from policies.fairness import work
+from policies.queueing import HIGH, LOW, NORMAL, FairQueue, Ticket
+
+PRIORITY_HEADER = "x-headrace-priority"
+BAND: dict[str | None, int] = {"high": HIGH, "normal": NORMAL, "low": LOW}
+PRIORITIES: tuple[Priority, ...] = ("high", "normal", "low")  # by band
+WAITS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+SOON, LOOK_SECONDS = 0.001, 1.0
+"""What changes with time alone, such as an open breaker, tells nobody: someone has to look."""
+SOONEST, LATEST = 1.0, 300.0  # what a client is told to wait, in seconds
+
+End = Literal["served", "full", "late", "shed", "timeout", "deadline", "cancelled", "unavailable"]
+
+
+class Places(Protocol):
+    """Where places come from: a pool."""
+
+    def lease(self, request: GenerateRequest, now: float) -> Endpoint | None:
+        """An endpoint with the request counted; None when all are full. Raises `Unavailable`."""
+
+    def next_change(self, now: float) -> float:
+        """Seconds until one that may not be picked now may be, as far as is known; infinite when it is not."""
+
+
+class Waiter(Ticket):
+    """One request's wait. When `turn` is over without an error it has its place at `endpoint`."""
+
+    __slots__ = ("end", "endpoint", "request", "turn")
+
+    def __init__(self, request: GenerateRequest, band: int, due: float) -> None:
+        super().__init__(request.tenant, band, due, work(request.prompt_tokens, 0))
+        self.request = request
+        self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.endpoint: Endpoint | None = None
+        self.end: End = "served"
+
+    @property
+    def place(self) -> Endpoint:
+        """Where it may go."""
+        assert self.endpoint is not None, "a turn without a place"
+        return self.endpoint
+
+
+class PoolQueue:
+    """Outlives reloads, as those that wait in it do. A place that becomes free is given to the next one at once,
+    counted already, so that no newcomer can take it and nobody has to look for one.
+
+    `ends` counts every request that came here, once, by priority and by what became of it; `waits` are the seconds
+    of those that got a place.
+    """
+
+    def __init__(
+        self, name: str, config: QueueConfig, tenants: Sequence[TenantConfig], clock: Callable[[], float]
+    ) -> None:
+        self.name = name
+        self.line: FairQueue[Waiter] = FairQueue()
+        self.rate = DrainRate()
+        self.ends: Counter[tuple[Priority, End]] = Counter()
+        self.waits = Histogram(WAITS)
+        self._clock = clock
+        self._places: Places
+        self._look: asyncio.TimerHandle | None = None
+        self._look_at = 0.0
+        self.configure(config, tenants)
+
+    def configure(self, config: QueueConfig, tenants: Sequence[TenantConfig]) -> None:
+        """Who waits keeps place, priority and time."""
+        self._config = config
+        self._bands = {tenant.name: BAND[tenant.priority] for tenant in tenants}
+        self.line.configure({tenant.name: tenant.share for tenant in tenants}, config.lower_priorities)
+
+    def serve(self, places: Places) -> None:
+        """From now on places come from there."""
+        self._places = places
+        self.changed()
+
+    # ── one request ───────────────────────────────────────────────────────────────────────────────────
+
+    async def wait(self, request: GenerateRequest, deadline: Deadline) -> Waiter:
+        """Until it has a place.
+
+        Raises `Overloaded` when there is no room or no time to wait in or the time is over, `DeadlineError` when the
+        request's own is, `Unavailable` when no endpoint is left that could have a place.
+        """
+        began = self._clock()
+        waiter = self._enter(request, deadline, began)
+        timer = asyncio.get_running_loop().call_later(waiter.due - began, self._expire, waiter, deadline)
+        try:
+            await waiter.turn
+        except asyncio.CancelledError:
+            waiter.end = "cancelled"
+            self._give_back(waiter)
+            raise
+        finally:
+            timer.cancel()
+            waited = self._clock() - began
+            request.queue_seconds += waited
+            self.ends[PRIORITIES[waiter.band], waiter.end] += 1
+        self.waits.observe(waited)
+        return waiter
+
+    def settle(self, request: GenerateRequest, waiter: Waiter | None, usage: Usage | None) -> None:
+        """Charge the tenant what the request took; None when nothing was answered. Before its place is free.
+
+        Who never waited is charged at the end only, and only while others wait: it has what they want.
+        """
+        if waiter is not None:
+            band, charged = waiter.band, waiter.tokens
+        elif self.line.size:
+            band, charged = self._band(request), 0.0
+        else:
+            return
+        took = 0.0 if usage is None else work(usage.prompt_tokens or request.prompt_tokens, usage.completion_tokens)
+        self.line.charge(request.tenant, band, took - charged)
+
+    def _enter(self, request: GenerateRequest, deadline: Deadline, now: float) -> Waiter:
+        line, band = self.line, self._band(request)
+        due = min(deadline.at, now + self._config.timeout)
+        ahead = line.ahead(request.tenant, band)
+        wait = self.rate.wait(ahead, now)
+        if ahead >= 1 and now + wait > due:  # the first in line is let in always: by him the pace is measured
+            raise self._refusal(band, "late", wait)
+        if line.size >= self._config.max:
+            victim = line.victim(request.tenant, band)
+            if victim is None:
+                raise self._refusal(band, "full", wait)
+            self._turn_away(victim, "shed", self._overloaded("another request needed its place", wait))
+        if not line.size:
+            self.rate.start(now)
+        waiter = Waiter(request, band, due)
+        line.push(waiter)
+        if self._look is None:
+            self._look_later(now)
+        return waiter
+
+    def _band(self, request: GenerateRequest) -> int:
+        """Its route's, or its tenant's. A client may lower it; what it writes otherwise changes nothing."""
+        own = self._bands.get(request.tenant, NORMAL) if request.priority is None else BAND[request.priority]
+        return max(own, BAND.get(request.headers.get(PRIORITY_HEADER), own))
+
+    def _expire(self, waiter: Waiter, deadline: Deadline) -> None:
+        if waiter.turn.done():
+            return
+        if waiter.due >= deadline.at:
+            self._turn_away(waiter, "deadline", DeadlineError("The request's time is up."))
+        else:
+            wait = self.rate.wait(self.line.size, self._clock())
+            self._turn_away(waiter, "timeout", self._overloaded("no place became free in time", wait, "queue_timeout"))
+
+    def _give_back(self, waiter: Waiter) -> None:
+        """The client left: from the line, or in the moment in which it got its place."""
+        if waiter.endpoint is not None:
+            self.settle(waiter.request, waiter, None)
+            waiter.endpoint.failed_to_begin(ClientGone("the client closed the connection"), 0.0, self._clock())
+        elif waiter in self.line:
+            self.line.remove(waiter)
+
+    # ── places ────────────────────────────────────────────────────────────────────────────────────────
+
+    def freed(self) -> None:
+        """A request has ended at an endpoint."""
+        if self.line.size and self._hand_out():
+            self.rate.freed(self._clock())
+
+    def changed(self) -> None:
+        """There may be more places, or none any more."""
+        if self.line.size:
+            self._hand_out()
+
+    def _hand_out(self) -> bool:
+        """Give each free place to the next one, whichever of the two runs out. Whether any was."""
+        now, line, handed = self._clock(), self.line, False
+        while line.size:
+            waiter = line.next()
+            if waiter.turn.done():  # its client left in this moment
+                line.remove(waiter)
+                continue
+            try:
+                endpoint = self._places.lease(waiter.request, now)
+            except Unavailable as error:
+                self._turn_all_away(error)
+                break
+            if endpoint is None:
+                break
+            line.serve(waiter)
+            waiter.endpoint = endpoint
+            waiter.turn.set_result(None)
+            handed = True
+        self._look_later(now)
+        return handed
+
+    def _look_later(self, now: float) -> None:
+        if not self.line.size:
+            return
+        delay = min(LOOK_SECONDS, max(SOON, self._places.next_change(now)))
+        if self._look is not None:
+            if self._look_at <= now + delay:
+                return
+            self._look.cancel()
+        self._look_at = now + delay
+        self._look = asyncio.get_running_loop().call_later(delay, self._look_now)
+
+    def _look_now(self) -> None:
+        self._look = None
+        self.changed()
+
+    # ── refusals ──────────────────────────────────────────────────────────────────────────────────────
+
+    def close(self) -> None:
+        """Nobody is to wait here any more."""
+        self._turn_all_away(self._overloaded("it has no queue any more", SOONEST))
+
+    def stop(self) -> None:
+        """The gateway ends."""
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
+
+    def _turn_all_away(self, error: Unavailable) -> None:
+        for waiter in list(self.line):
+            self._turn_away(waiter, "unavailable", type(error)(error.message, retry_after=error.retry_after))
+
+    def _turn_away(self, waiter: Waiter, end: End, error: InferenceError) -> None:
+        self.line.remove(waiter)
+        if not waiter.turn.done():
+            waiter.end = end
+            waiter.turn.set_exception(error)
+
+    def _refusal(self, band: int, end: End, wait: float) -> Overloaded:
+        self.ends[PRIORITIES[band], end] += 1
+        return self._overloaded("the wait would be too long" if end == "late" else "the queue is full", wait)
+
+    def _overloaded(self, why: str, wait: float, code: str | None = None) -> Overloaded:
+        """With when to come back: when those that are before it now will have been served."""
+        after = min(max(wait, SOONEST), LATEST)
+        return Overloaded(f"{self.name}: every endpoint is full, and {why}.", code=code, retry_after=after)
