@@ -1,7 +1,7 @@
 """pydantic's errors as sentences that name what to change, with the line each is on."""
 
 from collections.abc import Container, Iterator
-from typing import Any, get_args
+from typing import get_args
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -56,11 +56,12 @@ def _problem(doc: Document, place: Place, details: ErrorDetails) -> Problem:
         return doc.problem(place, "is required")
     if kind == "literal_error":
         return _not_a_choice(doc, place)
-    sentence = _sentence(kind, details.get("ctx", {}), details["msg"])
-    return doc.problem(place, sentence + _got(doc.value(place)))
+    return doc.problem(place, sentence(details) + _got(doc.value(place)))
 
 
-def _sentence(kind: str, context: dict[str, Any], otherwise: str) -> str:
+def sentence(details: ErrorDetails) -> str:
+    """What was expected, of a complaint that is not about a field's name or a choice."""
+    kind, context, otherwise = details["type"], details.get("ctx", {}), details["msg"]
     if kind == "value_error":
         return str(context["error"])
     if kind in _BOUNDS:

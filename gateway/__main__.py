@@ -1,4 +1,4 @@
-"""The command line: `headrace serve | check | schema | keys`."""
+"""The command line: `headrace serve | check | schema | keys | audit`."""
 
 import json
 import logging
@@ -10,11 +10,13 @@ import typer
 from config import default_path
 from config.jsonschema import json_schema
 from config.loader import ConfigError, load
+from gateway.auth.audit_cli import app as audit
 from gateway.auth.cli import app as keys
 from gateway.ownership import foreign_rooms
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 app.add_typer(keys, name="keys")
+app.add_typer(audit, name="audit")
 
 
 @app.command()

@@ -10,7 +10,8 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
 
 from gateway.auth.errors import KeyConfigError, StoreUnavailable
 
-_LIBPQ = ("psycopg", "psycopg2")
+_LIBPQ: dict[str, dict[str, object]] = {"psycopg": {"prepare_threshold": None}, "psycopg2": {}}
+"""Drivers that take libpq's settings, and what each takes beside: prepared statements do not pass PgBouncer."""
 _LOCK_TIMEOUT = 5.0
 """Seconds a statement waits for another process's write."""
 
@@ -35,12 +36,20 @@ def open_engine(database: str) -> Engine:
     if path is not None:
         return _sqlite_engine(path)
     url = _url(database)
+    if url.drivername == "postgresql":
+        url = url.set(drivername="postgresql+psycopg")
     try:
-        # What libpq calls them: a server that vanished is noticed, and no thread waits for it for ever.
-        limits = {"connect_timeout": 5, "tcp_user_timeout": 10_000} if url.get_driver_name() in _LIBPQ else {}
-        return create_engine(url, connect_args=limits, pool_size=2, max_overflow=2, pool_timeout=5, pool_pre_ping=True)
+        arguments: dict[str, object] = {}
+        if url.get_driver_name() in _LIBPQ:
+            # What libpq calls them: a server that vanished is noticed, and no thread waits for it for ever.
+            arguments = {"connect_timeout": 5, "tcp_user_timeout": 10_000, "client_encoding": "utf8"}
+            arguments |= _LIBPQ[url.get_driver_name()]
+        return create_engine(
+            url, connect_args=arguments, pool_size=2, max_overflow=2, pool_timeout=5, pool_pre_ping=True
+        )
     except (NoSuchModuleError, ModuleNotFoundError) as error:
-        raise KeyConfigError(f"state.database: no driver for {url.drivername}:// is installed ({error})") from error
+        hint = ": pip install 'headrace[postgres]'" if url.drivername == "postgresql+psycopg" else f" ({error})"
+        raise KeyConfigError(f"state.database: no driver for {url.drivername}:// is installed{hint}") from error
 
 
 def use_write_ahead_log(connection: Connection) -> None:

@@ -2,6 +2,7 @@
 
     KeysError
     ├── KeyConfigError      the configuration says something about keys that cannot work
+    ├── WrongGrant          what should come with a new key is not possible
     ├── NoSuchKey           no key has this id
     ├── KeyEnded            the key is revoked, expired or replaced already
     ├── StoreMismatch       the database was written with another pepper or by another release
@@ -18,6 +19,15 @@ class KeysError(Exception):
 
 class KeyConfigError(KeysError):
     """Fix the configuration (or the file it points to), then try again."""
+
+
+class WrongGrant(KeysError):
+    """Change what was asked for, then try again. `field` says which part, as it is written in JSON."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}" if field else reason)
+        self.field = field
+        self.reason = reason
 
 
 class NoSuchKey(KeysError):

@@ -1,16 +1,16 @@
 """The keys as `headrace keys list` shows them. No hash, no secret."""
 
 import json
-import math
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from config.schema import Config
+from config.schema import Config, KeyConfig
+from gateway.auth.keys import end_of_day
 from gateway.auth.store import Status, StoredKey
 from gateway.auth.table import written_keys
 
@@ -28,6 +28,9 @@ class ListedKey:
     expires: str | None
     revoked: str | None
     replaced_by: str | None
+    role: str = "user"
+    scopes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def listed(config: Config, issued: Iterable[StoredKey], now: float) -> list[ListedKey]:
@@ -36,15 +39,20 @@ def listed(config: Config, issued: Iterable[StoredKey], now: float) -> list[List
         ListedKey(
             key.id, key.tenant, key.label, key.status(now), "database",
             utc(key.created_at), _moment(key.expires_at), _moment(key.revoked_at), key.replaced_by,
+            key.role, key.scopes, key.labels,
         )
         for key in issued
     ]  # fmt: skip
-    for key_id, record in written_keys(config).items():
-        ends = None if record.expires_at == math.inf else record.expires_at
-        status: Status = "expired" if record.expires_at <= now else "active"
-        tenant = record.principal.tenant
-        lines.append(ListedKey(key_id, tenant, "", status, "file", None, _moment(ends), None, None))
-    return lines
+    written_keys(config)  # raises for those that can never be used
+    return lines + [_written(tenant.name, key, now) for tenant in config.tenants for key in tenant.keys]
+
+
+def _written(tenant: str, key: KeyConfig, now: float) -> ListedKey:
+    ends = None if key.expires is None else end_of_day(key.expires)
+    status: Status = "active" if ends is None or ends > now else "expired"
+    scopes = {} if key.scopes is None else key.scopes.model_dump(mode="json", exclude_none=True)
+    moment = _moment(ends)
+    return ListedKey(key.id, tenant, "", status, "file", None, moment, None, None, key.role, scopes, key.labels)
 
 
 def as_json(keys: Iterable[ListedKey]) -> str:
@@ -53,14 +61,22 @@ def as_json(keys: Iterable[ListedKey]) -> str:
 
 
 def show_table(keys: Iterable[ListedKey]) -> None:
-    """Print for people."""
-    table = Table(
-        Column("id", no_wrap=True), "tenant", "label", "status", "kept in", "created", "expires", "replaced by"
-    )
-    for key in keys:
+    """Print for people. What comes with keys has a column where some key has any."""
+    shown = [(key, _grant(key)) for key in keys]
+    some = any(grant for _, grant in shown)
+    table = Table(Column("id", no_wrap=True), "tenant", "label", "status", "kept in", "created", "expires")
+    for name in ("replaced by", *(("comes with",) if some else ())):
+        table.add_column(name)
+    for key, grant in shown:
         cells = (key.id, key.tenant, key.label, key.status, key.kept_in, key.created, key.expires, key.replaced_by)
-        table.add_row(*(escape(cell or "") for cell in cells))
+        table.add_row(*(escape(cell or "") for cell in (*cells, *((grant,) if some else ()))))
     Console().print(table)
+
+
+def _grant(key: ListedKey) -> str:
+    scopes = [f"{kind}:{name}" for kind, names in key.scopes.items() for name in names]
+    role = [] if key.role == "user" else [key.role]
+    return " ".join([*role, *scopes, *(f"{name}={value}" for name, value in key.labels.items())])
 
 
 def utc(moment: float) -> str:

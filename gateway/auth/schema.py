@@ -1,8 +1,8 @@
-"""The key database's two tables."""
+"""The state database's tables."""
 
-from sqlalchemy import BigInteger, Column, Double, Integer, MetaData, String, Table
+from sqlalchemy import BigInteger, Column, Double, Integer, MetaData, String, Table, Text
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _metadata = MetaData()
 # Times are Unix seconds: SQLite has no type for a moment, and each is only compared with a clock's number.
@@ -17,8 +17,13 @@ keys = Table(
     Column("expires_at", Double),
     Column("revoked_at", Double),
     Column("replaced_by", String(12)),
+    # Since schema 2. Scopes and labels are JSON objects, or nothing.
+    Column("role", String(16), nullable=False, server_default="user"),
+    Column("scopes", Text),
+    Column("labels", Text),
 )
-# One row: `epoch` moves with every change, `pepper_check` tells a wrong pepper before any key is refused.
+# One row: `epoch` moves with every change of a key, `pepper_check` tells a wrong pepper before any key is refused.
+# Whoever writes to the database updates it first, and so waits for whoever did before.
 state = Table(
     "keys_state",
     _metadata,
@@ -27,3 +32,38 @@ state = Table(
     Column("epoch", BigInteger, nullable=False),
     Column("pepper_check", String(64), nullable=False),
 )
+# Since schema 2. Counted without a gap from 1; each row's digest covers the row and the digest before it.
+audit = Table(
+    "audit",
+    _metadata,
+    Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
+    Column("at", Double, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("peer", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    Column("previous", String(64), nullable=False),
+    Column("digest", String(64), nullable=False),
+)
+
+# The second line behind the digests: what this product never does, the database refuses to do.
+APPEND_ONLY = {
+    "sqlite": (
+        "CREATE TRIGGER audit_update BEFORE UPDATE ON audit BEGIN "
+        "SELECT RAISE(ABORT, 'the audit log is append-only'); END",
+        "CREATE TRIGGER audit_delete BEFORE DELETE ON audit BEGIN "
+        "SELECT RAISE(ABORT, 'the audit log is append-only'); END",
+        # INSERT OR REPLACE deletes without asking the trigger above.
+        "CREATE TRIGGER audit_replace BEFORE INSERT ON audit WHEN EXISTS (SELECT 1 FROM audit WHERE seq = NEW.seq) "
+        "BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END",
+    ),
+    "postgresql": (
+        "CREATE OR REPLACE FUNCTION headrace_audit_append_only() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'the audit log is append-only'; END $$",
+        "CREATE TRIGGER audit_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit "
+        "FOR EACH STATEMENT EXECUTE FUNCTION headrace_audit_append_only()",
+    ),
+}

@@ -1,30 +1,30 @@
-"""Issued keys, in a database. Every method blocks: call it in a thread from async code.
+"""Issued keys, in the state database. Every method blocks: call it in a thread from async code.
 
-Every change moves the epoch in the same transaction. Gateways poll that one number, and read the keys again
-when it differs from the one they know.
+Every change moves the epoch and writes its entry of the audit log, in one transaction. Gateways poll that one
+number, and read the keys again when it differs from the one they know.
 """
 
-import hmac
-import logging
+import json
 import math
-import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, exists, insert, inspect, or_, select, update
-from sqlalchemy.exc import DBAPIError, IntegrityError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.schema import CreateTable
+from sqlalchemy import ColumnElement, Connection, Row, insert, or_, select, update
 
-from gateway.auth.database import open_engine, use_write_ahead_log
-from gateway.auth.errors import KeyEnded, NoSuchKey, StoreMismatch, StoreUnavailable
-from gateway.auth.keys import ApiKey, KeyRecord, Principal, digest, new_key
-from gateway.auth.schema import SCHEMA_VERSION, keys, state
+from config.identity import GrantConfig
+from gateway.auth import audit
+from gateway.auth.audit import Act, Actor, Entry, Verdict
+from gateway.auth.errors import KeyEnded, NoSuchKey
+from gateway.auth.keys import NO_LABELS, USER, ApiKey, KeyRecord, Principal, digest, new_key
+from gateway.auth.schema import keys
+from gateway.auth.scope import Scope
+from gateway.auth.state import StateDatabase
 
-_log = logging.getLogger(__name__)
 Status = Literal["active", "replaced", "expired", "revoked"]
+_NOTHING = GrantConfig()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,9 @@ class StoredKey:
     expires_at: float | None = None
     revoked_at: float | None = None
     replaced_by: str | None = None
+    role: str = "user"
+    scopes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     def status(self, now: float) -> Status:
         """`replaced` is a key that was rotated and still works until its overlap is over."""
@@ -61,148 +64,160 @@ class KeyStore:
     def __init__(self, database: str, pepper: bytes) -> None:
         """`database` is an SQLAlchemy URL. Raises `KeyConfigError` for one that cannot be used."""
         self._pepper = pepper
-        self._pepper_check = digest(pepper, "headrace pepper check").hex()
-        self._engine = open_engine(database)
-        self._prepare()
+        self._database = StateDatabase(database, pepper)
 
-    def create(self, tenant: str, label: str = "", *, now: float, expires_at: float | None = None) -> ApiKey:
+    def create(
+        self,
+        tenant: str,
+        label: str = "",
+        *,
+        by: Actor,
+        now: float,
+        expires_at: float | None = None,
+        grant: GrantConfig = _NOTHING,
+    ) -> ApiKey:
         """Issue a key."""
-        with self._change() as connection:
-            return self._insert(connection, tenant, label, now, expires_at)
+        key = new_key()
+        row = {"tenant": tenant, "label": label, "expires_at": expires_at, **_columns(grant)}
+        with self._database.change(moves_epoch=True) as connection:
+            self._insert(connection, key, row, now)
+            given = grant.model_dump(mode="json", exclude_defaults=True)
+            detail = {"label": label, "expires_at": expires_at, **given}
+            self._audit(connection, Act(by, "key.create", f"{tenant}/{key.id}", detail=detail), now)
+        return key
 
-    def revoke(self, key_id: str, *, now: float) -> None:
-        """End a key at once. Raises `NoSuchKey`, and `KeyEnded` when it is revoked already."""
-        with self._change() as connection:
-            key = _find(connection, key_id)
+    def revoke(self, key_id: str, *, by: Actor, now: float, tenant: str | None = None) -> None:
+        """End a key at once. Raises `NoSuchKey` (with `tenant`, for another's too), and `KeyEnded` for the second
+        time."""
+        with self._database.change(moves_epoch=True) as connection:
+            key = _find(connection, key_id, tenant)
             if key.revoked_at is not None:
                 raise KeyEnded(f"key {key_id} is revoked already")
             connection.execute(update(keys).where(keys.c.id == key_id).values(revoked_at=now))
+            self._audit(connection, Act(by, "key.revoke", f"{key.tenant}/{key_id}"), now)
 
-    def rotate(self, key_id: str, overlap: float, *, now: float, expires_at: float | None = None) -> ApiKey:
+    def rotate(
+        self,
+        key_id: str,
+        overlap: float,
+        *,
+        by: Actor,
+        now: float,
+        expires_at: float | None = None,
+        tenant: str | None = None,
+    ) -> ApiKey:
         """Issue a key in another's place; the old one ends after `overlap` seconds, or earlier if it would.
 
-        Without `expires_at` the new key ends when the old one would have. Raises `NoSuchKey`, and `KeyEnded`
-        when the old one is revoked, expired or replaced already.
+        Without `expires_at` the new key ends when the old one would have. Role, scopes and labels stay. Raises
+        `NoSuchKey`, and `KeyEnded` when the old one is revoked, expired or replaced already.
         """
-        with self._change() as connection:
-            old = _find(connection, key_id)
+        new = new_key()
+        with self._database.change(moves_epoch=True) as connection:
+            old = _find(connection, key_id, tenant)
             if (status := old.status(now)) != "active":
-                by = f" by {old.replaced_by}" if status == "replaced" else ""
-                raise KeyEnded(f"key {key_id} is {status}{by} already")
-            new = self._insert(
-                connection, old.tenant, old.label, now, old.expires_at if expires_at is None else expires_at
-            )
+                by_whom = f" by {old.replaced_by}" if status == "replaced" else ""
+                raise KeyEnded(f"key {key_id} is {status}{by_whom} already")
+            kept = select(keys.c.tenant, keys.c.label, keys.c.role, keys.c.scopes, keys.c.labels)
+            row = dict(connection.execute(kept.where(keys.c.id == key_id)).mappings().one())
+            row["expires_at"] = old.expires_at if expires_at is None else expires_at
+            self._insert(connection, new, row, now)
             end = min(now + overlap, old.expires_at or math.inf)
             connection.execute(update(keys).where(keys.c.id == key_id).values(expires_at=end, replaced_by=new.id))
+            detail = {"replaced_by": new.id, "old_ends_at": end}
+            self._audit(connection, Act(by, "key.rotate", f"{old.tenant}/{key_id}", detail=detail), now)
         return new
 
-    def read_all(self) -> tuple[StoredKey, ...]:
-        """Every key ever issued, oldest first."""
-        with self._transaction() as connection:
-            return _read(connection)
+    def find(self, key_id: str) -> StoredKey:
+        """One key, whatever has become of it. Raises `NoSuchKey`."""
+        with self._database.transaction() as connection:
+            return _find(connection, key_id)
+
+    def read_all(self, tenant: str | None = None) -> tuple[StoredKey, ...]:
+        """Every key ever issued, oldest first; or one tenant's."""
+        with self._database.transaction() as connection:
+            return _read(connection, *(() if tenant is None else (keys.c.tenant == tenant,)))
 
     def read_epoch(self) -> int:
-        """A number that every change makes another."""
-        with self._transaction() as connection:
-            return self._checked_epoch(connection)
+        """A number that every change of a key makes another."""
+        with self._database.transaction() as connection:
+            return self._database.checked_epoch(connection)
 
     def read_live(self, now: float) -> LiveKeys:
         """The keys that are neither revoked nor expired."""
-        query = select(keys.c.tenant, keys.c.id, keys.c.hash, keys.c.expires_at).where(
+        query = select(keys).where(
             keys.c.revoked_at.is_(None), or_(keys.c.expires_at.is_(None), keys.c.expires_at > now)
         )
-        with self._transaction() as connection:
+        with self._database.transaction() as connection:
             # The epoch first: a change that slips in between is then read twice, and not missed.
-            epoch = self._checked_epoch(connection)
-            return LiveKeys(epoch, tuple(_record(*row) for row in connection.execute(query)))
+            epoch = self._database.checked_epoch(connection)
+            return LiveKeys(epoch, tuple(map(_record, connection.execute(query))))
+
+    # ── the audit log ─────────────────────────────────────────────────────────────────────────────────
+
+    def note(self, acts: Sequence[tuple[float, Act]]) -> None:
+        """Write acts that change nothing in this database, each with its Unix seconds, in one transaction."""
+        with self._database.change(moves_epoch=False) as connection:
+            for now, act in acts:
+                self._audit(connection, act, now)
+
+    def read_audit(self, limit: int, before: int | None = None) -> list[Entry]:
+        """The newest entries, newest first; only those numbered below `before`."""
+        with self._database.transaction() as connection:
+            return audit.read(connection, limit, before)
+
+    def verify_audit(self, head: str | None = None) -> Verdict:
+        """Whether the log is whole, and still holds what was its head once."""
+        with self._database.transaction() as connection:
+            found = audit.verify(connection, self._pepper)
+            if head is not None and not found.problem and not audit.holds(connection, head):
+                return found._replace(problem=f"{head} is not in the log any more")
+            return found
 
     def close(self) -> None:
         """Give up pooled connections."""
-        self._engine.dispose()
+        self._database.close()
 
-    def _prepare(self) -> None:
-        with self._transaction() as connection:
-            known = inspect(connection).has_table(state.name)
-        if not known:
-            self._make_tables()
-        with self._transaction() as connection:
-            # While no key depends on it, the pepper may still be changed.
-            unused = update(state).where(state.c.pepper_check != self._pepper_check, ~exists(select(keys.c.id)))
-            connection.execute(unused.values(pepper_check=self._pepper_check))
-            self._checked_epoch(connection)
+    def _insert(self, connection: Connection, key: ApiKey, row: dict[str, Any], now: float) -> None:
+        made = {"id": key.id, "hash": digest(self._pepper, key.plaintext).hex(), "created_at": now}
+        connection.execute(insert(keys).values(row | made))
 
-    def _make_tables(self) -> None:
-        # A random start: a database that was deleted and made anew is then noticed as a change.
-        first = {"id": 1, "schema_version": SCHEMA_VERSION, "epoch": secrets.randbits(48)}
-        try:
-            with self._engine.begin() as connection:
-                if connection.dialect.name == "sqlite":
-                    use_write_ahead_log(connection)
-                    # Tables and row in one step: Python's driver opens no transaction for DDL by itself.
-                    connection.exec_driver_sql("BEGIN IMMEDIATE")
-                for table in (keys, state):
-                    connection.execute(CreateTable(table, if_not_exists=True))
-                connection.execute(insert(state).values(first | {"pepper_check": self._pepper_check}))
-        except IntegrityError:
-            _log.debug("another process made the tables at the same moment")
-        except DBAPIError as error:
-            raise _unavailable(error) from error
-
-    def _insert(self, connection: Connection, tenant: str, label: str, now: float, expires_at: float | None) -> ApiKey:
-        key = new_key()
-        row = {"id": key.id, "tenant": tenant, "label": label, "created_at": now, "expires_at": expires_at}
-        connection.execute(insert(keys).values(row | {"hash": digest(self._pepper, key.plaintext).hex()}))
-        return key
-
-    def _checked_epoch(self, connection: Connection) -> int:
-        """The epoch of a database that this process can work with. Raises `StoreMismatch`."""
-        row = connection.execute(select(state.c.schema_version, state.c.epoch, state.c.pepper_check)).one_or_none()
-        if row is None or row.schema_version != SCHEMA_VERSION:
-            found = row.schema_version if row else "no version"
-            raise StoreMismatch(f"the key database has schema {found}, this release needs {SCHEMA_VERSION}")
-        if not hmac.compare_digest(row.pepper_check, self._pepper_check):
-            raise StoreMismatch(
-                "the key database was written with another pepper, so none of its keys could be checked: "
-                "restore that pepper, or begin with an empty database"
-            )
-        epoch: int = row.epoch
-        return epoch
-
-    @contextmanager
-    def _change(self) -> Iterator[Connection]:
-        """A transaction that begins with the epoch: its one row is also the lock by which writers take turns."""
-        with self._transaction() as connection:
-            connection.execute(update(state).values(epoch=state.c.epoch + 1))
-            self._checked_epoch(connection)
-            yield connection
-
-    @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
-        try:
-            with self._engine.begin() as connection:
-                yield connection
-        except (DBAPIError, PoolTimeout) as error:
-            raise _unavailable(error) from error
+    def _audit(self, connection: Connection, act: Act, now: float) -> None:
+        audit.append(connection, self._pepper, act, now)
 
 
 def _read(connection: Connection, *where: ColumnElement[bool]) -> tuple[StoredKey, ...]:
     shown = [column for column in keys.c if column.name != "hash"]
     rows = connection.execute(select(*shown).where(*where).order_by(keys.c.created_at, keys.c.id)).mappings()
-    return tuple(StoredKey(**row) for row in rows)
+    return tuple(
+        StoredKey(**{**row, "scopes": json.loads(row["scopes"] or "{}"), "labels": json.loads(row["labels"] or "{}")})
+        for row in rows
+    )
 
 
-def _find(connection: Connection, key_id: str) -> StoredKey:
+def _find(connection: Connection, key_id: str, tenant: str | None = None) -> StoredKey:
     found = _read(connection, keys.c.id == key_id)
-    if not found:
+    if not found or tenant not in (None, found[0].tenant):
         raise NoSuchKey(f"no issued key has the id {key_id!r}")
     return found[0]
 
 
-def _record(tenant: str, key_id: str, hash_hex: str, expires_at: float | None) -> KeyRecord:
-    return KeyRecord(Principal(tenant, key_id), bytes.fromhex(hash_hex), math.inf if expires_at is None else expires_at)
+def _columns(grant: GrantConfig) -> dict[str, str | None]:
+    scopes = None if grant.scopes is None else json.dumps(grant.scopes.model_dump(mode="json", exclude_none=True))
+    return {"role": grant.role, "scopes": scopes, "labels": json.dumps(grant.labels) if grant.labels else None}
 
 
-def _unavailable(error: DBAPIError | PoolTimeout) -> StoreUnavailable:
-    """The driver's own sentence only: SQLAlchemy's adds the statement and its parameters."""
-    cause = error.orig if isinstance(error, DBAPIError) else error
-    return StoreUnavailable(f"the key database cannot be used now: {' '.join(str(cause).split())}")
+def _record(row: Row[Any]) -> KeyRecord:
+    roles = USER if row.role == "user" else USER | {row.role}
+    principal = Principal(row.tenant, row.id, roles, _labels(row.labels), _scope(row.scopes))
+    return KeyRecord(principal, bytes.fromhex(row.hash), math.inf if row.expires_at is None else row.expires_at)
+
+
+# Many keys share what comes with them, and every change of one reads all.
+@lru_cache(maxsize=1024)
+def _scope(text: str | None) -> Scope | None:
+    return Scope(**json.loads(text)) if text else None
+
+
+@lru_cache(maxsize=1024)
+def _labels(text: str | None) -> Mapping[str, str]:
+    return MappingProxyType(json.loads(text)) if text else NO_LABELS

@@ -1,18 +1,22 @@
 """A key database in a temporary folder and a configuration that names it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from config.schema import Config
+from gateway.auth.audit import Actor
 from gateway.auth.store import KeyStore
+from tests.support.postgres import Postgres
 
 PEPPER = b"pepper-of-the-tests-" * 2
 NOW = 1_800_000_000.0
+TESTER = Actor("cli:tester@here")
 
 MakeConfig = Callable[..., Config]
+OpenStore = Callable[..., KeyStore]
 
 
 @pytest.fixture
@@ -20,9 +24,40 @@ def database(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/state/state.db"
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def any_database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of either kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/state/state.db"
+    server: Postgres = request.getfixturevalue("postgres")
+    return server.database()
+
+
 @pytest.fixture
-def store(database: str) -> KeyStore:
-    return KeyStore(database, PEPPER)
+def open_store(database: str) -> Iterator[OpenStore]:
+    """One more store of the same database, closed at the end."""
+    opened: list[KeyStore] = []
+
+    def open_store(pepper: bytes = PEPPER) -> KeyStore:
+        opened.append(KeyStore(database, pepper))
+        return opened[-1]
+
+    yield open_store
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def store(open_store: OpenStore) -> KeyStore:
+    return open_store()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    server = Postgres()
+    server.start()
+    yield server
+    server.remove()
 
 
 @pytest.fixture

@@ -1,9 +1,13 @@
+import getpass
 import json
 import re
+import socket
+import sqlite3
 import stat
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -11,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 from adapters.errors import CredentialError
 from config.loader import load
+from gateway.auth.audit_cli import app as audit_app
 from gateway.auth.cli import app
 from gateway.auth.keys import id_of
 from gateway.auth.pepper import load_pepper
@@ -53,7 +58,7 @@ class Keys:
     def create(self, *arguments: str) -> str:
         return self.ok("create", "--tenant", "acme", *arguments).removesuffix("\n")
 
-    def listed(self) -> dict[str, dict[str, str | None]]:
+    def listed(self) -> dict[str, dict[str, Any]]:
         return {key["id"]: key for key in json.loads(self.ok("list", "--json"))}
 
     def accepts(self, token: str, now: float | None = None) -> str | None:
@@ -118,6 +123,72 @@ def test_create_yaml_stores_nothing_and_its_line_works(keys: Keys) -> None:
     assert (listed["kept_in"], listed["status"], listed["created"]) == ("file", "active", None)
 
 
+GRANT = ["--models", "ch*", "--fronts", "chat", "--fronts", "models", "--labels", "team=search", "--labels", "a=b=c"]
+
+
+def test_what_comes_with_a_key_is_stored_or_printed(keys: Keys) -> None:
+    key_id = str(id_of(keys.create(*GRANT)))
+    listed = keys.listed()[key_id]
+    assert listed["scopes"] == {"models": ["ch*"], "fronts": ["chat", "models"]}
+    assert (listed["labels"], listed["role"]) == ({"team": "search", "a": "b=c"}, "user")
+    assert "comes with" in keys.ok("list")
+    result = keys.run("create", "--tenant", "globex", "--yaml", *GRANT)
+    (line,) = [line.strip() for line in result.stderr.splitlines() if line.strip().startswith("- {")]
+    keys.write(keys=f", keys: [{line.removeprefix('- ')}]")
+    pasted = keys.listed()[str(id_of(result.stdout.strip()))]
+    assert {name: pasted[name] for name in ("scopes", "labels")} == {n: listed[n] for n in ("scopes", "labels")}
+    admin = keys.create("--role", "tenant-admin")
+    assert keys.listed()[str(id_of(admin))]["role"] == "tenant-admin"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--role", "admin"], "--role: expected 'user', 'tenant-admin' or 'operator'"),
+        (["--role", "operator", "--models", "chat"], "scopes leave nothing of the role operator: give one of the two"),
+        (["--models", "cat"], "--models: no model 'cat' in the configuration; did you mean 'chat'?"),
+        (["--routes", "gold"], "--routes: no route 'gold' in the configuration"),
+        (["--fronts", "images"], "--fronts: expected 'chat', 'text_completion' or 'models'"),
+        (["--labels", "team"], "--labels: expected NAME=VALUE, got 'team'"),
+        (["--labels", "=x"], "--labels: expected a label's name: letters, digits and . _ / -"),
+    ],
+)
+def test_what_cannot_come_with_a_key_is_a_sentence(keys: Keys, arguments: list[str], sentence: str) -> None:
+    result = keys.run("create", "--tenant", "acme", *arguments)
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"error: {sentence}\n")
+
+
+def test_what_was_done_here_is_on_record(keys: Keys) -> None:
+    key_id = str(id_of(keys.create("--label", "ci")))
+    keys.ok("revoke", key_id)
+    audit = CliRunner().invoke(audit_app, ["list", "--json", "--config", str(keys.file)])
+    revoke, create = json.loads(audit.stdout)
+    assert create["actor"] == f"cli:{getpass.getuser()}@{socket.gethostname()}"
+    assert (create["action"], create["target"]) == ("key.create", f"acme/{key_id}")
+    assert (revoke["action"], revoke["seq"], revoke["outcome"]) == ("key.revoke", 2, "done")
+    shown = CliRunner().invoke(audit_app, ["list", "--limit", "1", "--config", str(keys.file)], env={"COLUMNS": "200"})
+    assert "key.revoke" in shown.stdout
+    assert "key.create" not in shown.stdout
+
+
+def test_a_record_that_was_changed_is_told(keys: Keys, tmp_path: Path) -> None:
+    def verify(*arguments: str) -> Result:
+        return CliRunner().invoke(audit_app, ["verify", *arguments, "--config", str(keys.file)])
+
+    keys.create()
+    keys.create()
+    whole = verify()
+    assert (whole.exit_code, whole.stderr) == (0, "2 entries, each follows the one before it.\n")
+    head = whole.stdout.strip()
+    assert verify("--head", head).exit_code == 0
+    with sqlite3.connect(tmp_path / "state" / "state.db") as raw:
+        raw.executescript("DROP TRIGGER audit_update; UPDATE audit SET actor = 'x' WHERE seq = 1")
+    raw.close()
+    changed = verify("--head", head)
+    assert (changed.exit_code, changed.stdout) == (1, "")
+    assert changed.stderr == "error: the audit log is not whole: entry 1 was changed\n"
+
+
 def test_a_hash_is_printed_by_create_yaml_only(keys: Keys) -> None:
     assert HASH.search(keys.run("create", "--tenant", "acme", "--yaml").stderr)
     first = keys.run("create", "--tenant", "acme")
@@ -170,8 +241,8 @@ def test_list_shows_a_table_with_labels_as_they_are(keys: Keys) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--tenant", "acmee"], "no tenant 'acmee' in the configuration; did you mean 'acme'?"),
-        (["--tenant", "zzz"], "no tenant 'zzz' in the configuration"),
+        (["--tenant", "acmee"], "--tenant: no tenant 'acmee' in the configuration; did you mean 'acme'?"),
+        (["--tenant", "zzz"], "--tenant: no tenant 'zzz' in the configuration"),
         (["--tenant", "acme", "--expires", "2020-01-01"], "--expires: 2020-01-01 is over already"),
         (
             ["--tenant", "acme", "--expires", "99999999d"],

@@ -1,3 +1,4 @@
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,18 @@ def test_a_missing_driver_is_named_without_the_password(url: str) -> None:
     with pytest.raises(KeyConfigError, match="no driver for") as caught:
         open_engine(url)
     assert "hunter2" not in str(caught.value)
+
+
+def test_psycopg_is_the_driver_unless_another_is_named() -> None:
+    engine = open_engine("postgresql://me:hunter2@db/headrace")
+    assert engine.driver == "psycopg"
+    assert engine.url.password == "hunter2"
+
+
+def test_a_missing_psycopg_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(KeyConfigError, match=r"pip install 'headrace\[postgres\]'"):
+        open_engine("postgresql://me@db/headrace")
 
 
 def test_a_path_that_is_a_folder(tmp_path: Path) -> None:

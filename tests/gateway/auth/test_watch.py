@@ -16,13 +16,14 @@ from gateway.auth.keys import ApiKey, new_key
 from gateway.auth.store import KeyStore
 from gateway.auth.table import KeyTable
 from gateway.auth.watch import KeyWatcher
-from tests.gateway.auth.conftest import NOW, PEPPER, MakeConfig
+from tests.gateway.auth.conftest import NOW, PEPPER, TESTER, MakeConfig, OpenStore
 
 REVOKE = """
 import sys, time
+from gateway.auth.audit import Actor
 from gateway.auth.store import KeyStore
 sys.stdin.readline()
-KeyStore(sys.argv[1], sys.argv[2].encode()).revoke(sys.argv[3], now=time.time())
+KeyStore(sys.argv[1], sys.argv[2].encode()).revoke(sys.argv[3], by=Actor("other"), now=time.time())
 print(time.time())
 """
 
@@ -53,7 +54,7 @@ def accepts(table: KeyTable, key: ApiKey) -> bool:
 
 
 async def test_the_first_table_holds_what_is_there(watched: Watched, store: KeyStore) -> None:
-    key = store.create("acme", now=NOW)
+    key = store.create("acme", by=TESTER, now=NOW)
     assert accepts(await watched.watcher.load(), key)
     assert watched.tables == []
 
@@ -62,11 +63,11 @@ async def test_only_a_change_is_handed_over(watched: Watched, store: KeyStore) -
     await watched.watcher.load()
     await watched.watcher.poll()
     assert watched.tables == []
-    key = store.create("acme", now=NOW)
+    key = store.create("acme", by=TESTER, now=NOW)
     await watched.watcher.poll()
     await watched.watcher.poll()
     assert [accepts(table, key) for table in watched.tables] == [True]
-    store.revoke(key.id, now=NOW)
+    store.revoke(key.id, by=TESTER, now=NOW)
     await watched.watcher.poll()
     assert [accepts(table, key) for table in watched.tables] == [True, False]
 
@@ -80,7 +81,7 @@ async def test_without_a_database_at_the_start_there_is_no_table(watched: Watche
 async def test_a_deleted_database_keeps_the_keys_and_is_logged_once(
     watched: Watched, store: KeyStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    key = store.create("acme", now=NOW)
+    key = store.create("acme", by=TESTER, now=NOW)
     table = await watched.watcher.load()
     path = tmp_path / "state" / "state.db"
     path.rename(tmp_path / "away")
@@ -93,7 +94,7 @@ async def test_a_deleted_database_keeps_the_keys_and_is_logged_once(
     assert "the keys known stay valid" in caplog.messages[0]
 
     (tmp_path / "away").rename(path)
-    store.revoke(key.id, now=NOW)
+    store.revoke(key.id, by=TESTER, now=NOW)
     await watched.watcher.poll()
     assert watched.watcher.available
     assert [accepts(table, key) for table in watched.tables] == [False]
@@ -103,7 +104,7 @@ async def test_a_deleted_database_keeps_the_keys_and_is_logged_once(
 async def test_a_reload_while_the_database_is_away_keeps_issued_keys(
     watched: Watched, store: KeyStore, make_config: MakeConfig, tmp_path: Path
 ) -> None:
-    key = store.create("acme", now=NOW)
+    key = store.create("acme", by=TESTER, now=NOW)
     await watched.watcher.load()
     (tmp_path / "state" / "state.db").unlink()
     await watched.watcher.poll()
@@ -113,7 +114,7 @@ async def test_a_reload_while_the_database_is_away_keeps_issued_keys(
 async def test_a_locked_database_keeps_the_keys(
     watched: Watched, store: KeyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key = store.create("acme", now=NOW)
+    key = store.create("acme", by=TESTER, now=NOW)
     await watched.watcher.load()
     monkeypatch.setattr("gateway.auth.database._LOCK_TIMEOUT", 0.01)
     raw = sqlite3.connect(tmp_path / "state" / "state.db", isolation_level=None)
@@ -133,7 +134,7 @@ async def test_a_database_that_hangs_holds_one_thread_only(
     watched: Watched, store: KeyStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     await watched.watcher.load()
-    key = store.create("acme", now=NOW)
+    key = store.create("acme", by=TESTER, now=NOW)
     looks, answer, read_epoch = [0], threading.Event(), store.read_epoch
 
     def hang() -> int:
@@ -157,7 +158,7 @@ async def test_a_database_that_hangs_holds_one_thread_only(
 async def test_a_writer_in_the_middle_does_not_hold_up_the_watcher(
     watched: Watched, store: KeyStore, tmp_path: Path
 ) -> None:
-    store.create("acme", now=NOW)
+    store.create("acme", by=TESTER, now=NOW)
     await watched.watcher.load()
     raw = sqlite3.connect(tmp_path / "state" / "state.db", isolation_level=None)
     raw.execute("BEGIN IMMEDIATE")
@@ -172,13 +173,13 @@ async def test_a_writer_in_the_middle_does_not_hold_up_the_watcher(
 
 
 async def test_another_database_in_its_place_is_read(
-    watched: Watched, store: KeyStore, database: str, tmp_path: Path
+    watched: Watched, store: KeyStore, open_store: OpenStore, tmp_path: Path
 ) -> None:
-    old = store.create("acme", now=NOW)
+    old = store.create("acme", by=TESTER, now=NOW)
     await watched.watcher.load()
     for path in (tmp_path / "state").iterdir():
         path.unlink()
-    new = KeyStore(database, PEPPER).create("acme", now=NOW)
+    new = open_store().create("acme", by=TESTER, now=NOW)
     await watched.watcher.poll()
     assert [(accepts(table, old), accepts(table, new)) for table in watched.tables] == [(False, True)]
 
@@ -186,10 +187,10 @@ async def test_another_database_in_its_place_is_read(
 async def test_a_configuration_is_joined_with_later_changes(
     watched: Watched, store: KeyStore, make_config: MakeConfig
 ) -> None:
-    key = store.create("beta", now=NOW)
+    key = store.create("beta", by=TESTER, now=NOW)
     assert not accepts(await watched.watcher.load(), key)
     assert accepts(watched.watcher.configure(make_config(beta=[])), key)
-    other = store.create("beta", now=NOW)
+    other = store.create("beta", by=TESTER, now=NOW)
     await watched.watcher.poll()
     assert accepts(watched.tables[-1], other)
 
@@ -200,7 +201,7 @@ async def test_a_bad_configuration_keeps_the_old_one(
     await watched.watcher.load()
     with pytest.raises(KeyConfigError):
         watched.watcher.configure(make_config(acme=[{"id": "ci", "hash": "0" * 64}]))
-    key = store.create("acme", now=NOW)
+    key = store.create("acme", by=TESTER, now=NOW)
     await watched.watcher.poll()
     assert accepts(watched.tables[-1], key)
 
@@ -210,7 +211,7 @@ async def test_the_demo_key_stays_through_changes(store: KeyStore, make_config: 
     tables: list[KeyTable] = []
     watcher = KeyWatcher(store, PEPPER, make_config(auth={"demo_key": True}), tables.append, demo=demo)
     assert accepts(await watcher.load(), demo)
-    store.create("acme", now=NOW)
+    store.create("acme", by=TESTER, now=NOW)
     await watcher.poll()
     assert [accepts(table, demo) for table in tables] == [True]
 
@@ -228,7 +229,7 @@ async def running(watcher: KeyWatcher) -> AsyncIterator[None]:
 async def test_a_revocation_by_another_process_counts_within_a_second(
     watched: Watched, store: KeyStore, database: str
 ) -> None:
-    key = store.create("acme", now=NOW)
+    key = store.create("acme", by=TESTER, now=NOW)
     await watched.watcher.load()
     other = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", REVOKE, database, PEPPER.decode(), key.id),

@@ -1,0 +1,146 @@
+"""The audit log: every administrative act, in the state database, each entry bound to the one before it.
+
+An entry's digest is an HMAC under the pepper over all that it says and the digest before it. So whoever can write
+to the database, and does not have the pepper, can neither change an entry nor take one out of the middle unseen.
+The newest entries can be cut off unseen by the chain alone: `verify` tells the head, to be compared with one that
+was noted elsewhere.
+"""
+
+import hmac
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from sqlalchemy import Connection, insert, select
+
+from gateway.auth.keys import digest
+from gateway.auth.schema import audit
+
+Outcome = Literal["done", "refused", "failed"]
+PEPPER_REPLACED = "pepper.replaced"
+"""Written when the pepper changes, which it may while there are no keys: what was before can no longer be checked."""
+_START = "0" * 64
+_PAGE = 1000
+_TEXT_LENGTH = 300
+_DETAIL_LENGTH = 8000
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who acts: a credential's `key_id`, `cli:USER@HOST`, `gateway@HOST` or `local` (no credential was asked for)."""
+
+    id: str
+    role: str = ""
+    """Under which authority."""
+    peer: str = ""
+    """The address it came from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What was done, or refused. Holds no secret."""
+
+    actor: Actor
+    action: str
+    """Such as `key.create`; of what has no name of its own, method and route."""
+    target: str = ""
+    outcome: Outcome = "done"
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Entry(NamedTuple):
+    """A row: `at` in Unix seconds, `detail` as JSON."""
+
+    seq: int
+    at: float
+    actor: str
+    role: str
+    peer: str
+    action: str
+    target: str
+    outcome: str
+    detail: str
+    previous: str
+    digest: str
+
+
+class Verdict(NamedTuple):
+    """What `verify` found: how many entries, the newest one's number and digest, what is wrong."""
+
+    entries: int
+    head: str
+    problem: str = ""
+    unchecked: int = 0
+    """Entries from before the pepper was replaced: their order was checked, what they say could not be."""
+
+
+def append(connection: Connection, pepper: bytes, act: Act, now: float) -> None:
+    """Write one entry, in a transaction that holds the writers' lock."""
+    newest = connection.execute(select(audit.c.seq, audit.c.digest).order_by(audit.c.seq.desc()).limit(1)).first()
+    seq, previous = (newest.seq + 1, newest.digest) if newest is not None else (1, _START)
+    actor, detail = act.actor, json.dumps(act.detail, ensure_ascii=True, default=str)
+    if len(detail) > _DETAIL_LENGTH:
+        detail = json.dumps({"cut": detail[:_DETAIL_LENGTH]})
+    who, role, peer = _bounded(actor.id), _bounded(actor.role), _bounded(actor.peer)
+    entry = Entry(
+        seq, now, who, role, peer, _bounded(act.action), _bounded(act.target), act.outcome, detail, previous, ""
+    )
+    connection.execute(insert(audit).values(entry._replace(digest=_digest(pepper, entry))._asdict()))
+
+
+def read(connection: Connection, limit: int, before: int | None = None) -> list[Entry]:
+    """The newest entries, newest first; only those numbered below `before`, to page on."""
+    query = select(audit).order_by(audit.c.seq.desc()).limit(limit)
+    if before is not None:
+        query = query.where(audit.c.seq < before)
+    return [Entry(*row) for row in connection.execute(query)]
+
+
+def verify(connection: Connection, pepper: bytes) -> Verdict:
+    """Follow the chain from its beginning; stops at the first link that does not hold."""
+    count, last, changed, unchecked = 0, _START, "", 0
+    for entry in _all(connection):
+        if entry.seq != count + 1:
+            return Verdict(count, f"{count}:{last}", f"entry {count + 1} is missing", unchecked)
+        if entry.previous != last:
+            return Verdict(count, f"{count}:{last}", f"entry {entry.seq} does not follow entry {count}", unchecked)
+        if not hmac.compare_digest(entry.digest, _digest(pepper, entry)):
+            changed = changed or f"entry {entry.seq} was changed"
+        elif entry.action == PEPPER_REPLACED:
+            changed, unchecked = "", count
+        count, last = entry.seq, entry.digest
+    return Verdict(count, f"{count}:{last}", changed, unchecked)
+
+
+def holds(connection: Connection, head: str) -> bool:
+    """Whether the log still has the entry that was its head once: `SEQ:DIGEST`, as `verify` told it."""
+    seq, _, known = head.partition(":")
+    if not seq.isdecimal():
+        return False
+    if int(seq) == 0:
+        return known == _START
+    found = connection.execute(select(audit.c.digest).where(audit.c.seq == int(seq))).scalar_one_or_none()
+    return found is not None and hmac.compare_digest(found, known)
+
+
+def _all(connection: Connection) -> Iterator[Entry]:
+    """In order, a page at a time: a log grows for years."""
+    last = -1
+    while True:
+        page = connection.execute(select(audit).where(audit.c.seq > last).order_by(audit.c.seq).limit(_PAGE)).all()
+        for row in page:
+            yield Entry(*row)
+        if len(page) < _PAGE:
+            return
+        last = page[-1].seq
+
+
+def _digest(pepper: bytes, entry: Entry) -> str:
+    said = json.dumps(list(entry[:-1]), ensure_ascii=True, separators=(",", ":"))
+    return digest(pepper, f"headrace audit {said}").hex()
+
+
+def _bounded(text: str) -> str:
+    clean = "".join(c if c.isprintable() else "?" for c in text[: _TEXT_LENGTH + 1])
+    return clean if len(clean) <= _TEXT_LENGTH else clean[:_TEXT_LENGTH] + "…"

@@ -1,0 +1,57 @@
+"""`headrace audit`: what was done by whom, and whether the record of it is whole."""
+
+import json as json_text
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Column, Table
+
+from gateway.auth.audit import Entry
+from gateway.auth.listing import utc
+from gateway.auth.terminal import ConfigFile, open_store, plain_errors, say, settings_of, stop
+
+app = typer.Typer(name="audit", help="Show and verify the log of administrative acts.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_entries(
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many, from the newest back.")] = 50,
+    before: Annotated[int | None, typer.Option(help="Only entries numbered below this.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON array.")] = False,
+    config: ConfigFile = None,
+) -> None:
+    """Show entries, newest first."""
+    with plain_errors():
+        entries = open_store(settings_of(config)).read_audit(limit, before)
+    if json:
+        typer.echo(json_text.dumps([as_object(entry) for entry in entries], indent=2))
+        return
+    table = Table(Column("seq", justify="right"), "time", "actor", "from", "action", "target", "outcome", "detail")
+    for entry in entries:
+        detail = "" if entry.detail == "{}" else entry.detail
+        cells = (entry.actor, entry.peer, entry.action, entry.target, entry.outcome, detail)
+        table.add_row(str(entry.seq), utc(entry.at), *map(escape, cells))
+    Console().print(table)
+
+
+@app.command()
+def verify(
+    head: Annotated[str | None, typer.Option(help="SEQ:DIGEST as an earlier `verify` printed it.")] = None,
+    config: ConfigFile = None,
+) -> None:
+    """Follow the chain of digests; exit status 1 when it does not hold. Prints the head, to be kept elsewhere."""
+    with plain_errors():
+        found = open_store(settings_of(config)).verify_audit(head)
+    if found.problem:
+        stop(f"the audit log is not whole: {found.problem}", status=1)
+    say(f"{found.entries} entries, each follows the one before it.")
+    if found.unchecked:
+        say(f"The first {found.unchecked} were written under another pepper: what they say could not be checked.")
+    typer.echo(found.head)
+
+
+def as_object(entry: Entry) -> dict[str, Any]:
+    """For JSON: the time as text, the detail as an object."""
+    return entry._asdict() | {"at": utc(entry.at), "detail": json_text.loads(entry.detail)}

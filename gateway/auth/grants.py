@@ -1,0 +1,92 @@
+"""What a new key is asked to come with, checked against the configuration: for the command line and the admin API."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from config.globs import may_overlap
+from config.identity import GrantConfig
+from config.problem import closest
+from config.schema import Config
+from config.sentences import sentence
+from config.units import parse_duration
+from gateway.auth.errors import WrongGrant
+from gateway.auth.keys import end_of_day
+
+LABEL_LENGTH = 100
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_LAST_MOMENT = end_of_day("9999-12-31") - 1
+
+
+def parse_grant(config: Config, written: Mapping[str, Any]) -> GrantConfig:
+    """Role, scopes and labels of a key. Raises `WrongGrant`."""
+    try:
+        grant = GrantConfig.model_validate_json(json.dumps(written), strict=True)
+    except ValidationError as error:
+        raise _wrong(error.errors(include_url=False, include_input=False)[0]) from None
+    if grant.scopes is not None:
+        models = [model.name for model in config.models]
+        routes = [route.name for model in config.models for route in model.routes if route.name is not None]
+        for glob in grant.scopes.models or ():
+            if not any(may_overlap(glob, name) for name in models):
+                raise WrongGrant("scopes.models", _unknown("model", glob, models))
+        for name in grant.scopes.routes or ():
+            if name not in routes:
+                raise WrongGrant("scopes.routes", _unknown("route", name, routes))
+    return grant
+
+
+def check_tenant(config: Config, tenant: str) -> None:
+    """Raises `WrongGrant` for a tenant that the file does not have."""
+    names = [known.name for known in config.tenants]
+    if tenant not in names:
+        raise WrongGrant("tenant", _unknown("tenant", tenant, names))
+
+
+def check_label(label: str) -> None:
+    """Raises `WrongGrant` for a label that would not fit a line."""
+    if len(label) > LABEL_LENGTH or not label.isprintable():
+        raise WrongGrant("label", f"at most {LABEL_LENGTH} printable characters on one line")
+
+
+def parse_end(text: str | None, now: float) -> float | None:
+    """Unix seconds of `2027-06-30` (the end of that day, UTC) or of `90d` from now. Raises `WrongGrant`."""
+    if text is None:
+        return None
+    try:
+        ends = end_of_day(text) if _DAY.fullmatch(text) else now + parse_duration(text)
+    except ValueError:
+        reason = f"expected a day such as 2027-06-30 or a duration such as 90d, got {text[:40]!r}"
+        raise WrongGrant("expires", reason) from None
+    if ends <= now:
+        raise WrongGrant("expires", f"{text} is over already")
+    if ends > _LAST_MOMENT:
+        raise WrongGrant("expires", f"{text} ends after the year 9999; leave it out for a key without an end")
+    return ends
+
+
+def parse_overlap(text: str, now: float) -> float:
+    """Seconds for which a rotated key still works. Raises `WrongGrant`."""
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise WrongGrant("overlap", str(error)) from None
+    if now + seconds > _LAST_MOMENT:
+        raise WrongGrant("overlap", f"{text} ends after the year 9999")
+    return seconds
+
+
+def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    suggestion = closest(name, known)
+    return f"no {kind} {name[:128]!r} in the configuration" + (f"; did you mean {suggestion!r}?" if suggestion else "")
+
+
+def _wrong(details: ErrorDetails) -> WrongGrant:
+    field = ".".join(str(step) for step in details["loc"] if step != "[key]")
+    if details["type"] == "literal_error":
+        return WrongGrant(field, f"expected {details['ctx']['expected']}")
+    return WrongGrant(field, "unknown field" if details["type"] == "extra_forbidden" else sentence(details))

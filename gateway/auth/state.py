@@ -1,0 +1,112 @@
+"""The state database: one engine, transactions with plain errors, and what every one of them must find true.
+
+Every method blocks: call it in a thread from async code.
+"""
+
+import hmac
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection, exists, select, update
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from gateway.auth.audit import PEPPER_REPLACED, Act, Actor, append
+from gateway.auth.database import open_engine
+from gateway.auth.errors import StoreMismatch, StoreUnavailable
+from gateway.auth.keys import digest
+from gateway.auth.migration import migrate, version_of
+from gateway.auth.schema import SCHEMA_VERSION, audit, keys, state
+
+_LOCK_TIMEOUT = "SET LOCAL lock_timeout = '5s'"
+
+
+class StateDatabase:
+    """Opening one makes its tables, or brings them up to date. Raises `StoreUnavailable` and `StoreMismatch`."""
+
+    def __init__(self, url: str, pepper: bytes) -> None:
+        """`url` is an SQLAlchemy URL. Raises `KeyConfigError` for one that cannot be used."""
+        self.pepper = pepper
+        self._pepper_check = digest(pepper, "headrace pepper check").hex()
+        self._engine = open_engine(url)
+        try:
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """To read in."""
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except (DBAPIError, PoolTimeout) as error:
+            raise _unavailable(error) from error
+
+    @contextmanager
+    def change(self, *, moves_epoch: bool) -> Iterator[Connection]:
+        """To write in. It begins with the state's one row, which is the lock by which writers take turns."""
+        with self.transaction() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.exec_driver_sql(_LOCK_TIMEOUT)
+            connection.execute(update(state).values(epoch=state.c.epoch + int(moves_epoch)))
+            self.checked_epoch(connection)
+            yield connection
+
+    def checked_epoch(self, connection: Connection) -> int:
+        """The epoch of a database that this process can work with. Raises `StoreMismatch`."""
+        row = connection.execute(select(state.c.schema_version, state.c.epoch, state.c.pepper_check)).one_or_none()
+        if row is None or row.schema_version != SCHEMA_VERSION:
+            raise StoreMismatch(_other_schema(row.schema_version if row else 0))
+        if not hmac.compare_digest(row.pepper_check, self._pepper_check):
+            raise StoreMismatch(
+                "the key database was written with another pepper, so none of its keys could be checked: "
+                "restore that pepper, or begin with an empty database"
+            )
+        epoch: int = row.epoch
+        return epoch
+
+    def close(self) -> None:
+        """Give up pooled connections."""
+        self._engine.dispose()
+
+    def _prepare(self) -> None:
+        with self.transaction() as connection:
+            version = version_of(connection)
+        if version is None or version < SCHEMA_VERSION:
+            with self.transaction() as connection:
+                migrate(connection, self._pepper_check)
+        with self.transaction() as connection:
+            self._check_or_replace_pepper(connection)
+
+    def _check_or_replace_pepper(self, connection: Connection) -> None:
+        """While no key depends on it, the pepper may still be changed."""
+        if version_of(connection) == SCHEMA_VERSION:
+            other = update(state).where(state.c.pepper_check != self._pepper_check, ~exists(select(keys.c.id)))
+            changed = connection.execute(other.values(pepper_check=self._pepper_check)).rowcount
+            if changed and connection.execute(select(exists(select(audit.c.seq)))).scalar():
+                append(connection, self.pepper, Act(this_process(), PEPPER_REPLACED), time.time())
+        self.checked_epoch(connection)
+
+
+def this_process() -> Actor:
+    """Who acts where nobody asked."""
+    return Actor(f"gateway@{socket.gethostname()}")
+
+
+def _other_schema(found: int) -> str:
+    if found > SCHEMA_VERSION:
+        return (
+            f"the key database has schema {found}, which a newer release wrote, and this one knows {SCHEMA_VERSION}: "
+            "use that release, or a database of its own"
+        )
+    return f"the key database has schema {found or 'no version'}, this release needs {SCHEMA_VERSION}"
+
+
+def _unavailable(error: DBAPIError | PoolTimeout) -> StoreUnavailable:
+    """The driver's own sentence only: SQLAlchemy's adds the statement and its parameters."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    return StoreUnavailable(f"the key database cannot be used now: {' '.join(str(cause).split())}")

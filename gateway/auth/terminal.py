@@ -1,0 +1,70 @@
+"""What the commands over the state database share.
+
+Standard output holds what a script wants; everything else goes to standard error. Exit status 2 is a wrong
+argument or configuration, 1 a change that could not be made.
+"""
+
+import getpass
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from config import default_path
+from config.loader import ConfigError, load
+from config.schema import Config
+from gateway.auth.audit import Actor
+from gateway.auth.errors import KeyConfigError, KeysError, WrongGrant
+from gateway.auth.pepper import load_pepper
+from gateway.auth.store import KeyStore
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", help="The gateway's YAML file; the packaged one otherwise.")
+]
+
+
+def settings_of(path: Path | None) -> Config:
+    """What the file says. Raises `ConfigError`."""
+    return load(path or default_path())
+
+
+def open_store(settings: Config) -> KeyStore:
+    """The state database that the file names. Raises `KeysError`."""
+    return KeyStore(settings.state.database, load_pepper(settings))
+
+
+def whoever_types() -> Actor:
+    """The user of this machine, as the audit log names it."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        user = "unknown"
+    return Actor(f"cli:{user}@{socket.gethostname()}")
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """A sentence and an exit status for everything that can go wrong."""
+    try:
+        yield
+    except (ConfigError, KeyConfigError) as error:
+        stop(str(error))
+    except WrongGrant as error:
+        option = error.field.removeprefix("scopes.").partition(".")[0]
+        stop(f"--{option}: {error.reason}" if option else error.reason)
+    except KeysError as error:
+        stop(str(error), status=1)
+
+
+def say(text: str) -> None:
+    """For the person, beside what a script reads."""
+    typer.echo(text, err=True)
+
+
+def stop(sentence: str, *, status: int = 2) -> NoReturn:
+    """Say why, and leave."""
+    say(f"error: {sentence}")
+    raise typer.Exit(status)

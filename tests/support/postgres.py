@@ -1,0 +1,110 @@
+"""A real Postgres, on a Unix socket in a folder of its own."""
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from tests.support.debian import binary
+
+_FOLDERS = "/usr/lib/postgresql/*/bin"
+# As fast as a test may be: nothing of it outlives the run.
+_SETTINGS = ("listen_addresses=", "fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=60")
+
+
+class Postgres:
+    """Runs as another user where we are root, which it refuses to be."""
+
+    def __init__(self) -> None:
+        self._postgres = binary("postgres", "postgresql", _FOLDERS)
+        self._user = _server_user()
+        self._folder = Path(tempfile.mkdtemp(prefix="headrace-pg-"))
+        if self._user is not None:
+            os.chown(self._folder, *self._user)
+        self._run(
+            "initdb",
+            "-D",
+            str(self._folder / "data"),
+            "-U",
+            "headrace",
+            "-A",
+            "trust",
+            "-N",
+            "-E",
+            "UTF8",
+            "--no-locale",
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+        self._made = 0
+
+    def start(self) -> None:
+        """Until it answers."""
+        settings = [part for setting in _SETTINGS for part in ("-c", setting)]
+        command = [self._postgres, "-D", str(self._folder / "data"), "-k", str(self._folder), *settings]
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, **self._as_user())
+        give_up = time.monotonic() + 60
+        while True:
+            try:
+                self._connect("postgres").close()
+                return
+            except psycopg.OperationalError:
+                dead = self._process.poll() is not None
+                if dead or time.monotonic() > give_up:
+                    raise AssertionError((self._folder / "log").read_text()) from None
+                time.sleep(0.05)
+
+    def crash(self) -> None:
+        """Every connection breaks, at once; what was committed is there after the next start."""
+        self._end(signal.SIGQUIT)
+
+    def database(self) -> str:
+        """The URL of an empty database."""
+        self._made += 1
+        name = f"test{self._made}"
+        with self._connect("postgres") as connection:
+            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        return f"postgresql://headrace@/{name}?host={self._folder}"
+
+    def execute(self, url: str, statement: str) -> None:
+        """As whoever owns the database might."""
+        with self._connect(url.partition("@/")[2].partition("?")[0]) as connection:
+            connection.execute(statement.encode())
+
+    def remove(self) -> None:
+        """The server and all that it kept."""
+        self._end(signal.SIGQUIT)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _end(self, number: int) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait(30)
+            self._process = None
+
+    def _connect(self, name: str) -> psycopg.Connection[Any]:
+        return psycopg.connect(host=str(self._folder), dbname=name, user="headrace", autocommit=True)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [str(Path(self._postgres).with_name(program)), *arguments]
+        done = subprocess.run(command, capture_output=True, timeout=120, check=False, **self._as_user())
+        assert done.returncode == 0, done.stderr.decode()
+
+    def _as_user(self) -> dict[str, Any]:
+        other = {} if self._user is None else {"user": self._user[0], "group": self._user[1], "extra_groups": []}
+        return {**other, "cwd": self._folder}
+
+
+def _server_user() -> tuple[int, int] | None:
+    if os.geteuid() != 0:
+        return None
+    known = {entry.pw_name: (entry.pw_uid, entry.pw_gid) for entry in pwd.getpwall()}
+    return known.get("postgres", known["nobody"])
