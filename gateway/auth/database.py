@@ -27,6 +27,37 @@ def sqlite_path(database: str) -> Path | None:
     return Path(name).absolute()
 
 
+_FRESH = 1.0
+"""Seconds within which a file may change again and show the same time: its clock ticks in milliseconds."""
+
+Stamp = tuple[tuple[int, int, int], ...]
+
+
+def stamp(database: str, now: float) -> Stamp | None:
+    """What changes with every write to a SQLite database, and costs no look into it.
+
+    None when that cannot be told: for any other database, for a file that is missing, and for one written so
+    recently (before `now`, in Unix seconds) that another write could leave the same stamp.
+    """
+    path = sqlite_path(database)
+    if path is None:
+        return None
+    found = []
+    for name in (path, path.with_name(path.name + "-wal")):
+        try:
+            status = name.stat()
+        except FileNotFoundError:
+            if name == path:
+                return None
+            continue
+        except OSError:
+            return None
+        if status.st_mtime > now - _FRESH:
+            return None
+        found.append((status.st_ino, status.st_size, status.st_mtime_ns))
+    return tuple(found)
+
+
 def open_engine(database: str) -> Engine:
     """An engine for the database; SQLite's file and folder are made if they are not there.
 

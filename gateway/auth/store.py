@@ -17,6 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Row, insert, or_, select, upda
 from config.identity import GrantConfig
 from gateway.auth import audit
 from gateway.auth.audit import Act, Actor, Entry, Verdict
+from gateway.auth.database import Stamp, stamp
 from gateway.auth.errors import KeyEnded, NoSuchKey
 from gateway.auth.keys import NO_LABELS, USER, ApiKey, KeyRecord, Principal, digest, new_key
 from gateway.auth.schema import keys
@@ -64,6 +65,7 @@ class KeyStore:
     def __init__(self, database: str, pepper: bytes) -> None:
         """`database` is an SQLAlchemy URL. Raises `KeyConfigError` for one that cannot be used."""
         self._pepper = pepper
+        self._url = database
         self._database = StateDatabase(database, pepper)
 
     def create(
@@ -141,6 +143,10 @@ class KeyStore:
         """A number that every change of a key makes another."""
         with self._database.transaction() as connection:
             return self._database.checked_epoch(connection)
+
+    def stamp(self, now: float) -> Stamp | None:
+        """While it stays the same nothing has been written; None when only the epoch can tell."""
+        return stamp(self._url, now)
 
     def read_live(self, now: float) -> LiveKeys:
         """The keys that are neither revoked nor expired."""

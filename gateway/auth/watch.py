@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from config.schema import Config
+from gateway.auth.database import Stamp
 from gateway.auth.errors import KeysError
 from gateway.auth.keys import ApiKey
 from gateway.auth.store import KeyStore, LiveKeys
@@ -14,6 +15,8 @@ from gateway.auth.table import KeyTable
 _log = logging.getLogger(__name__)
 POLL_INTERVAL = 0.25
 """Seconds between two looks at the epoch: a revocation counts everywhere well within a second."""
+_FULL_LOOK = 5.0
+"""Seconds after which the epoch is read although the database's file says that nothing was written."""
 _PATIENCE = 10.0
 """Seconds after which a database that neither answers nor fails counts as away."""
 
@@ -41,6 +44,8 @@ class KeyWatcher:
         self._demo = demo
         self._live: LiveKeys | None = None
         self._reading: asyncio.Task[LiveKeys | None] | None = None
+        self._stamp: Stamp | None = None
+        self._looked = 0.0
         self.available = True
 
     async def load(self) -> KeyTable:
@@ -68,10 +73,12 @@ class KeyWatcher:
         """Poll until cancelled. What `on_change` raises ends it: a watcher never fails in silence."""
         while True:
             await asyncio.sleep(POLL_INTERVAL)
-            await self.poll()
+            if await asyncio.to_thread(self._may_have_moved):
+                await self.poll()
 
     async def poll(self) -> None:
         """One look at the store."""
+        self._looked = time.monotonic()
         if self._reading is None:
             self._reading = asyncio.create_task(asyncio.to_thread(self._read_if_moved))
         done, _ = await asyncio.wait((self._reading,), timeout=_PATIENCE)
@@ -96,6 +103,11 @@ class KeyWatcher:
         if self.available:
             _log.warning("%s; the keys known stay valid, changes to keys do not count until it is back", why)
         self.available = False
+
+    def _may_have_moved(self) -> bool:
+        """Opening a SQLite database four times a second would be most of what an idle gateway does."""
+        seen, self._stamp = self._stamp, self._store.stamp(time.time())
+        return self._stamp is None or self._stamp != seen or time.monotonic() - self._looked > _FULL_LOOK
 
     def _read_if_moved(self) -> LiveKeys | None:
         if self._live is not None and self._store.read_epoch() == self._live.epoch:
