@@ -135,12 +135,12 @@ class Client:
         try:
             await exchange.send(data, deadline)
         except BaseException:
-            exchange.abort()
+            self._drop(exchange)
             raise
         return ClientResponse(self, exchange)
 
     async def _connect(self, deadline: Deadline) -> Exchange:
-        if self._closed or len(self._open) + self._connecting >= self._max_connections:
+        if len(self._open) + self._connecting >= self._max_connections:
             raise Unavailable("Every connection to the upstream is in use.")
         seconds = min(self._connect_timeout, deadline.at - self._loop.time())
         self._connecting += 1
@@ -182,7 +182,12 @@ class Client:
             exchange.rest(KEEPALIVE_SECONDS)
             self._idle.append(exchange)
         else:
-            exchange.abort()
+            self._drop(exchange)
+
+    def _drop(self, exchange: Exchange) -> None:
+        """Its place is free at once: a request that comes before the socket is closed must not be refused."""
+        self._open.discard(exchange)
+        exchange.abort()
 
     def _lost(self, exchange: Exchange) -> None:
         self._open.discard(exchange)
@@ -190,7 +195,10 @@ class Client:
             self._idle.remove(exchange)
 
     async def aclose(self) -> None:
-        """Close idle connections; those in use keep their deadlines and are dropped when given back."""
+        """Keep no connection any more: idle ones close, those in use when they are given back.
+
+        A request that began before its endpoint left may still come here for another try, and is answered.
+        """
         self._closed = True
         for exchange in self._idle:
             exchange.abort()

@@ -75,7 +75,8 @@ def make(pool: PoolConfig, index: int, source: object, runtimes: Runtimes, id_: 
         url,
         tls=_tls(pool) if url.startswith("https://") else None,
         connect_timeout=pool.connect_timeout,
-        max_connections=pool.max_connections,
+        # A server that is full is not ill: its health check has a connection of its own.
+        max_connections=pool.max_connections + (pool.probe is not None),
     )
     adapter = OpenAIAdapter(
         client,
@@ -93,7 +94,7 @@ def _make_runtime(pool: PoolConfig, id_: str, source: object, breaker: Breaker, 
         endpoint.probed(f"The runtime {reason}.", healthy_after=1, unhealthy_after=1)
 
     runtime = runtimes.make(pool.name, pool.runtime, gone)
-    client = Client(f"unix:{runtime.socket}", max_connections=pool.max_connections)
+    client = Client(f"unix:{runtime.socket}", max_connections=pool.max_connections + 1)
     endpoint = Endpoint(id_, OpenAIAdapter(client, model=pool.name), breaker)
     endpoint.probed("The runtime is starting.", healthy_after=1, unhealthy_after=1)
     runtime.start()

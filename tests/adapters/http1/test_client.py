@@ -590,8 +590,29 @@ async def test_aclose_leaves_what_is_in_use() -> None:
         release.set()
         assert await response.read() == b"ok"
         await until(lambda: upstream.left == 1 and client.connections == 0)
-        with pytest.raises(Unavailable):
-            await ask(client)
+
+
+async def test_a_request_that_comes_after_aclose_gets_a_connection_for_itself() -> None:
+    """It began before a reload took the endpoint away, and this is its second try."""
+    async with scripted(always_ok) as upstream:
+        client = Client(upstream.url)
+        await client.aclose()
+        for _ in range(2):
+            assert await asked(client) == b"ok"
+        await until(lambda: upstream.left == 2 and client.connections == 0)
+
+
+async def test_a_dropped_connection_makes_room_at_once() -> None:
+    async with scripted(Peer.left) as upstream:
+        client = Client(upstream.url, max_connections=1)
+        for _ in range(3):
+            call = asyncio.create_task(ask(client))
+            await until(lambda: client.connections == 1)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            assert client.connections == 0
+        await until(lambda: upstream.left == 3)
 
 
 async def test_aclose_closes_what_is_idle() -> None:

@@ -5,11 +5,14 @@ from typing import Any
 import pytest
 
 from adapters.errors import InferenceError, Overloaded, TransportError, Unavailable
+from adapters.http1.message import Response
 from adapters.types import Deadline
-from config.schema import Config
+from config.schema import Config, ProbeConfig
 from gateway.traffic.fleet import Fleet
 from gateway.traffic.pool import Pool
+from gateway.traffic.probes import check
 from tests.support.gateways import chat, config
+from tests.support.upstreams import upstream, whole
 
 URLS = ["http://127.0.0.1:9", "http://127.0.0.1:10"]
 
@@ -67,6 +70,44 @@ async def test_a_reload_neither_restarts_nor_skips_a_slow_start() -> None:
     kept.warm(now)
     assert kept.weight == 1.0
     await fleet.aclose()
+
+
+async def test_a_full_endpoint_is_not_ill_and_a_health_check_takes_no_requests_place() -> None:
+    async def slow(body: object) -> Response:
+        await gate.wait()
+        return whole("hi")
+
+    gate = asyncio.Event()
+    async with upstream() as up:
+        up.behaviour = slow
+        written = {"name": "main", "endpoints": [up.url], "max_connections": 1, "probe": {"unhealthy_after": 1}}
+        fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+        pool = use(fleet, config(pools=[written]))
+        (endpoint,) = pool.endpoints
+        for _ in range(2):  # the second time, a check's connection is there already
+            call = asyncio.create_task(pool.call(chat(), Deadline(1e9, 60.0, 60.0)))
+            while not up.asked:
+                await asyncio.sleep(0.005)
+            await check(endpoint, ProbeConfig(unhealthy_after=1))
+            assert endpoint.health == "healthy", endpoint.probe_error
+            gate.set()
+            assert (await call).body
+            gate.clear()
+            up.asked.clear()
+        await fleet.aclose()
+
+
+async def test_a_request_tries_again_at_an_endpoint_that_a_reload_has_taken_away() -> None:
+    """It goes by the configuration that it began with."""
+    async with upstream() as up:
+        fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+        old = use(fleet, two({}, [up.url]))
+        new = use(fleet, two({}, URLS[:1]))
+        assert old.endpoints != new.endpoints
+        while fleet._leaving:
+            await asyncio.sleep(0.005)
+        assert (await old.call(chat(), Deadline(1e9, 60.0, 60.0))).body
+        await fleet.aclose()
 
 
 async def test_no_two_endpoints_share_an_id_after_reloads() -> None:
