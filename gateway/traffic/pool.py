@@ -31,17 +31,30 @@ class Pool:
         clock: Callable[[], float],
     ) -> None:
         self.name = name
-        self.endpoints = endpoints
+        self._endpoints: list[Endpoint] = []
         self._picker = picker
         self._max_in_flight = max_in_flight
         self._panic = panic
         self._rng = rng
         self._clock = clock
         self._queue = queue
-        for endpoint in endpoints:
-            endpoint.waiting = queue
         if queue is not None:
-            queue.serve(self)
+            queue.places = self
+        if endpoints:
+            self.endpoints = endpoints
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        """Those that there are now. Whoever waits learns of new ones as they are set."""
+        return self._endpoints
+
+    @endpoints.setter
+    def endpoints(self, endpoints: list[Endpoint]) -> None:
+        self._endpoints = endpoints
+        for endpoint in endpoints:
+            endpoint.waiting = self._queue
+        if self._queue is not None:
+            self._queue.changed()
 
     async def call(self, request: GenerateRequest, deadline: Deadline) -> Answer:
         started, queue = self._clock(), self._queue
@@ -123,12 +136,12 @@ class Pool:
 
     def next_change(self, now: float) -> float:
         """Seconds until an endpoint may be picked that may not be now; infinite when only others' ends tell."""
-        return min((wait for e in self.endpoints if (wait := e.breaker.retry_after(now)) > 0), default=inf)
+        return min((wait for e in self._endpoints if (wait := e.breaker.retry_after(now)) > 0), default=inf)
 
     def _alive(self) -> list[Endpoint]:
         """Those that probes do not rule out; all, when that leaves so few that the pool panics."""
-        alive = [e for e in self.endpoints if e.health != "unhealthy"]
-        return self.endpoints if panics(len(alive), len(self.endpoints), self._panic) else alive
+        alive = [e for e in self._endpoints if e.health != "unhealthy"]
+        return self._endpoints if panics(len(alive), len(self._endpoints), self._panic) else alive
 
     def _reluctant(self, alive: list[Endpoint], now: float) -> list[Endpoint]:
         """Who may be picked when nobody is ready, or nobody. Raises `Unavailable` when that is not for being full.

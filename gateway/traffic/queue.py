@@ -59,7 +59,7 @@ class PoolQueue:
     counted already, so that no newcomer can take it and nobody has to look for one.
 
     `ends` counts every request that came here, once, by priority and by what became of it; `waits` are the seconds
-    of those that got a place.
+    of those that got a place. `places` is the pool in force.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class PoolQueue:
         self.ends: Counter[tuple[Priority, End]] = Counter()
         self.waits = Histogram(WAITS)
         self._clock = clock
-        self._places: Places
+        self.places: Places
         self._look: asyncio.TimerHandle | None = None
         self._look_at = 0.0
         self.configure(config, tenants)
@@ -81,11 +81,6 @@ class PoolQueue:
         self._config = config
         self._bands = {tenant.name: BAND[tenant.priority] for tenant in tenants}
         self.line.configure({tenant.name: tenant.share for tenant in tenants}, config.lower_priorities)
-
-    def serve(self, places: Places) -> None:
-        """From now on places come from there."""
-        self._places = places
-        self.changed()
 
     # ── one request ───────────────────────────────────────────────────────────────────────────────────
 
@@ -189,7 +184,7 @@ class PoolQueue:
                 line.remove(waiter)
                 continue
             try:
-                endpoint = self._places.lease(waiter.request, now)
+                endpoint = self.places.lease(waiter.request, now)
             except Unavailable as error:
                 self._turn_all_away(error)
                 break
@@ -205,7 +200,7 @@ class PoolQueue:
     def _look_later(self, now: float) -> None:
         if not self.line.size:
             return
-        delay = min(LOOK_SECONDS, max(SOON, self._places.next_change(now)))
+        delay = min(LOOK_SECONDS, max(SOON, self.places.next_change(now)))
         if self._look is not None:
             if self._look_at <= now + delay:
                 return

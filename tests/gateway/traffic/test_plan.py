@@ -158,3 +158,18 @@ async def test_a_routes_priority_counts_before_its_tenants() -> None:
     await asyncio.gather(*calls)
     assert [dict(call.request.headers) for call in main.calls] == [{}, {}, {}, batch]
     rig.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_hedge_takes_no_place_from_those_that_wait() -> None:
+    pool = {"name": "main", "endpoints": ["http://127.0.0.1:9"] * 2, "queue": {"max_in_flight": 1}}
+    route = {"to": "main", "hedge": {"after": "500ms", "budget": "100%"}}
+    short, long = FakeAdapter(Script(latency=1.0)), FakeAdapter(Script(latency=3.0))
+    rig = Rig(config(pools=[pool], models=[{"name": "chat", "routes": [route]}]), {"main": [short, long]})
+    records = [rig.record() for _ in range(4)]
+    await asyncio.gather(*(rig.core.handle(rig.principal, chat(), {}, record) for record in records))
+    # The short one's place goes on at 1 s and 2 s. At 3 s nobody waits, and none is late any more.
+    assert [record.queue_seconds for record in records] == pytest.approx([0, 0, 1, 2])
+    assert [record.events for record in records] == [()] * 4
+    assert all(abs(record.overhead) < 1e-6 for record in records)
+    rig.assert_idle()

@@ -215,6 +215,17 @@ async def test_a_place_at_an_endpoint_that_has_become_unhealthy_is_nobodys() -> 
 
 
 @pytest.mark.looptime
+async def test_an_endpoint_that_is_found_while_requests_wait_is_a_place_at_once() -> None:
+    one = pool(FakeAdapter(Script(latency=60.0)))
+    calls = [start(one) for _ in range(2)]
+    await asyncio.sleep(1)
+    one.endpoints = [*one.endpoints, Endpoint("p/1", FakeAdapter(), Breaker(5, 10.0))]
+    await calls[1]
+    assert asyncio.get_running_loop().time() == pytest.approx(1)
+    calls[0].cancel()
+
+
+@pytest.mark.looptime
 async def test_those_that_wait_for_nobody_are_told_so_at_once() -> None:
     one = pool(FakeAdapter(Script(latency=20.0)))
     busy = start(one)
