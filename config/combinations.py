@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import get_args
 
-from config import attempts, backlog, metering
+from config import attempts, backlog, metering, pooling
 from config.document import Document
 from config.globs import is_glob
 from config.identity import SECRET_BYTES, Algorithm
 from config.matching import covers_when, token_range
 from config.node import Node
 from config.problem import Problem
-from config.schema import BalanceConfig, ListenConfig, TimeoutConfig
+from config.schema import ListenConfig, TimeoutConfig
 from config.units import HostPort, format_duration, parse_duration, parse_host_port
 
 
@@ -26,8 +26,7 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     yield from _client_certificates(doc, root)
     for issuer in root["auth"]["jwt"]:
         yield from _issuer(doc, issuer)
-    for pool in root["pools"]:
-        yield from _pool(doc, pool)
+    yield from pooling.check(doc, root)
     yield from metering.check(doc, root)
     yield from attempts.check(doc, root)
     yield from backlog.check(doc, root)
@@ -108,32 +107,6 @@ def _algorithms(doc: Document, issuer: Node, *, shared: bool) -> Iterator[Proble
 def _written(doc: Document, node: Node) -> bool:
     """Whether it has a value in the file, even one that leads nowhere."""
     return doc.value(node.place) is not None
-
-
-def _pool(doc: Document, pool: Node) -> Iterator[Problem]:
-    if "runtime" in pool:
-        for name in ("protocol", "model", "key", "tls", "balance"):
-            if name in pool:
-                yield doc.problem_with_key(pool[name].place, "has no effect on a bundled runtime: remove it")
-        return
-    yield from _balance(doc, pool)
-    urls = [endpoint.text or endpoint["url"].text for endpoint in pool["endpoints"]]
-    known = [url for url in urls if url]
-    if "tls" in pool and known and not any(url.startswith("https://") for url in known):
-        yield doc.problem_with_key(pool["tls"].place, "has no effect: no endpoint is https://")
-
-
-def _balance(doc: Document, pool: Node) -> Iterator[Problem]:
-    balance = pool["balance"]
-    by = balance["by"].text or BalanceConfig().by
-    if "key" in balance and by != "hash":
-        yield doc.problem_with_key(balance["key"].place, f"has no effect: {by} looks at no key, only hash does")
-    if "bound" in balance and by not in ("hash", "prefix_affinity"):
-        message = f"has no effect: {by} binds no request to an endpoint, only hash and prefix_affinity do"
-        yield doc.problem_with_key(balance["bound"].place, message)
-    unprobed = any(name == "probe" and node.value is None for name, node in pool.fields())
-    if "panic" in balance and unprobed:
-        yield doc.problem_with_key(balance["panic"].place, "has no effect: without a probe no endpoint is unhealthy")
 
 
 def _unreachable(doc: Document, model: Node) -> Iterator[Problem]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from config.document import Document
 from config.place import Place, type_at
 from config.problem import Problem
-from config.text import ENV_NAME, Jwks, PemFile, Secret
+from config.text import ENV_NAME, Jwks, LocalFile, PemFile, Secret
 
 MAX_FILE_BYTES = 1024**2
 
@@ -59,8 +59,14 @@ class _Resolver:
             return tuple(self.walk(inner, (*place, i)) for i, inner in enumerate(value))
         if not isinstance(value, str):
             return value
-        read = self._pem if hint == PemFile else self._jwks if hint == Jwks else _expand
-        return self._attempt(partial(read, value), place)
+        return self._attempt(partial(self._reader(hint), value), place)
+
+    def _reader(self, hint: object) -> Callable[[str], str]:
+        if hint == PemFile:
+            return self._pem
+        if hint == Jwks:
+            return self._jwks
+        return self._local_file if hint == LocalFile else _expand
 
     def _attempt(self, resolve: Callable[[], str], place: Place) -> str | None:
         try:
@@ -97,6 +103,10 @@ class _Resolver:
         if b"-----BEGIN " not in self._content(path):
             raise _UnresolvedError(f"{path} is not a PEM file: it has no -----BEGIN line")
         return str(path)
+
+    def _local_file(self, value: str) -> str:
+        """Read while the gateway runs, and so not a part of the configuration."""
+        return str(self._folder / _expand(value))
 
     def _jwks(self, value: str) -> str:
         source = _expand(value)

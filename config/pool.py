@@ -6,14 +6,13 @@ from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from config.balance import BalanceConfig, OutliersConfig
+from config.discovery import DiscoverConfig
 from config.queue import QueueConfig
 from config.section import Section
 from config.text import Name, PemFile, Secret, Shape, Url
-from config.units import Delay, Duration, Percent, Size
+from config.units import Duration, Size
 
-HashKey = Annotated[
-    str, Shape(r"user|key|tenant|header:[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}", "user, key, tenant or header:NAME")
-]
 ProbePath = Annotated[str, Shape(r"/\S{0,512}", "a path such as /health")]
 
 
@@ -52,6 +51,8 @@ class EndpointConfig(Section):
     """``http://HOST:PORT``, ``https://HOST:PORT`` or ``unix:/PATH``."""
     weight: float = Field(1.0, gt=0)
     """Share of the requests, relative to the pool's other endpoints."""
+    zone: Name | None = None
+    """Where it stands. Endpoints of the gateway's own `zone` are preferred."""
 
     @model_validator(mode="before")
     @classmethod
@@ -63,35 +64,6 @@ class EndpointConfig(Section):
         reference = handler(schema)
         url = handler.resolve_ref_schema(reference)["properties"]["url"]
         return {"anyOf": [url, reference]}
-
-
-class BalanceConfig(Section):
-    """How a pool picks an endpoint."""
-
-    by: Literal["round_robin", "least_request", "peak_ewma", "hash", "prefix_affinity"] = "least_request"
-    """``least_request``: the less loaded of two drawn at random. ``round_robin``: in turn, by weight.
-    ``peak_ewma``: the quicker of two, by their latency and load. ``hash``: the same one for the same `key`.
-    ``prefix_affinity``: the one that computed the prompt's beginning before."""
-    key: HashKey | None = None
-    """For ``hash``: ``user`` (the request's user field), ``key``, ``tenant`` or ``header:NAME``. Requests
-    without it go by ``least_request``."""
-    bound: Percent = 1.5
-    """For ``hash`` and ``prefix_affinity``: how loaded an endpoint may be, against its fair share or against
-    the least loaded one, before its requests go elsewhere."""
-    slow_start: Delay = 0.0
-    """How long an endpoint that is new or came back takes to climb from a tenth of its weight to all of it."""
-    panic: Percent = 0.0
-    """When fewer than this share of the endpoints is healthy, health is ignored; ``0%``: never."""
-
-    @model_validator(mode="after")
-    def _complete(self) -> Self:
-        if self.by == "hash" and self.key is None:
-            raise ValueError("hash needs a key: user, key, tenant or header:NAME")
-        if self.bound <= 1:
-            raise ValueError("a bound is above 100%, which is an even load")
-        if self.panic > 1:
-            raise ValueError("a panic threshold is at most 100%")
-        return self
 
 
 class ProbeConfig(Section):
@@ -107,6 +79,9 @@ class ProbeConfig(Section):
     """Failures in a row that take an endpoint out."""
     healthy_after: int = Field(1, ge=1)
     """Successes in a row that bring it back."""
+    ask: str | None = Field(None, min_length=1)
+    """A model's name: after the path, one token of it is asked for, which shows that the server computes and not
+    only that it listens. Being answered "overloaded" counts as healthy. It costs that token, each time."""
 
 
 class BreakerConfig(Section):
@@ -127,6 +102,8 @@ class UpstreamTls(Section):
     """Client certificate chain, for servers that ask for one."""
     key: PemFile | None = None
     """The client certificate's private key."""
+    server_name: str | None = Field(None, min_length=1, max_length=253)
+    """The name that the server's certificate must have, where it is another than the URL's host."""
 
     @model_validator(mode="after")
     def _pair(self) -> Self:
@@ -144,6 +121,8 @@ class PoolConfig(Section):
     """What the endpoints speak."""
     endpoints: tuple[EndpointConfig, ...] = ()
     """Servers that run already."""
+    discover: DiscoverConfig | None = None
+    """Or servers that are found while the gateway runs, instead of those or beside them."""
     runtime: RuntimeConfig | None = None
     """Or a bundled server, which the gateway starts itself."""
     model: str | None = Field(None, min_length=1)
@@ -158,6 +137,8 @@ class PoolConfig(Section):
     """Active health check; ``null`` turns it off."""
     breaker: BreakerConfig = BreakerConfig()
     """When an endpoint that fails real requests is left alone."""
+    outliers: OutliersConfig | None = None
+    """When one that fails more of them than the others do is left alone too; never when absent."""
     connect_timeout: Duration = 5.0
     """How long opening a connection may take."""
     max_connections: int = Field(256, ge=1)
@@ -175,6 +156,6 @@ class PoolConfig(Section):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        if (self.runtime is None) == (not self.endpoints):
-            raise ValueError("a pool has either endpoints or a runtime: give one of the two")
+        if (self.runtime is None) == (not self.endpoints and self.discover is None):
+            raise ValueError("a pool has either endpoints, written or to discover, or a runtime: give one of the two")
         return self

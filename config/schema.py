@@ -1,7 +1,7 @@
 """What ops may write in YAML: the whole of it, with its defaults.
 
-Pools are in ``config.pool``, routes in ``config.route``, token issuers and certificates in
-``config.identity``; all names are importable from here. What holds
+Pools are in ``config.pool`` (with ``config.balance`` and ``config.discovery``), routes in ``config.route``,
+token issuers and certificates in ``config.identity``; all names are importable from here. What holds
 within one section is checked by the section; what holds between sections, by ``references`` and
 ``combinations``, which know the line that each was written on.
 """
@@ -10,11 +10,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from config.balance import BalanceConfig, OutliersConfig, SignalsConfig
+from config.discovery import DiscoverConfig, KubernetesConfig
 from config.globs import is_glob
 from config.identity import CertificateConfig, ClaimsConfig, GrantConfig, JwtConfig, ScopesConfig
 from config.limits import Limits, LimitsConfig
 from config.pool import (
-    BalanceConfig,
     BreakerConfig,
     EndpointConfig,
     PoolConfig,
@@ -47,6 +48,7 @@ __all__ = [
     "CertificateConfig",
     "ClaimsConfig",
     "Config",
+    "DiscoverConfig",
     "EndpointConfig",
     "Glob",
     "GrantConfig",
@@ -54,12 +56,14 @@ __all__ = [
     "HttpConfig",
     "JwtConfig",
     "KeyConfig",
+    "KubernetesConfig",
     "LimitsConfig",
     "ListenConfig",
     "ListenTls",
     "MatchConfig",
     "ModelConfig",
     "Name",
+    "OutliersConfig",
     "PoolConfig",
     "PriceConfig",
     "Priority",
@@ -71,6 +75,7 @@ __all__ = [
     "ScopesConfig",
     "Secret",
     "Section",
+    "SignalsConfig",
     "SplitConfig",
     "StateConfig",
     "TenantConfig",
@@ -211,6 +216,8 @@ class Config(Section):
     """Bounds on clients."""
     access_log: AccessLogConfig = AccessLogConfig()
     """What each request leaves behind."""
+    zone: Name | None = None
+    """Where this gateway runs, in the words of its endpoints' `zone`: those of the same one are preferred."""
     drain: Delay = 30.0
     """How long SIGTERM waits for requests in flight; ``0s`` cuts them off."""
     pools: tuple[PoolConfig, ...] = Field(min_length=1)

@@ -110,3 +110,6 @@ Secret = Annotated[
 
 PemFile = Annotated[str, WithJsonSchema({"type": "string", "examples": ["tls/server.pem"]})]
 """Path of a PEM file, relative to the YAML file's folder."""
+
+LocalFile = Annotated[str, WithJsonSchema({"type": "string", "examples": ["endpoints.yaml"]})]
+"""Path of a file that the running gateway reads again and again, relative to the YAML file's folder."""

@@ -93,7 +93,9 @@ class Gateway:
         await self.tokens.load()
         try:
             self._load_certificate()
-            pools = self.fleet.commit(self.fleet.prepare(self.config))
+            change = self.fleet.prepare(self.config)
+            await self.fleet.discovered(change)
+            pools = self.fleet.commit(change)
         except FleetError as error:
             raise StartError(str(error)) from None
         self.ledger.configure(self.config.tenants, self.clock())

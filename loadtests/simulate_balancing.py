@@ -1,9 +1,10 @@
 """Compares the ways to balance: the same day of chats, with the same faults, for each. On virtual time.
 
-    python -m loadtests.simulate_balancing [--endpoints 200] [--requests 50000] [--seed 1]
+    python -m loadtests.simulate_balancing [--endpoints 200] [--gateways 4] [--requests 50000] [--seed 1]
 
-The pool, pickers, breakers and slow start are the gateway's own; only servers and time are simulated
-(`simulated_fleet`). The same arguments give the same figures, on every machine.
+Several gateways send to the same servers, and none knows what the others have in flight. Pools, pickers,
+breakers and slow start are the gateway's own; only servers and time are simulated (`simulated_fleet`). The same
+arguments give the same figures, on every machine.
 """
 
 import argparse
@@ -11,18 +12,25 @@ import json
 from math import cos, pi
 from random import Random
 from statistics import mean
+from typing import Any
 
 from config.schema import BalanceConfig
 from loadtests.simulated_fleet import SimulatedFleet, Turn
 
-PANIC, SLOW_START = "50%", "20s"
+SHARED: dict[str, Any] = {"panic": "50%", "slow_start": "20s"}
 WAYS = {
-    "round_robin": BalanceConfig(by="round_robin", panic=PANIC, slow_start=SLOW_START),
-    "least_request": BalanceConfig(by="least_request", panic=PANIC, slow_start=SLOW_START),
-    "peak_ewma": BalanceConfig(by="peak_ewma", panic=PANIC, slow_start=SLOW_START),
-    "hash by user": BalanceConfig(by="hash", key="user", panic=PANIC, slow_start=SLOW_START),
-    "prefix_affinity": BalanceConfig(by="prefix_affinity", panic=PANIC, slow_start=SLOW_START),
+    "random": BalanceConfig(by="random", **SHARED),
+    "round_robin": BalanceConfig(by="round_robin", **SHARED),
+    "least_request": BalanceConfig(by="least_request", **SHARED),
+    "peak_ewma": BalanceConfig(by="peak_ewma", **SHARED),
+    "load": BalanceConfig(by="load", **SHARED),
+    "load, near first": BalanceConfig(by="load", **SHARED),
+    "hash by user": BalanceConfig(by="hash", key="user", **SHARED),
+    "prefix_affinity": BalanceConfig(by="prefix_affinity", **SHARED),
 }
+ZONED = {"load, near first": 3}
+SCRAPE = 1.0
+COLUMNS = ("p50", "p99", "p99.9", "imbalance", "known", "near", "failed", "broken")
 TENANTS = 40
 SYSTEM_PROMPT = 2_000
 TURNS = 5
@@ -53,11 +61,16 @@ def day(rng: Random, endpoints: int, requests: int) -> list[Turn]:
     return turns
 
 
-def simulate(balance: BalanceConfig, turns: list[Turn], endpoints: int, seed: int) -> dict[str, float]:
+def simulate(
+    balance: BalanceConfig, turns: list[Turn], endpoints: int, gateways: int, seed: int, zones: int = 0
+) -> dict[str, float]:
     """One day: seconds to the first chunk, how uneven the load was, and what went wrong."""
     rng = Random(seed)
     seconds = max(turn.at for turn in turns)
-    fleet = SimulatedFleet(balance, [4.0 if i % 20 == 7 else 1.0 for i in range(endpoints)], seed)
+    slowness = [4.0 if i % 20 == 7 else 1.0 for i in range(endpoints)]
+    fleet = SimulatedFleet(balance, slowness, seed, gateways, zones)
+    if balance.by == "load":
+        fleet.report(SCRAPE, seconds)
     for turn in turns:
         fleet.ask(turn)
     for index in rng.sample(range(endpoints), endpoints // 5):
@@ -69,7 +82,7 @@ def simulate(balance: BalanceConfig, turns: list[Turn], endpoints: int, seed: in
     for step in range(200):
         fleet.look((step + 0.5) / 200 * seconds)
     fleet.clock.run()
-    held = sum(endpoint.in_flight for endpoint in fleet.pool.endpoints)
+    held = sum(endpoint.in_flight for pool in fleet.pools for endpoint in pool.endpoints)
     assert len(fleet.first_chunk) + fleet.failed == len(turns), "each request ends once"
     assert held == 0, "each lease ends once"
     return figures(fleet)
@@ -81,24 +94,31 @@ def figures(fleet: SimulatedFleet) -> dict[str, float]:
     found = {f"p{q:g}": waits[int(q / 100 * len(waits))] for q in (50, 99, 99.9)}
     found["imbalance"] = mean(fleet.imbalance)
     found["known"] = sum(replica.known_bytes for replica in fleet.replicas) / asked
+    found["near"] = fleet.near / len(waits)
     return {name: round(value, 4) for name, value in found.items()} | {"failed": fleet.failed, "broken": fleet.broken}
 
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--endpoints", type=int, default=200)
+    parser.add_argument("--gateways", type=int, default=4)
     parser.add_argument("--requests", type=int, default=50_000)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args(argv)
     turns = day(Random(given.seed), given.endpoints, given.requests)
-    print(f"{len(turns)} requests, {given.endpoints} endpoints, seed {given.seed}; seconds to the first chunk")
-    print(f"{'balance.by':16}{'p50':>8}{'p99':>8}{'p99.9':>8}{'imbalance':>11}{'known':>8}{'failed':>8}{'broken':>8}")
+    print(
+        f"{len(turns)} requests, {given.gateways} gateways, {given.endpoints} endpoints, seed {given.seed}; "
+        "seconds to the first chunk"
+    )
+    print("balance.by".ljust(17) + "".join(f"{name:>10}" for name in COLUMNS))
     results = {}
     for name, balance in WAYS.items():
-        found = results[name] = simulate(balance, turns, given.endpoints, given.seed)
+        found = results[name] = simulate(
+            balance, turns, given.endpoints, given.gateways, given.seed, ZONED.get(name, 0)
+        )
         print(
-            f"{name:16}{found['p50']:8.3f}{found['p99']:8.3f}{found['p99.9']:8.3f}{found['imbalance']:11.2f}"
-            f"{found['known']:8.1%}{found['failed']:8.0f}{found['broken']:8.0f}",
+            f"{name:17}{found['p50']:10.3f}{found['p99']:10.3f}{found['p99.9']:10.3f}{found['imbalance']:10.2f}"
+            f"{found['known']:10.1%}{found['near']:10.1%}{found['failed']:10.0f}{found['broken']:10.0f}",
             flush=True,
         )
     print(json.dumps(results))

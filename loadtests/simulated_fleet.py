@@ -20,6 +20,7 @@ from adapters.types import ChatRequest, Deadline, GenerateRequest
 from config.schema import BalanceConfig
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.pool import Pool
+from gateway.traffic.signals import HALF_LIFE
 from policies.breaker import Breaker
 from policies.pickers import picker
 
@@ -104,6 +105,10 @@ class Replica:
     async def aclose(self) -> None:
         """Nothing is open."""
 
+    def load(self) -> tuple[int, int]:
+        """Requests that it computes, and that wait."""
+        return len(self._running), len(self._waiting)
+
     def enter(self, job: Job) -> None:
         self._waiting.append(job)
         self._next()
@@ -156,8 +161,9 @@ class Replica:
 class Call:
     """One turn, up to its answer's first chunk; what fails before is tried again, elsewhere if that can be."""
 
-    def __init__(self, fleet: "SimulatedFleet", turn: Turn) -> None:
+    def __init__(self, fleet: "SimulatedFleet", turn: Turn, gateway: int = 0) -> None:
         self._fleet = fleet
+        self._gateway = gateway
         self.turn = turn
         self._attempt = 0
         self._coroutine: Coroutine[Any, Any, Answer]
@@ -168,7 +174,7 @@ class Call:
 
     def start(self) -> None:
         self._attempt += 1
-        self._coroutine = self._fleet.pool.call(self._request, _FOREVER)
+        self._coroutine = self._fleet.pools[self._gateway].call(self._request, _FOREVER)
         try:
             job: Job = self._coroutine.send(None)
         except InferenceError:
@@ -182,6 +188,7 @@ class Call:
         try:
             self._coroutine.send(job.answer)
         except StopIteration:
+            self._fleet.near += self._fleet.is_near(self._gateway, job.replica)
             self._fleet.first_chunk.append(self._fleet.clock.now - self.turn.at)
 
     def broken(self, job: Job, error: InferenceError) -> None:
@@ -202,35 +209,73 @@ class Call:
 
 
 class SimulatedFleet:
-    """A pool of replicas under one balance, and what was seen of it."""
+    """Gateways that know nothing of each other, each with a pool over the same replicas, and what was seen of it.
 
-    def __init__(self, balance: BalanceConfig, slowness: list[float], seed: int) -> None:
+    With zones, replicas and gateways stand in them by turns.
+    """
+
+    def __init__(
+        self, balance: BalanceConfig, slowness: list[float], seed: int, gateways: int = 1, zones: int = 0
+    ) -> None:
         self.clock = Clock()
         self.replicas = [Replica(self.clock, factor) for factor in slowness]
+        self.pools = [self._pool(balance, seed + number, _zone(number, zones), zones) for number in range(gateways)]
+        self._zones = zones
+        self._index = {replica: i for i, replica in enumerate(self.replicas)}
+        self._rng = Random(seed)
+        self.first_chunk: list[float] = []
+        self.failed = self.broken = self.near = 0
+        self.imbalance: list[float] = []
+
+    def _pool(self, balance: BalanceConfig, seed: int, zone: str | None, zones: int) -> Pool:
         endpoints = [
             Endpoint(f"sim/{i}", replica, Breaker(5, 10.0), address=f"http://replica-{i}:8000")
             for i, replica in enumerate(self.replicas)
         ]
-        for endpoint in endpoints:
+        for i, endpoint in enumerate(endpoints):
             endpoint.configure(1.0, balance.slow_start)
-        self.pool = Pool(
-            "sim", endpoints, picker(balance), max_in_flight=256, panic=balance.panic, rng=Random(seed),
+            endpoint.zone = _zone(i, zones)
+        return Pool(
+            "sim", endpoints, picker(balance, zone), max_in_flight=256, panic=balance.panic, rng=Random(seed),
             clock=lambda: self.clock.now,
         )  # fmt: skip
-        self.first_chunk: list[float] = []
-        self.failed = self.broken = 0
-        self.imbalance: list[float] = []
 
     def ask(self, turn: Turn) -> None:
-        """Let it come at its time."""
-        self.clock.at(turn.at, Call(self, turn).start)
+        """Let it come at its time, to any gateway."""
+        self.clock.at(turn.at, Call(self, turn, self._rng.randrange(len(self.pools))).start)
+
+    def report(self, every: float, until: float) -> None:
+        """Let all replicas tell how busy they are, each at its own moment, as the gateways' scrapers read it."""
+        for i, replica in enumerate(self.replicas):
+            for number, pool in enumerate(self.pools):
+                first = (i * 0.37 + number * 0.61) % 1.0 * every
+                self.clock.at(first, partial(self._scrape, pool.endpoints[i], replica, every, until))
+
+    def _scrape(self, endpoint: Endpoint, replica: Replica, every: float, until: float) -> None:
+        now = self.clock.now
+        if replica.up:
+            running, waiting = replica.load()
+            endpoint.signal.report(
+                running=running, waiting=waiting, cache=running / SLOTS, own=endpoint.in_flight,
+                half_life=HALF_LIFE * every, now=now,
+            )  # fmt: skip
+        if now + every < until:
+            self.clock.at(now + every, partial(self._scrape, endpoint, replica, every, until))
+
+    def is_near(self, gateway: int, replica: Replica) -> bool:
+        return self._zones > 0 and self._index[replica] % self._zones == gateway % self._zones
+
+    def endpoints_of(self, index: int) -> list[Endpoint]:
+        """One replica, as each gateway sees it."""
+        return [pool.endpoints[index] for pool in self.pools]
 
     def kill(self, index: int, at: float, back_at: float) -> None:
         """A crash, noticed a little later, and a new start without a memory."""
-        replica, endpoint = self.replicas[index], self.pool.endpoints[index]
+        replica = self.replicas[index]
 
         def probed(error: str) -> None:
-            endpoint.probed(error, healthy_after=1, unhealthy_after=1)
+            for endpoint in self.endpoints_of(index):
+                endpoint.probed(error, healthy_after=1, unhealthy_after=1)
 
         def revive() -> None:
             replica.up = True
@@ -252,8 +297,12 @@ class SimulatedFleet:
         """Note how uneven the load is then: the busiest replica's over the mean."""
 
         def note() -> None:
-            loads = [endpoint.in_flight for endpoint in self.pool.endpoints]
+            loads = [sum(e.in_flight for e in self.endpoints_of(i)) for i in range(len(self.replicas))]
             if any(loads):
                 self.imbalance.append(max(loads) * len(loads) / sum(loads))
 
         self.clock.at(at, note)
+
+
+def _zone(number: int, zones: int) -> str | None:
+    return f"zone-{number % zones}" if zones else None

@@ -1,13 +1,17 @@
 """Which endpoint of a pool gets the next request: the contract, and the pickers that look at endpoints only.
 
-Those that look at the request too are in `stickiness` and `affinity`; `pickers` chooses among all.
+Those that look at the request too are in `stickiness` and `affinity`, those that look further than this
+process in `load` and `zones`; `pickers` chooses among all.
 """
 
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from policies.latency import PeakEwma
+
+if TYPE_CHECKING:
+    from policies.load import Signal
 
 UNMEASURED = 1e6
 """Seconds that a busy endpoint seems to take while it never answered: it is tried with one request at a time."""
@@ -24,6 +28,10 @@ class Candidate(Protocol):
     def weight(self) -> float: ...
     @property
     def latency(self) -> PeakEwma: ...
+    @property
+    def signal(self) -> "Signal": ...
+    @property
+    def zone(self) -> str | None: ...
 
 
 class Asker(Protocol):
@@ -86,6 +94,22 @@ class LeastRequest:
 
     def pick(self, candidates: Sequence[C], asker: Asker, now: float, rng: Random) -> C:
         return least_request(candidates, rng)
+
+
+class Drawn:
+    """One drawn by weight, whatever its load. Stateless."""
+
+    __slots__ = ()
+
+    def pick(self, candidates: Sequence[C], asker: Asker, now: float, rng: Random) -> C:
+        if not candidates:
+            raise ValueError("no candidates to pick from")
+        left = rng.random() * sum([c.weight for c in candidates])
+        for candidate in candidates:
+            left -= candidate.weight
+            if left < 0:
+                return candidate
+        return candidates[-1]
 
 
 class PeakEwmaTwoChoices:

@@ -91,6 +91,11 @@ class Breaker:
             self._times = min(2 * self._times, LONGEST)
             self._open_until = now + self._times * self.open_for
 
+    def trip(self, seconds: float, now: float) -> None:
+        """Open for that long, for another reason than failures in a row."""
+        self._trial = -inf
+        self._open_until = max(self._open_until, now + seconds)
+
     def abandoned(self, now: float) -> None:
         """The call ended with no verdict: the client left, or the request itself was wrong."""
         self._trial = -inf

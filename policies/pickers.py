@@ -2,19 +2,30 @@
 
 from config.schema import BalanceConfig
 from policies.affinity import PrefixAffinity
-from policies.balance import LeastRequest, PeakEwmaTwoChoices, Picker, RoundRobin
+from policies.balance import Drawn, LeastRequest, PeakEwmaTwoChoices, Picker, RoundRobin
+from policies.load import LoadTwoChoices
 from policies.stickiness import BoundedHash
+from policies.zones import NearFirst
 
 
-def picker(config: BalanceConfig) -> Picker:
-    """A new one: each pool has its own."""
+def picker(config: BalanceConfig, zone: str | None = None) -> Picker:
+    """A new one: each pool has its own. `zone` is the gateway's; a hash is the same from everywhere."""
+    made = _by(config)
+    return made if zone is None or config.by == "hash" else NearFirst(made, zone, config.zone_traffic)
+
+
+def _by(config: BalanceConfig) -> Picker:
     match config.by:
         case "least_request":
             return LeastRequest()
         case "round_robin":
             return RoundRobin()
+        case "random":
+            return Drawn()
         case "peak_ewma":
             return PeakEwmaTwoChoices()
+        case "load":
+            return LoadTwoChoices()
         case "prefix_affinity":
             return PrefixAffinity(config.bound)
         case "hash":

@@ -75,7 +75,8 @@ class Client:
     """Speaks HTTP/1.1 to one address: `http://`, `https://` or `unix:/path`.
 
     At most `max_connections` are open; a request beyond them is refused with `Unavailable`, since waiting
-    belongs to a queue with a bound and a policy.
+    belongs to a queue with a bound and a policy. `server_name` is whom a certificate must be for, where that is
+    not the URL's host.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Client:
         tls: ssl.SSLContext | None = None,
         connect_timeout: float = 5.0,
         max_connections: int = 256,
+        server_name: str | None = None,
     ) -> None:
         self._unix_path = url.removeprefix("unix:") if url.startswith("unix:") else None
         parts = urlsplit("http://localhost" if self._unix_path else url)
@@ -92,6 +94,7 @@ class Client:
         self._host = parts.hostname or ""
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
+        self._server_name = (server_name or self._host) if self._tls else None
         self._host_field = f"host: {parts.netloc}\r\n".encode("latin-1")
         self._connect_timeout = connect_timeout
         self._max_connections = max_connections
@@ -165,7 +168,7 @@ class Client:
             transport, exchange = await self._loop.create_unix_connection(protocol, self._unix_path)
         else:
             transport, exchange = await self._loop.create_connection(
-                protocol, self._host, self._port, ssl=self._tls, server_hostname=self._host if self._tls else None
+                protocol, self._host, self._port, ssl=self._tls, server_hostname=self._server_name
             )
         if transport.is_closing():
             raise ConnectionResetError

@@ -7,6 +7,8 @@ from adapters.errors import InferenceError
 from policies.breaker import Breaker
 from policies.health import ramp
 from policies.latency import PeakEwma
+from policies.load import Signal
+from policies.outliers import Outliers, Tally
 
 Health = Literal["unknown", "healthy", "unhealthy"]
 
@@ -30,7 +32,7 @@ class Endpoint:
 
     __slots__ = (
         "_bad", "_good", "_since", "_slow_start", "_weight", "adapter", "address", "breaker", "health", "id",
-        "in_flight", "latency", "probe_error", "waiting", "warming", "weight",
+        "in_flight", "latency", "outliers", "probe_error", "signal", "tally", "waiting", "warming", "weight", "zone",
     )  # fmt: skip
 
     def __init__(self, id_: str, adapter: Adapter, breaker: Breaker, weight: float = 1.0, address: str = "") -> None:
@@ -39,6 +41,10 @@ class Endpoint:
         self.adapter = adapter
         self.breaker = breaker
         self.latency = PeakEwma()
+        self.signal = Signal()
+        self.tally = Tally()
+        self.outliers: Outliers | None = None
+        self.zone: str | None = None
         self.in_flight = 0
         self.waiting: Waiting | None = None
         self._since: float | None = None
@@ -54,6 +60,17 @@ class Endpoint:
         self._slow_start = slow_start
         self.warming = True
 
+    @property
+    def configured_weight(self) -> float:
+        """The weight at the end of a slow start."""
+        return self._weight
+
+    def join(self) -> None:
+        """It comes to others that work: it is to be picked once a health check has found it well."""
+        if self.health == "unknown":
+            self.health = "unhealthy"
+            self.probe_error = "Not checked yet."
+
     def warm(self, now: float) -> None:
         """It may be picked, and is still `warming`. That begins here and not before: an idle pool warms nobody."""
         if self._since is None:
@@ -62,7 +79,8 @@ class Endpoint:
         self.weight = self._weight * level
         self.warming = level < 1.0
 
-    def _came_back(self) -> None:
+    def came_back(self) -> None:
+        """Its slow start begins anew."""
         self._since = None
         self.warming = True
 
@@ -81,18 +99,23 @@ class Endpoint:
 
     def _judge(self, error: BaseException | None, now: float) -> None:
         was_out = self.breaker.is_open
+        failed = False
         if error is None:
             self.breaker.success(now)
         elif isinstance(error, InferenceError) and error.blames_endpoint:
             self.breaker.failure(now)
+            failed = True
             if error.retry_after is not None:
                 self.breaker.rest(error.retry_after, now)
         elif isinstance(error, InferenceError) and error.kind == "caller":
             self.breaker.success(now)  # it answered, and rightly
         else:
             self.breaker.abandoned(now)
+            return
+        if self.outliers is not None and not was_out:
+            self.outliers.ended(self, now, failed=failed)
         if was_out and not self.breaker.is_open:
-            self._came_back()
+            self.came_back()
 
     def failed_to_begin(self, error: BaseException, seconds: float, now: float) -> None:
         """That request ended with nothing answered, after that long."""
@@ -111,7 +134,7 @@ class Endpoint:
             self._good, self._bad = self._good + 1, 0
             if self._good >= healthy_after:
                 if self.health == "unhealthy":
-                    self._came_back()
+                    self.came_back()
                 self.health = "healthy"
         if self.health != before and self.waiting is not None:
             self.waiting.changed()

@@ -1,47 +1,54 @@
 """All endpoints there are: kept across reloads, added, retired."""
 
 import asyncio
-import itertools
-from collections.abc import Callable, Coroutine, Iterator
+import logging
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
-from config.schema import BalanceConfig, Config, PoolConfig
+from config.schema import Config, PoolConfig
+from gateway.discovery.discoverer import Discoverer
+from gateway.discovery.target import DiscoveryError
 from gateway.placement.local import LocalRuntimes
 from gateway.placement.runtime import Runtimes
 from gateway.traffic.endpoint import Endpoint
-from gateway.traffic.member import FleetError, Member, make, sources
+from gateway.traffic.learned import Learned, learned
+from gateway.traffic.member import FleetError, Member, tls_of
+from gateway.traffic.members import POLL_SECONDS, Members
 from gateway.traffic.pool import Pool
 from gateway.traffic.queue import PoolQueue
-from policies.balance import Picker
-from policies.pickers import picker
+from gateway.traffic.wanted import Overrides, Wanted, wanted
 
-POLL_SECONDS = 0.05
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class Change:
-    """The members of a configuration's pools, and which of them were made for it."""
+    """A configuration, its pools' sources, and what was made for it."""
 
     config: Config
-    members: dict[str, list[Member]] = field(default_factory=dict)
+    discoverers: dict[str, Discoverer] = field(default_factory=dict)
     new: list[Member] = field(default_factory=list)
+    begun: list[Discoverer] = field(default_factory=list)
 
 
 class Fleet:
-    """Builds a configuration's pools out of what runs already and what is new.
+    """Builds a configuration's pools out of what runs already and what is new, and changes them as they run.
 
     `prepare`, perhaps `ready`, then either `commit` or `abandon`: until `commit` nothing that runs is touched.
     """
 
     def __init__(self, rng: Random, clock: Callable[[], float], runtimes: Runtimes | None = None) -> None:
+        self.overrides: dict[str, Overrides] = {}
+        self.discoverers: dict[str, Discoverer] = {}
+        self.pools: dict[str, Pool] = {}
+        self.configs: dict[str, PoolConfig] = {}
+        self.clock = clock
         self._rng = rng
-        self._clock = clock
-        self._members: list[Member] = []
-        self._pickers: dict[str, tuple[BalanceConfig, Picker]] = {}
+        self._members = Members(rng, runtimes or LocalRuntimes())
+        self._learned: dict[str, Learned] = {}
         self._queues: dict[str, PoolQueue] = {}
-        self._leaving: set[asyncio.Task[None]] = set()
-        self._runtimes = runtimes or LocalRuntimes()
 
     def __iter__(self) -> Iterator[Member]:
         return iter(self._members)
@@ -54,33 +61,49 @@ class Fleet:
         """Those of the pools that have one, and of pools that are gone while somebody waits there."""
         return iter(self._queues.values())
 
+    # ── a new configuration ───────────────────────────────────────────────────────────────────────────
+
     def prepare(self, config: Config) -> Change:
         """Make what `config` needs and is not there. Raises `FleetError`, having left nothing behind."""
         change = Change(config)
         try:
             for pool in config.pools:
-                change.members[pool.name] = [self._member(change, pool, i, s) for i, s in enumerate(sources(pool))]
+                self._prepare(change, pool)
         except BaseException:
             self.abandon(change)
             raise
         return change
 
-    def _member(self, change: Change, pool: PoolConfig, index: int, source: object) -> Member:
-        for member in self._members:
-            if member.pool == pool.name and member.source == source:
-                return member
-        member = make(pool, index, source, self._runtimes, self._free_id(change, pool.name))
-        change.new.append(member)
-        member.watch(self._rng)
-        return member
+    def _prepare(self, change: Change, pool: PoolConfig) -> None:
+        if pool.discover is not None:
+            if pool.discover.scheme == "https":
+                tls_of(pool)  # what cannot be loaded is said now, and not when an endpoint is found
+            change.discoverers[pool.name] = self._discoverer(change, pool)
+        self._gather(pool, self._wanted(pool, change.discoverers.get(pool.name)), change.new)
 
-    def _free_id(self, change: Change, pool: str) -> str:
-        """The lowest number that no endpoint has: after a reload a position in the file may be taken."""
-        taken = {member.endpoint.id for member in (*self._members, *change.new)}
-        return next(id_ for number in itertools.count() if (id_ := f"{pool}/{number}") not in taken)
+    def _discoverer(self, change: Change, pool: PoolConfig) -> Discoverer:
+        assert pool.discover is not None
+        known = self.discoverers.get(pool.name)
+        if known is not None and known.config == pool.discover:
+            return known
+        try:
+            made = Discoverer(pool.name, pool.discover, self.clock, self._rng)
+        except DiscoveryError as error:
+            raise FleetError(f"pool {pool.name}: discover: {error}") from None
+        change.begun.append(made)
+        made.start()
+        return made
+
+    async def discovered(self, change: Change) -> bool:
+        """Wait, a while, until each new source has said what there is; whether all have."""
+        return all(await asyncio.gather(*(discoverer.first() for discoverer in change.begun)))
 
     async def ready(self, change: Change) -> None:
-        """Wait until each new runtime answers. Raises `FleetError` for one that does not in its time."""
+        """Wait until each new runtime answers and each new source has. Raises `FleetError` for one that does not."""
+        if not await self.discovered(change):
+            for name, discoverer in change.discoverers.items():
+                if discoverer.error:
+                    raise FleetError(f"pool {name}: discover: {discoverer.error}")
         for member in change.new:
             if member.runtime is None:
                 continue
@@ -94,14 +117,20 @@ class Fleet:
 
     def commit(self, change: Change) -> dict[str, Pool]:
         """Put it to use. Members that are in no pool any more end when their last request has."""
-        kept = [member for members in change.members.values() for member in members]
-        for member in self._members:
-            if member not in kept:
-                self._spawn(self._retire(member))
-        self._members = kept
-        self._pickers = {pool.name: (pool.balance, self._picker(pool)) for pool in change.config.pools}
+        pools = change.config.pools
+        for name, discoverer in self.discoverers.items():
+            if change.discoverers.get(name) is not discoverer:
+                discoverer.stop()
+        self.discoverers = change.discoverers
+        self.configs = {pool.name: pool for pool in pools}
+        self.overrides = {name: self.overrides.get(name) or Overrides() for name in self.configs}
+        self._learned = {p.name: learned(p, change.config.zone, self._learned.get(p.name)) for p in pools}
+        self._members.keep([member for member in (*self._members, *change.new) if member.pool in self.configs])
         self._commit_queues(change.config)
-        return {pool.name: self._pool(pool, change.members[pool.name]) for pool in change.config.pools}
+        self.pools = {pool.name: self._pool(pool) for pool in pools}
+        for name, discoverer in self.discoverers.items():
+            discoverer.on_change = partial(self.refresh, name)
+        return self.pools
 
     def _commit_queues(self, config: Config) -> None:
         """Who waits for a pool that is gone is served by it still, as its requests in flight are."""
@@ -117,51 +146,83 @@ class Fleet:
             if (known := self._queues.get(name)) is not None:
                 known.configure(section, config.tenants)
             else:
-                self._queues[name] = PoolQueue(name, section, config.tenants, self._clock)
+                self._queues[name] = PoolQueue(name, section, config.tenants, self.clock)
 
-    def abandon(self, change: Change) -> None:
-        """It will not be used: end what was made for it."""
-        for member in change.new:
-            self._spawn(member.stop())
-
-    def _picker(self, pool: PoolConfig) -> Picker:
-        """The one in use, unless it is to balance in another way: what it learned outlives reloads too."""
-        balance, known = self._pickers.get(pool.name, (None, None))
-        return known if known is not None and balance == pool.balance else picker(pool.balance)
-
-    def _pool(self, config: PoolConfig, members: list[Member]) -> Pool:
-        for member, written in zip(members, config.endpoints, strict=False):  # a runtime has no endpoint written
-            member.endpoint.configure(written.weight, config.balance.slow_start)
-        for member in members:
-            member.endpoint.breaker.failures = config.breaker.failures
-            member.endpoint.breaker.open_for = config.breaker.open_for
+    def _pool(self, config: PoolConfig) -> Pool:
         return Pool(
             config.name,
-            [member.endpoint for member in members],
-            self._pickers[config.name][1],
+            self._settle(config),
+            self._learned[config.name].picker,
             max_in_flight=config.max_in_flight,
             panic=config.balance.panic,
             queue=self._queues.get(config.name),
             rng=self._rng,
-            clock=self._clock,
+            clock=self.clock,
         )
 
-    async def _retire(self, member: Member) -> None:
-        while member.endpoint.in_flight:  # noqa: ASYNC110 - rare, and a slow look costs a request nothing
-            await asyncio.sleep(POLL_SECONDS)
-        await member.stop()
+    def abandon(self, change: Change) -> None:
+        """It will not be used: end what was made for it."""
+        for discoverer in change.begun:
+            discoverer.stop()
+        for member in change.new:
+            self._members.retire(member)
 
-    def _spawn(self, work: Coroutine[object, object, None]) -> None:
-        task = asyncio.create_task(work)
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+    # ── while it runs ─────────────────────────────────────────────────────────────────────────────────
+
+    def refresh(self, name: str) -> None:
+        """Give a pool the endpoints that it is to have by now."""
+        config, pool = self.configs.get(name), self.pools.get(name)
+        if config is not None and pool is not None:
+            pool.endpoints = self._settle(config, joins=bool(pool.endpoints))
+
+    def _settle(self, config: PoolConfig, *, joins: bool = False) -> list[Endpoint]:
+        """Make, keep and end members as the pool is to have them; those endpoints that it may pick.
+
+        What cannot be made is logged, and the old stay. New ones that join others have to prove themselves first.
+        """
+        name, new = config.name, list[Member]()
+        listed = self._wanted(config, self.discoverers.get(name))
+        try:
+            members = self._gather(config, listed, new)
+        except FleetError as error:
+            log.error("pool %s keeps its endpoints: %s", name, error)
+            for member in new:
+                self._members.retire(member)
+            return [member.endpoint for member in self._members if member.pool == name and not member.drained]
+        if joins and config.probe is not None:
+            for member in new:
+                member.endpoint.join()
+        self._members.keep([*(member for member in self._members if member.pool != name), *members])
+        for one, member in zip(listed, members, strict=False):  # a runtime is not listed
+            self._equip(member, one, config)
+        endpoints = [member.endpoint for member in members if not member.drained]
+        if (outliers := self._learned[name].outliers) is not None:
+            outliers.peers = endpoints
+        return endpoints
+
+    def _gather(self, pool: PoolConfig, listed: list[Wanted], new: list[Member]) -> list[Member]:
+        return self._members.gather(pool, listed, new) if pool.runtime is None else [self._members.runtime(pool, new)]
+
+    def _equip(self, member: Member, one: Wanted, config: PoolConfig) -> None:
+        endpoint, balance = member.endpoint, config.balance
+        if member.drained and not one.drained:
+            endpoint.came_back()
+        member.origin, member.drained = one.origin, one.drained
+        endpoint.zone = one.target.zone
+        endpoint.outliers = self._learned[config.name].outliers
+        endpoint.configure(one.target.weight, balance.slow_start)
+        endpoint.breaker.failures, endpoint.breaker.open_for = config.breaker.failures, config.breaker.open_for
+        member.scrape(balance.signals if balance.by == "load" else None, config, self._rng)
+
+    def _wanted(self, pool: PoolConfig, discoverer: Discoverer | None) -> list[Wanted]:
+        found = discoverer.targets if discoverer is not None else ()
+        return wanted(pool, found, self.overrides.get(pool.name) or Overrides(), self.clock())
 
     async def aclose(self) -> None:
         """Stop everything now."""
+        self.configs, self.pools = {}, {}
         for queue in self._queues.values():
             queue.stop()
-        members, self._members = self._members, []
-        await asyncio.gather(*(member.stop() for member in members))
-        for task in self._leaving:
-            task.cancel()
-        self._runtimes.close()
+        for discoverer in self.discoverers.values():
+            discoverer.stop()
+        await self._members.aclose()

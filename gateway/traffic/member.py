@@ -1,22 +1,29 @@
-"""One endpoint together with what keeps it going: its connections, its probe, its runtime."""
+"""One endpoint together with what keeps it going: its connections, its probe, its metrics, its runtime."""
 
 import asyncio
 import ssl
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache, partial
+from hashlib import blake2b
 from pathlib import Path
 from random import Random
 
+import aiohttp
+
 from adapters.http1.client import Client
 from adapters.openai import OpenAIAdapter
-from config.schema import PoolConfig, ProbeConfig, UpstreamTls
+from config.schema import PoolConfig, ProbeConfig, SignalsConfig, UpstreamTls
+from gateway.discovery.target import Target
 from gateway.placement.runtime import Runtime, Runtimes
 from gateway.traffic import probes
 from gateway.traffic.endpoint import Endpoint
+from gateway.traffic.signals import Scraper
 from policies.breaker import Breaker
 
 # A child of ours is asked often while it starts, and is not ill for one slow answer of a busy machine.
 RUNTIME_PROBE = ProbeConfig(path="/health", interval="250ms", timeout="5s", unhealthy_after=3)
+
+FileTimes = tuple[int, ...]
 
 
 class FleetError(Exception):
@@ -32,51 +39,70 @@ class Member:
     endpoint: Endpoint
     probe: ProbeConfig | None
     runtime: Runtime | None = None
+    origin: str = "configuration"
+    """Who wants it: the configuration, discovery or an operator."""
+    drained: bool = False
+    """An operator wants it to get nothing new."""
     watcher: asyncio.Task[None] | None = None
+    scraper: Scraper | None = None
 
     def watch(self, rng: Random) -> None:
         """Begin to check its health."""
         if self.probe is not None:
             self.watcher = asyncio.create_task(probes.watch(self.endpoint, self.probe, rng))
 
+    def scrape(self, config: SignalsConfig | None, pool: PoolConfig, rng: Random) -> None:
+        """Read its metrics as `config` says, or no more."""
+        if (self.scraper.config if self.scraper else None) == config:
+            return
+        if self.scraper is not None:
+            self.scraper.stop()
+        self.scraper = None
+        if config is not None:
+            self.scraper = Scraper(self.endpoint, config, partial(_session, pool, self.endpoint.address), rng)
+            self.scraper.start()
+
     async def stop(self) -> None:
         """End everything that belongs to it."""
         if self.watcher is not None:
             self.watcher.cancel()
+        if self.scraper is not None:
+            self.scraper.stop()
         await self.endpoint.adapter.aclose()
         if self.runtime is not None:
             await self.runtime.stop()
 
 
-def sources(pool: PoolConfig) -> Iterator[object]:
-    """One for each endpoint of a pool, in order."""
-    if pool.runtime is not None:
-        yield (pool.runtime, pool.max_connections)
-    for endpoint in pool.endpoints:
-        yield (
-            endpoint.url, pool.protocol, pool.model, pool.key, pool.tls, _file_times(pool.tls), pool.probe,
-            pool.connect_timeout, pool.max_connections,
-        )  # fmt: skip
+def endpoint_id(pool: str, url: str) -> str:
+    """Says nothing of the address, which clients may not see, and is the same in every gateway and always."""
+    return f"{pool}/{blake2b(url.encode(), digest_size=5).hexdigest()}"
 
 
-def _file_times(tls: UpstreamTls | None) -> tuple[int, ...]:
+def source_of(pool: PoolConfig, target: Target | None, times: FileTimes) -> object:
+    """What the connections of a pool's endpoint (None: its runtime) depend on."""
+    if target is None:
+        return (pool.runtime, pool.max_connections)
+    return (
+        target.url, target.server_name, pool.protocol, pool.model, pool.key, pool.tls, times,
+        pool.probe, pool.connect_timeout, pool.max_connections,
+    )  # fmt: skip
+
+
+def file_times(tls: UpstreamTls | None) -> FileTimes:
     """A renewed certificate keeps its path."""
     paths = [path for path in (tls.ca, tls.cert, tls.key) if path] if tls is not None else []
     return tuple(Path(path).stat().st_mtime_ns if Path(path).exists() else 0 for path in paths)
 
 
-def make(pool: PoolConfig, index: int, source: object, runtimes: Runtimes, id_: str) -> Member:
-    """The pool's endpoint of that index. Raises `FleetError`."""
-    breaker = Breaker(pool.breaker.failures, pool.breaker.open_for)
-    if pool.runtime is not None:
-        return _make_runtime(pool, id_, source, breaker, runtimes)
-    url = pool.endpoints[index].url
+def make(pool: PoolConfig, target: Target, source: object) -> Member:
+    """An endpoint of the pool. Raises `FleetError`."""
     client = Client(
-        url,
-        tls=_tls(pool) if url.startswith("https://") else None,
+        target.url,
+        tls=tls_of(pool) if target.url.startswith("https://") else None,
         connect_timeout=pool.connect_timeout,
         # A server that is full is not ill: its health check has a connection of its own.
         max_connections=pool.max_connections + (pool.probe is not None),
+        server_name=(pool.tls.server_name if pool.tls else None) or target.server_name,
     )
     adapter = OpenAIAdapter(
         client,
@@ -84,10 +110,13 @@ def make(pool: PoolConfig, index: int, source: object, runtimes: Runtimes, id_: 
         key=pool.key.get_secret_value() if pool.key else None,
         probe=pool.probe.path if pool.probe else "/health",
     )
-    return Member(pool.name, source, Endpoint(id_, adapter, breaker, address=url), pool.probe)
+    breaker = Breaker(pool.breaker.failures, pool.breaker.open_for)
+    endpoint = Endpoint(endpoint_id(pool.name, target.url), adapter, breaker, address=target.url)
+    return Member(pool.name, source, endpoint, pool.probe)
 
 
-def _make_runtime(pool: PoolConfig, id_: str, source: object, breaker: Breaker, runtimes: Runtimes) -> Member:
+def make_runtime(pool: PoolConfig, id_: str, source: object, runtimes: Runtimes) -> Member:
+    """The pool's bundled server, which is started here."""
     assert pool.runtime is not None
 
     def gone(reason: str) -> None:
@@ -95,18 +124,36 @@ def _make_runtime(pool: PoolConfig, id_: str, source: object, breaker: Breaker, 
 
     runtime = runtimes.make(pool.name, pool.runtime, gone)
     client = Client(f"unix:{runtime.socket}", max_connections=pool.max_connections + 1)
+    breaker = Breaker(pool.breaker.failures, pool.breaker.open_for)
     endpoint = Endpoint(id_, OpenAIAdapter(client, model=pool.name), breaker)
     endpoint.probed("The runtime is starting.", healthy_after=1, unhealthy_after=1)
     runtime.start()
     return Member(pool.name, source, endpoint, RUNTIME_PROBE, runtime)
 
 
-def _tls(pool: PoolConfig) -> ssl.SSLContext:
-    config = pool.tls or UpstreamTls()
+def tls_of(pool: PoolConfig) -> ssl.SSLContext:
+    """How the pool's `https://` endpoints are checked. Raises `FleetError`."""
     try:
-        context = ssl.create_default_context(cafile=config.ca)
-        if config.cert is not None:
-            context.load_cert_chain(config.cert, config.key)
+        return _context(pool.tls or UpstreamTls(), file_times(pool.tls))
     except (OSError, ssl.SSLError) as error:
         raise FleetError(f"pool {pool.name}: tls: {error}") from None
+
+
+@lru_cache(maxsize=32)
+def _context(config: UpstreamTls, times: FileTimes) -> ssl.SSLContext:
+    """One for all endpoints: reading the system's roots takes tens of milliseconds."""
+    context = ssl.create_default_context(cafile=config.ca)
+    if config.cert is not None:
+        context.load_cert_chain(config.cert, config.key)
     return context
+
+
+def _session(pool: PoolConfig, address: str, timeout: float) -> aiohttp.ClientSession:
+    """For an endpoint's metrics: connected and authorised as its requests are."""
+    connector: aiohttp.BaseConnector
+    if address.startswith("unix:"):
+        connector = aiohttp.UnixConnector(address.removeprefix("unix:"), limit=1)
+    else:
+        connector = aiohttp.TCPConnector(limit=1, ssl=tls_of(pool) if address.startswith("https://") else True)
+    headers = {"authorization": f"Bearer {pool.key.get_secret_value()}"} if pool.key else {}
+    return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(timeout), headers=headers)

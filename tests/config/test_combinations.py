@@ -4,6 +4,7 @@ from .conftest import RIGHT, Complaints
 
 TO = "to: vllm"
 LATER = "to: vllm\n        {}\n      - to: vllm\n        {}"
+URL = "[http://10.0.0.7:8000]"
 RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
 
 
@@ -60,6 +61,63 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
             "name: spare\n    balance: {bound: 120%}",
             "6: pools[1].balance.bound: has no effect: least_request binds no request to an endpoint, "
             "only hash and prefix_affinity do",
+        ),
+        (
+            "name: spare",
+            "name: spare\n    balance: {signals: {server: vllm}}",
+            "6: pools[1].balance.signals: has no effect: least_request does not go by what servers report, "
+            "only load does",
+        ),
+        (
+            URL,
+            "[{url: http://10.0.0.7:8000, zone: a}]",
+            "6: pools[1].endpoints[0].zone: has no effect: the file does not say in which `zone` the gateway is",
+        ),
+        ("version: 1", "version: 1\nzone: a", "2: zone: has no effect: no endpoint has a zone"),
+        (
+            "name: spare",
+            "name: spare\n    balance: {zone_traffic: 50%}",
+            "6: pools[1].balance.zone_traffic: has no effect: the file does not say in which `zone` the gateway is",
+        ),
+        (
+            "name: spare",
+            "name: spare\n    balance: {by: hash, key: user, zone_traffic: 50%}",
+            "6: pools[1].balance.zone_traffic: has no effect: hash sends a key to the same endpoint from every zone",
+        ),
+        (
+            f"endpoints: {URL}",
+            "discover: {file: x.yaml, scheme: https}",
+            "6: pools[1].discover.scheme: has no effect: the file has whole URLs",
+        ),
+        (
+            f"endpoints: {URL}",
+            "discover: {kubernetes: {service: vllm}, ttl_max: 1min}",
+            "6: pools[1].discover.ttl_max: has no effect: only dns and srv ask a nameserver",
+        ),
+        (
+            f"endpoints: {URL}",
+            "discover: {dns: 'vllm:8000', srv: _http._tcp.vllm}",
+            "6: pools[1].discover: has one source: give dns, srv, file or kubernetes",
+        ),
+        (
+            f"endpoints: {URL}",
+            "discover: {dns: vllm}",
+            "6: pools[1].discover.dns: expected HOST:PORT, such as models.example.org:8000",
+        ),
+        (
+            f"endpoints: {URL}",
+            "discover: {dns: 'vllm:8000'}\n    tls: {}",
+            "7: pools[1].tls: has no effect: no endpoint is https://",
+        ),
+        (
+            f"endpoints: {URL}",
+            RUNTIME + "\n    outliers: {}",
+            "7: pools[1].outliers: has no effect on a bundled runtime: remove it",
+        ),
+        (
+            "name: spare",
+            "name: spare\n    outliers: {failures: 0%}",
+            "6: pools[1].outliers: a share of failures is above 0% and at most 100%",
         ),
         (
             "name: spare",

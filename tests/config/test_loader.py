@@ -70,7 +70,7 @@ def test_a_right_file_loads(tmp_path: Path) -> None:
         (
             "name: spare",
             "name: spare\n    balance: {by: round_robbin}",
-            "6: pools[1].balance.by: expected round_robin or least_request or peak_ewma or hash or "
+            "6: pools[1].balance.by: expected round_robin or random or least_request or peak_ewma or load or hash or "
             'prefix_affinity (did you mean "round_robin"?)',
         ),
         ("name: spare", "name: 12", "5: pools[1].name: expected text: put a number, true or false in quotes, got 12"),
@@ -97,7 +97,11 @@ def test_a_right_file_loads(tmp_path: Path) -> None:
             "6: pools[1].endpoints[0].weight: expected a number",
         ),
         ("[http://10.0.0.7:8000]", "[{weight: 1}]", "6: pools[1].endpoints[0].url: is required"),
-        ("[http://10.0.0.7:8000]", "[]", "5: pools[1]: a pool has either endpoints or a runtime: give one of the two"),
+        (
+            "[http://10.0.0.7:8000]",
+            "[]",
+            "5: pools[1]: a pool has either endpoints, written or to discover, or a runtime: give one of the two",
+        ),
         (
             "to: vllm",
             "to: vllm\n        when: {stream: yes}",

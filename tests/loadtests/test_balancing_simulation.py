@@ -23,7 +23,10 @@ def test_every_way_is_reported_and_the_same_seed_says_the_same(capsys: pytest.Ca
         assert 0 < way["p50"] <= way["p99"] <= way["p99.9"]
         assert way["imbalance"] >= 1
     assert found["least_request"]["imbalance"] < found["round_robin"]["imbalance"]
-    assert found["prefix_affinity"]["known"] > 5 * found["least_request"]["known"]
+    assert found["prefix_affinity"]["known"] > 2 * found["least_request"]["known"]
+    assert found["load"]["imbalance"] < found["least_request"]["imbalance"]
+    assert found["load"]["p99"] < found["least_request"]["p99"]
+    assert found["load, near first"]["near"] > 0.9
 
 
 def test_a_replica_computes_what_it_can_at_once_and_lets_the_rest_wait() -> None:
@@ -32,7 +35,7 @@ def test_a_replica_computes_what_it_can_at_once_and_lets_the_rest_wait() -> None
         fleet.ask(turn)
     fleet.clock.run()
     assert fleet.first_chunk == pytest.approx([0.1] * SLOTS + [3.2])
-    assert fleet.pool.endpoints[0].in_flight == 0
+    assert fleet.pools[0].endpoints[0].in_flight == 0
 
 
 def test_a_killed_replica_breaks_what_had_begun_and_the_rest_is_tried_elsewhere() -> None:

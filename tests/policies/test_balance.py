@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from config.schema import BalanceConfig
 from policies.balance import (
     UNMEASURED,
+    Drawn,
     LeastRequest,
     PeakEwmaTwoChoices,
     Picker,
@@ -156,10 +157,19 @@ def test_peak_ewma_never_picks_the_strictly_longest_wait(states: list[tuple[floa
     assert expected_wait(picked, 1.0) < waits[-1] or waits[-1] == waits[-2]
 
 
+def test_random_draws_by_weight_and_looks_at_no_load() -> None:
+    pool, rng = candidates(3, 1), Random(1)
+    pool[0].in_flight = 1000
+    counts = Counter(Drawn().pick(pool, ANYONE, 0.0, rng) for _ in range(4000))
+    assert abs(counts[pool[0]] / 4000 - 0.75) < 0.03
+
+
 CONFIGS = [
     BalanceConfig(by="least_request"),
     BalanceConfig(by="round_robin"),
+    BalanceConfig(by="random"),
     BalanceConfig(by="peak_ewma"),
+    BalanceConfig(by="load"),
     BalanceConfig(by="hash", key="key"),
     BalanceConfig(by="hash", key="user"),
     BalanceConfig(by="prefix_affinity"),
@@ -176,5 +186,5 @@ def test_a_picker_returns_the_only_candidate_and_refuses_none(config: BalanceCon
 
 def test_each_pool_has_a_picker_of_its_own() -> None:
     kinds: set[type[Picker]] = {type(picker(config)) for config in CONFIGS}
-    assert len(kinds) == 5
+    assert len(kinds) == 7
     assert picker(CONFIGS[1]) is not picker(CONFIGS[1])

@@ -4,14 +4,17 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from policies.latency import PeakEwma
+from policies.load import Signal
 
 
 class Candidate:
-    def __init__(self, address: str, weight: float = 1.0, in_flight: int = 0) -> None:
+    def __init__(self, address: str, weight: float = 1.0, in_flight: int = 0, zone: str | None = None) -> None:
         self.address = address
         self.weight = weight
         self.in_flight = in_flight
         self.latency = PeakEwma()
+        self.signal = Signal()
+        self.zone = zone
 
     def __repr__(self) -> str:
         return self.address

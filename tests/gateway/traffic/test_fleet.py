@@ -104,18 +104,36 @@ async def test_a_request_tries_again_at_an_endpoint_that_a_reload_has_taken_away
         old = use(fleet, two({}, [up.url]))
         new = use(fleet, two({}, URLS[:1]))
         assert old.endpoints != new.endpoints
-        while fleet._leaving:
+        while fleet._members._leaving:
             await asyncio.sleep(0.005)
         assert (await old.call(chat(), Deadline(1e9, 60.0, 60.0))).body
         await fleet.aclose()
 
 
-async def test_no_two_endpoints_share_an_id_after_reloads() -> None:
-    fleet = Fleet(Random(1), asyncio.get_running_loop().time)
-    assert [e.id for e in use(fleet, two({}, URLS)).endpoints] == ["main/0", "main/1"]
-    assert [e.id for e in use(fleet, two({}, URLS[1:])).endpoints] == ["main/1"]
+async def test_an_endpoint_has_one_id_in_every_gateway_and_after_every_reload() -> None:
     third = "http://127.0.0.1:11"
-    assert [e.id for e in use(fleet, two({}, [URLS[1], third])).endpoints] == ["main/1", "main/0"]
+    ids: dict[str, str] = {}
+    for urls in (URLS, [*URLS[1:], third], [third, *URLS]):
+        fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+        for reloaded in (urls, urls[::-1]):
+            for endpoint in use(fleet, two({}, reloaded)).endpoints:
+                assert ids.setdefault(endpoint.address, endpoint.id) == endpoint.id
+        await fleet.aclose()
+    assert len(set(ids.values())) == 3
+    assert not any("127" in id_ for id_ in ids.values())
+
+
+async def test_one_that_leaves_and_comes_back_under_load_is_the_same() -> None:
+    fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+    first, second = use(fleet, two({}, URLS)).endpoints
+    second.begin(0.0)
+    assert use(fleet, two({}, URLS[:1])).endpoints == [first]
+    await asyncio.sleep(0.1)
+    assert use(fleet, two({}, URLS)).endpoints == [first, second]
+    use(fleet, two({}, URLS[:1]))
+    second.end(None, 0.0)
+    await asyncio.sleep(0.2)
+    assert use(fleet, two({}, URLS)).endpoints[1] is not second
     await fleet.aclose()
 
 
@@ -207,3 +225,14 @@ async def test_without_its_queue_a_full_pool_refuses_those_that_wait_too() -> No
     assert list(fleet.queues()) == []
     held.release()
     await fleet.aclose()
+
+
+async def test_a_pool_s_zone_decides_who_is_near() -> None:
+    endpoints = [{"url": url, "zone": zone} for url, zone in zip(URLS, "ab", strict=True)]
+    pools = [{"name": "main", "endpoints": endpoints, "probe": None}]
+    for zone in "ab":
+        fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+        pool = use(fleet, config(pools=pools, zone=zone))
+        leases = [pool.lease(chat(), 0.0) for _ in range(20)]
+        assert {endpoint.zone for endpoint in leases if endpoint is not None} == {zone}
+        await fleet.aclose()

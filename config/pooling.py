@@ -1,0 +1,87 @@
+"""Fields of pools that have no effect, because of others in the pool or in the file."""
+
+from collections.abc import Iterator
+
+from config.document import Document
+from config.node import Node
+from config.problem import Problem
+from config.schema import BalanceConfig
+
+_NOT_FOR_A_RUNTIME = ("protocol", "model", "key", "tls", "balance", "outliers")
+_BOUND = ("hash", "prefix_affinity")
+
+
+def check(doc: Document, root: Node) -> Iterator[Problem]:
+    """Every field that does nothing where it stands."""
+    for pool in root["pools"]:
+        if "runtime" in pool:
+            for name in _NOT_FOR_A_RUNTIME:
+                if name in pool:
+                    yield doc.problem_with_key(pool[name].place, "has no effect on a bundled runtime: remove it")
+        else:
+            yield from _balance(doc, pool)
+            yield from _tls(doc, pool)
+            yield from _discover(doc, pool)
+    yield from _zones(doc, root)
+
+
+def _tls(doc: Document, pool: Node) -> Iterator[Problem]:
+    urls = [endpoint.text or endpoint["url"].text for endpoint in pool["endpoints"]]
+    found = pool["discover"]
+    if "tls" not in pool or any(url and url.startswith("https://") for url in urls):
+        return
+    if "file" in found or found["scheme"].text == "https":
+        return
+    if any(urls) or "discover" in pool:
+        yield doc.problem_with_key(pool["tls"].place, "has no effect: no endpoint is https://")
+
+
+def _balance(doc: Document, pool: Node) -> Iterator[Problem]:
+    balance = pool["balance"]
+    by = balance["by"].text or BalanceConfig().by
+    if "key" in balance and by != "hash":
+        yield doc.problem_with_key(balance["key"].place, f"has no effect: {by} looks at no key, only hash does")
+    if "bound" in balance and by not in _BOUND:
+        message = f"has no effect: {by} binds no request to an endpoint, only hash and prefix_affinity do"
+        yield doc.problem_with_key(balance["bound"].place, message)
+    if "signals" in balance and by != "load":
+        message = f"has no effect: {by} does not go by what servers report, only load does"
+        yield doc.problem_with_key(balance["signals"].place, message)
+    unprobed = any(name == "probe" and node.value is None for name, node in pool.fields())
+    if "panic" in balance and unprobed:
+        yield doc.problem_with_key(balance["panic"].place, "has no effect: without a probe no endpoint is unhealthy")
+
+
+def _discover(doc: Document, pool: Node) -> Iterator[Problem]:
+    discover = pool["discover"]
+    if "file" in discover and "scheme" in discover:
+        yield doc.problem_with_key(discover["scheme"].place, "has no effect: the file has whole URLs")
+    if "dns" not in discover and "srv" not in discover:
+        for name in ("nameserver", "ttl_min", "ttl_max"):
+            if name in discover:
+                yield doc.problem_with_key(discover[name].place, "has no effect: only dns and srv ask a nameserver")
+
+
+def _zones(doc: Document, root: Node) -> Iterator[Problem]:
+    """A preference needs both: where the gateway is, and where the endpoints are."""
+    zoned = False
+    for pool in root["pools"]:
+        balance = pool["balance"]
+        written = [endpoint["zone"] for endpoint in pool["endpoints"] if "zone" in endpoint]
+        if balance["by"].text == "hash":
+            for node in (*written, balance["zone_traffic"]):
+                if node.value is not None:
+                    message = "has no effect: hash sends a key to the same endpoint from every zone"
+                    yield doc.problem_with_key(node.place, message)
+            continue
+        finds = any(name in pool["discover"] for name in ("file", "kubernetes"))
+        zoned = zoned or finds or bool(written)
+        if "zone" not in root:
+            for node in (*written, balance["zone_traffic"]):
+                if node.value is not None:
+                    message = "has no effect: the file does not say in which `zone` the gateway is"
+                    yield doc.problem_with_key(node.place, message)
+        elif "zone_traffic" in balance and not (finds or written):
+            yield doc.problem_with_key(balance["zone_traffic"].place, "has no effect: no endpoint has a zone")
+    if "zone" in root and not zoned:
+        yield doc.problem_with_key(root["zone"].place, "has no effect: no endpoint has a zone")

@@ -1,0 +1,1 @@
+"""Endpoints that are found while the gateway runs: DNS, a file, Kubernetes."""

@@ -1,0 +1,127 @@
+"""Follows one pool's source, and keeps what it said last."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from random import Random
+
+from config.schema import DiscoverConfig
+from gateway.discovery.dns import Addresses, ServiceRecords
+from gateway.discovery.endpoint_file import EndpointFile
+from gateway.discovery.kubernetes import EndpointSlices
+from gateway.discovery.target import MAX_TARGETS, DiscoveryError, Source, Target
+
+log = logging.getLogger(__name__)
+
+FIRST_SECONDS = 5.0
+"""How long a start waits for a source, and a reload before it refuses."""
+BACKOFF = (0.5, 30.0)
+"""Seconds until a source that failed is asked again, doubled from the first to the second."""
+
+
+def source_of(config: DiscoverConfig) -> Source:
+    """What `config` names. Raises `DiscoveryError` when it cannot be used here."""
+    if config.kubernetes is not None:
+        return EndpointSlices(config.kubernetes, config.scheme)
+    if config.file is not None:
+        return EndpointFile(Path(config.file))
+    return ServiceRecords(config) if config.srv is not None else Addresses(config)
+
+
+class Discoverer:
+    """What is found, from `start` to `stop`.
+
+    A source that cannot be asked changes nothing: its last word stays, without an end, for health checks see
+    who is dead. A source that says there is nothing is believed after `grace` only, for an empty answer is more
+    often a mistake than the truth.
+    """
+
+    def __init__(self, pool: str, config: DiscoverConfig, clock: Callable[[], float], rng: Random) -> None:
+        self.config = config
+        self.targets: tuple[Target, ...] = ()
+        self.error = ""
+        """Why the source told nothing, or nothing of use; empty when all is well."""
+        self.on_change: Callable[[], None] = _nobody
+        self._pool = pool
+        self._source = source_of(config)
+        self._clock = clock
+        self._rng = rng
+        self._heard = -math.inf
+        self._told = asyncio.Event()
+        self._giving_up: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def age(self) -> float:
+        """Seconds since the source said something; infinite before the first time."""
+        return self._clock() - self._heard
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=f"discovery of {self._pool}")
+
+    def stop(self) -> None:
+        self.on_change = _nobody
+        if self._task is not None:
+            self._task.cancel()
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+
+    async def first(self) -> bool:
+        """Wait, a while, until the source has said what there is; whether it has."""
+        try:
+            async with asyncio.timeout(FIRST_SECONDS):
+                await self._told.wait()
+        except TimeoutError:
+            self.error = self.error or "has not answered yet"
+        return self._told.is_set()
+
+    async def _run(self) -> None:
+        backoff, longest = BACKOFF
+        while True:
+            heard = self._heard
+            try:
+                await self._source.follow(self._report)
+            except DiscoveryError as error:
+                self._fail(str(error))
+            backoff = BACKOFF[0] if self._heard > heard else min(2 * backoff, longest)
+            await asyncio.sleep(backoff * self._rng.uniform(0.5, 1.0))
+
+    def _report(self, targets: Iterable[Target]) -> None:
+        # In one order everywhere, so that all gateways leave out the same ones.
+        found = sorted({target.url: target for target in targets}.values(), key=lambda target: target.url)
+        self._heard = self._clock()
+        self._told.set()
+        if not found and self.targets:
+            self._fail("says that there is no endpoint")
+            if self._giving_up is None:
+                self._giving_up = asyncio.get_running_loop().call_later(self.config.grace, self._use, ())
+            return
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+            self._giving_up = None
+        if len(found) > MAX_TARGETS:
+            self._fail(f"lists {len(found)} endpoints, of which {MAX_TARGETS} are used")
+        elif not found:
+            self._fail("says that there is no endpoint")
+        elif self.error:
+            log.info("pool %s: discovery works again", self._pool)
+            self.error = ""
+        self._use(tuple(found[:MAX_TARGETS]))
+
+    def _use(self, targets: tuple[Target, ...]) -> None:
+        self._giving_up = None
+        if targets != self.targets:
+            log.info("pool %s: discovered %d endpoints", self._pool, len(targets))
+            self.targets = targets
+            self.on_change()
+
+    def _fail(self, error: str) -> None:
+        if error != self.error:
+            log.warning("pool %s: discovery: %s", self._pool, error)
+        self.error = error
+
+
+def _nobody() -> None:
+    """Nobody uses it yet, or any more."""

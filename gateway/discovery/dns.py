@@ -1,0 +1,155 @@
+"""Endpoints from DNS: the addresses of a host, or the targets of a service (RFC 2782)."""
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from config.schema import DiscoverConfig
+from gateway.discovery.target import MAX_TARGETS, DiscoveryError, Report, Target
+
+if TYPE_CHECKING:
+    from dns.asyncresolver import Resolver
+    from dns.resolver import Answer
+
+RecordType = Literal["A", "AAAA", "SRV"]
+LOOKUP_SECONDS = 5.0
+NOTHING_SECONDS = 5.0
+"""Until a name without records is asked for again: its TTL says how long others may believe that."""
+
+
+class Lookup:
+    """One resolver; whole sets of records and how long they hold."""
+
+    def __init__(self, config: DiscoverConfig) -> None:
+        self._resolver = _resolver(config.nameserver)
+        self._known: dict[tuple[str, str], list[str]] = {}
+
+    async def ask(self, name: str, kind: RecordType) -> "Answer | None":
+        """The records; None where there are none or no such name. Raises `DiscoveryError` when nobody could say."""
+        from dns.exception import DNSException
+        from dns.resolver import NXDOMAIN, NoAnswer
+
+        try:
+            return await self._resolver.resolve(name, kind, lifetime=LOOKUP_SECONDS, search=True)
+        except (NXDOMAIN, NoAnswer):
+            return None
+        except (DNSException, OSError, ValueError) as error:
+            raise DiscoveryError(f"{name} {kind} cannot be looked up: {error}") from None
+
+    async def addresses(self, host: str) -> "Found":
+        """Of both families. One that cannot be looked up keeps what it had, and the other counts."""
+        v4, v6 = await asyncio.gather(self.ask(host, "A"), self.ask(host, "AAAA"), return_exceptions=True)
+        found = Found([], float("inf"))
+        for kind, answer in (("A", v4), ("AAAA", v6)):
+            if isinstance(answer, DiscoveryError):
+                found.addresses.extend(self._known.get((host, kind), ()))
+                found = found._replace(ttl=0.0)
+            elif isinstance(answer, BaseException):
+                raise answer
+            elif answer is None:
+                self._known.pop((host, kind), None)
+            else:
+                addresses = self._known[host, kind] = [record.address for record in answer]
+                found.addresses.extend(addresses)
+                found = found._replace(ttl=min(found.ttl, answer.chaining_result.minimum_ttl))
+        failures = [answer for answer in (v4, v6) if isinstance(answer, DiscoveryError)]
+        if len(failures) == 2 or (failures and not found.addresses):
+            raise failures[0]
+        if len(self._known) > 4 * MAX_TARGETS:
+            self._known.clear()  # targets that come and go for weeks; a family's failure is rare
+        return found
+
+
+class Found(NamedTuple):
+    """The addresses of one host, and for how many seconds they hold; infinite when there are none."""
+
+    addresses: list[str]
+    ttl: float
+
+
+class Addresses:
+    """``dns``: every address of a host, at one port."""
+
+    def __init__(self, config: DiscoverConfig) -> None:
+        assert config.dns is not None
+        self._config = config
+        self._lookup = Lookup(config)
+        self._host, _, port = config.dns.rpartition(":")
+        self._port = int(port)
+
+    async def follow(self, report: Report) -> None:
+        scheme, name = self._config.scheme, self._host.rstrip(".")
+        while True:
+            found = await self._lookup.addresses(self._host)
+            report(Target(url(scheme, ip, self._port), server_name=name) for ip in found.addresses)
+            await asyncio.sleep(held(found.ttl, self._config))
+
+
+class ServiceRecords:
+    """``srv``: of the targets with the first priority, every address, with the target's port and weight."""
+
+    def __init__(self, config: DiscoverConfig) -> None:
+        assert config.srv is not None
+        self._config = config
+        self._lookup = Lookup(config)
+        self._name = config.srv
+
+    async def follow(self, report: Report) -> None:
+        while True:
+            answer = await self._lookup.ask(self._name, "SRV")
+            if answer is None:
+                report(())
+                await asyncio.sleep(held(float("inf"), self._config))
+                continue
+            first = min(record.priority for record in answer)
+            records = [record for record in answer if record.priority == first and str(record.target) != "."]
+            hosts = [record.target.to_text() for record in records]
+            found = await asyncio.gather(*map(self._lookup.addresses, hosts))
+            weights = [record.weight for record in records]
+            report(
+                Target(url(self._config.scheme, ip, record.port), weight / len(at.addresses), None, host.rstrip("."))
+                for record, host, at, weight in zip(records, hosts, found, relative(weights), strict=True)
+                for ip in at.addresses
+            )
+            ttl = min([answer.chaining_result.minimum_ttl, *(at.ttl for at in found)])
+            await asyncio.sleep(held(ttl, self._config))
+
+
+def relative(weights: list[int]) -> list[float]:
+    """SRV weights, 0 … 65535, as ours, which average 1. A weight of 0 is a very small share, unless all have it."""
+    mean = sum(weights) / len(weights) if weights else 0
+    return [max(weight / mean, 0.01) if mean else 1.0 for weight in weights]
+
+
+def held(ttl: float, config: DiscoverConfig) -> float:
+    """Seconds until the next lookup."""
+    if ttl == float("inf"):
+        return max(config.ttl_min, min(NOTHING_SECONDS, config.ttl_max))
+    return max(config.ttl_min, min(ttl, config.ttl_max))
+
+
+def url(scheme: str, address: str, port: int) -> str:
+    """An endpoint's. An IPv6 address stands in brackets."""
+    return f"{scheme}://[{address}]:{port}" if ":" in address else f"{scheme}://{address}:{port}"
+
+
+def _resolver(nameserver: str | None) -> "Resolver":
+    try:
+        from dns.asyncresolver import Resolver
+        from dns.exception import DNSException
+    except ImportError:
+        raise DiscoveryError("dns and srv need a library: pip install 'headrace[discovery]'") from None
+    if nameserver is None:
+        try:
+            return Resolver()
+        except DNSException as error:
+            raise DiscoveryError(f"the system's resolver cannot be used: {error}") from None
+    written = re.fullmatch(r"(?:\[(.+)\]|([0-9.]+))(?::(\d+))?", nameserver)
+    assert written is not None  # its shape in the configuration
+    resolver = Resolver(configure=False)
+    resolver.port = int(written[3] or 53)
+    try:
+        resolver.nameservers = [written[1] or written[2]]
+    except ValueError:
+        raise DiscoveryError(f"{nameserver} is not a nameserver's address") from None
+    return resolver

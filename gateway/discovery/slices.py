@@ -1,0 +1,56 @@
+"""EndpointSlices of one service (discovery.k8s.io/v1) as targets. No I/O."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from gateway.discovery.target import Target
+
+Slice = Mapping[str, Any]
+
+
+def targets(slices: Iterable[Slice], scheme: str, port: str | None, server_name: str) -> list[Target]:
+    """The endpoints that are ready or, when none is, those that serve while they terminate.
+
+    (The rule of kube-proxy: a service whose pods all leave has them until they are gone.) A pod with an address
+    of each family stands in two slices and counts once, by IPv4.
+    """
+    found: dict[str, tuple[bool, Target]] = {}
+    for one in sorted(slices, key=lambda one: str(one.get("addressType"))):  # IPv4 comes before IPv6
+        number = _port(one, port)
+        for endpoint in _entries(one.get("endpoints")) if number else ():
+            ready = _usable(endpoint)
+            address = next(iter(endpoint.get("addresses") or ()), None)
+            if ready is None or not isinstance(address, str):
+                continue
+            pod = (endpoint.get("targetRef") or {}).get("uid") or address
+            host = f"[{address}]" if ":" in address else address
+            zone = endpoint.get("zone") or None
+            target = Target(f"{scheme}://{host}:{number}", 1.0, zone, server_name)
+            found.setdefault(str(pod), (ready, target))
+    any_ready = any(ready for ready, _ in found.values())
+    return [target for ready, target in found.values() if ready or not any_ready]
+
+
+def _usable(endpoint: Mapping[str, Any]) -> bool | None:
+    """True when ready, False when it serves although it terminates, None for neither.
+
+    A condition that is not given counts as met, save `terminating`.
+    """
+    conditions = endpoint.get("conditions") or {}
+    terminating = conditions.get("terminating") is True
+    if conditions.get("ready") is not False and not terminating:
+        return True
+    return False if terminating and conditions.get("serving") is not False else None
+
+
+def _port(one: Slice, wanted: str | None) -> int | None:
+    """The number of the port that is wanted, by name or number; of the only one, when none is named."""
+    ports = [port for port in _entries(one.get("ports")) if isinstance(port.get("port"), int)]
+    for port in ports:
+        if wanted in (port.get("name"), str(port["port"])) or (wanted is None and len(ports) == 1):
+            return int(port["port"])
+    return None
+
+
+def _entries(value: object) -> Iterator[Mapping[str, Any]]:
+    return (entry for entry in value if isinstance(entry, dict)) if isinstance(value, list) else iter(())

@@ -1,0 +1,27 @@
+"""What a pool has learned of its endpoints: kept across reloads that leave its balancing as it is."""
+
+from dataclasses import dataclass
+
+from config.schema import BalanceConfig, OutliersConfig, PoolConfig
+from policies.balance import Picker
+from policies.outliers import Outliers
+from policies.pickers import picker
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """A pool's picker and its judge of outliers, and what they were made from."""
+
+    balance: tuple[BalanceConfig, str | None]
+    judged: OutliersConfig | None
+    picker: Picker
+    outliers: Outliers | None
+
+
+def learned(pool: PoolConfig, zone: str | None, known: Learned | None) -> Learned:
+    """What is known, as far as it goes by the same configuration; the rest begins anew."""
+    balance, judged = (pool.balance, zone), pool.outliers
+    made = known.picker if known is not None and known.balance == balance else picker(*balance)
+    if known is not None and known.judged == judged:
+        return Learned(balance, judged, made, known.outliers)
+    return Learned(balance, judged, made, Outliers(**judged.model_dump()) if judged is not None else None)

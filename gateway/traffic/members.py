@@ -1,0 +1,92 @@
+"""Every endpoint that runs: those in use, and those that end their last requests."""
+
+import asyncio
+import itertools
+from collections.abc import Iterator, Sequence
+from random import Random
+
+from config.schema import PoolConfig
+from gateway.placement.runtime import Runtimes
+from gateway.traffic.member import Member, file_times, make, make_runtime, source_of
+from gateway.traffic.wanted import Wanted
+
+POLL_SECONDS = 0.05
+
+
+class Members:
+    """Makes those that are not there, keeps those that are, and lets the others end."""
+
+    def __init__(self, rng: Random, runtimes: Runtimes) -> None:
+        self._rng = rng
+        self._runtimes = runtimes
+        self._used: list[Member] = []
+        self._leaving: dict[Member, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self._used)
+
+    def gather(self, pool: PoolConfig, listed: Sequence[Wanted], new: list[Member]) -> list[Member]:
+        """One for each wanted. What was made or called back for that is put into `new` too. Raises `FleetError`."""
+        here = {member.endpoint.id: member for member in self._used if member.pool == pool.name}
+        leaving = {member.endpoint.id: member for member in self._leaving if member.pool == pool.name}
+        times = file_times(pool.tls)
+        gathered = []
+        for one in listed:
+            source = source_of(pool, one.target, times)
+            member = here.get(one.id)
+            if member is None or member.source != source:
+                member = leaving.get(one.id)
+                if member is not None and member.source == source:
+                    self._leaving.pop(member).cancel()
+                else:
+                    member = make(pool, one.target, source)
+                    member.watch(self._rng)
+                new.append(member)
+            gathered.append(member)
+        return gathered
+
+    def runtime(self, pool: PoolConfig, new: list[Member]) -> Member:
+        """A pool's bundled server; a new one is put into `new` too."""
+        source = source_of(pool, None, ())
+        for member in self._used:
+            if member.pool == pool.name and member.source == source:
+                return member
+        taken = {member.endpoint.id for member in (*self._used, *new)}
+        id_ = next(id_ for number in itertools.count() if (id_ := f"{pool.name}/{number}") not in taken)
+        member = make_runtime(pool, id_, source, self._runtimes)
+        new.append(member)
+        member.watch(self._rng)
+        return member
+
+    def keep(self, members: list[Member]) -> None:
+        """These are in use now; all others are not any more."""
+        kept = set(members)
+        for member in self._used:
+            if member not in kept:
+                self.retire(member)
+        self._used = members
+
+    def retire(self, member: Member) -> None:
+        """End it when its last request has ended. Until then it can be called back."""
+        task = asyncio.create_task(self._end(member))
+        self._leaving[member] = task
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _end(self, member: Member) -> None:
+        while member.endpoint.in_flight:  # noqa: ASYNC110 - rare, and a slow look costs a request nothing
+            await asyncio.sleep(POLL_SECONDS)
+        del self._leaving[member]
+        await member.stop()
+
+    async def aclose(self) -> None:
+        """Stop everything now."""
+        members, self._used = [*self._used, *self._leaving], []
+        for task in self._leaving.values():
+            task.cancel()
+        self._leaving = {}
+        await asyncio.gather(*(member.stop() for member in members))
+        for task in self._tasks:
+            task.cancel()
+        self._runtimes.close()

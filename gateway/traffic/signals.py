@@ -1,0 +1,101 @@
+"""Reads how busy an endpoint says it is: one task an endpoint, beside the requests."""
+
+import asyncio
+import logging
+from random import Random
+from typing import Protocol
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from adapters.wire import signals
+from config.schema import SignalsConfig
+from gateway.traffic.endpoint import Endpoint
+
+log = logging.getLogger(__name__)
+
+MAX_BYTES = 4 * 1024**2
+HALF_LIFE = 3.0
+"""Intervals after which a report counts half."""
+
+
+class SignalError(Exception):
+    """Why a report could not be had, for ops."""
+
+
+class Connect(Protocol):
+    """Opens a session as the pool's requests are sent: its TLS, its key."""
+
+    def __call__(self, timeout: float) -> aiohttp.ClientSession: ...
+
+
+class Scraper:
+    """Follows one endpoint's metrics from `start` to `stop`. What fails costs the signal its weight, nothing else."""
+
+    def __init__(self, endpoint: Endpoint, config: SignalsConfig, connect: Connect, rng: Random) -> None:
+        self.config = config
+        self.error = ""
+        self._endpoint = endpoint
+        self._connect = connect
+        self._rng = rng
+        self._url = metrics_url(endpoint.address, config)
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        config = self.config
+        async with self._connect(config.timeout) as http:
+            await asyncio.sleep(config.interval * self._rng.random())
+            while True:
+                await self._look(http)
+                await asyncio.sleep(config.interval * self._rng.uniform(0.9, 1.1))
+
+    async def _look(self, http: aiohttp.ClientSession) -> None:
+        try:
+            report = signals.read(await _fetch(http, self._url), self.config.server)
+            if report is None:
+                raise SignalError("holds none of the metrics looked for")
+        except (SignalError, ValueError, aiohttp.ClientError, OSError, TimeoutError) as error:
+            if not self.error:
+                log.warning("signals of %s: %s", self._endpoint.id, error or type(error).__name__)
+            self.error = str(error) or type(error).__name__
+            return
+        self.error = ""
+        endpoint = self._endpoint
+        endpoint.signal.report(
+            running=report.running,
+            waiting=report.waiting,
+            cache=report.cache,
+            own=endpoint.in_flight,
+            half_life=HALF_LIFE * self.config.interval,
+            now=asyncio.get_running_loop().time(),
+        )
+
+
+def metrics_url(address: str, config: SignalsConfig) -> str:
+    """Where an endpoint's metrics are. Over a Unix socket the host is only a name."""
+    if address.startswith("unix:"):
+        return f"http://localhost{config.path}"
+    parts = urlsplit(address)
+    host = parts.hostname or ""
+    written = f"[{host}]" if ":" in host else host
+    port = config.port or parts.port
+    return f"{parts.scheme}://{written}{f':{port}' if port else ''}{config.path}"
+
+
+async def _fetch(http: aiohttp.ClientSession, url: str) -> bytes:
+    body = bytearray()
+    async with http.get(url, allow_redirects=False) as response:
+        if response.status != 200:
+            raise SignalError(f"{url} answered with status {response.status}")
+        async for chunk in response.content.iter_any():
+            body += chunk
+            if len(body) > MAX_BYTES:
+                raise SignalError(f"{url} is larger than {MAX_BYTES // 1024**2} MiB")
+    return bytes(body)

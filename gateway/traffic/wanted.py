@@ -1,0 +1,58 @@
+"""Which endpoints a pool is to have: what the file says, what discovery finds, what operators changed. No I/O."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from config.schema import PoolConfig
+from gateway.discovery.target import MAX_TARGETS, Target
+from gateway.traffic.member import endpoint_id
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One of them."""
+
+    id: str
+    target: Target
+    origin: str
+    drained: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """An endpoint that an operator added, perhaps until a moment of the loop's clock."""
+
+    target: Target
+    until: float
+
+
+@dataclass(slots=True)
+class Overrides:
+    """What operators changed in one pool, by endpoint id. Lives as long as the process and the pool do."""
+
+    added: dict[str, Added] = field(default_factory=dict)
+    removed: set[str] = field(default_factory=set)
+    drained: set[str] = field(default_factory=set)
+    weights: dict[str, float] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.drained or self.weights)
+
+
+def wanted(pool: PoolConfig, found: Iterable[Target], overrides: Overrides, now: float) -> list[Wanted]:
+    """Each once, in this order: as configured, as found, as added. What operators changed wins over all."""
+    added = (one.target for one in overrides.added.values() if now < one.until)
+    sources = (
+        ("configuration", map(Target.of, pool.endpoints)),
+        ("discovery", found),
+        ("operator", added),
+    )
+    listed: dict[str, Wanted] = {}
+    for origin, targets in sources:
+        for target in targets:
+            id_ = endpoint_id(pool.name, target.url)
+            if id_ in listed or id_ in overrides.removed:
+                continue
+            weight = overrides.weights.get(id_, target.weight)
+            listed[id_] = Wanted(id_, replace(target, weight=weight), origin, id_ in overrides.drained)
+    return list(listed.values())[:MAX_TARGETS]

@@ -1,0 +1,96 @@
+"""Endpoints that fail more than their peers, in a pool."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import pytest
+
+from adapters.errors import BackendError, CallerError, InferenceError
+from adapters.fake import FakeAdapter, Script
+from adapters.types import Deadline
+from gateway.traffic.fleet import Fleet
+from gateway.traffic.pool import Pool
+from policies.outliers import Outliers
+from tests.support.gateways import chat, config
+
+FOREVER = Deadline(1e9, 1e9, 1e9)
+
+
+@asynccontextmanager
+async def pool_of(*adapters: FakeAdapter, **outliers: Any) -> AsyncIterator[Pool]:
+    """A fleet's pool, with fakes where its connections would be."""
+    written = {
+        "name": "main",
+        "endpoints": [f"http://127.0.0.1:{i + 1}" for i in range(len(adapters))],
+        "probe": None,
+        "outliers": {"requests": 10, **outliers},
+    }
+    fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+    pool = fleet.commit(fleet.prepare(config(pools=[written])))["main"]
+    for endpoint, adapter in zip(pool.endpoints, adapters, strict=True):
+        endpoint.adapter = adapter
+    yield pool
+    await fleet.aclose()
+
+
+def failing_every(count: int, error: InferenceError) -> FakeAdapter:
+    return FakeAdapter(*[Script(fault=error if i % count == 0 else None) for i in range(1000)])
+
+
+async def ask(pool: Pool, times: int, gap: float = 0.05) -> int:
+    """The requests that failed."""
+    failed = 0
+    for _ in range(times):
+        try:
+            await pool.call(chat(), FOREVER)
+        except InferenceError:
+            failed += 1
+        await asyncio.sleep(gap)
+    return failed
+
+
+@pytest.mark.looptime
+async def test_one_that_fails_every_third_is_left_alone_and_comes_back() -> None:
+    bad = failing_every(3, BackendError("x"))
+    async with pool_of(bad, FakeAdapter(), FakeAdapter(), leave_for="10s") as pool:
+        failed = await ask(pool, 180)
+        assert 3 <= failed <= 6  # ten of its requests told enough
+        assert len(bad.calls) < 20
+        asked = len(bad.calls)
+        await asyncio.sleep(10)
+        await ask(pool, 9)
+        assert len(bad.calls) > asked
+
+
+@pytest.mark.looptime
+async def test_a_caller_s_own_errors_make_no_outlier() -> None:
+    async with pool_of(failing_every(2, CallerError("x")), FakeAdapter(), FakeAdapter()) as pool:
+        assert await ask(pool, 200) > 10
+        assert all(e.breaker.state(asyncio.get_running_loop().time()) == "closed" for e in pool.endpoints)
+
+
+@pytest.mark.looptime
+async def test_the_last_one_is_never_left_alone() -> None:
+    async with pool_of(failing_every(2, BackendError("x"))) as pool:
+        assert await ask(pool, 100) == 50
+        assert pool.endpoints[0].breaker.state(asyncio.get_running_loop().time()) == "closed"
+
+
+@pytest.mark.looptime
+async def test_what_was_counted_survives_a_reload() -> None:
+    fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+    written = {"name": "main", "endpoints": ["http://127.0.0.1:1"], "probe": None}
+
+    def use(outliers: dict[str, Any] | None) -> Outliers | None:
+        (endpoint,) = fleet.commit(fleet.prepare(config(pools=[{**written, "outliers": outliers}])))["main"].endpoints
+        return endpoint.outliers
+
+    first = use({})
+    assert first is not None
+    assert use({}) is first
+    assert use({"failures": "50%"}) is not first
+    assert use(None) is None
+    await fleet.aclose()
