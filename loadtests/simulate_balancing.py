@@ -1,6 +1,6 @@
 """Compares the ways to balance: the same day of chats, with the same faults, for each. On virtual time.
 
-    python -m loadtests.simulate_balancing [--endpoints 200] [--gateways 4] [--requests 50000] [--seed 1]
+    python -m loadtests.simulate_balancing [--endpoints 200] [--gateways 6] [--requests 50000] [--seed 1]
 
 Several gateways send to the same servers, and none knows what the others have in flight. Pools, pickers,
 breakers and slow start are the gateway's own; only servers and time are simulated (`simulated_fleet`). The same
@@ -101,7 +101,7 @@ def figures(fleet: SimulatedFleet) -> dict[str, float]:
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--endpoints", type=int, default=200)
-    parser.add_argument("--gateways", type=int, default=4)
+    parser.add_argument("--gateways", type=int, default=6)
     parser.add_argument("--requests", type=int, default=50_000)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args(argv)

@@ -3,7 +3,12 @@
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from policies.balance import Asker, C, Picker
+from policies.balance import Asker, C, Candidate, Picker
+
+BUSIER = 1.5
+"""Times the load of the others, and a request more, at which a zone has more traffic than its share."""
+BELIEVED = 0.25
+"""Trust in a report below which it does not count here."""
 
 
 def shares(capacity: Mapping[str | None, float], own: str, traffic: float | None) -> dict[str | None, float]:
@@ -34,7 +39,9 @@ def shares(capacity: Mapping[str | None, float], own: str, traffic: float | None
 class NearFirst:
     """Draws the zone by `shares` of what may be picked now, and lets another picker choose in it.
 
-    What is ill or full is not among the candidates, so a zone that runs out of room spills over by itself.
+    What is ill or full is not among the candidates, so a zone that runs out of room spills over by itself. Where
+    servers report their load, a zone that is much busier than the others is not preferred: more of the traffic
+    comes in there than was assumed.
     """
 
     __slots__ = ("_picker", "_traffic", "_zone")
@@ -48,10 +55,22 @@ class NearFirst:
         capacity: dict[str | None, float] = {}
         for candidate in candidates:
             capacity[candidate.zone] = capacity.get(candidate.zone, 0.0) + candidate.weight
-        if len(capacity) > 1 and self._zone in capacity:
+        if len(capacity) > 1 and self._zone in capacity and not _is_busy(self._zone, candidates, now):
             zone = _drawn(shares(capacity, self._zone, self._traffic), rng)
             candidates = [candidate for candidate in candidates if candidate.zone == zone]
         return self._picker.pick(candidates, asker, now, rng)
+
+
+def _is_busy(zone: str, candidates: Sequence[Candidate], now: float) -> bool:
+    """Going by the reports that still count for much; False where either side has none."""
+    load, weight = [0.0, 0.0], [0.0, 0.0]
+    for candidate in candidates:
+        trust = candidate.signal.trust(now)
+        if trust >= BELIEVED:
+            here = candidate.zone == zone
+            load[here] += candidate.signal.load(candidate.in_flight, trust)
+            weight[here] += candidate.weight
+    return 0.0 not in weight and load[1] / weight[1] > BUSIER * load[0] / weight[0] + 1
 
 
 def _drawn(by_zone: Mapping[str | None, float], rng: Random) -> str | None:

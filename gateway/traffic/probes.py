@@ -4,7 +4,11 @@ import asyncio
 import logging
 from random import Random
 
-from adapters.errors import InferenceError
+import msgspec
+
+from adapters.errors import CapacityError, InferenceError
+from adapters.types import Deadline
+from adapters.wire import openai as wire
 from config.schema import ProbeConfig
 from gateway.traffic.endpoint import Endpoint
 
@@ -16,6 +20,8 @@ async def check(endpoint: Endpoint, config: ProbeConfig) -> None:
     try:
         async with asyncio.timeout(config.timeout):
             await endpoint.adapter.probe(config.timeout)
+            if config.ask is not None:
+                await _ask(endpoint, config.ask, config.timeout)
         error = ""
     except InferenceError as failure:
         error = failure.message
@@ -23,6 +29,19 @@ async def check(endpoint: Endpoint, config: ProbeConfig) -> None:
         error = "The health check timed out."
     if endpoint.probed(error, healthy_after=config.healthy_after, unhealthy_after=config.unhealthy_after):
         log.info("endpoint %s is %s %s", endpoint.id, endpoint.health, error)
+
+
+async def _ask(endpoint: Endpoint, model: str, timeout: float) -> None:
+    """One token, on the way that requests take. A server that is too busy for it is not ill."""
+    request = wire.decode_chat(
+        msgspec.json.encode({"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]})
+    )
+    request.request_id = "health-check"
+    now = asyncio.get_running_loop().time()
+    try:
+        await endpoint.adapter.call(request, Deadline(now + timeout, timeout, timeout))
+    except CapacityError:
+        return
 
 
 async def watch(endpoint: Endpoint, config: ProbeConfig, rng: Random) -> None:

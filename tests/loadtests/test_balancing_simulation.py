@@ -26,7 +26,7 @@ def test_every_way_is_reported_and_the_same_seed_says_the_same(capsys: pytest.Ca
     assert found["prefix_affinity"]["known"] > 2 * found["least_request"]["known"]
     assert found["load"]["imbalance"] < found["least_request"]["imbalance"]
     assert found["load"]["p99"] < found["least_request"]["p99"]
-    assert found["load, near first"]["near"] > 0.9
+    assert found["load, near first"]["near"] > 0.7
 
 
 def test_a_replica_computes_what_it_can_at_once_and_lets_the_rest_wait() -> None:

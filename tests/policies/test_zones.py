@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.balance import LeastRequest, RoundRobin
+from policies.load import LoadTwoChoices
 from policies.zones import NearFirst, shares
 from tests.support.candidates import ANYONE, Candidate
 
@@ -92,3 +93,28 @@ def test_a_slow_start_counts_as_less_capacity() -> None:
 def test_none_to_pick_from_is_an_error() -> None:
     with pytest.raises(ValueError, match="no candidates"):
         NearFirst(LeastRequest(), "a", None).pick([], ANYONE, 0.0, Random(1))
+
+
+def reporting(candidates: list[Candidate], **running: float) -> None:
+    for candidate in candidates:
+        assert candidate.zone is not None
+        candidate.signal.report(running=running[candidate.zone], waiting=0, cache=0, own=0, half_life=3.0, now=0.0)
+
+
+def test_a_zone_that_is_much_busier_by_its_reports_is_not_preferred() -> None:
+    """All gateways may stand in one zone, and nobody said so."""
+    near, endpoints = NearFirst(LoadTwoChoices(), "a", None), pool(a=4, b=4)
+    reporting(endpoints, a=6, b=4)
+    assert picks(near, endpoints) == {"a": 2000}
+    reporting(endpoints, a=16, b=4)
+    assert picks(near, endpoints)["b"] > 1000
+    reporting(endpoints, a=1, b=0)  # a request more is no reason to leave
+    assert picks(near, endpoints) == {"a": 2000}
+
+
+def test_reports_of_one_side_only_or_old_ones_say_nothing_about_a_zone() -> None:
+    near, endpoints = NearFirst(LoadTwoChoices(), "a", None), pool(a=4, b=4)
+    reporting(endpoints[:4], a=50)
+    assert picks(near, endpoints) == {"a": 2000}
+    reporting(endpoints, a=50, b=0)
+    assert {near.pick(endpoints, ANYONE, 10.0, Random(seed)).zone for seed in range(50)} == {"a"}

@@ -1,0 +1,53 @@
+"""Health checks over a real socket."""
+
+import asyncio
+
+import pytest
+
+from adapters.http1.client import Client
+from adapters.http1.message import Response
+from adapters.openai import OpenAIAdapter
+from config.schema import ProbeConfig
+from gateway.traffic import probes
+from gateway.traffic.endpoint import Endpoint
+from policies.breaker import Breaker
+from tests.support.upstreams import upstream
+
+ASK = ProbeConfig(ask="tiny", unhealthy_after=1, timeout="5s")
+
+
+async def test_a_probe_that_asks_sees_a_server_that_listens_and_computes_nothing() -> None:
+    async with upstream() as up:
+        adapter = OpenAIAdapter(Client(up.url))
+        endpoint = Endpoint("p/0", adapter, Breaker(5, 10.0))
+        await probes.check(endpoint, ASK)
+        assert endpoint.health == "healthy"
+        assert up.asked[-1]["max_tokens"] == 1
+        assert up.asked[-1]["model"] == "tiny"
+        up.behaviour = lambda body: asyncio.sleep(0, Response(500))
+        await probes.check(endpoint, ProbeConfig(unhealthy_after=1))
+        assert endpoint.health == "healthy"
+        await probes.check(endpoint, ASK)
+        assert (endpoint.health, endpoint.in_flight) == ("unhealthy", 0)
+        await adapter.aclose()
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_one_that_is_too_busy_for_the_probe_is_not_ill(status: int) -> None:
+    async with upstream() as up:
+        adapter = OpenAIAdapter(Client(up.url))
+        endpoint = Endpoint("p/0", adapter, Breaker(5, 10.0))
+        up.behaviour = lambda body: asyncio.sleep(0, Response(status))
+        await probes.check(endpoint, ASK)
+        assert endpoint.health == "healthy"
+        await adapter.aclose()
+
+
+async def test_one_that_never_answers_the_question_is_ill() -> None:
+    async with upstream() as up:
+        adapter = OpenAIAdapter(Client(up.url))
+        endpoint = Endpoint("p/0", adapter, Breaker(5, 10.0))
+        up.behaviour = lambda body: asyncio.sleep(60, Response(200))
+        await probes.check(endpoint, ProbeConfig(ask="tiny", unhealthy_after=1, timeout="100ms"))
+        assert endpoint.health == "unhealthy"
+        await adapter.aclose()
