@@ -24,7 +24,6 @@ from adapters.wire import openai as wire
 from adapters.wire import sse
 
 MAX_ERROR_BODY = 64 * 1024
-MAX_MESSAGE = 2_000
 TAIL_SECONDS = 0.1
 CALLER_STATUS = frozenset({400, 405, 409, 411, 413, 415, 416, 422})
 
@@ -172,8 +171,10 @@ async def _raise(response: ClientResponse) -> NoReturn:
     finally:
         response.close()
     if status in CALLER_STATUS:
-        kind = TooLarge if status == 413 else ContextTooLong if error.code == ContextTooLong.code else CallerError
-        message = (error.message or "The upstream refused the request.")[:MAX_MESSAGE]
+        message = (error.message or "The upstream refused the request.")[: wire.MAX_MESSAGE]
+        if wire.is_too_long(error):
+            raise ContextTooLong(message, param=error.param)
+        kind = TooLarge if status == 413 else CallerError
         raise kind(message, param=error.param, code=error.code if isinstance(error.code, str) else None)
     if status in (429, 503, 529):
         raise CapacityError("The upstream is overloaded.", retry_after=_retry_after(response))

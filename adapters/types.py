@@ -1,10 +1,15 @@
 """The domain's nouns: what was asked, what it cost. No I/O, no protocol."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple
 
 from msgspec import Raw
+
+Feature = Literal["tools", "json_schema", "vision"]
+"""What a request may ask of a model beside text."""
 
 
 @dataclass(slots=True)
@@ -20,6 +25,27 @@ class Usage:
         return self.prompt_tokens + self.completion_tokens
 
 
+class Codec:
+    """The wire that a request came by: what of it is read, or read again, only when somebody wants to know.
+
+    This one knows none, for a request that came by no wire.
+    """
+
+    def asks_for(self, request: GenerateRequest, feature: Feature) -> bool:
+        return False
+
+    def rename(self, request: GenerateRequest, model: str) -> None:
+        """Let it ask for its model by another name."""
+        request.model = model
+
+    def rewrite(self, request: GenerateRequest, fields: dict[str, Raw]) -> None:
+        """Put others in the place of its fields."""
+        request.fields = fields
+
+
+NO_WIRE = Codec()
+
+
 @dataclass(slots=True)
 class GenerateRequest:
     """A request for text, as far as routing and limits need to know it.
@@ -29,6 +55,8 @@ class GenerateRequest:
     """
 
     path: ClassVar[str]
+    operation: ClassVar[str]
+    """As the access log names it."""
 
     model: str
     fields: dict[str, Raw] = field(repr=False)
@@ -60,6 +88,17 @@ class GenerateRequest:
     """Its route's, in a full pool; None for its tenant's."""
     passed_by: list[str] | None = None
     """Pools that were full, of a request that is to go elsewhere first; None: it waits where it comes to."""
+    codec: Codec = field(default=NO_WIRE, repr=False)
+    _features: dict[Feature, bool] | None = field(default=None, repr=False)
+
+    def asks_for(self, feature: Feature) -> bool:
+        """Found out when it is first wanted, and then remembered."""
+        known = self._features
+        if known is None:
+            known = self._features = {}
+        if feature not in known:
+            known[feature] = self.codec.asks_for(self, feature)
+        return known[feature]
 
 
 @dataclass(slots=True)
@@ -67,6 +106,7 @@ class ChatRequest(GenerateRequest):
     """`/v1/chat/completions`."""
 
     path: ClassVar[str] = "/chat/completions"
+    operation: ClassVar[str] = "chat"
 
 
 @dataclass(slots=True)
@@ -74,6 +114,7 @@ class CompletionRequest(GenerateRequest):
     """`/v1/completions`."""
 
     path: ClassVar[str] = "/completions"
+    operation: ClassVar[str] = "text_completion"
 
 
 class Deadline(NamedTuple):

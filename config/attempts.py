@@ -13,7 +13,7 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     lone = {pool["name"].text for pool in root["pools"] if _is_alone(pool)}
     for model in root["models"]:
         for route in model["routes"]:
-            pools = [target.text for target in (*targets(route), *route["fallback"]) if target.text]
+            pools = [pool.text for pool in targets(route) if pool.text]
             if "hedge" in route and pools and lone.issuperset(pools):
                 message = "has no effect: a hedge asks another endpoint of the same pool, and there is none"
                 yield doc.problem_with_key(route["hedge"].place, message)

@@ -7,7 +7,7 @@ from config.document import Document
 from config.node import Node
 from config.pool import PoolConfig
 from config.problem import Problem
-from config.references import targets
+from config.references import targets, within
 from config.route import TimeoutConfig
 from config.units import format_duration, parse_duration
 
@@ -57,12 +57,12 @@ def _route(doc: Document, route: Node, *, waits: bool) -> Iterator[Problem]:
         if name in route and not waits:
             message = f"has no effect: none of its pools has a `queue`, {AT_ONCE}"
             yield doc.problem_with_key(route[name].place, message)
-    if waits and "when_full" in route and not list(route["fallback"]):
+    if waits and "when_full" in route and not any(list(target["fallback"]) for target in within(route)):
         yield doc.problem_with_key(route["when_full"].place, "has no effect without a fallback")
 
 
 def _pools(route: Node) -> Iterable[str | None]:
-    return [target.text for target in (*targets(route), *route["fallback"])]
+    return [target.text for target in targets(route)]
 
 
 def _seconds(node: Node) -> float | None:

@@ -3,16 +3,13 @@
 Whoever writes a field believes that it does something, so one that does nothing is refused.
 """
 
-import math
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import get_args
 
-from config import attempts, backlog, metering, pooling
+from config import attempts, backlog, metering, pooling, routing
 from config.document import Document
-from config.globs import is_glob
 from config.identity import SECRET_BYTES, Algorithm
-from config.matching import covers_when, token_range
 from config.node import Node
 from config.problem import Problem
 from config.schema import ListenConfig, TimeoutConfig
@@ -30,11 +27,9 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     yield from metering.check(doc, root)
     yield from attempts.check(doc, root)
     yield from backlog.check(doc, root)
+    yield from routing.check(doc, root)
     for model in root["models"]:
-        yield from _unreachable(doc, model)
         for route in model["routes"]:
-            yield from _when(doc, model, route["when"])
-            yield from _fallback(doc, route)
             yield from _retry(doc, route["retry"])
             yield from _timeout(doc, route["timeout"])
 
@@ -107,43 +102,6 @@ def _algorithms(doc: Document, issuer: Node, *, shared: bool) -> Iterator[Proble
 def _written(doc: Document, node: Node) -> bool:
     """Whether it has a value in the file, even one that leads nowhere."""
     return doc.value(node.place) is not None
-
-
-def _unreachable(doc: Document, model: Node) -> Iterator[Problem]:
-    routes = list(model["routes"])
-    for i, route in enumerate(routes):
-        for j, earlier in enumerate(routes[:i]):
-            if covers_when(earlier["when"], route["when"]):
-                yield doc.problem(route.place, f"can never be reached: routes[{j}] matches all that it matches")
-                break
-
-
-def _when(doc: Document, model: Node, when: Node) -> Iterator[Problem]:
-    for _, node in when.fields():
-        if node.value in ((), {}):
-            yield doc.problem(node.place, "is empty and matches nothing: say what matches, or remove it")
-    if "model" in when and (name := model["name"].text) and not is_glob(name):
-        message = f'has no effect: only "{name}" is served here; it is for a model whose name is a glob'
-        yield doc.problem_with_key(when["model"].place, message)
-    seen: dict[str, str] = {}
-    for name, node in when["header"].fields():
-        if name.lower() in seen:
-            yield doc.problem_with_key(node.place, f"is the header {seen[name.lower()]} again: keep one")
-        seen.setdefault(name.lower(), name)
-    tokens = token_range(when["prompt_tokens"].text or "")
-    if tokens and tokens[1] < tokens[0]:
-        yield doc.problem(when["prompt_tokens"].place, "no prompt is that short")
-    if tokens and tokens[0] == 0 and tokens[1] == math.inf:
-        yield doc.problem(when["prompt_tokens"].place, "has no effect: every prompt is that long")
-
-
-def _fallback(doc: Document, route: Node) -> Iterator[Problem]:
-    arms = [arm for arm in route["split"]["arms"] if arm["weight"].value != 0]
-    only_arm = arms[0]["pool"].text if len(arms) == 1 else None
-    always = route["to"].text or only_arm
-    for node in route["fallback"]:
-        if node.text is not None and node.text == always:
-            yield doc.problem(node.place, f'has no effect: "{always}" is where the route goes already')
 
 
 def _retry(doc: Document, retry: Node) -> Iterator[Problem]:

@@ -33,10 +33,11 @@ def limits_of(tenant: Node) -> Iterator[Node]:
 
 def _currencies(doc: Document, root: Node) -> Iterator[Problem]:
     prices = [node for model in root["models"] for _, node in model["price"].fields()]
+    costs = [route["when"]["cost"] for model in root["models"] for route in model["routes"]]
     budgets = [limit["spend"] for tenant in root["tenants"] for limit in limits_of(tenant)]
     first: tuple[str, Node] | None = None
-    for node in (*prices, *budgets):
-        currency = currency_of(node.text or "")
+    for node in (*prices, *costs, *budgets):
+        currency = currency_of((node.text or "").lstrip("<>= "))
         if currency is None:
             continue
         if first is None:

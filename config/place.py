@@ -27,7 +27,9 @@ def type_at(place: Place) -> object:
 def fields_at(place: Place) -> tuple[str, ...]:
     """The fields of the section there; none where it is no section."""
     hint = _form(type_at(place), "")
-    return tuple(hint.model_fields) if isinstance(hint, type) and issubclass(hint, Section) else ()
+    if not (isinstance(hint, type) and issubclass(hint, Section)):
+        return ()
+    return tuple(field.alias or name for name, field in hint.model_fields.items())
 
 
 def _inside(hint: object, step: str | int) -> object:
@@ -56,4 +58,5 @@ def _form(hint: object, step: str | int) -> object:
 
 @cache
 def _hints(section: type[Section]) -> dict[str, object]:
-    return get_type_hints(section, include_extras=True)
+    hints = get_type_hints(section, include_extras=True)
+    return {field.alias or name: hints[name] for name, field in section.model_fields.items()}

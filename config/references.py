@@ -23,21 +23,36 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     yield from _shadowed_models(doc, root)
 
 
+def within(target: Node) -> Iterator[Node]:
+    """A route, an arm or an entry of a fallback, and all that are inside it."""
+    yield target
+    for inner in (*target["split"]["arms"], *target["fallback"]):
+        yield from within(inner)
+
+
 def targets(route: Node) -> list[Node]:
-    """Where a route's requests may go first."""
-    return [route["to"], *(arm["pool"] for arm in route["split"]["arms"])]
+    """Every pool that a route can reach, where it is named."""
+    return [pool_of(target) for target in within(route)]
+
+
+def pool_of(target: Node) -> Node:
+    """Where a target names its pool, if it does."""
+    return target if target.text is not None else target["to"] if "to" in target else target["pool"]
 
 
 def _given_twice(doc: Document, root: Node) -> Iterator[Problem]:
-    for section in ("pools", "models", "tenants"):
+    for section in ("pools", "tenants"):
         yield from _unique(doc, (entry["name"] for entry in root[section]))
+    yield from _unique(doc, (name for model in root["models"] for name in (model["name"], *model["aliases"])))
     for pool in root["pools"]:
         yield from _unique(doc, (_url(endpoint) for endpoint in pool["endpoints"]))
     for model in root["models"]:
         yield from _unique(doc, (route["name"] for route in model["routes"]))
-        for route in model["routes"]:
-            yield from _unique(doc, (arm["pool"] for arm in route["split"]["arms"]))
-            yield from _unique(doc, route["fallback"])
+        yield from _unique(doc, model["versions"])
+        for target in (target for route in model["routes"] for target in within(route)):
+            yield from _unique(doc, (arm["name"] if "name" in arm else arm["pool"] for arm in target["split"]["arms"]))
+            yield from _unique(doc, map(pool_of, target["fallback"]))
+            yield from _unique(doc, target["on"])
     keys = [key for tenant in root["tenants"] for key in tenant["keys"]]
     yield from _unique(doc, (key["id"] for key in keys))
     yield from _unique(doc, (key["hash"] for key in keys))
@@ -66,18 +81,23 @@ def _unknown_pools(doc: Document, root: Node) -> Iterator[Problem]:
     known = names(root["pools"])
     if len(known) < len(list(root["pools"])) or not known:
         return  # a pool's own name is what is wrong
-    for model in root["models"]:
-        for route in model["routes"]:
-            for target in (*targets(route), *route["fallback"]):
-                if target.text is not None and target.text not in known:
-                    yield doc.problem(target.place, f'no pool is named "{target.text}"', closest(target.text, known))
+    routes = (route for model in root["models"] for route in model["routes"])
+    for pool in (pool for route in routes for pool in targets(route)):
+        if pool.text is not None and pool.text not in known:
+            yield doc.problem(pool.place, f'no pool is named "{pool.text}"', closest(pool.text, known))
 
 
 def _tenants_models(doc: Document, root: Node) -> Iterator[Problem]:
     known = names(root["models"])
+    aliases = {alias: model["name"].text for model in root["models"] for alias in model["aliases"].texts()}
     for tenant in root["tenants"]:
         for glob in tenant["models"]:
-            if glob.text is not None and known and not any(may_overlap(glob.text, name) for name in known):
+            if glob.text in aliases:
+                own = aliases[glob.text]
+                yield doc.problem(
+                    glob.place, f'"{glob.text}" is an alias, and this list goes by models\' own names', own
+                )
+            elif glob.text is not None and known and not any(may_overlap(glob.text, name) for name in known):
                 yield doc.problem(glob.place, f'no model is named "{glob.text}"', closest(glob.text, known))
 
 

@@ -1,64 +1,18 @@
 """The ``models`` part of the file: which requests go to which pools, and what happens when one fails."""
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from config.money import Amount, PerTokens
 from config.queue import Priority
 from config.resilience import HedgeConfig
+from config.rewrite import RewriteConfig
 from config.section import Section
-from config.text import Glob, HeaderName, Name, Shape
+from config.target import FallbackConfig, SplitConfig, TargetConfig
+from config.text import Glob, Name
 from config.units import Delay, Duration, Percent
-
-TokenRange = Annotated[str, Shape(r"(<=|>=|<|>)\s*\d{1,9}", "a comparison such as >4000 or <=512")]
-Sticky = Annotated[
-    str,
-    Shape(
-        r"user|key|tenant|request|header:[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}",
-        "user, key, tenant, request or header:NAME",
-    ),
-]
-
-
-class MatchConfig(Section):
-    """All fields given must match; a list matches when any of its globs does."""
-
-    tenant: tuple[Glob, ...] | None = None
-    """Tenants' names."""
-    model: tuple[Glob, ...] | None = None
-    """Models asked for, where the model's own name is a glob."""
-    header: dict[HeaderName, str] | None = None
-    """Header name to glob of its value. An absent header does not match."""
-    stream: bool | None = None
-    """Whether the client asked for a stream."""
-    prompt_tokens: TokenRange | None = None
-    """The prompt's estimated length, such as ``>4000``."""
-
-
-class ArmConfig(Section):
-    """One side of a split."""
-
-    pool: Name
-    """Where this side's requests go."""
-    weight: float = Field(ge=0)
-    """Share of the requests, relative to the other arms; 0 parks an arm."""
-
-
-class SplitConfig(Section):
-    """Weighted choice between pools; the same subject always gets the same arm."""
-
-    sticky: Sticky = "request"
-    """What keeps its arm: ``user`` (the request's user field, else the key), ``key``, ``tenant``,
-    ``header:NAME``, or ``request`` (nothing: each request is drawn anew)."""
-    arms: tuple[ArmConfig, ...] = Field(min_length=2)
-    """The sides."""
-
-    @model_validator(mode="after")
-    def _weights(self) -> Self:
-        if not any(arm.weight for arm in self.arms):
-            raise ValueError("all weights are 0: give at least one arm a share")
-        return self
+from config.when import MatchConfig, Version
 
 
 class RetryConfig(Section):
@@ -90,12 +44,16 @@ class RouteConfig(Section):
     """What scopes call it; routes of several models may have the same name."""
     when: MatchConfig = MatchConfig()
     """Which requests; all when absent."""
+    otherwise: Literal[True] | None = Field(None, alias="else")
+    """``true`` on the last route, in the place of ``when``: the requests that no other one takes."""
     to: Name | None = None
     """The pool to send them to."""
     split: SplitConfig | None = None
-    """Or several pools, by weight."""
-    fallback: tuple[Name, ...] = ()
-    """Pools tried in this order when the first one fails."""
+    """Or several, by weight."""
+    fallback: tuple[FallbackConfig, ...] = ()
+    """Where to go next when that fails, tried in this order."""
+    rewrite: RewriteConfig | None = None
+    """What the upstream is sent instead of what the client wrote."""
     retry: RetryConfig = RetryConfig()
     """Second tries within one pool."""
     hedge: HedgeConfig | None = None
@@ -114,10 +72,14 @@ class RouteConfig(Section):
             raise ValueError("a route has either `to` or `split`: give one of the two")
         return self
 
+    @property
+    def target(self) -> TargetConfig:
+        """Where it leads."""
+        return TargetConfig.model_construct(pool=self.to, split=self.split, fallback=self.fallback)
+
     def pools(self) -> tuple[str, ...]:
         """Every pool this route can reach."""
-        first = (self.to,) if self.to else tuple(arm.pool for arm in self.split.arms) if self.split else ()
-        return (*first, *self.fallback)
+        return self.target.pools()
 
 
 class PriceConfig(Section):
@@ -149,6 +111,10 @@ class ModelConfig(Section):
 
     name: Glob
     """As clients write it; a glob such as ``gpt-*`` serves a family. An exact name wins over a glob."""
+    aliases: tuple[Name, ...] = ()
+    """Other names for it. Allow-lists, limits, prices, logs and metrics know it by its own."""
+    versions: tuple[Version, ...] = ()
+    """Versions that clients may ask for as ``NAME@VERSION``, for routes to look at."""
     routes: tuple[RouteConfig, ...] = Field(min_length=1)
     """Tried in order."""
     price: PriceConfig | None = None

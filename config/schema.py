@@ -1,9 +1,10 @@
 """What ops may write in YAML: the whole of it, with its defaults.
 
-Pools are in ``config.pool`` (with ``config.balance`` and ``config.discovery``), routes in ``config.route``,
-token issuers and certificates in ``config.identity``; all names are importable from here. What holds
-within one section is checked by the section; what holds between sections, by ``references`` and
-``combinations``, which know the line that each was written on.
+Pools are in ``config.pool`` (with ``config.balance`` and ``config.discovery``), routes in ``config.route``
+(their conditions in ``config.when``, where they lead in ``config.target``), token issuers and certificates in
+``config.identity``; all names are importable from here. What holds within one section is checked by the
+section; what holds between sections, by ``references`` and ``combinations``, which know the line that each was
+written on.
 """
 
 from typing import Annotated, Literal
@@ -25,19 +26,13 @@ from config.pool import (
 )
 from config.queue import Priority, QueueConfig
 from config.resilience import HedgeConfig
-from config.route import (
-    ArmConfig,
-    MatchConfig,
-    ModelConfig,
-    PriceConfig,
-    RetryConfig,
-    RouteConfig,
-    SplitConfig,
-    TimeoutConfig,
-)
+from config.rewrite import RewriteConfig
+from config.route import ModelConfig, PriceConfig, RetryConfig, RouteConfig, TimeoutConfig
 from config.section import Section
+from config.target import ArmConfig, Failure, FallbackConfig, SplitConfig, TargetConfig
 from config.text import Date, Glob, Name, PemFile, Secret, Shape, Url
 from config.units import Delay, Duration, HostPort, Listen, Size
+from config.when import MatchConfig, TimeConfig
 
 __all__ = [
     "AccessLogConfig",
@@ -50,6 +45,8 @@ __all__ = [
     "Config",
     "DiscoverConfig",
     "EndpointConfig",
+    "Failure",
+    "FallbackConfig",
     "Glob",
     "GrantConfig",
     "HedgeConfig",
@@ -70,6 +67,7 @@ __all__ = [
     "ProbeConfig",
     "QueueConfig",
     "RetryConfig",
+    "RewriteConfig",
     "RouteConfig",
     "RuntimeConfig",
     "ScopesConfig",
@@ -78,7 +76,9 @@ __all__ = [
     "SignalsConfig",
     "SplitConfig",
     "StateConfig",
+    "TargetConfig",
     "TenantConfig",
+    "TimeConfig",
     "TimeoutConfig",
     "UpstreamTls",
     "Url",

@@ -70,7 +70,7 @@ def sentence(details: ErrorDetails) -> str:
 
 
 def _not_a_choice(doc: Document, place: Place) -> Problem:
-    choices = [str(choice) for choice in get_args(type_at(place))]
+    choices = ["true" if choice is True else str(choice) for choice in get_args(type_at(place))]
     value = doc.value(place)
     suggestion = closest(value, choices) if isinstance(value, str) else None
     return doc.problem(place, f"expected {' or '.join(choices)}{_got(value)}", suggestion)

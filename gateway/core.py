@@ -1,10 +1,11 @@
 """One request's story, the same for every front."""
 
+import time
 from collections.abc import Callable, Mapping
 from random import Random
 
 from adapters.base import Answer, as_inference_error
-from adapters.errors import BackendError, ClientGone, NotFound
+from adapters.errors import BackendError, CallerError, ClientGone, NotFound
 from adapters.types import Deadline, GenerateRequest, Usage
 from gateway.auth.keys import Principal
 from gateway.limits.ledger import Ledger, Reservation
@@ -12,23 +13,32 @@ from gateway.snapshot import Snapshot
 from gateway.telemetry import Record, Telemetry
 from policies.decision import Decision
 from policies.facts import Facts
-from policies.price import Price
-
-# What is reserved for an answer whose request sets no bound: the truth is settled at its end.
-OUTPUT_ESTIMATE = 256
+from policies.price import Price, expected_output
+from policies.rewrite import NotANumber, Rewrite
+from policies.rules import Known
 
 
 class Core:
-    """Holds what requests share. `snapshot` is replaced by reloads; everything else lives on."""
+    """Holds what requests share. `snapshot` is replaced by reloads; everything else lives on.
+
+    `clock` gives monotonic seconds, `wall` Unix seconds, for what goes by the time of the day.
+    """
 
     def __init__(
-        self, snapshot: Snapshot, ledger: Ledger, telemetry: Telemetry, rng: Random, clock: Callable[[], float]
+        self,
+        snapshot: Snapshot,
+        ledger: Ledger,
+        telemetry: Telemetry,
+        rng: Random,
+        clock: Callable[[], float],
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self.snapshot = snapshot
         self.ledger = ledger
         self.telemetry = telemetry
         self.rng = rng
         self.clock = clock
+        self.wall = wall
 
     async def handle(
         self, principal: Principal, request: GenerateRequest, headers: Mapping[str, str], record: Record
@@ -41,8 +51,10 @@ class Core:
         snapshot = self.snapshot
         record.stream = request.stream
         request.tenant, request.key, request.headers = principal.tenant, principal.key_id, headers
-        facts, decision = self._decide(snapshot, principal, request, headers, record)
+        facts, decision = self._decide(snapshot, principal, request, record)
         request.priority = decision.priority
+        if decision.rewrite is not None:
+            _rewrite(decision.rewrite, request)
         now = self.clock()
         price = snapshot.prices.get(record.model)
         reservation = self._reserve(facts, request, price, record, now)
@@ -64,8 +76,7 @@ class Core:
         self, facts: Facts, request: GenerateRequest, price: Price | None, record: Record, now: float
     ) -> Reservation:
         """The prompt, and what it may make at most as far as it says. Raises `LimitExceeded`."""
-        prompt, output = request.prompt_tokens, OUTPUT_ESTIMATE if request.max_tokens is None else request.max_tokens
-        output *= request.n
+        prompt, output = request.prompt_tokens, expected_output(request.max_tokens, request.n)
         cost = None if price is None else price.cost(prompt, output)
         record.allowances = self.ledger.allowances(facts, record.model, now)
         reservation = self.ledger.reserve(facts, record.allowances, prompt + output, cost, now)
@@ -73,37 +84,27 @@ class Core:
         return reservation
 
     def _decide(
-        self,
-        snapshot: Snapshot,
-        principal: Principal,
-        request: GenerateRequest,
-        headers: Mapping[str, str],
-        record: Record,
+        self, snapshot: Snapshot, principal: Principal, request: GenerateRequest, record: Record
     ) -> tuple[Facts, Decision]:
         """A model that is unknown, not allowed, out of scope or without a matching route is all the same to the
         client."""
-        rules, scope = snapshot.catalogue.find(request.model), principal.scope
+        asked, scope = request.model, principal.scope
+        known = snapshot.catalogue.find(asked)
+        name = asked if known is None else known.name or asked
         if (
-            rules is not None
-            and snapshot.allowed[principal.tenant].allows(request.model)
-            and (scope is None or scope.allows_model(request.model))
+            known is not None
+            and snapshot.allowed[principal.tenant].allows(name)
+            and (scope is None or scope.allows_model(name))
         ):
-            record.model = rules.model
-            facts = Facts(
-                tenant=principal.tenant,
-                key=principal.key_id,
-                model=request.model,
-                headers=headers,
-                stream=request.stream,
-                prompt_tokens=request.prompt_tokens,
-                user=request.user,
-                request_id=request.request_id,
-            )
-            decision = rules.decide(facts, self.rng)
+            record.model = known.rules.model
+            if name != asked:
+                request.codec.rename(request, name)
+            facts = _facts(principal, request, known, self.wall())
+            decision = known.rules.decide(facts, self.rng)
             if decision is not None and (scope is None or scope.allows_route(decision.name)):
                 record.arm = decision.arm
                 return facts, decision
-        raise NotFound(f"The model `{request.model[:128]}` does not exist or you may not use it.", param="model")
+        raise NotFound(f"The model `{asked[:128]}` does not exist or you may not use it.", param="model")
 
     def _finish(
         self,
@@ -138,3 +139,33 @@ class Core:
         record.usage = usage
         record.attempts = len(request.tried)
         record.events = request.events
+
+
+def _facts(principal: Principal, request: GenerateRequest, known: Known, now_utc: float) -> Facts:
+    return Facts(
+        principal.tenant,
+        principal.key_id,
+        request.model,
+        request.headers,
+        request.stream,
+        request.prompt_tokens,
+        request.user,
+        request.request_id,
+        principal.roles,
+        principal.labels,
+        known.asked or request.model,
+        known.version,
+        request.operation,
+        request.max_tokens,
+        request.n,
+        now_utc,
+        request.asks_for,
+    )
+
+
+def _rewrite(rewrite: Rewrite, request: GenerateRequest) -> None:
+    """Before anything is reserved, so that what is held is what may be used."""
+    try:
+        request.codec.rewrite(request, rewrite(request.fields))
+    except NotANumber as error:
+        raise CallerError(str(error), param=error.field) from None

@@ -4,6 +4,9 @@
     decision.py    what it says: which pools, in order, with which retry and timeouts
     rules.py       a model's routes, compiled: Facts → Decision; the catalogue of models; allow-lists
     conditions.py  a route's ``when`` as a tuple of predicates
+    clock.py       windows of time, by a clock on the wall somewhere
+    target.py      where a decision leads: a pool or a split, with what to fall back to
+    rewrite.py     what an upstream is sent instead of what the client wrote
     globs.py       shell-style patterns over names
     split.py       sticky weighted choice between pools
     balance.py     which endpoint of a pool, going by the endpoints: in turn, by load, by latency

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 from config.schema import HedgeConfig, Priority, RetryConfig, TimeoutConfig
+from policies.rewrite import Rewrite
+from policies.target import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,10 +15,11 @@ class Decision:
     """Index of the route in its model."""
     name: str | None
     """The route's name, where it has one."""
-    pools: tuple[str, ...]
-    """The chosen pool, then its fallbacks; no duplicates."""
+    target: Target
+    """The chosen pool, and where to go when it fails."""
     arm: str | None
-    """The split's chosen pool; None on a route without a split."""
+    """The split's chosen arm; of splits within splits each one's, joined by ``>``. None without a split."""
+    rewrite: Rewrite | None
     retry: RetryConfig
     timeout: TimeoutConfig
     model: str = ""
@@ -26,3 +29,8 @@ class Decision:
     """While a pool is full; None for the tenant's."""
     elsewhere_first: bool = False
     """Whether a request waits for a full pool only when no other one of these can take it."""
+
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """The chosen pool, then all that may be tried after it; no duplicates."""
+        return tuple(dict.fromkeys(self.target.pools()))

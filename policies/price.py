@@ -3,6 +3,14 @@
 from config.money import Money
 from config.schema import PriceConfig
 
+OUTPUT_ESTIMATE = 256
+"""Tokens of an answer whose request sets no bound, until the truth is known."""
+
+
+def expected_output(max_tokens: int | None, n: int) -> int:
+    """Tokens that the answers to one request may have, as far as it says."""
+    return (OUTPUT_ESTIMATE if max_tokens is None else max_tokens) * n
+
 
 class Price:
     """A model's price, ready to multiply."""
@@ -19,3 +27,7 @@ class Price:
         """Of one request that is answered."""
         picos = prompt_tokens * self._prompt + completion_tokens * self._completion + self._request
         return Money(picos, self.currency)
+
+    def estimate(self, prompt_tokens: int, max_tokens: int | None, n: int) -> Money:
+        """Of one request before it is answered."""
+        return self.cost(prompt_tokens, expected_output(max_tokens, n))

@@ -2,53 +2,76 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
+from typing import NamedTuple
 
-from config.schema import ModelConfig, RouteConfig, SplitConfig
-from policies.conditions import Condition, conditions
+from config.schema import ModelConfig, RouteConfig, is_glob
+from policies.conditions import conditions
 from policies.decision import Decision
 from policies.facts import Facts
 from policies.globs import GlobSet, GlobTable
+from policies.price import Price
+from policies.rewrite import Rewrite
 from policies.split import choose, subject_of
+from policies.target import Step, Target, chain, compiled
 
-Target = Callable[[Facts, Random], Decision]
+Pick = Callable[[Facts, Random], Decision]
+VERSION_SIGN = "@"
+"""Between a model's name and a version of it. No configured name holds one."""
+ARM_SIGN = ">"
+"""Between a split's arm and the arm of a split inside it. No name holds one either."""
 
 
 class Rules:
     """One model's routes; the first that matches wins."""
 
-    __slots__ = ("_routes", "model")
+    __slots__ = ("_routes", "model", "price")
 
     def __init__(self, model: ModelConfig) -> None:
         self.model = model.name
         """As configured: a glob for a family, so that it can label a metric."""
-        self._routes = tuple(_compile(model))
+        self.price = None if model.price is None else Price(model.price)
+        self._routes = tuple(
+            (conditions(route.when, self.price), _pick(model.name, index, route, target))
+            for index, (route, target) in enumerate(zip(model.routes, targets(model), strict=True))
+        )
 
     def decide(self, facts: Facts, rng: Random) -> Decision | None:
         """None when no route matches."""
-        for when, target in self._routes:
+        for when, pick in self._routes:
             for holds in when:
                 if not holds(facts):
                     break
             else:
-                return target(facts, rng)
+                return pick(facts, rng)
         return None
 
 
+class Known(NamedTuple):
+    """What a name that a client wrote stands for."""
+
+    rules: Rules
+    name: str = ""
+    """The model's own name. Empty for a family, whose names are their own."""
+    asked: str = ""
+    """The name without the version. Empty for a family."""
+    version: str = ""
+
+
 class Catalogue:
-    """Every model that clients may ask for."""
+    """Every model that clients may ask for, under each of its names."""
 
     __slots__ = ("_table",)
 
     def __init__(self, models: Sequence[ModelConfig]) -> None:
-        self._table = GlobTable((model.name, Rules(model)) for model in models)
+        self._table = GlobTable(entry for model in models for entry in _entries(model))
 
-    def find(self, name: str) -> Rules | None:
+    def find(self, name: str) -> Known | None:
         """The model of that exact name, else the first in the file whose glob matches."""
         return self._table.find(name)
 
 
 class ModelList(GlobSet):
-    """The models a tenant may use."""
+    """The models a tenant may use, by their own names."""
 
     __slots__ = ()
 
@@ -56,41 +79,61 @@ class ModelList(GlobSet):
         return name in self
 
 
-def _compile(model: ModelConfig) -> Iterator[tuple[tuple[Condition, ...], Target]]:
+def names(model: ModelConfig) -> Iterator[tuple[str, str, str]]:
+    """Each name that clients may write, what of it is the model's, and what the version."""
+    for name in (model.name, *model.aliases):
+        yield name, name, ""
+        for version in model.versions:
+            yield f"{name}{VERSION_SIGN}{version}", name, version
+
+
+def targets(model: ModelConfig) -> Iterator[Target]:
+    """Where each of a model's routes leads.
+
+    A split is known by its place among the model's splits, so neither new weights, a new condition nor a plain
+    route put above it moves a subject.
+    """
     splits = 0
-    for index, route in enumerate(model.routes):
-        if route.split is None:
-            target = _fixed(_decision(model.name, index, route, route.pools()[0], None))
-        else:
-            # A split is known by its place among the model's splits, so neither new weights, a new
-            # condition nor a plain route put above it moves a subject.
-            target = _split(model.name, index, route, route.split, f"{model.name}#{splits}")
-            splits += 1
-        yield conditions(route.when), target
+    for route in model.routes:
+        target = compiled(route.target, f"{model.name}#{splits}")
+        splits += target.split is not None
+        yield target
 
 
-def _fixed(decision: Decision) -> Target:
-    return lambda _facts, _rng: decision
+def _entries(model: ModelConfig) -> Iterator[tuple[str, Known]]:
+    rules = Rules(model)
+    if is_glob(model.name):
+        yield model.name, Known(rules)
+        return
+    for written, asked, version in names(model):
+        yield written, Known(rules, model.name, asked, version)
 
 
-def _split(model: str, index: int, route: RouteConfig, split: SplitConfig, salt: str) -> Target:
-    arms = tuple((arm.pool, arm.weight) for arm in split.arms)
-    decisions = {pool: _decision(model, index, route, pool, pool) for pool, _ in arms}
-    sticky = split.sticky
-    return lambda facts, rng: decisions[choose(subject_of(sticky, facts, rng), salt, arms)]
+def _pick(model: str, index: int, route: RouteConfig, target: Target) -> Pick:
+    """What chooses among a route's decisions, of which there is one for each arm."""
+    rewrite = None if route.rewrite is None else Rewrite(route.rewrite)
 
+    def inner(target: Target, arms: tuple[str, ...], later: tuple[Step, ...]) -> Pick:
+        steps = (*target.fallback, *later)
+        if (split := target.split) is not None:
+            picks = {arm: inner(side, (*arms, arm), steps) for arm, side in split.targets.items()}
+            return lambda facts, rng: picks[choose(subject_of(split.sticky, facts, rng), split.salt, split.arms)](
+                facts, rng
+            )
+        where = chain(target.pool or "", steps)
+        decision = Decision(
+            index,
+            route.name,
+            where,
+            ARM_SIGN.join(arms) or None,
+            rewrite,
+            route.retry,
+            route.timeout,
+            model=model,
+            hedge=route.hedge,
+            priority=route.priority,
+            elsewhere_first=route.when_full == "fallback",
+        )
+        return lambda _facts, _rng: decision
 
-def _decision(model: str, index: int, route: RouteConfig, first: str, arm: str | None) -> Decision:
-    pools = tuple(dict.fromkeys((first, *route.fallback)))
-    return Decision(
-        index,
-        route.name,
-        pools,
-        arm,
-        route.retry,
-        route.timeout,
-        model=model,
-        hedge=route.hedge,
-        priority=route.priority,
-        elsewhere_first=route.when_full == "fallback",
-    )
+    return inner(target, (), ())

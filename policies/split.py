@@ -1,11 +1,23 @@
 """Sticky weighted choice: the same subject gets the same arm, in every process, with nothing stored."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from math import inf, log
 from random import Random
+from typing import Protocol
 
-from policies.facts import Facts
+
+class Asker(Protocol):
+    """Who may be kept with an arm: facts, or a request."""
+
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def key(self) -> str: ...  # the key's id, never its secret
+    @property
+    def user(self) -> str | None: ...
+    @property
+    def headers(self) -> Mapping[str, str]: ...  # lower-case names
 
 
 def choose(subject: str, salt: str, arms: Sequence[tuple[str, float]]) -> str:
@@ -31,21 +43,21 @@ def choose(subject: str, salt: str, arms: Sequence[tuple[str, float]]) -> str:
     return chosen
 
 
-def subject_of(sticky: str, facts: Facts, rng: Random) -> str:
+def subject_of(sticky: str, asker: Asker, rng: Random) -> str:
     """What is hashed: what `sticky` names, within its tenant, so that two tenants' users never meet.
 
     ``user`` and ``header:NAME`` fall back to the key; ``request`` is a new draw each time.
     """
-    tenant = facts.tenant
+    tenant = asker.tenant
     if sticky == "request":
         return f"{rng.getrandbits(64):x}"
     if sticky == "tenant":
         return tenant
-    value = facts.key
+    value = asker.key
     if sticky == "user":
-        value = facts.user or value
+        value = asker.user or value
     elif sticky.startswith("header:"):
-        value = facts.headers.get(sticky[7:].lower()) or value
+        value = asker.headers.get(sticky[7:].lower()) or value
     return f"{tenant}\0{value}"
 
 

@@ -9,13 +9,17 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import msgspec
 from msgspec import Meta, Raw
 
-from adapters.errors import BackendError, CallerError, InferenceError
-from adapters.types import ChatRequest, CompletionRequest, GenerateRequest, Usage
+from adapters.errors import BackendError, CallerError, ContextTooLong, InferenceError
+from adapters.types import ChatRequest, Codec, CompletionRequest, Feature, GenerateRequest, Usage
+from adapters.wire import features, refusals
 
 DONE = b"[DONE]"
 BYTES_PER_TOKEN = 4
 MAX_CHOICES = 128
 MAX_TOKENS = 2**31 - 1
+MAX_MESSAGE = 2_000
+
+_TRUE, _NULL = Raw(b"true"), Raw(b"null")
 
 T = TypeVar("T")
 R = TypeVar("R", bound=GenerateRequest)
@@ -33,7 +37,7 @@ class _Usage(msgspec.Struct):
 class _Whole(msgspec.Struct):
     choices: list[Raw] | None = None
     usage: _Usage | None = None
-    error: Raw | None = None
+    error: Raw = _NULL
 
 
 class ErrorBody(msgspec.Struct):
@@ -62,8 +66,6 @@ _tokens = msgspec.json.Decoder(Count | None)
 _options = msgspec.json.Decoder(dict[str, Raw] | None)
 _array = msgspec.json.Decoder(list[Raw])
 _prompt = msgspec.json.Decoder(str | list[str | int | list[int]])
-
-_TRUE = Raw(b"true")
 
 
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────────
@@ -111,9 +113,6 @@ def _field(
 
 def _request(kind: type[R], fields: dict[str, Raw], prompt: Raw) -> R:
     options = _field(fields, "stream_options", _options) or {}
-    max_tokens = _field(fields, "max_completion_tokens", _tokens)
-    if max_tokens is None:
-        max_tokens = _field(fields, "max_tokens", _tokens)
     model = _field(fields, "model", _string, required=True)
     view = memoryview(prompt)
     return kind(
@@ -122,11 +121,34 @@ def _request(kind: type[R], fields: dict[str, Raw], prompt: Raw) -> R:
         stream=_field(fields, "stream", _optional_bool) or False,
         include_usage=_field(options, "include_usage", _optional_bool) or False,
         prompt_tokens=len(view) // BYTES_PER_TOKEN + 1,
-        max_tokens=max_tokens,
+        max_tokens=_max_tokens(fields),
         n=_field(fields, "n", _choices) or 1,
         user=_field(fields, "user", _optional_string),
         prompt=view,
+        codec=_CODEC,
     )
+
+
+def _max_tokens(fields: dict[str, Raw]) -> int | None:
+    newer = _field(fields, "max_completion_tokens", _tokens)
+    return _field(fields, "max_tokens", _tokens) if newer is None else newer
+
+
+class _OpenAI(Codec):
+    def asks_for(self, request: GenerateRequest, feature: Feature) -> bool:
+        return features.READ[feature](request.fields)
+
+    def rename(self, request: GenerateRequest, model: str) -> None:
+        request.model = model
+        request.fields = {**request.fields, "model": Raw(_encode(model))}
+
+    def rewrite(self, request: GenerateRequest, fields: dict[str, Raw]) -> None:
+        request.fields = fields
+        request.max_tokens = _max_tokens(fields)
+        request.n = _field(fields, "n", _choices) or 1
+
+
+_CODEC = _OpenAI()
 
 
 def upstream_body(request: GenerateRequest, model: str | None) -> bytes:
@@ -152,7 +174,7 @@ def usage_of_body(body: bytes) -> Usage | None:
         whole = _whole(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
-    if whole.error is not None and bytes(whole.error) != b"null":
+    if whole.error != _NULL:
         raise BackendError("The upstream failed.")
     if whole.choices is None:
         raise BackendError("The upstream's answer has no `choices`.", code="upstream_bad_response")
@@ -173,8 +195,8 @@ def read_event(data: bytes) -> Event:
         whole = _whole(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise BackendError("The upstream's stream cannot be read.", code="upstream_bad_response") from None
-    if whole.error is not None and bytes(whole.error) != b"null":
-        raise BackendError("The upstream failed in the middle of its answer.")
+    if whole.error != _NULL:
+        raise _told_in_the_stream(decode_error(data))
     usage = _usage(whole.usage)
     return Event(usage, usage is not None and not whole.choices)
 
@@ -197,6 +219,21 @@ def decode_error(body: bytes) -> ErrorBody:
     if isinstance(flat.error, ErrorBody):
         return flat.error
     return ErrorBody(message=flat.error or flat.message)
+
+
+def is_too_long(error: ErrorBody) -> bool:
+    """Whether a refusal is about the model's context."""
+    return refusals.is_too_long(error.message, error.type, error.code)
+
+
+def _told_in_the_stream(error: ErrorBody) -> InferenceError:
+    """A server that begins its stream before it looks at the request has no status left to refuse it with."""
+    message = (error.message or "The upstream refused the request.")[:MAX_MESSAGE]
+    if is_too_long(error):
+        return ContextTooLong(message, param=error.param)
+    if refusals.blames_the_caller(error.type, error.code):
+        return CallerError(message, param=error.param)
+    return BackendError("The upstream failed in the middle of its answer.")
 
 
 def encode_error(error: InferenceError, type_: str) -> bytes:

@@ -23,6 +23,7 @@ from gateway.core import Core
 from gateway.fronts import errors
 from gateway.limits.allowance import Allowance
 from gateway.telemetry import Record
+from policies import rules
 from policies.limits import TokenBucket
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -96,12 +97,13 @@ class OpenAIFront:
         return Response(answer.status, [*headers, ("cache-control", "no-cache")], StreamBody(answer))
 
     async def _models(self, principal: Principal, http: Request, record: Record) -> Response:
-        names = [(model.name, self._created) for model in self._visible(principal)]
+        names = [(name, self._created) for model in self._visible(principal) for name, _, _ in rules.names(model)]
         return self._json(wire.encode_models(names), record)
 
     async def _model(self, principal: Principal, http: Request, record: Record) -> Response:
         name = http.path.removeprefix("/v1/models/")
-        if self._core.snapshot.catalogue.find(name) is None or not self._may_see(principal, name):
+        known = self._core.snapshot.catalogue.find(name)
+        if known is None or not self._may_see(principal, known.name or name):
             raise NotFound(f"The model `{name[:128]}` does not exist or you may not use it.", param="model")
         return self._json(wire.encode_model(name, self._created), record)
 

@@ -1,26 +1,52 @@
-"""The next pool, when one cannot answer."""
+"""Somewhere else, when an upstream cannot answer."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from adapters.base import Answer, Upstream
-from adapters.errors import InferenceError
+from adapters.errors import ContextTooLong, InferenceError, UpstreamTimeout
 from adapters.types import Deadline, GenerateRequest
+from config.schema import Failure
+
+_NONE: frozenset[str] = frozenset()
+_TOO_LONG: frozenset[str] = frozenset({"context_length"})
+_SILENT: frozenset[str] = frozenset({"timeout", "transport"})
+
+
+class Step(NamedTuple):
+    """Where to go after failures of these classes."""
+
+    on: frozenset[Failure]
+    upstream: Upstream
 
 
 class Fallback:
-    """An `Upstream` that tries others in order while they fail with what another may not fail with."""
+    """An `Upstream` that goes on to others, in order, while one fails with what the next is there for."""
 
-    def __init__(self, upstreams: Sequence[Upstream]) -> None:
-        self._upstreams = upstreams
+    def __init__(self, first: Upstream, steps: Sequence[Step]) -> None:
+        self._first = first
+        self._steps = steps
 
     async def call(self, request: GenerateRequest, deadline: Deadline) -> Answer:
-        for upstream in self._upstreams[:-1]:
+        upstream, left = self._first, iter(self._steps)
+        while True:
             try:
                 return await upstream.call(request, deadline)
             except InferenceError as error:
-                if not error.retryable:
+                classes = _classes(error)
+                step = next((step for step in left if not step.on.isdisjoint(classes)), None)
+                if step is None:
                     raise
-        return await self._upstreams[-1].call(request, deadline)
+                upstream = step.upstream
+
+
+def _classes(error: InferenceError) -> frozenset[str]:
+    """None for what would fail anywhere: the caller's own fault, its limits, the end of its time."""
+    if isinstance(error, ContextTooLong):
+        return _TOO_LONG
+    if isinstance(error, UpstreamTimeout):
+        return _SILENT
+    return frozenset({error.kind}) if error.retryable else _NONE
 
 
 class ElsewhereFirst:

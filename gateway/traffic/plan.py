@@ -4,12 +4,14 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from adapters.base import Upstream
-from gateway.traffic.fallback import ElsewhereFirst, Fallback
+from gateway.traffic.fallback import ElsewhereFirst, Fallback, Step
 from gateway.traffic.hedge import Hedge
 from gateway.traffic.kept import Kept
 from gateway.traffic.pool import Pool
 from gateway.traffic.retry import Retry
+from gateway.traffic.split import Split
 from policies.decision import Decision
+from policies.target import Target
 
 
 class Composer:
@@ -26,13 +28,28 @@ class Composer:
 
     def plan(self, decision: Decision) -> Upstream:
         """The whole of it."""
-        branches = {name: self._branch(decision, name) for name in decision.pools}
-        if len(branches) == 1:
-            return next(iter(branches.values()))
-        plan = Fallback([*branches.values()])
-        return ElsewhereFirst(plan, branches) if decision.elsewhere_first else plan
+        branches: dict[str, Upstream] = {}
+        plan = self._upstream(decision, decision.target, branches, last=True)
+        return ElsewhereFirst(plan, branches) if decision.elsewhere_first and len(branches) > 1 else plan
 
-    def _branch(self, decision: Decision, name: str) -> Upstream:
+    def _upstream(self, decision: Decision, target: Target, branches: dict[str, Upstream], *, last: bool) -> Upstream:
+        """A part of it; its pools go into `branches`. `last`: nothing else is tried when this fails."""
+        steps = target.fallback
+        if target.pool is not None:
+            first = self._branch(decision, target.pool, patient=last and not steps)
+            branches.setdefault(target.pool, first)
+        else:
+            assert target.split is not None
+            arms = target.split.targets.items()
+            sides = {arm: self._upstream(decision, side, branches, last=last and not steps) for arm, side in arms}
+            first = Split(target.split, sides, self._rng)
+        others = [
+            Step(step.on, self._upstream(decision, step.target, branches, last=last and step is steps[-1]))
+            for step in steps
+        ]
+        return Fallback(first, others) if others else first
+
+    def _branch(self, decision: Decision, name: str, *, patient: bool) -> Upstream:
         """One pool, and what stands between it and the others."""
         retry, branch = decision.retry, (decision.model, decision.route, name)
         upstream: Upstream = self._pools[name]
@@ -46,5 +63,5 @@ class Composer:
             budget=self._kept.retries(branch, retry.budget),
             rng=self._rng,
             clock=self._clock,
-            patient=name == decision.pools[-1],
+            patient=patient,
         )

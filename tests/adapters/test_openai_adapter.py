@@ -23,7 +23,7 @@ from adapters.errors import (
     UpstreamTimeout,
 )
 from adapters.http1.client import Client
-from adapters.openai import MAX_ERROR_BODY, MAX_MESSAGE, OpenAIAdapter
+from adapters.openai import MAX_ERROR_BODY, OpenAIAdapter
 from adapters.types import ChatRequest, Deadline, Usage
 from adapters.wire import openai as wire
 from adapters.wire.sse import MAX_EVENT
@@ -508,7 +508,7 @@ async def test_a_message_is_bounded() -> None:
     body = json.dumps({"error": {"message": "a" * 10_000}}).encode()
     with pytest.raises(CallerError) as caught:
         await call(http(body, "application/json", 400), chat())
-    assert len(caught.value.message) == MAX_MESSAGE
+    assert len(caught.value.message) == wire.MAX_MESSAGE
 
 
 async def test_an_error_leaves_the_connection_to_the_next_request() -> None:

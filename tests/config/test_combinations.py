@@ -154,7 +154,7 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
             TO,
             f"{TO}\n        when: {{model: [chat]}}",
             '11: models[0].routes[0].when.model: has no effect: only "chat" is served here; '
-            "it is for a model whose name is a glob",
+            "it is for a model with aliases or a glob for a name",
         ),
         (
             TO,

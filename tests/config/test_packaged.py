@@ -62,7 +62,7 @@ def test_canary(example: Path) -> None:
     assert split.split is not None
     assert split.split.sticky == "user"
     assert [(arm.pool, arm.weight) for arm in split.split.arms] == [("stable", 90), ("candidate", 10)]
-    assert split.fallback == ("stable", "last-resort")
+    assert [entry.pool for entry in split.fallback] == ["stable", "last-resort"]
     assert split.retry.attempts == 3
     assert (split.timeout.first_byte, split.timeout.idle, split.timeout.total) == (10, 20, 300)
     assert [endpoint.weight for endpoint in config.pools[0].endpoints] == [1, 2]

@@ -1,3 +1,4 @@
+from collections import Counter
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from random import Random
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from config.schema import MatchConfig, ModelConfig
 from policies.facts import Facts
 from policies.rules import Catalogue, ModelList, Rules
+from policies.rules import names as names_of
 
 RNG = Random(1)
 
@@ -22,7 +24,7 @@ def facts(
     prompt_tokens: int = 10,
     user: str | None = None,
 ) -> Facts:
-    return Facts(tenant, "key-1", model, headers or {}, stream, prompt_tokens, user, "req-1")
+    return Facts(tenant, "key-1", model, headers or {}, stream, prompt_tokens, user, "req-1", asked=model)
 
 
 def rules(*routes: dict[str, Any], name: str = "chat") -> Rules:
@@ -157,7 +159,7 @@ def test_the_catalogue_prefers_the_exact_name_then_the_first_glob() -> None:
 
     def pool_of(name: str) -> str | None:
         found = catalogue.find(name)
-        decision = found.decide(facts(model=name), RNG) if found else None
+        decision = found.rules.decide(facts(model=name), RNG) if found else None
         return decision.pools[0] if decision else None
 
     assert pool_of("v-1") == "exact"
@@ -173,3 +175,56 @@ def test_a_model_list_allows_names_and_families() -> None:
     assert not allowed.allows("chat-2")
     assert not ModelList([]).allows("chat")
     assert ModelList(["*"]).allows("anything")
+
+
+def test_an_arm_may_be_a_split_of_its_own() -> None:
+    inner = {"sticky": "user", "arms": [{"pool": "b", "weight": 1}, {"name": "eu", "pool": "c", "weight": 1}]}
+    arms = [{"pool": "a", "weight": 2}, {"name": "new", "weight": 2, "split": inner, "fallback": ["a"]}]
+    compiled = rules({"split": {"sticky": "user", "arms": arms}, "fallback": ["d"]})
+    seen = {(d.arm, d.pools) for i in range(100) if (d := compiled.decide(facts(user=f"u{i}"), RNG))}
+    assert seen == {
+        ("a", ("a", "d")),
+        ("new>b", ("b", "a", "d")),
+        ("new>eu", ("c", "a", "d")),
+    }
+
+
+def test_a_split_in_a_split_places_its_subjects_anew() -> None:
+    """With one hash for both, all who are in the outer arm would be in the same inner one."""
+    inner = {"sticky": "user", "arms": [{"pool": "b", "weight": 1}, {"pool": "c", "weight": 1}]}
+    arms = [{"pool": "a", "weight": 1}, {"name": "new", "weight": 1, "split": inner}]
+    counts = Counter(arms_of(rules({"split": {"sticky": "user", "arms": arms}}), 2000))
+    assert counts["a"] == pytest.approx(1000, abs=120)
+    assert counts["new>b"] == pytest.approx(500, abs=100)
+
+
+def test_fallbacks_carry_their_failures_and_skip_what_was_tried() -> None:
+    fallback = ["b", {"pool": "long", "on": ["context_length"]}, {"pool": "c", "fallback": ["d"]}]
+    compiled = rules(split_route(1, 1, fallback=fallback))
+    plans = {d.arm: d for i in range(50) if (d := compiled.decide(facts(user=f"u{i}"), RNG))}
+    usual = {"capacity", "backend", "transport"}
+    steps = [(set(step.on), tuple(step.target.pools())) for step in plans["a"].target.fallback]
+    assert steps == [(usual, ("b",)), ({"context_length"}, ("long",)), (usual, ("c", "d"))]
+    assert plans["b"].pools == ("b", "long", "c", "d")
+
+
+def test_else_takes_what_is_left() -> None:
+    compiled = rules({"when": {"stream": True}, "to": "a"}, {"else": True, "to": "b"})
+    assert route_of(compiled, facts(stream=True)) == 0
+    assert route_of(compiled, facts()) == 1
+
+
+def test_a_model_is_known_by_every_one_of_its_names() -> None:
+    named = {"name": "chat", "aliases": ["gpt-4o"], "versions": ["1", "2"], "routes": [{"to": "a"}]}
+    catalogue = Catalogue([ModelConfig.model_validate(named), model("gpt-*", "family")])
+    assert {name: catalogue.find(name) for name, _, _ in names_of(ModelConfig.model_validate(named))}.keys() == {
+        "chat", "chat@1", "chat@2", "gpt-4o", "gpt-4o@1", "gpt-4o@2",
+    }  # fmt: skip
+    found = catalogue.find("gpt-4o@2")
+    assert found is not None
+    assert (found.name, found.asked, found.version, found.rules.model) == ("chat", "gpt-4o", "2", "chat")
+    family = catalogue.find("gpt-4@2")
+    assert family is not None
+    assert (family.name, family.rules.model) == ("", "gpt-*")
+    assert catalogue.find("chat@3") is None
+    assert catalogue.find("chat@") is None

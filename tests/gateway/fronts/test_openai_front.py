@@ -272,6 +272,20 @@ async def test_models_are_those_the_tenant_may_use(door: Opener) -> None:
         assert refused.status == 404
 
 
+async def test_a_model_is_listed_under_each_of_its_names(door: Opener) -> None:
+    route = {"routes": [{"to": "main"}]}
+    models = [{"name": "chat", "aliases": ["gpt-4o"], "versions": ["2"], **route}]
+    async with door(models=models, allowed=["chat"]) as d:
+        names = ["chat", "chat@2", "gpt-4o", "gpt-4o@2"]
+        assert [m.id async for m in d.sdk.models.list()] == names
+        for name in names:
+            assert (await d.sdk.models.retrieve(name)).id == name
+        answer = await d.post(chat(model="gpt-4o@2"))
+        assert (answer.status, answer.headers["x-headrace-model"]) == (200, "chat")
+        with pytest.raises(openai.NotFoundError):
+            await d.sdk.models.retrieve("chat@3")
+
+
 async def test_no_credential_and_no_text_is_remembered(door: Opener) -> None:
     async with door() as d:
         await d.post(chat(messages=[{"role": "user", "content": "my secret plan"}], user="u-1"))

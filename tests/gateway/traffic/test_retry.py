@@ -16,7 +16,6 @@ from adapters.errors import (
 )
 from adapters.fake import FakeAdapter, Script
 from adapters.types import Deadline
-from gateway.traffic.fallback import Fallback
 from gateway.traffic.retry import Retry
 from policies.retry import RetryBudget
 from tests.support.gateways import chat
@@ -94,24 +93,6 @@ async def test_no_try_is_begun_that_cannot_end_in_time() -> None:
     with pytest.raises(BackendError):
         await retry(fake, base=10.0).call(chat(), Deadline(now + 0.001, 1.0, 1.0))
     assert len(fake.calls) == 1
-
-
-@pytest.mark.looptime
-async def test_fallback_goes_on_only_where_that_may_help() -> None:
-    down, up = FakeAdapter(Script(fault=Unavailable("x"))), FakeAdapter()
-    await Fallback([down, up]).call(chat(), FOREVER)
-    assert len(up.calls) == 1
-    wrong = FakeAdapter(Script(fault=CallerError("x")))
-    with pytest.raises(CallerError):
-        await Fallback([wrong, up]).call(chat(), FOREVER)
-    assert len(up.calls) == 1
-
-
-@pytest.mark.looptime
-async def test_the_last_fallback_s_error_is_the_answer() -> None:
-    first, last = FakeAdapter(Script(fault=Unavailable("first"))), FakeAdapter(Script(fault=BackendError("last")))
-    with pytest.raises(BackendError, match="last"):
-        await Fallback([first, last]).call(chat(), FOREVER)
 
 
 @pytest.mark.looptime

@@ -1,0 +1,92 @@
+"""What an OpenAI request asks of a model beside text, found in fields that are still encoded.
+
+Bodies may be large, so nothing is parsed where a look at the bytes can rule it out; where it cannot, the parts
+that matter are parsed properly, since a text may hold any words.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from adapters.types import Feature
+
+_IMAGE_PARTS = frozenset({"image_url", "image", "input_image", "image_embeds", "image_pil"})
+
+_NULL = Raw(b"null")
+
+
+class _Typed(msgspec.Struct):
+    type: Any = None
+
+
+class _Message(msgspec.Struct):
+    content: Raw = _NULL
+
+
+class _Part(msgspec.Struct):
+    type: Any = None
+    image_url: Raw = _NULL
+    """Some servers take a part that has this and no type."""
+
+    @property
+    def is_image(self) -> bool:
+        return self.image_url != _NULL or (isinstance(self.type, str) and self.type in _IMAGE_PARTS)
+
+
+_list = msgspec.json.Decoder(list[Raw])
+_typed = msgspec.json.Decoder(_Typed)
+_messages = msgspec.json.Decoder(list[_Message])
+_parts = msgspec.json.Decoder(list[_Part])
+
+
+def _tools(fields: Mapping[str, Raw]) -> bool:
+    """`tools`, or `functions` as they were called before."""
+    return any(_has_entries(fields[name]) for name in ("tools", "functions") if name in fields)
+
+
+def _has_entries(raw: Raw) -> bool:
+    try:
+        return bool(_list.decode(raw))
+    except msgspec.DecodeError:
+        return False
+
+
+def _json_schema(fields: Mapping[str, Raw]) -> bool:
+    raw = fields.get("response_format")
+    if raw is None:
+        return False
+    try:
+        return bool(_typed.decode(raw).type == "json_schema")
+    except msgspec.DecodeError:
+        return False
+
+
+def _vision(fields: Mapping[str, Raw]) -> bool:
+    raw = fields.get("messages")
+    if raw is None:
+        return False
+    written = bytes(raw)
+    if b"image" not in written and b"\\u006" not in written:  # as its letters may be written
+        return False
+    try:
+        return any(_has_image(message.content) for message in _messages.decode(raw))
+    except (msgspec.DecodeError, RecursionError):
+        return False  # no list of messages: the upstream will say so
+
+
+def _has_image(content: Raw) -> bool:
+    if memoryview(content)[0] != ord("["):  # a text
+        return False
+    try:
+        return any(part.is_image for part in _parts.decode(content))
+    except (msgspec.DecodeError, RecursionError):
+        return False
+
+
+READ: dict[Feature, Callable[[Mapping[str, Raw]], bool]] = {
+    "tools": _tools,
+    "json_schema": _json_schema,
+    "vision": _vision,
+}

@@ -1,0 +1,23 @@
+"""A choice between upstreams, made when it is their turn: for splits inside a fallback."""
+
+from collections.abc import Mapping
+from random import Random
+
+from adapters.base import Answer, Upstream
+from adapters.types import Deadline, GenerateRequest
+from policies import target
+from policies.split import choose, subject_of
+
+
+class Split:
+    """An `Upstream` that gives a request to one of its arms, the same subject always to the same one."""
+
+    def __init__(self, split: target.Split, arms: Mapping[str, Upstream], rng: Random) -> None:
+        self._split = split
+        self._arms = arms
+        self._rng = rng
+
+    async def call(self, request: GenerateRequest, deadline: Deadline) -> Answer:
+        split = self._split
+        arm = choose(subject_of(split.sticky, request, self._rng), split.salt, split.arms)
+        return await self._arms[arm].call(request, deadline)

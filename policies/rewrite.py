@@ -1,0 +1,75 @@
+"""What the upstream is sent instead of what the client wrote: a body's fields in, other fields out."""
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Raw
+
+from config.rewrite import twins
+from config.schema import RewriteConfig
+
+Fields = dict[str, Raw]
+_NULL = Raw(b"null")
+_number = msgspec.json.Decoder(int | float)
+_encode = msgspec.json.Encoder().encode
+
+
+class NotANumber(ValueError):
+    """A field that has a cap holds something else; `field` names it."""
+
+    def __init__(self, field: str) -> None:
+        super().__init__(f"`{field}` must be a number.")
+        self.field = field
+
+
+class Rewrite:
+    """A route's changes, encoded at load. What no rule names stays the bytes that the client sent.
+
+    Some servers take a field by any spelling of upper and lower case. So a field that differs from a governed one
+    in that only is not sent on: it would get around the rule.
+    """
+
+    __slots__ = ("_added", "_capped", "_defaults", "_gone", "_governed")
+
+    def __init__(self, config: RewriteConfig) -> None:
+        names = (*config.force, *config.drop)
+        self._gone = frozenset(twin for name in names for twin in twins(name))
+        self._capped = {twin: (cap, _raw(cap)) for name, cap in config.caps.items() for twin in twins(name)}
+        self._governed = {name.casefold(): name for name in (*self._gone, *self._capped, "model")}
+        self._added = {name: _raw(value) for name, value in config.force.items()}
+        self._defaults = {name: _raw(value) for name, value in config.defaults.items()}
+        # An answer whose length nobody bounds is as long as the model allows, which is above any cap.
+        for name, cap in config.caps.items():
+            if len(twins(name)) > 1 and not any(twin in self._defaults for twin in twins(name)):
+                self._defaults[name] = _raw(cap)
+        if config.model is not None:
+            self._added["model"] = _raw(config.model)
+
+    def __call__(self, fields: Mapping[str, Raw]) -> Fields:
+        """What is sent. Raises `NotANumber`."""
+        sent: Fields = {}
+        for name, value in fields.items():
+            exact = self._governed.get(name.casefold())
+            if exact is None:
+                sent[name] = value
+            elif exact == name and name not in self._gone:
+                sent[name] = self._at_most(name, value)
+        sent.update(self._added)
+        for name, value in self._defaults.items():
+            if all(sent.get(twin, _NULL) == _NULL for twin in twins(name)):
+                sent[name] = value
+        return sent
+
+    def _at_most(self, name: str, value: Raw) -> Raw:
+        capped = self._capped.get(name)
+        if capped is None or value == _NULL:
+            return value
+        cap, raw = capped
+        try:
+            return raw if _number.decode(value) > cap else value
+        except msgspec.DecodeError:
+            raise NotANumber(name) from None
+
+
+def _raw(value: object) -> Raw:
+    return Raw(_encode(value))
