@@ -119,12 +119,10 @@ class Waiter:
         self._loop = loop
         self._future: asyncio.Future[None] | None = None
 
-    async def wait(self) -> None:
+    def wait(self) -> asyncio.Future[None]:
+        """To be awaited at once. No coroutine: this happens for every piece of every stream."""
         self._future = self._loop.create_future()
-        try:
-            await self._future
-        finally:
-            self._future = None
+        return self._future
 
     def wake(self) -> None:
         if self._future is not None and not self._future.done():
