@@ -236,3 +236,30 @@ async def test_a_pool_s_zone_decides_who_is_near() -> None:
         leases = [pool.lease(chat(), 0.0) for _ in range(20)]
         assert {endpoint.zone for endpoint in leases if endpoint is not None} == {zone}
         await fleet.aclose()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_place_comes_with_a_connection(stream: bool) -> None:
+    """As many connections as places: whoever has a place must not find that of the one before still in use."""
+    async with upstream("one two three") as up:
+        section: dict[str, Any] = {"name": "main", "endpoints": [up.url], "max_connections": 2, "queue": {}}
+        fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+        pool = use(fleet, config(pools=[section]))
+
+        async def ask(leaves: bool) -> None:
+            answer = await pool.call(chat(stream=stream), Deadline(1e9, 60.0, 60.0))
+            if leaves and stream:
+                return await answer.aclose()
+            async for _ in answer:
+                pass
+            return None
+
+        calls = [asyncio.create_task(ask(leaves=i % 3 == 0)) for i in range(100)]
+        await asyncio.sleep(0.02)
+        for call in calls[1::5]:
+            call.cancel()
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert {type(result) for result in results} <= {type(None), asyncio.CancelledError}
+        assert results.count(None) >= 50
+        assert pool.endpoints[0].in_flight == 0
+        await fleet.aclose()
