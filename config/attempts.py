@@ -9,8 +9,12 @@ from config.references import targets
 
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
-    """Hedges without anybody else to ask."""
+    """Hedges and resumes without anybody else to ask."""
     lone = {pool["name"].text for pool in root["pools"] if _is_alone(pool)}
+    for pool in root["pools"]:
+        if "resume" in pool and _is_alone(pool):
+            message = "has no effect: another endpoint of the same pool carries on, and there is none"
+            yield doc.problem_with_key(pool["resume"].place, message)
     for model in root["models"]:
         for route in model["routes"]:
             pools = [pool.text for pool in targets(route) if pool.text]

@@ -145,6 +145,9 @@ class PoolConfig(Section):
     """Per endpoint; beyond it requests wait in the ``queue``, or are refused with 503."""
     queue: QueueConfig | None = None
     """Who may wait while every endpoint is full; when absent nobody does, and requests are refused at once."""
+    resume: Literal["text", "tokens"] | None = None
+    """Carry a stream on at another endpoint when its own breaks, and how that is asked for. ``text``: vLLM's
+    ``continue_final_message``, which SGLang has too. ``tokens``: exactly, and Headrace's own runtime only."""
 
     @property
     def max_in_flight(self) -> int:

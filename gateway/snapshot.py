@@ -69,6 +69,7 @@ def build(
     """Compile a configuration that has been checked."""
     kept = kept or Kept()
     kept.retain(config)
+    resume = {pool.name: pool.resume for pool in config.pools if pool.resume is not None}
     return Snapshot(
         config=config,
         keys=keys,
@@ -76,7 +77,7 @@ def build(
         allowed={tenant.name: ModelList(tenant.models) for tenant in config.tenants},
         prices={model.name: Price(model.price) for model in config.models if model.price is not None},
         pools=pools,
-        composer=Composer(pools, kept, rng, clock),
+        composer=Composer(pools, resume, kept, rng, clock),
         tokens=tokens or Tokens((), clock),
         certificates=Certificates(config.tenants),
     )

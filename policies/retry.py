@@ -42,10 +42,10 @@ class RetryBudget:
         self._request_slots[self._slot(now)] += 1
         self._requests += 1
 
-    def allow(self, now: float) -> bool:
-        """Whether one more retry fits; if so it is spent."""
+    def allow(self, now: float, held: int = 0) -> bool:
+        """Whether one more retry fits; if so it is spent. `held` requests count whenever they came."""
         slot = self._slot(now)
-        if self._retries + 1 > self.floor + self.ratio * self._requests:
+        if self._retries + 1 > self.floor + self.ratio * (self._requests + held):
             return False
         self._retry_slots[slot] += 1
         self._retries += 1

@@ -46,6 +46,7 @@ class Line(msgspec.Struct, omit_defaults=True, gc=False):
     cost: str | None = None
     shadow_limits: list[str] | None = None
     hedged: int | None = None
+    resumed: int | None = None
     error: str | None = None
     code: str | None = None
 
@@ -101,6 +102,7 @@ class AccessLog:
             cost=str(record.cost) if record.cost is not None else None,
             shadow_limits=[f"{unit} per {per}" for unit, per in record.shadowed] if record.shadowed else None,
             hedged=times(record.events, "hedge") if record.events else None,
+            resumed=times(record.events, "resume") if record.events else None,
             error=error.kind if error is not None else None,
             code=error.code if error is not None else None,
         )

@@ -18,6 +18,8 @@ class _Family(NamedTuple):
 
 _FAMILIES = {
     "hedge": _Family("headrace_hedges", "Second attempts begun because the first was late.", "pool"),
+    "resume": _Family("headrace_resumes", "Broken streams that another endpoint carried on.", "pool"),
+    "resume_failure": _Family("headrace_resume_failures", "Broken streams that nobody carried on, when asked.", "pool"),
     "hedge_win": _Family("headrace_hedge_wins", "Second attempts that began to answer first.", "pool"),
 }
 

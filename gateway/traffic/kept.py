@@ -2,6 +2,7 @@
 
 from config.schema import Config, HedgeConfig
 from policies.hedge import Patience, patience
+from policies.resume import ResumeBudget
 from policies.retry import RetryBudget
 
 Branch = tuple[str, int, str]
@@ -14,6 +15,7 @@ class Kept:
     def __init__(self) -> None:
         self._retries: dict[Branch, RetryBudget] = {}
         self._hedges: dict[Branch, tuple[str, Patience, RetryBudget]] = {}
+        self._resumes: dict[Branch, ResumeBudget] = {}
 
     def retries(self, branch: Branch, ratio: float) -> RetryBudget:
         """The retry budget of a branch, with the ratio that is configured now."""
@@ -30,6 +32,10 @@ class Kept:
         budget.ratio = config.budget
         return waits, budget
 
+    def resumes(self, branch: Branch) -> ResumeBudget:
+        """The streams of a branch that may be carried on."""
+        return self._resumes.setdefault(branch, ResumeBudget())
+
     def retain(self, config: Config) -> None:
         """Forget what a (new) configuration does not have."""
         branches = {
@@ -40,3 +46,4 @@ class Kept:
         }
         self._retries = {branch: budget for branch, budget in self._retries.items() if branch in branches}
         self._hedges = {branch: hedges for branch, hedges in self._hedges.items() if branch in branches}
+        self._resumes = {branch: budget for branch, budget in self._resumes.items() if branch in branches}

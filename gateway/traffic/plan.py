@@ -4,10 +4,12 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from adapters.base import Upstream
+from adapters.wire.continuation import Mode
 from gateway.traffic.fallback import ElsewhereFirst, Fallback, Step
 from gateway.traffic.hedge import Hedge
 from gateway.traffic.kept import Kept
 from gateway.traffic.pool import Pool
+from gateway.traffic.resume import Resume
 from gateway.traffic.retry import Retry
 from gateway.traffic.split import Split
 from policies.decision import Decision
@@ -20,8 +22,16 @@ class Composer:
     What a decision does not ask for is not in its plan.
     """
 
-    def __init__(self, pools: Mapping[str, Pool], kept: Kept, rng: Random, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        pools: Mapping[str, Pool],
+        resume: Mapping[str, Mode],
+        kept: Kept,
+        rng: Random,
+        clock: Callable[[], float],
+    ) -> None:
         self._pools = pools
+        self._resume = resume
         self._kept = kept
         self._rng = rng
         self._clock = clock
@@ -54,9 +64,9 @@ class Composer:
         retry, branch = decision.retry, (decision.model, decision.route, name)
         upstream: Upstream = self._pools[name]
         if (hedge := decision.hedge) is not None:
-            patience, budget = self._kept.hedges(branch, hedge)
-            upstream = Hedge(self._pools[name], patience=patience, most=hedge.max, budget=budget, clock=self._clock)
-        return Retry(
+            patience, hedges = self._kept.hedges(branch, hedge)
+            upstream = Hedge(self._pools[name], patience=patience, most=hedge.max, budget=hedges, clock=self._clock)
+        upstream = Retry(
             upstream,
             attempts=retry.attempts,
             base=retry.backoff,
@@ -65,3 +75,6 @@ class Composer:
             clock=self._clock,
             patient=patient,
         )
+        if (mode := self._resume.get(name)) is not None:
+            upstream = Resume(upstream, name, mode=mode, budget=self._kept.resumes(branch), clock=self._clock)
+        return upstream

@@ -49,7 +49,7 @@ def test_the_default_needs_nothing() -> None:
 
 def test_every_example_loads_and_has_a_test_here(example: Path) -> None:
     names = sorted(path.stem for path in example.glob("*.yaml"))
-    assert names == ["canary", "hosted", "queue", "replicas", "sidecar", "tenants"]
+    assert names == ["canary", "hosted", "queue", "replicas", "resilient", "sidecar", "tenants"]
     for name in names:
         load(example / f"{name}.yaml")
 
@@ -86,6 +86,15 @@ def test_queue(example: Path) -> None:
     assert [(tenant.share, tenant.priority) for tenant in config.tenants] == [
         (3, "normal"), (1, "normal"), (1, "low")
     ]  # fmt: skip
+
+
+def test_resilient(example: Path) -> None:
+    config = load(example / "resilient.yaml")
+    (pool,), (route,) = config.pools, config.models[0].routes
+    assert (pool.resume, pool.breaker.failures, pool.breaker.open_for) == ("text", 3, 15)
+    assert route.hedge is not None
+    assert (route.hedge.after, route.hedge.max, route.hedge.budget) == ("p95", 1, 0.05)
+    assert (route.retry.attempts, route.retry.budget) == (3, 0.2)
 
 
 def test_tenants(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,87 @@
+"""A stream that broke, as a request for its rest.
+
+Two ways to ask, whichever the engine knows:
+
+``text``    vLLM's and SGLang's. Of a chat, the text so far is its last message, which `continue_final_message`
+            goes on with; of a completion, it follows the prompt. The engine encodes that text anew, so the rest
+            is *an* answer that begins so, not always the one that was cut.
+``tokens``  Headrace's own runtime's. Its streams tell their tokens (`return_token_ids`), and `continue_token_ids`
+            brings another one to the very same state. Limits, stop strings and usage stay those of the whole.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+from msgspec import Raw
+
+from adapters.types import ChatRequest, CompletionRequest, GenerateRequest
+
+Mode = Literal["text", "tokens"]
+Fields = dict[str, Raw]
+
+_encode = msgspec.json.Encoder().encode
+_text = msgspec.json.Decoder(str).decode
+_count = msgspec.json.Decoder(int).decode
+_array = msgspec.json.Decoder(list[Raw]).decode
+
+NULL, _TRUE, _FALSE = Raw(b"null"), Raw(b"true"), Raw(b"false")
+NOTHING = frozenset({b"null", b"false", b"0", b"[]", b"{}", b'""'})
+# What makes more of an answer than the text so far tells, or needs an engine to see all of it at once: only with
+# these values can it be continued.
+_STRUCTURED = ("guided_choice", "guided_grammar", "guided_json", "guided_regex", "structured_outputs")
+_TOOLS = ("function_call", "functions", "tools")
+_DETAILS = ("logprobs", "prompt_logprobs", "return_token_ids", "top_logprobs")
+_SHAPES = ("audio", "continue_final_message", "continue_token_ids", "echo", "prediction", "suffix", "use_beam_search")
+_ONLY_WITH = dict.fromkeys((*_STRUCTURED, *_TOOLS, *_DETAILS, *_SHAPES), NOTHING) | {
+    "add_generation_prompt": frozenset({b"null", b"true"}),
+    "best_of": frozenset({b"null", b"1"}),
+    "modalities": frozenset({b"null", b'["text"]'}),
+    "response_format": frozenset({b"null", b'{"type":"text"}'}),
+}
+_LIMITS = ("max_tokens", "max_completion_tokens", "min_tokens")
+
+
+def can_continue(request: GenerateRequest, mode: Mode) -> bool:
+    """Whether the rest of its answer could be asked for: one stream of plain text."""
+    if not request.stream or request.n != 1:
+        return False
+    for name, raw in request.fields.items():
+        if name in _ONLY_WITH and msgspec.json.format(bytes(raw), indent=-1) not in _ONLY_WITH[name]:
+            return False
+    return not isinstance(request, CompletionRequest) or _one_prompt(request.fields, mode)
+
+
+def _one_prompt(fields: Fields, mode: Mode) -> bool:
+    """A text prompt can be added to, if how long the answer may be is known; token ids only by an engine."""
+    prompt = bytes(fields["prompt"]).lstrip()
+    if mode == "text":
+        return prompt.startswith(b'"') and bytes(fields.get("max_tokens", NULL)) != b"null"
+    return prompt.startswith(b'"') or (prompt.startswith(b"[") and prompt[1:].lstrip()[:1].isdigit())
+
+
+def asked(request: GenerateRequest, mode: Mode) -> Fields:
+    """The fields to begin with, so that a rest can be asked for later."""
+    return {**request.fields, "return_token_ids": _TRUE} if mode == "tokens" else request.fields
+
+
+def after_tokens(request: GenerateRequest, said: Sequence[int]) -> Fields:
+    """The fields that ask for what follows these tokens of the answer."""
+    return {**asked(request, "tokens"), "continue_token_ids": Raw(_encode(said))}
+
+
+def after_text(request: GenerateRequest, said: str, tokens: int) -> Fields | None:
+    """The fields that ask for what follows this text of so many tokens; None when it may not be any longer."""
+    fields = dict(request.fields)
+    for name in _LIMITS:
+        if bytes(raw := fields.get(name, NULL)) != b"null":
+            left = _count(raw) - tokens
+            if left < 1 and name != "min_tokens":
+                return None
+            fields[name] = Raw(_encode(max(left, 0)))
+    if isinstance(request, ChatRequest):
+        messages = [*_array(fields["messages"]), Raw(_encode({"role": "assistant", "content": said}))]
+        fields |= {"messages": Raw(_encode(messages)), "add_generation_prompt": _FALSE, "continue_final_message": _TRUE}
+    else:
+        fields["prompt"] = Raw(_encode(_text(fields["prompt"]) + said))
+    return fields

@@ -1,0 +1,108 @@
+"""An endpoint dies in the middle of an answer: another carries the same answer on."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from adapters.base import Answer, Upstream
+from adapters.errors import BackendError, InferenceError
+from adapters.types import Deadline, GenerateRequest
+from adapters.wire import continuation
+from adapters.wire.continuation import Fields, Mode
+from adapters.wire.said import Said
+from policies.resume import MOST, ResumeBudget
+
+BROKEN = ("transport", "backend")
+
+
+class Resume:
+    """An `Upstream` whose streams survive the endpoint that began them, where the pool's engine can continue.
+
+    What the client has is never repeated or changed. Where a rest cannot be had, the break is told as ever.
+    """
+
+    def __init__(
+        self, upstream: Upstream, pool: str, *, mode: Mode, budget: ResumeBudget, clock: Callable[[], float]
+    ) -> None:
+        self._upstream = upstream
+        self.pool = pool
+        self.mode = mode
+        self.budget = budget
+        self.clock = clock
+
+    async def call(self, request: GenerateRequest, deadline: Deadline) -> Answer:
+        if not continuation.can_continue(request, self.mode):
+            return await self._upstream.call(request, deadline)
+        answer = await self.ask(request, continuation.asked(request, self.mode), deadline)
+        return answer if answer.body is not None else ResumedStream(self, request, deadline, answer)
+
+    async def ask(self, request: GenerateRequest, fields: Fields, deadline: Deadline) -> Answer:
+        """The same request in other words. Whom it asked, and for how long, counts for the request itself."""
+        worded = replace(request, fields=fields)
+        try:
+            return await self._upstream.call(worded, deadline)
+        finally:
+            request.tried, request.events = worded.tried, worded.events
+            request.upstream_seconds, request.queue_seconds = worded.upstream_seconds, worded.queue_seconds
+
+
+class ResumedStream(Answer):
+    """One answer out of the streams that carry it on, one after the other."""
+
+    __slots__ = ("_deadline", "_inner", "_left", "_request", "_resume", "_said")
+
+    def __init__(self, resume: Resume, request: GenerateRequest, deadline: Deadline, inner: Answer) -> None:
+        super().__init__(content_type=inner.content_type, body=None, usage=inner.usage, status=inner.status)
+        self.pool, self.endpoint = inner.pool, inner.endpoint
+        self._resume = resume
+        self._request = request
+        self._deadline = deadline
+        self._inner = inner
+        self._said = Said(resume.mode)
+        self._left = MOST
+        resume.budget.open += 1
+
+    async def __anext__(self) -> bytes:
+        try:
+            while True:
+                try:
+                    piece = await self._inner.__anext__()
+                except InferenceError as error:
+                    await self._carry_on(error)
+                    continue
+                if out := self._said.take(piece):
+                    return out
+        except StopAsyncIteration:
+            self.end(None)
+            raise
+        except BaseException as error:
+            self.end(error)
+            raise
+
+    async def _carry_on(self, error: InferenceError) -> None:
+        """Have another endpoint go on. Raises what broke the stream where that cannot be."""
+        resume, request = self._resume, self._request
+        fields = self._said.rest(request)
+        if error.kind not in BROKEN or fields is None or not self._left or not resume.budget.allow(resume.clock()):
+            raise error
+        self._left -= 1
+        try:
+            inner = await resume.ask(request, fields, self._deadline)
+            if inner.body is not None:
+                raise BackendError("The upstream did not stream the rest of its answer.")
+        except InferenceError as failure:
+            request.events += (("resume_failure", resume.pool),)
+            raise error from failure
+        request.events += (("resume", resume.pool),)
+        self._said.resumed()
+        self._inner = inner
+        self.endpoint = inner.endpoint
+
+    def end(self, error: BaseException | None) -> None:
+        if not self.ended:
+            self._resume.budget.open -= 1
+            self.usage = self._said.usage(self._inner.usage)
+        super().end(error)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+        await super().aclose()

@@ -1,0 +1,323 @@
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import looptime
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adapters.errors import (
+    BackendError,
+    CallerError,
+    DeadlineError,
+    InferenceError,
+    TransportError,
+    Unavailable,
+    UpstreamTimeout,
+)
+from adapters.fake import FakeAdapter
+from adapters.types import GenerateRequest, Usage
+from adapters.wire import openai as wire
+from policies.resume import MOST
+from tests.support.gateways import Rig, chat, config
+from tests.support.talkers import PROMPT, Heard, Talker, talkers
+
+TOKENS = ["Ri", "vers", " run", " “down", "”", " 😀", '"', "\n\n", " to", " the", " sea", "."]
+TEXT = "".join(TOKENS)
+MODES = pytest.mark.parametrize("mode", ["text", "tokens"])
+
+
+def rig(mode: str | None, *fakes: FakeAdapter, **route: Any) -> Rig:
+    pool = {
+        "name": "main",
+        "endpoints": [f"http://127.0.0.1:{9 + i}" for i in range(len(fakes))],
+        "breaker": {"failures": 1000},
+        "resume": mode,
+    }
+    route = {"to": "main", "retry": {"attempts": 2, "budget": "100%"}, **route}
+    return Rig(config(pools=[pool], models=[{"name": "chat", "routes": [route]}]), {"main": list(fakes)})
+
+
+def completion(**fields: Any) -> GenerateRequest:
+    return wire.decode_completion(wire._encode({"model": "chat", "prompt": "Once", "stream": True, **fields}))
+
+
+async def hear(one: Rig, request: GenerateRequest) -> tuple[Heard, Any, InferenceError | None]:
+    """The stream to its end, whole or broken, and its record."""
+    record, pieces = one.record(), list[bytes]()
+    answer = await one.core.handle(one.principal, request, {}, record)
+    while True:
+        try:
+            pieces.append(await answer.__anext__())
+        except StopAsyncIteration:
+            return Heard(b"".join(pieces)), record, None
+        except InferenceError as error:
+            return Heard(b"".join(pieces)), record, error
+
+
+@pytest.mark.looptime
+@MODES
+@pytest.mark.parametrize("kind", ["chat", "completion"])
+async def test_wherever_it_breaks_the_client_gets_the_same_stream(mode: str, kind: str) -> None:
+    for cut in range(kind == "completion", len(TOKENS) + 1):
+        one = rig(mode, *talkers(2, TOKENS, cut))
+        options: dict[str, Any] = {"stream_options": {"include_usage": True}, "max_tokens": 50}
+        request = chat(stream=True, **options) if kind == "chat" else completion(**options)
+        heard, record, error = await hear(one, request)
+        assert (heard.text, heard.reasons, heard.done, error) == (TEXT, ["stop"], True, None), cut
+        assert heard.usage[0]["prompt_tokens"] == PROMPT
+        assert heard.usage[0]["completion_tokens"] == len(TOKENS)
+        assert record.usage == Usage(PROMPT, len(TOKENS), exact=True)
+        assert record.events == (("resume", "main"),)
+        assert record.attempts == 2
+        assert one.log.lines[0].resumed == 1
+        assert 'headrace_resumes_total{pool="main"} 1.0' in one.metrics.exposition().decode()
+        one.assert_idle()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    tokens=st.lists(st.text(min_size=1, max_size=4), min_size=1, max_size=8),
+    breaks=st.lists(st.none() | st.integers(0, 8), min_size=3, max_size=3),
+    mode=st.sampled_from(["text", "tokens"]),
+    limit=st.none() | st.integers(1, 9),
+    leaves=st.none() | st.integers(0, 12),
+)
+def test_any_breaks_any_limit_any_client(
+    tokens: list[str], breaks: Sequence[int | None], mode: str, limit: int | None, leaves: int | None
+) -> None:
+    """The text is always a beginning of the unbroken one, all of it where it says so; nothing is held after."""
+
+    async def scene() -> None:
+        one = rig(mode, *talkers(3, tokens, *breaks, gap=1.0))
+        unbroken = "".join(tokens[:limit])
+        record = one.record()
+        answer = await one.core.handle(one.principal, chat(stream=True, max_tokens=limit), {}, record)
+        pieces: list[bytes] = []
+        try:
+            while leaves is None or len(pieces) < leaves:
+                pieces.append(await answer.__anext__())
+        except (StopAsyncIteration, InferenceError):
+            pass
+        await answer.aclose()
+        heard = Heard(b"".join(pieces))
+        assert unbroken.startswith(heard.text)
+        assert not heard.done or heard.text == unbroken
+        if record.error is None:
+            assert record.usage == Usage(PROMPT, len(tokens[:limit]), exact=True)
+        assert sum(event == "resume" for event, _ in record.events) <= MOST
+        assert len(one.log.records) == 1
+        one.assert_idle()
+
+    loop = looptime.new_event_loop()
+    try:
+        loop.run_until_complete(scene())
+    finally:
+        loop.close()
+
+
+@pytest.mark.looptime
+@MODES
+async def test_a_stream_is_carried_on_twice_at_most(mode: str) -> None:
+    fakes = talkers(4, TOKENS, 2, 2, 2)
+    one = rig(mode, *fakes)
+    heard, record, error = await hear(one, chat(stream=True))
+    assert isinstance(error, TransportError)
+    assert (heard.text, heard.done) == ("".join(TOKENS[:6]), False)
+    assert record.events == (("resume", "main"),) * MOST
+    assert record.usage is not None
+    assert record.usage.completion_tokens >= 6
+    assert max(len(fake.calls) for fake in fakes) == 1  # each time somebody else
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+@MODES
+@pytest.mark.parametrize(
+    ("fault", "carried_on"),
+    [
+        (TransportError("x"), True),
+        (UpstreamTimeout("x"), True),
+        (BackendError("x"), True),
+        (DeadlineError("x"), False),
+        (CallerError("x"), False),
+    ],
+)
+async def test_only_what_broke_upstream_is_carried_on(mode: str, fault: InferenceError, carried_on: bool) -> None:
+    one = rig(mode, *talkers(2, TOKENS, 3, fault=fault))
+    heard, _, error = await hear(one, chat(stream=True))
+    assert heard.done is carried_on
+    assert error is (None if carried_on else fault)
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+@MODES
+async def test_nothing_is_added_to_an_answer_that_has_ended(mode: str) -> None:
+    one = rig(mode, *talkers(2, TOKENS, len(TOKENS) + 1))
+    record = one.record()
+    answer = await one.core.handle(one.principal, chat(stream=True), {}, record)
+    with pytest.raises(TransportError):
+        [piece async for piece in answer]
+    assert record.events == ()
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+@MODES
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"n": 2},
+        {"tools": [{"type": "function", "function": {"name": "f"}}]},
+        {"logprobs": True},
+        {"response_format": {"type": "json_object"}},
+        {"add_generation_prompt": False},
+        {"continue_final_message": True},
+        {"return_token_ids": True},
+    ],
+    ids=str,
+)
+async def test_what_text_alone_cannot_carry_on_breaks_truthfully(mode: str, fields: dict[str, Any]) -> None:
+    one = rig(mode, *talkers(2, TOKENS, 3))
+    record = one.record()
+    answer = await one.core.handle(one.principal, chat(stream=True, **fields), {}, record)
+    with pytest.raises(TransportError):
+        [piece async for piece in answer]
+    assert record.events == ()
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+@MODES
+@pytest.mark.parametrize(
+    "fields", [{"tools": [], "n": 1, "logprobs": False}, {"response_format": {"type": "text"}, "tools": None}], ids=str
+)
+async def test_what_asks_for_nothing_more_is_carried_on(mode: str, fields: dict[str, Any]) -> None:
+    one = rig(mode, *talkers(2, TOKENS, 3))
+    heard, _, _ = await hear(one, chat(stream=True, **fields))
+    assert heard.text == TEXT
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+@MODES
+async def test_where_nobody_can_carry_on_the_first_break_is_what_is_told(mode: str) -> None:
+    one = rig(mode, *talkers(2, TOKENS, 3, gap=1.0), retry={"attempts": 1})
+    asked = asyncio.create_task(hear(one, chat(stream=True)))
+    await asyncio.sleep(2)
+    for endpoint in one.endpoints["main"]:
+        endpoint.probed("down", healthy_after=1, unhealthy_after=1)
+    heard, record, error = await asked
+    assert isinstance(error, TransportError)
+    assert isinstance(error.__cause__, Unavailable)
+    assert heard.text == "".join(TOKENS[:3])
+    assert record.events == (("resume_failure", "main"),)
+    assert record.usage is not None
+    assert record.usage.completion_tokens >= 3
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_the_rest_is_asked_for_with_what_is_left() -> None:
+    text = talkers(2, TOKENS, 3)
+    one = rig("text", *text)
+    heard, _, _ = await hear(one, chat(stream=True, max_tokens=5, min_tokens=4, temperature=0))
+    assert (heard.text, heard.reasons) == ("".join(TOKENS[:5]), ["length"])
+    rest = next(fields for fake in text for fields in fake.asked if fields.get("continue_final_message"))
+    assert (rest["max_tokens"], rest["min_tokens"], rest["temperature"]) == (2, 1, 0)
+    assert rest["messages"][-1] == {"role": "assistant", "content": "".join(TOKENS[:3])}
+    tokens = talkers(2, TOKENS, 3)
+    two = rig("tokens", *tokens)
+    heard, _, _ = await hear(two, chat(stream=True, max_tokens=5))
+    assert (heard.text, heard.reasons) == ("".join(TOKENS[:5]), ["length"])
+    rest = next(fields for fake in tokens for fields in fake.asked if fields.get("continue_token_ids"))
+    assert (rest["max_tokens"], rest["continue_token_ids"]) == (5, [0, 1, 2])
+
+
+@pytest.mark.looptime
+async def test_an_answer_that_was_cut_at_its_limit_is_not_asked_for_more() -> None:
+    """All tokens that may be are there and only the end is missing: which end, no engine said."""
+    one = rig("text", *talkers(2, TOKENS, 5))
+    heard, _, error = await hear(one, chat(stream=True, max_tokens=5))
+    assert isinstance(error, TransportError)
+    assert (heard.text, heard.done) == ("".join(TOKENS[:5]), False)
+    two = rig("tokens", *talkers(2, TOKENS, 5))
+    heard, _, error = await hear(two, chat(stream=True, max_tokens=5))
+    assert (heard.reasons, error) == (["length"], None)
+
+
+@pytest.mark.looptime
+async def test_without_resume_nothing_is_kept_and_a_break_is_told() -> None:
+    one = rig(None, *talkers(2, TOKENS, 3))
+    heard, record, error = await hear(one, chat(stream=True))
+    assert (heard.text, record.events) == ("".join(TOKENS[:3]), ())
+    assert isinstance(error, TransportError)
+
+
+@pytest.mark.looptime
+@MODES
+async def test_a_client_that_leaves_while_the_rest_is_awaited_cancels_it(mode: str) -> None:
+    slow = talkers(2, TOKENS, 2, gap=1.0)
+    one = rig(mode, *slow)
+    record = one.record()
+    answer = await one.core.handle(one.principal, chat(stream=True), {}, record)
+    for fake in slow:
+        fake.latency = 50.0
+
+    async def read() -> None:
+        async for _ in answer:
+            pass
+
+    task = asyncio.create_task(read())
+    await asyncio.sleep(10)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert record.status == 499
+    assert record.usage is not None
+    assert record.usage.completion_tokens >= 2
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+@MODES
+async def test_an_endpoint_with_many_streams_dies_and_all_are_carried_on(mode: str) -> None:
+    """However long ago they began: the budget counts streams that are open."""
+    many = 60
+    first, second = Talker(TOKENS, *[5] * many, name="e0", gap=20.0), Talker(TOKENS, name="e1", gap=20.0)
+    one = rig(mode, first, second)
+    ends = await asyncio.gather(*(hear(one, chat(stream=True)) for _ in range(many)))
+    assert [heard.text for heard, _, _ in ends] == [TEXT] * many
+    broken = sum(bool(record.events) for _, record, _ in ends)
+    assert broken == len(first.calls) > 10
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+@MODES
+async def test_endpoints_that_keep_dying_are_not_stormed(mode: str) -> None:
+    """Each stream breaks wherever it goes: together they come back as often as there are streams, and three."""
+    many = 40
+    fakes = [Talker(TOKENS, *[1] * 500, name=f"e{i}") for i in range(3)]
+    one = rig(mode, *fakes)
+    await asyncio.gather(*(hear(one, chat(stream=True)) for _ in range(many)))
+    assert many < sum(len(fake.calls) for fake in fakes) <= many + many + 3
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_the_pool_behind_is_another_model_and_does_not_carry_on() -> None:
+    pools = [
+        {"name": "main", "endpoints": ["http://127.0.0.1:9", "http://127.0.0.1:10"], "resume": "text"},
+        {"name": "spare", "endpoints": ["http://127.0.0.1:9"]},
+    ]
+    spare = Talker(TOKENS)
+    models = [{"name": "chat", "routes": [{"to": "main", "fallback": ["spare"]}]}]
+    main: list[FakeAdapter] = [*talkers(2, TOKENS, 3, 3, 3)]
+    one = Rig(config(pools=pools, models=models), {"main": main, "spare": [spare]})
+    _, _, error = await hear(one, chat(stream=True))
+    assert isinstance(error, TransportError)
+    assert spare.calls == []
+    one.assert_idle()
