@@ -12,8 +12,8 @@ external.py      ${ENV}, file: secrets, PEM files
 sentences.py     the schema's complaints in plain words
 node.py          a cursor over data of any shape, for the two checks between sections:
 references.py      names that exist, once, and are used
-combinations.py    fields that do not go together (matching.py: routes that can never be reached; backlog.py:
-                       queues)
+combinations.py    fields that do not go together (credentials.py: ways in; matching.py: routes that can never be
+                       reached; backlog.py: queues)
 problem.py       one problem, and the error that holds them all
 watcher.py       follows the file while the gateway runs
 jsonschema.py    the schema for editors

@@ -13,8 +13,8 @@ Algorithm = Literal[
     "HS256", "HS384", "HS512",
 ]  # fmt: skip
 Role = Literal["user", "tenant-admin", "operator"]
-Operation = Literal["chat", "text_completion", "models"]
-"""What a front does for a client, as the access log names it."""
+Operation = Literal["chat", "text_completion", "models", "metrics"]
+"""What a front does for a client, as the access log names it; ``metrics`` is the admin listener's, where protected."""
 IssuerName = Annotated[
     str, Shape(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "a name: up to 64 letters, digits and . _ - (not first)")
 ]
@@ -61,6 +61,16 @@ class GrantConfig(Section):
         if self.role != "user" and self.scopes is not None:
             raise ValueError(f"scopes leave nothing of the role {self.role}: give one of the two")
         return self
+
+
+class AdminAuthConfig(Section):
+    """Who may use the admin listener. Without it everybody who reaches it may do everything."""
+
+    required: bool = False
+    """Everything under ``/admin`` needs a credential with a role: ``operator``, or ``tenant-admin`` for its own
+    tenant. ``/livez`` and ``/readyz`` never do. Needed to listen on more than loopback."""
+    metrics: bool = False
+    """``/metrics`` too: a credential whose scopes name the front ``metrics``, or an operator's."""
 
 
 class ClaimsConfig(Section):

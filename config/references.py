@@ -17,7 +17,7 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     yield from _given_twice(doc, root)
     yield from _unknown_pools(doc, root)
     yield from _tenants_models(doc, root)
-    yield from _scopes(doc, root)
+    yield from _scopes_routes(doc, root)
     yield from _routes_tenants(doc, root)
     yield from _issuers_tenants(doc, root)
     yield from _shadowed_models(doc, root)
@@ -88,31 +88,28 @@ def _unknown_pools(doc: Document, root: Node) -> Iterator[Problem]:
 
 
 def _tenants_models(doc: Document, root: Node) -> Iterator[Problem]:
+    """Those that tenants may use, and that scopes leave of them: by models' own names."""
     known = names(root["models"])
     aliases = {alias: model["name"].text for model in root["models"] for alias in model["aliases"].texts()}
-    for tenant in root["tenants"]:
-        for glob in tenant["models"]:
-            if glob.text in aliases:
-                own = aliases[glob.text]
-                yield doc.problem(
-                    glob.place, f'"{glob.text}" is an alias, and this list goes by models\' own names', own
-                )
-            elif glob.text is not None and known and not any(may_overlap(glob.text, name) for name in known):
-                yield doc.problem(glob.place, f'no model is named "{glob.text}"', closest(glob.text, known))
+    lists = [tenant["models"] for tenant in root["tenants"]] + [scopes["models"] for scopes in _all_scopes(root)]
+    for glob in (glob for globs in lists for glob in globs):
+        if glob.text in aliases:
+            message = f'"{glob.text}" is an alias, and this list goes by models\' own names'
+            yield doc.problem(glob.place, message, aliases[glob.text])
+        elif glob.text is not None and known and not any(may_overlap(glob.text, name) for name in known):
+            yield doc.problem(glob.place, f'no model is named "{glob.text}"', closest(glob.text, known))
 
 
-def _scopes(doc: Document, root: Node) -> Iterator[Problem]:
-    """A scope that names nothing that is there lets nothing through."""
-    models = names(root["models"])
-    routes = [name for model in root["models"] for name in names(model["routes"])]
+def _scopes_routes(doc: Document, root: Node) -> Iterator[Problem]:
+    known = [name for model in root["models"] for name in names(model["routes"])]
+    for route in (route for scopes in _all_scopes(root) for route in scopes["routes"]):
+        if route.text is not None and route.text not in known:
+            yield doc.problem(route.place, f'no route is named "{route.text}"', closest(route.text, known))
+
+
+def _all_scopes(root: Node) -> Iterator[Node]:
     for tenant in root["tenants"]:
-        for holder in (*tenant["keys"], *tenant["certificates"]):
-            for glob in holder["scopes"]["models"]:
-                if glob.text is not None and models and not any(may_overlap(glob.text, name) for name in models):
-                    yield doc.problem(glob.place, f'no model is named "{glob.text}"', closest(glob.text, models))
-            for route in holder["scopes"]["routes"]:
-                if route.text is not None and route.text not in routes:
-                    yield doc.problem(route.place, f'no route is named "{route.text}"', closest(route.text, routes))
+        yield from (holder["scopes"] for holder in (*tenant["keys"], *tenant["certificates"]))
 
 
 def _routes_tenants(doc: Document, root: Node) -> Iterator[Problem]:

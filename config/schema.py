@@ -14,7 +14,7 @@ from pydantic import Field
 from config.balance import BalanceConfig, OutliersConfig, SignalsConfig
 from config.discovery import DiscoverConfig, KubernetesConfig
 from config.globs import is_glob
-from config.identity import CertificateConfig, ClaimsConfig, GrantConfig, JwtConfig, ScopesConfig
+from config.identity import AdminAuthConfig, CertificateConfig, ClaimsConfig, GrantConfig, JwtConfig, ScopesConfig
 from config.limits import Limits, LimitsConfig
 from config.pool import (
     BreakerConfig,
@@ -36,6 +36,7 @@ from config.when import MatchConfig, TimeConfig
 
 __all__ = [
     "AccessLogConfig",
+    "AdminAuthConfig",
     "ArmConfig",
     "AuthConfig",
     "BalanceConfig",
@@ -120,6 +121,8 @@ class ListenConfig(Section):
     """For operators: metrics, health, administration. Keep it where clients cannot reach it."""
     tls: ListenTls | None = None
     """Serve clients over TLS."""
+    admin_tls: bool = False
+    """The admin listener too, with the same files: then client certificates count there as well."""
 
 
 class StateConfig(Section):
@@ -138,6 +141,8 @@ class AuthConfig(Section):
     """Print and accept a demo key. Only while every listener is on loopback."""
     jwt: tuple[JwtConfig, ...] = ()
     """Issuers whose tokens are accepted beside keys."""
+    admin: AdminAuthConfig = AdminAuthConfig()
+    """The admin listener's."""
 
 
 class HttpConfig(Section):

@@ -41,6 +41,11 @@ class Watcher:
         self._seen: Stamps = {}
         self._one_at_a_time = asyncio.Lock()
 
+    @property
+    def sha256(self) -> str:
+        """Of the file as it was last read, without what it refers to; empty where it could not be."""
+        return self._known.sha256
+
     async def run(self) -> None:
         """Poll until cancelled."""
         while True:
@@ -83,12 +88,13 @@ class _Look:
 
     stamps: Stamps
     digest: bytes
+    sha256: str
     reading: Reading
 
 
 def _look(path: Path, sources: frozenset[Path]) -> _Look:
     while True:
-        look = _Look(_stamps(sources), _digest(sources), read(path))
+        look = _Look(_stamps(sources), _digest(sources), _sha256(path), read(path))
         if look.reading.sources == sources:
             return look
         sources = look.reading.sources  # it names other files now: their state before it must be known too
@@ -104,6 +110,14 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     except (OSError, ValueError):
         return None
     return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
 
 
 def _digest(sources: Iterable[Path]) -> bytes:

@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
+import os
 import random
 import socket
-import ssl
 import time
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
@@ -17,23 +17,28 @@ from adapters.http1.server import Limits, Server
 from config.loader import ConfigError
 from config.schema import Config
 from config.watcher import Watcher
+from gateway.auth.audit import Act, Outcome
 from gateway.auth.errors import KeysError
 from gateway.auth.keys import ApiKey, new_key
 from gateway.auth.pepper import load_pepper
+from gateway.auth.state import this_process
 from gateway.auth.store import KeyStore
 from gateway.auth.table import KeyTable
 from gateway.auth.tokens import Tokens
+from gateway.auth.trail import Trail
 from gateway.auth.watch import KeyWatcher
 from gateway.core import Core
 from gateway.fronts import admin
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.openai import OpenAIFront
 from gateway.limits.ledger import Ledger
+from gateway.operators import GatewayDesk
 from gateway.placement.runtime import Runtimes
 from gateway.snapshot import build, with_keys
 from gateway.telemetry import AccessLog, Metrics, Telemetry
 from gateway.telemetry.metrics import Gauges, KeySetGauges
 from gateway.telemetry.queues import QueueMetrics
+from gateway.tls import ServerTls
 from gateway.traffic.fleet import Change, Fleet
 from gateway.traffic.kept import Kept
 from gateway.traffic.member import FleetError
@@ -72,10 +77,12 @@ class Gateway:
         self.admin_address = ("", 0)
         self.server: Server
         self.core: Core
+        self.store: KeyStore
+        self.trail: Trail | None = None
+        self.watcher: Watcher | None = None
         self._access_log = AccessLog(config.access_log.to)
         self._keys: KeyWatcher
-        self._tls: ssl.SSLContext | None = None
-        self._client_ca = ""
+        self._tls = ServerTls(config.listen.tls)
         self._ends = AsyncExitStack()
         self._ends.push_async_callback(self._access_log.aclose)
         self._ends.push_async_callback(self.fleet.aclose)
@@ -92,7 +99,7 @@ class Gateway:
         keys = await self._load_keys()
         await self.tokens.load()
         try:
-            self._load_certificate()
+            self._tls.load()
             change = self.fleet.prepare(self.config)
             await self.fleet.discovered(change)
             pools = self.fleet.commit(change)
@@ -113,6 +120,7 @@ class Gateway:
         self._ends.push_async_callback(self.server.aclose)
         self._run(self._keys.run(), "keys")
         self._run(self.tokens.run(), "tokens")
+        self._keep_trail()
         self.accepting = True
 
     def _run(self, work: Coroutine[object, object, None], name: str) -> None:
@@ -124,12 +132,19 @@ class Gateway:
     async def _load_keys(self) -> KeyTable:
         try:
             pepper = await asyncio.to_thread(load_pepper, self.config)
-            store = await asyncio.to_thread(KeyStore, self.config.state.database, pepper)
-            self._ends.callback(store.close)
-            self._keys = KeyWatcher(store, pepper, self.config, self._keys_changed, demo=self.demo)
+            self.store = await asyncio.to_thread(KeyStore, self.config.state.database, pepper)
+            self._ends.callback(self.store.close)
+            self._keys = KeyWatcher(self.store, pepper, self.config, self._keys_changed, demo=self.demo)
             return await self._keys.load()
         except KeysError as error:
             raise StartError(str(error)) from None
+
+    def _keep_trail(self) -> None:
+        """Ends before the store does, and after all that leaves an entry."""
+        self.trail = Trail(self.store.note)
+        self._ends.push_async_callback(self.trail.aclose)
+        self._run(self.trail.run(), "audit")
+        self._note("gateway.start")
 
     def _http_limits(self) -> Limits:
         http = self.config.http
@@ -144,52 +159,33 @@ class Gateway:
         )
 
     async def _listen(self) -> None:
-        runner = web.AppRunner(admin.make_app(self), access_log=None)
+        runner = web.AppRunner(admin.make_app(GatewayDesk(self)), access_log=None)
         self._ends.push_async_callback(runner.cleanup)
         listen = self.config.listen
         try:
-            self.address = await self.server.listen_tcp(listen.http.host, listen.http.port, self._tls)
+            self.address = await self.server.listen_tcp(listen.http.host, listen.http.port, self._tls.context)
             await runner.setup()
-            await web.TCPSite(runner, listen.admin.host, listen.admin.port).start()
+            tls = self._tls.context if listen.admin_tls else None
+            await web.TCPSite(runner, listen.admin.host, listen.admin.port, ssl_context=tls).start()
         except OSError as error:
             raise StartError(f"listen: {error.strerror or error}") from None
         self.admin_address = runner.addresses[0][:2]
 
     async def listen_socket(self, bound: socket.socket) -> asyncio.Server:
         """Serve clients from a socket that another process has bound."""
-        return await self.server.listen_socket(bound, self._tls)
-
-    def _load_certificate(self) -> None:
-        """Into the context in use, so that a renewed certificate counts for the next connection."""
-        files = self.config.listen.tls
-        if files is None:
-            return
-        if self._tls is None:
-            self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            self._tls.set_alpn_protocols(["http/1.1"])
-        try:
-            if files.client_ca is not None:
-                self._load_client_ca(Path(files.client_ca), required=files.client_auth == "required")
-            self._tls.load_cert_chain(files.cert, files.key)
-        except (OSError, ssl.SSLError) as error:
-            raise FleetError(f"listen.tls: {error}") from None
-
-    def _load_client_ca(self, path: Path, *, required: bool) -> None:
-        """Once: a context forgets no root, so one that was taken away would be trusted until the end."""
-        assert self._tls is not None
-        roots = path.read_text("ascii", "ignore")  # comments may be in any script
-        if self._client_ca and roots != self._client_ca:
-            raise FleetError("listen.tls.client_ca: a change of the file needs a restart")
-        if not self._client_ca:
-            self._tls.load_verify_locations(cadata=roots)
-            self._tls.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
-            self._client_ca = roots
+        return await self.server.listen_socket(bound, self._tls.context)
 
     def _refuse(self, status: int, code: str, message: str) -> Response:
         self.metrics.refused(code)
         return openai_refusal(status, code, message)
 
     # ── change ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _note(self, action: str, outcome: Outcome = "done", **detail: object) -> None:
+        """For the audit log: what this process does, and with which file."""
+        if self.trail is not None:
+            detail |= {"pid": os.getpid(), "sha256": self.watcher.sha256 if self.watcher is not None else ""}
+            self.trail.note(Act(this_process(), action, str(self.path), outcome, detail))
 
     def watch(self, watcher: Watcher) -> None:
         """Follow the configuration's file until the end."""
@@ -213,7 +209,7 @@ class Gateway:
         change = self.fleet.prepare(config)
         try:
             await self.fleet.ready(change)
-            self._load_certificate()
+            self._tls.load()
             self._keys.check(config)
         except KeysError as error:
             self.abandon(change)
@@ -237,10 +233,12 @@ class Gateway:
         self.tokens.files_may_have_changed()
         self.config = config
         self._note_loaded()
+        self._note("config.reload")
 
     def reload_failed(self, error: ConfigError | str) -> None:
         """The old configuration stays in force."""
         self.last_error = str(error)
+        self._note("config.reload", "refused", error=self.last_error)
         log.error("configuration not reloaded, the old one stays in force:\n%s", error)
 
     def _note_loaded(self) -> None:
@@ -265,11 +263,13 @@ class Gateway:
     async def drain(self) -> bool:
         """Take no more, let requests in flight end. True when all did within the configured time."""
         self.accepting = False
+        self._note("gateway.drain")
         return await self.server.drain(self.config.drain)
 
     async def aclose(self) -> None:
         """End everything, in the reverse order of its making."""
         self.accepting = False
+        self._note("gateway.stop")
         await self._ends.aclose()
 
 

@@ -25,6 +25,7 @@ def run(path: Path, config: Config) -> int:
 async def _serve(path: Path, config: Config) -> int:
     gateway = Gateway(path, config)
     watcher = Watcher(path, gateway.reload, gateway.reload_failed)  # now: an edit during the start counts too
+    gateway.watcher = watcher
     try:
         await gateway.start()
     except StartError as error:
@@ -70,7 +71,8 @@ async def _announce(gateway: Gateway) -> None:
     config = gateway.config
     scheme = "https" if config.listen.tls else "http"
     base = f"{scheme}://{_written(gateway.address)}"
-    _say(f"Headrace listens on {base} (admin: http://{_written(gateway.admin_address)})")
+    admin = "https" if config.listen.admin_tls else "http"
+    _say(f"Headrace listens on {base} (admin: {admin}://{_written(gateway.admin_address)})")
     waiting = gateway.models_without_endpoint()
     if waiting:
         _say(f"Starting: {', '.join(waiting)}")

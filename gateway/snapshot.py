@@ -6,8 +6,8 @@ from random import Random
 
 from adapters.base import Upstream
 from config.schema import Config
-from gateway.auth.certificates import Certificates, PeerCertificate
-from gateway.auth.keys import Principal
+from gateway.auth.certificates import Certificates
+from gateway.auth.credentials import Credentials
 from gateway.auth.table import KeyTable
 from gateway.auth.tokens import Tokens
 from gateway.traffic.kept import Kept
@@ -23,7 +23,7 @@ class Snapshot:
     """The running form of a configuration. A request keeps the one it began with."""
 
     config: Config
-    keys: KeyTable
+    credentials: Credentials
     catalogue: Catalogue
     allowed: Mapping[str, ModelList]
     """Which models each tenant may use."""
@@ -31,22 +31,7 @@ class Snapshot:
     """By model, as configured."""
     pools: Mapping[str, Pool]
     composer: Composer
-    tokens: Tokens
-    """Outlives the snapshot, as the keys that it has fetched do."""
-    certificates: Certificates
     _plans: dict[int, Upstream] = field(default_factory=dict)
-
-    def authenticate(self, token: str | None, certificate: PeerCertificate | None, now_utc: float) -> Principal:
-        """Who asks. Raises `CredentialError`.
-
-        A key or a token counts before a certificate, and when it is refused the certificate does not help. Three
-        parts joined by dots are a token, which no key has; all else is checked as a key.
-        """
-        if token is None and certificate is not None:
-            return self.certificates.authenticate(certificate, now_utc)
-        if token is not None and token.count(".") == 2:
-            return self.tokens.authenticate(token, now_utc, self.allowed)
-        return self.keys.authenticate(token, now_utc)
 
     def plan(self, decision: Decision) -> Upstream:
         """A decision as one upstream. Decisions are compiled once and live as long as this snapshot, so each has
@@ -67,22 +52,21 @@ def build(
     kept: Kept | None = None,
 ) -> Snapshot:
     """Compile a configuration that has been checked."""
+    allowed = {tenant.name: ModelList(tenant.models) for tenant in config.tenants}
     kept = kept or Kept()
     kept.retain(config)
     resume = {pool.name: pool.resume for pool in config.pools if pool.resume is not None}
     return Snapshot(
         config=config,
-        keys=keys,
+        credentials=Credentials(keys, tokens or Tokens((), clock), Certificates(config.tenants), allowed),
         catalogue=Catalogue(config.models),
-        allowed={tenant.name: ModelList(tenant.models) for tenant in config.tenants},
+        allowed=allowed,
         prices={model.name: Price(model.price) for model in config.models if model.price is not None},
         pools=pools,
         composer=Composer(pools, resume, kept, rng, clock),
-        tokens=tokens or Tokens((), clock),
-        certificates=Certificates(config.tenants),
     )
 
 
 def with_keys(snapshot: Snapshot, keys: KeyTable) -> Snapshot:
     """The same, with other keys."""
-    return replace(snapshot, keys=keys)
+    return replace(snapshot, credentials=replace(snapshot.credentials, keys=keys))

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from config.money import Money
+from gateway.fronts.desk import Desk
+from gateway.fronts.guard import Guard, for_anyone, for_scrapers
+from gateway.fronts.tenants import Tenants
 from gateway.limits.subjects import Limit
 from gateway.traffic.queue import PRIORITIES, PoolQueue
 
@@ -14,35 +17,37 @@ if TYPE_CHECKING:
     from gateway.app import Gateway
 
 
-def make_app(gateway: "Gateway") -> web.Application:
-    """The aiohttp application of the admin listener."""
-    app = web.Application()
+def make_app(desk: Desk) -> web.Application:
+    """The aiohttp application of the admin listener. `Guard` stands before all of it."""
+    tenants = Tenants(desk)
+    app = web.Application(middlewares=[Guard(desk).middleware])
+    app.on_cleanup.append(tenants.close)
 
+    @for_anyone
     async def livez(_: web.Request) -> web.Response:
         return web.json_response({"status": "alive"})
 
+    @for_anyone
     async def readyz(_: web.Request) -> web.Response:
         """200 while requests are taken and each model has an endpoint; the load balancer's question."""
-        missing = gateway.models_without_endpoint()
-        ready = gateway.accepting and not missing
-        status = "ready" if ready else "draining" if not gateway.accepting else "not ready"
-        body = {"status": status, "models_without_endpoint": missing}
+        ready, body = await desk.readiness()
         return web.json_response(body, status=200 if ready else 503)
 
     async def metrics(_: web.Request) -> web.Response:
-        gateway.core.telemetry.flush()
-        text = gateway.metrics.exposition()
-        return web.Response(body=text, headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"})
+        headers = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
+        return web.Response(body=await desk.exposition(), headers=headers)
 
     async def state(_: web.Request) -> web.Response:
-        return web.json_response(describe(gateway))
+        return web.json_response(await desk.state())
 
+    protected = desk.config.auth.admin.metrics
     app.add_routes(
         [
             web.get("/livez", livez),
             web.get("/readyz", readyz),
-            web.get("/metrics", metrics),
+            web.get("/metrics", for_scrapers(metrics) if protected else for_anyone(metrics)),
             web.get("/admin/state", state),
+            *tenants.routes(),
         ]
     )
     return app

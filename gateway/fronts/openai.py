@@ -129,7 +129,7 @@ class OpenAIFront:
             )
         token = bearer(http.headers.get("authorization"), http.headers.get("x-api-key"))
         certificate = http.peer_certificate if token is None else None
-        principal = self._core.snapshot.authenticate(token, certificate, time.time())
+        principal = self._core.snapshot.credentials.authenticate(token, certificate, time.time())
         record.tenant, record.key, record.roles = principal.tenant, principal.key_id, principal.roles
         return principal
 

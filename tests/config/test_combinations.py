@@ -28,8 +28,23 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
         ),
         (
             "version: 1",
-            "version: 1\nauth: {demo_key: true}\nlisten: {admin: '[::]:80'}",
+            "version: 1\nauth: {demo_key: true, admin: {required: true}}\nlisten: {admin: '[::]:80'}",
             "2: auth.demo_key: a demo key is for loopback only, and [::]:80 can be reached from elsewhere",
+        ),
+        (
+            "version: 1",
+            "version: 1\nlisten: {admin: '0.0.0.0:8082'}",
+            "2: listen.admin: can be reached from elsewhere: set auth.admin.required, or listen on 127.0.0.1",
+        ),
+        (
+            "version: 1",
+            "version: 1\nauth: {admin: {metrics: true}}",
+            "2: auth.admin.metrics: has no effect without required",
+        ),
+        (
+            "version: 1",
+            "version: 1\nlisten: {admin_tls: true}",
+            "2: listen.admin_tls: has no effect without listen.tls",
         ),
         (
             "version: 1",
@@ -230,6 +245,7 @@ def test_refused(complaints: Complaints, old: str, new: str, problem: str) -> No
     [
         ("version: 1", "version: 1\nlisten: {http: '127.0.0.1:0', admin: '127.0.0.1:0'}"),
         ("version: 1", "version: 1\nauth: {demo_key: true}\nlisten: {http: 'localhost:80', admin: '[::1]:81'}"),
+        ("version: 1", "version: 1\nauth: {admin: {required: true, metrics: true}}\nlisten: {admin: '0.0.0.0:80'}"),
         ("version: 1", "version: 1\nauth: {demo_key: false}\nlisten: {http: '0.0.0.0:80'}"),
         ("endpoints: [http://10.0.0.7:8000]", RUNTIME),
         ("[http://10.0.0.7:8000]", "[http://a, https://b]\n    tls: {}"),

@@ -100,7 +100,7 @@ def test_resilient(example: Path) -> None:
 def test_tenants(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = load(example / "tenants.yaml")
     assert str(config.listen.admin) == "127.0.0.1:8082"
-    assert config.state.database == "postgresql+psycopg://headrace:secret@db.internal/headrace"
+    assert config.state.database == "postgresql://headrace:secret@db.internal/headrace"
     gold, partner, trial = config.tenants
     assert config.models[0].routes[0].when.tenant == ("gold-*",)
     assert gold.limit_list()[0].tokens == RateLimit(2_000_000, 60)

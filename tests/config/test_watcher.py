@@ -1,4 +1,5 @@
 import asyncio
+import hashlib
 import os
 from pathlib import Path
 
@@ -47,6 +48,17 @@ class Followed:
 @pytest.fixture
 def followed(tmp_path: Path) -> Followed:
     return Followed(tmp_path / "file.yaml")
+
+
+async def test_the_digest_is_of_the_file_that_was_read_last(followed: Followed) -> None:
+    assert followed.watcher.sha256 == hashlib.sha256(RIGHT.encode()).hexdigest()
+    followed.write(BROKEN)
+    await followed.look(3)
+    assert followed.errors
+    assert followed.watcher.sha256 == hashlib.sha256(BROKEN.encode()).hexdigest()
+    followed.path.unlink()
+    await followed.look(3)
+    assert followed.watcher.sha256 == ""
 
 
 async def test_an_unchanged_file_is_no_news(followed: Followed) -> None:

@@ -68,7 +68,7 @@ async def test_a_reload_grants_no_retries_anew() -> None:
 
 def _rebuilt(rig: Rig, written: Config, kept: Kept) -> Snapshot:
     snapshot = rig.core.snapshot
-    return build(written, snapshot.keys, snapshot.pools, rig.core.rng, rig.core.clock, kept=kept)
+    return build(written, snapshot.credentials.keys, snapshot.pools, rig.core.rng, rig.core.clock, kept=kept)
 
 
 async def test_what_left_the_configuration_is_forgotten() -> None:

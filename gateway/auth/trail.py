@@ -1,0 +1,88 @@
+"""Administrative acts of this process on their way into the audit log: noted at once, written behind."""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from gateway.auth.audit import Act
+from gateway.auth.errors import KeysError, StoreUnavailable
+
+_log = logging.getLogger(__name__)
+MAX_WAITING = 1000
+RETRY = 1.0
+"""Seconds until the next try, while the database is away."""
+_PATIENCE = 10.0
+"""Seconds after which a database that neither answers nor fails counts as away."""
+
+Write = Callable[[Sequence[tuple[float, Act]]], None]
+
+
+class Trail:
+    """Acts wait in memory while the database is away, and a thread writes them, in order.
+
+    Each is logged too, so that one which is lost (more than `MAX_WAITING` wait, or the process ends while the
+    database is away) is at least in the log. `lost` counts them.
+    """
+
+    def __init__(self, write: Write) -> None:
+        """`write` blocks. Raises `KeysError` and has then written nothing."""
+        self._write = write
+        self._waiting: deque[tuple[float, Act]] = deque()
+        self._noted = asyncio.Event()
+        self._writing: asyncio.Task[int] | None = None
+        self._away = False
+        self.lost = 0
+
+    def note(self, act: Act) -> None:
+        """Take one. Never blocks."""
+        _log.info("audit: %s %s %s by %s", act.action, act.target, act.outcome, act.actor.id)
+        if len(self._waiting) >= MAX_WAITING:
+            self.lost += 1
+            _log.error("audit: the database is away for too long, this act is in no record but this log")
+            return
+        self._waiting.append((time.time(), act))
+        self._noted.set()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            await self._noted.wait()
+            self._noted.clear()
+            try:
+                await self._write_out()
+            except KeysError as error:
+                self._tell_away(str(error))
+                self._noted.set()
+                await asyncio.sleep(RETRY)
+
+    async def aclose(self) -> None:
+        """One last try to write what is left."""
+        try:
+            while self._waiting:
+                await self._write_out()
+        except KeysError as error:
+            self.lost += len(self._waiting)
+            _log.error("audit: %d acts are in no record but this log: %s", len(self._waiting), error)
+
+    async def _write_out(self) -> None:
+        if self._writing is None:
+            self._writing = asyncio.create_task(asyncio.to_thread(self._write_batch, tuple(self._waiting)))
+        done, _ = await asyncio.wait((self._writing,), timeout=_PATIENCE)
+        if not done:
+            # A thread cannot be stopped: the next try waits for the same one.
+            raise StoreUnavailable("the key database does not answer")
+        writing, self._writing = self._writing, None
+        for _ in range(writing.result()):
+            self._waiting.popleft()
+        self._away = False
+
+    def _write_batch(self, batch: Sequence[tuple[float, Act]]) -> int:
+        self._write(batch)
+        return len(batch)
+
+    def _tell_away(self, why: str) -> None:
+        if not self._away:
+            _log.warning("%s; the audit log is written when it is back", why)
+        self._away = True

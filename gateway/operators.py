@@ -1,0 +1,56 @@
+"""The operators' door of one gateway: what it asks, answered."""
+
+from typing import TYPE_CHECKING, Any
+
+from config.schema import Config
+from gateway.auth.audit import Act
+from gateway.auth.certificates import PeerCertificate
+from gateway.auth.keys import Principal
+from gateway.auth.store import KeyStore
+from gateway.fronts.admin import describe
+
+if TYPE_CHECKING:
+    from gateway.app import Gateway
+
+
+class GatewayDesk:
+    """A `Desk`."""
+
+    def __init__(self, gateway: "Gateway") -> None:
+        self._gateway = gateway
+
+    @property
+    def config(self) -> Config:
+        """The one in force."""
+        return self._gateway.config
+
+    @property
+    def store(self) -> KeyStore:
+        """Where keys and the audit log are."""
+        return self._gateway.store
+
+    def authenticate(self, token: str | None, certificate: PeerCertificate | None, now_utc: float) -> Principal:
+        """Who asks. Raises `CredentialError`."""
+        return self._gateway.core.snapshot.credentials.authenticate(token, certificate, now_utc)
+
+    def note(self, act: Act) -> None:
+        """For the audit log."""
+        if self._gateway.trail is not None:
+            self._gateway.trail.note(act)
+
+    async def readiness(self) -> tuple[bool, dict[str, Any]]:
+        """Whether requests are taken and each model has an endpoint. A database that is away takes no part in it:
+        the keys known stay valid."""
+        missing, accepting = self._gateway.models_without_endpoint(), self._gateway.accepting
+        ready = accepting and not missing
+        status = "ready" if ready else "not ready" if accepting else "draining"
+        return ready, {"status": status, "models_without_endpoint": missing}
+
+    async def exposition(self) -> bytes:
+        """Every metric."""
+        self._gateway.core.telemetry.flush()
+        return self._gateway.metrics.exposition()
+
+    async def state(self) -> dict[str, Any]:
+        """Every counter, and the health of every endpoint."""
+        return describe(self._gateway)

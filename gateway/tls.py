@@ -1,0 +1,44 @@
+"""The certificate that clients see, and the roots that theirs are checked against."""
+
+import ssl
+from pathlib import Path
+
+from config.schema import ListenTls
+from gateway.traffic.member import FleetError
+
+
+class ServerTls:
+    """`context` is None where the file has no `listen.tls`, and the same one for ever where it has."""
+
+    def __init__(self, files: ListenTls | None) -> None:
+        self.context: ssl.SSLContext | None = None
+        self._files = files
+        self._client_ca = ""
+
+    def load(self) -> None:
+        """Into the context in use, so that a renewed certificate counts for the next connection.
+
+        Raises `FleetError`.
+        """
+        if self._files is None:
+            return
+        if self.context is None:
+            self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            self.context.set_alpn_protocols(["http/1.1"])
+        try:
+            if self._files.client_ca is not None:
+                required = self._files.client_auth == "required"
+                self._load_client_ca(self.context, Path(self._files.client_ca), required=required)
+            self.context.load_cert_chain(self._files.cert, self._files.key)
+        except (OSError, ssl.SSLError) as error:
+            raise FleetError(f"listen.tls: {error}") from None
+
+    def _load_client_ca(self, context: ssl.SSLContext, path: Path, *, required: bool) -> None:
+        """Once: a context forgets no root, so one that was taken away would be trusted until the end."""
+        roots = path.read_text("ascii", "ignore")  # comments may be in any script
+        if self._client_ca and roots != self._client_ca:
+            raise FleetError("listen.tls.client_ca: a change of the file needs a restart")
+        if not self._client_ca:
+            context.load_verify_locations(cadata=roots)
+            context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
+            self._client_ca = roots

@@ -1,0 +1,194 @@
+"""Operators and tenants' admins at a real gateway: keys, roles, and the record of what was done."""
+
+import asyncio
+import hashlib
+import json
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+import yaml
+
+from tests.support.postgres import Postgres
+from tests.support.processes import GatewayProcess, command, gateway
+from tests.support.upstreams import upstream
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+PEPPER = "pepper-of-the-tests-" * 2
+
+
+def configuration(url: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "pools": [{"name": "up", "endpoints": [url]}],
+        "models": [{"name": "chat", "routes": [{"to": "up"}]}],
+        "tenants": [{"name": "acme", "models": ["*"]}, {"name": "ops", "models": ["*"]}],
+        **changes,
+    }
+
+
+async def issue(g: GatewayProcess, *arguments: str) -> str:
+    status, out, err = await command("keys", "create", "--config", str(g.config), *arguments)
+    assert status == 0, err
+    return out.strip()
+
+
+class Client:
+    """Both doors of a gateway."""
+
+    def __init__(self, g: GatewayProcess, http: aiohttp.ClientSession) -> None:
+        self.g = g
+        self._http = http
+
+    async def chat(self, key: str) -> int:
+        body = {"model": "chat", "messages": [{"role": "user", "content": "hi"}]}
+        url, headers = f"{self.g.url}/v1/chat/completions", {"authorization": f"Bearer {key}"}
+        async with self._http.post(url, json=body, headers=headers) as response:
+            await response.read()
+            return response.status
+
+    async def admin(self, method: str, path: str, key: str = "", body: Any = None) -> tuple[int, Any]:
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        url = f"{self.g.admin}{path}"
+        sent = {} if body is None and method == "POST" else body
+        async with self._http.request(method, url, json=sent, headers=headers) as response:
+            return response.status, await response.json()
+
+    async def until(self, key: str, status: int) -> None:
+        """Ask until that is the answer."""
+        async with asyncio.timeout(30):
+            while await self.chat(key) != status:
+                await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def running(folder: Path, settings: dict[str, Any]) -> AsyncIterator[Client]:
+    async with gateway(folder, settings) as g, aiohttp.ClientSession() as http:
+        yield Client(g, http)
+
+
+async def test_a_tenant_s_admin_manages_its_keys_and_all_of_it_is_on_record(tmp_path: Path) -> None:
+    auth = {"admin": {"required": True}}
+    async with upstream() as up, running(tmp_path, configuration(up.url, auth=auth)) as c:
+        operator, admin = await asyncio.gather(
+            issue(c.g, "--tenant", "ops", "--role", "operator"),
+            issue(c.g, "--tenant", "acme", "--role", "tenant-admin"),
+        )
+        await asyncio.gather(c.until(operator, 200), c.until(admin, 200))
+        assert (await c.admin("GET", "/admin/state"))[0] == 401
+        assert (await c.admin("GET", "/admin/state", admin))[0] == 403
+        assert (await c.admin("GET", "/readyz"))[0] == 200
+        status, made = await c.admin("POST", "/admin/tenants/acme/keys", admin, {"label": "ci"})
+        assert status == 201
+        await c.until(made["key"], 200)
+        status, new = await c.admin("POST", f"/admin/tenants/acme/keys/{made['id']}/rotate", admin, {"overlap": "1h"})
+        assert status == 201
+        await c.until(new["key"], 200)
+        assert (await c.admin("DELETE", f"/admin/tenants/acme/keys/{made['id']}", admin))[0] == 200
+        await c.until(made["key"], 401)
+        _, tenant = await c.admin("GET", "/admin/tenants/acme", admin)
+        assert (tenant["tenant"], len(tenant["keys"])) == ("acme", 3)
+        assert (await c.admin("GET", "/admin/tenants/ops", admin))[0] == 403
+
+        written = yaml.safe_load(c.g.config.read_text())
+        written["drain"] = "1s"
+        good = yaml.safe_dump(written, sort_keys=False)
+        c.g.config.write_text(good)
+        await c.g.printed("configuration reloaded")
+        written["drian"] = "1s"
+        c.g.config.write_text(yaml.safe_dump(written, sort_keys=False))
+        await c.g.printed("not reloaded")
+        c.g.config.write_text(good)
+        assert await c.g.stop(signal.SIGTERM) == 0
+        _, listed, _ = await command("audit", "list", "--json", "--config", str(c.g.config))
+        entries = json.loads(listed)[::-1]
+        told = [(e["action"], e["outcome"]) for e in entries if not e["action"].startswith("GET")]
+        assert [action for action, _ in told if action.startswith("key.")] == ["key.create"] * 3 + [
+            "key.rotate", "key.revoke",
+        ]  # fmt: skip
+        assert ("gateway.start", "done") in told
+        assert told[-3:] == [("config.reload", "refused"), ("gateway.drain", "done"), ("gateway.stop", "done")]
+        accepted = next(e for e in entries if e["action"] == "config.reload" and e["outcome"] == "done")
+        assert accepted["detail"]["sha256"] == hashlib.sha256(good.encode()).hexdigest()
+        refused = next(e for e in entries if e["action"] == "config.reload" and e["outcome"] == "refused")
+        assert "drian" in refused["detail"]["error"]
+        revoke = next(e for e in entries if e["action"] == "key.revoke")
+        assert (revoke["actor"], revoke["role"], revoke["peer"]) == (admin.split("-")[1], "tenant-admin", "127.0.0.1")
+        for secret in (operator, admin, made["key"], new["key"]):
+            assert secret.split("-", 2)[2] not in listed + c.g.output
+        assert (await command("audit", "verify", "--config", str(c.g.config)))[0] == 0
+
+
+async def test_a_key_that_is_rotated_under_load_is_never_refused(tmp_path: Path) -> None:
+    async with upstream() as up, running(tmp_path, configuration(up.url)) as c:
+        keys = [await issue(c.g, "--tenant", "acme")]
+        await c.until(keys[0], 200)
+        stop, answers = asyncio.Event(), list[int]()
+
+        async def load() -> None:
+            while not stop.is_set():
+                answers.append(await c.chat(keys[-1]))
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(8):
+                group.create_task(load())
+            for _ in range(5):
+                path = f"/admin/tenants/acme/keys/{keys[-1].split('-')[1]}/rotate"
+                status, new = await c.admin("POST", path, body={"overlap": "1m"})
+                assert status == 201
+                await c.until(new["key"], 200)
+                keys.append(new["key"])  # from here on everybody uses the new one; both are good
+                assert await c.chat(keys[-2]) == 200
+            stop.set()
+        assert len(answers) > 20
+        assert set(answers) == {200}
+
+
+async def test_an_admin_listener_for_all_without_authentication_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "open.yaml"
+    listen = {"http": "127.0.0.1:0", "admin": "0.0.0.0:0"}
+    path.write_text(yaml.safe_dump({"version": 1, "listen": listen, **configuration("http://127.0.0.1:9")}))
+    status, _, err = await command("serve", "--config", str(path))
+    assert status == 2
+    assert "set auth.admin.required, or listen on 127.0.0.1" in err
+
+
+@pytest_asyncio.fixture
+async def postgres() -> AsyncIterator[Postgres]:
+    server = await asyncio.to_thread(Postgres)
+    await asyncio.to_thread(server.start)
+    yield server
+    await asyncio.to_thread(server.remove)
+
+
+async def test_valid_keys_work_while_postgres_is_away_and_revocation_counts_when_it_is_back(
+    tmp_path: Path, postgres: Postgres
+) -> None:
+    (tmp_path / "pepper").write_text(PEPPER)
+    settings = {"state": {"database": postgres.database()}, "auth": {"pepper": "file:pepper"}}
+    async with upstream() as up, running(tmp_path, configuration(up.url, **settings)) as c:
+        kept, ended = await issue(c.g, "--tenant", "acme"), await issue(c.g, "--tenant", "acme")
+        await asyncio.gather(c.until(kept, 200), c.until(ended, 200))
+        await asyncio.to_thread(postgres.crash)
+        await c.g.printed("the keys known stay valid", seconds=60)
+        assert {await c.chat(key) for key in (kept, ended) * 10} == {200}
+        assert (await c.admin("GET", "/readyz"))[0] == 200
+        status, body = await c.admin("POST", "/admin/tenants/acme/keys")
+        assert (status, body["error"]["code"]) == (503, "key_database_unavailable")
+        await asyncio.to_thread(postgres.start)
+        status, _, err = await command("keys", "revoke", ended.split("-")[1], "--config", str(c.g.config))
+        assert status == 0, err
+        await c.until(ended, 401)
+        assert await c.chat(kept) == 200
+        async with asyncio.timeout(30):
+            while True:  # what was refused while it was away is on record too
+                _, log = await c.admin("GET", "/admin/audit")
+                with suppress(StopIteration):
+                    failed = next(e for e in log["entries"] if e["outcome"] == "failed")
+                    assert failed["detail"] == {"status": 503}
+                    break
+                await asyncio.sleep(0.1)

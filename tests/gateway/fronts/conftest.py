@@ -1,0 +1,114 @@
+"""The operators' door over a real socket, with a real key database behind it and no gateway."""
+
+import asyncio
+import io
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from config.identity import GrantConfig
+from config.schema import Config
+from gateway.auth.audit import Act, Actor
+from gateway.auth.certificates import Certificates, PeerCertificate
+from gateway.auth.credentials import Credentials
+from gateway.auth.keys import Principal
+from gateway.auth.store import KeyStore
+from gateway.auth.table import KeyTable
+from gateway.auth.tokens import Tokens
+from gateway.fronts.admin import make_app
+from tests.support.gateways import PEPPER, config
+
+ROOT = Actor("cli:root@here")
+TENANTS = [{"name": "acme", "models": ["*"]}, {"name": "beta/eu", "models": ["chat"]}]
+
+
+class DeskOf:
+    """A `Desk` whose state is written by hand, and whose acts are kept."""
+
+    def __init__(self, configuration: Config, folder: Path) -> None:
+        self.config = configuration
+        self.store = KeyStore(f"sqlite:///{folder}/state/state.db", PEPPER)
+        self.acts: list[Act] = []
+        self.ready = True
+
+    def key(self, tenant: str = "acme", **grant: Any) -> str:
+        """One more key's plaintext."""
+        made = self.store.create(tenant, by=ROOT, now=time.time(), grant=GrantConfig.model_validate(grant))
+        return made.plaintext
+
+    def authenticate(self, token: str | None, certificate: PeerCertificate | None, now_utc: float) -> Principal:
+        table = KeyTable.build(self.config, PEPPER, self.store.read_live(now_utc).records)
+        tokens = Tokens((), time.monotonic)
+        tenants = [tenant.name for tenant in self.config.tenants]
+        known = Credentials(table, tokens, Certificates(self.config.tenants), tenants)
+        return known.authenticate(token, certificate, now_utc)
+
+    def note(self, act: Act) -> None:
+        self.acts.append(act)
+
+    async def readiness(self) -> tuple[bool, dict[str, Any]]:
+        return self.ready, {"status": "ready" if self.ready else "not ready"}
+
+    async def exposition(self) -> bytes:
+        return b"headrace_requests_total 1\n"
+
+    async def state(self) -> dict[str, Any]:
+        spent = [{"key": "k1", "amount": "2 usd"}]
+        return {"tenants": [{"tenant": "acme", "in_flight": 3, "limits": [{"requests": "10/min"}], "spent": spent}]}
+
+
+class AdminDoor:
+    """A listening door and a plain client."""
+
+    def __init__(self, desk: DeskOf, url: str, http: aiohttp.ClientSession) -> None:
+        self.desk = desk
+        self.url = url
+        self._http = http
+
+    async def ask(
+        self, method: str, path: str, key: str | None = None, body: Any = None, **headers: str
+    ) -> tuple[int, Any]:
+        """Status and JSON, of a request as `curl` would send it with these headers."""
+        sent = {"content-type": "application/json"} if method in ("POST", "PUT", "PATCH") else {}
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        if key is not None:
+            sent["authorization"] = f"Bearer {key}"
+        data = None if body is None else io.BytesIO(body if isinstance(body, bytes) else json.dumps(body).encode())
+        async with self._http.request(method, self.url + path, data=data, headers=sent) as response:
+            self.headers = response.headers
+            text = await response.text()
+            is_json = response.content_type == "application/json"
+            return response.status, await response.json() if is_json else text
+
+
+OpenDoor = Callable[..., AbstractAsyncContextManager[AdminDoor]]
+
+
+@pytest.fixture
+def admin_door(tmp_path: Path) -> OpenDoor:
+    @asynccontextmanager
+    async def open_door(
+        add: Callable[[web.Application], None] = lambda _: None, **auth: bool
+    ) -> AsyncIterator[AdminDoor]:
+        desk = DeskOf(config(tenants=TENANTS, auth={"admin": auth}), tmp_path)
+        app = make_app(desk)
+        add(app)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        host, port = runner.addresses[0][:2]
+        try:
+            async with aiohttp.ClientSession() as http:
+                yield AdminDoor(desk, f"http://{host}:{port}", http)
+        finally:
+            await runner.cleanup()
+            await asyncio.to_thread(desk.store.close)
+
+    return open_door

@@ -1,0 +1,195 @@
+"""Keys and tenants through the operators' door."""
+
+import json
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.auth.keys import id_of
+from tests.gateway.fronts.conftest import AdminDoor, OpenDoor
+
+KEYS = "/admin/tenants/acme/keys"
+
+
+async def create(d: AdminDoor, key: str | None = None, tenant: str = "acme", **body: Any) -> dict[str, Any]:
+    status, made = await d.ask("POST", f"/admin/tenants/{tenant}/keys", key, body)
+    assert status == 201, made
+    return dict(made)
+
+
+async def test_a_key_is_issued_listed_rotated_and_revoked(admin_door: OpenDoor) -> None:
+    async with admin_door() as d:
+        made = await create(
+            d, label="ci", expires="90d", scopes={"models": ["ch*"], "fronts": ["chat"]}, labels={"team": "search"}
+        )
+        assert d.headers["cache-control"] == "no-store"
+        assert d.headers["location"] == f"{KEYS}/{made['id']}"
+        assert id_of(made["key"]) == made["id"]
+        principal = d.desk.authenticate(made["key"], None, time.time())
+        assert (principal.tenant, principal.labels) == ("acme", {"team": "search"})
+        _, listed = await d.ask("GET", KEYS)
+        (entry,) = listed["keys"]
+        assert {k: entry[k] for k in ("id", "label", "status", "role", "kept_in", "scopes", "labels")} == {
+            "id": made["id"], "label": "ci", "status": "active", "role": "user", "kept_in": "database",
+            "scopes": {"models": ["ch*"], "fronts": ["chat"]}, "labels": {"team": "search"},
+        }  # fmt: skip
+        assert entry["expires"] == made["expires"]
+
+        status, new = await d.ask("POST", f"{KEYS}/{made['id']}/rotate", body={"overlap": "1h"})
+        assert (status, new["replaces"]) == (201, made["id"])
+        for key in (made["key"], new["key"]):
+            assert d.desk.authenticate(key, None, time.time()).scope == principal.scope
+        assert (await d.ask("POST", f"{KEYS}/{made['id']}/rotate"))[1]["error"]["code"] == "key_ended"
+        assert await d.ask("DELETE", f"{KEYS}/{new['id']}") == (
+            200, {"id": new["id"], "tenant": "acme", "status": "revoked"},
+        )  # fmt: skip
+        status, again = await d.ask("DELETE", f"{KEYS}/{new['id']}")
+        assert (status, again["error"]["code"]) == (409, "key_ended")
+        statuses = {key["id"]: key["status"] for key in (await d.ask("GET", KEYS))[1]["keys"]}
+        assert statuses == {made["id"]: "replaced", new["id"]: "revoked"}
+
+
+async def test_what_was_done_is_on_record_with_who_did_it(admin_door: OpenDoor) -> None:
+    async with admin_door(required=True) as d:
+        operator = d.desk.key(role="operator")
+        made = await create(d, operator, label="ci")
+        await d.ask("POST", f"{KEYS}/{made['id']}/rotate", operator)
+        await d.ask("DELETE", f"{KEYS}/{made['id']}", operator)
+        await d.ask("DELETE", f"{KEYS}/{made['id']}", operator)
+        _, log = await d.ask("GET", "/admin/audit?limit=3", operator)
+        revoke, rotate, issued = log["entries"]
+        assert [entry["action"] for entry in (revoke, rotate, issued)] == ["key.revoke", "key.rotate", "key.create"]
+        assert (issued["actor"], issued["role"], issued["peer"]) == (id_of(operator), "operator", "127.0.0.1")
+        assert (issued["target"], issued["detail"]["label"]) == (f"acme/{made['id']}", "ci")
+        assert made["key"] not in json.dumps(log)
+        # Once each, with the change; what changed nothing is noted apart.
+        assert [(act.action, act.outcome) for act in d.desk.acts] == [
+            ("DELETE /admin/tenants/{tenant}/keys/{id}", "refused")
+        ]
+        _, older = await d.ask("GET", f"/admin/audit?limit=5&before={issued['seq']}", operator)
+        assert [entry["actor"] for entry in older["entries"]] == ["cli:root@here"]
+        for query in ("limit=0", "limit=x", "before=-1", "limit=99999999999999999999", "before=%E0%A5%A7"):
+            status, body = await d.ask("GET", f"/admin/audit?{query}", operator)
+            assert (status, body["error"]["code"]) == (400, "invalid_request")
+
+
+async def test_a_tenant_admin_manages_its_own_tenant_and_no_more_than_it_has(admin_door: OpenDoor) -> None:
+    async with admin_door(required=True) as d:
+        admin, beta = d.desk.key(role="tenant-admin"), d.desk.key("beta/eu")
+        operator_of_acme = d.desk.key(role="operator")
+        made = await create(d, admin, role="tenant-admin")
+        assert (await d.ask("POST", f"{KEYS}/{made['id']}/rotate", admin))[0] == 201
+        # Not another tenant's, by either path.
+        assert (await d.ask("POST", "/admin/tenants/beta%2Feu/keys", admin))[0] == 403
+        for method, path in (("DELETE", f"{KEYS}/{id_of(beta)}"), ("POST", f"{KEYS}/{id_of(beta)}/rotate")):
+            status, body = await d.ask(method, path, admin)
+            assert (status, body["error"]["code"]) == (404, "no_such_key")
+        # Not more authority than its own, neither made nor taken over.
+        assert (await d.ask("POST", KEYS, admin, {"role": "operator"}))[0] == 403
+        for method, path in (
+            ("DELETE", f"{KEYS}/{id_of(operator_of_acme)}"),
+            ("POST", f"{KEYS}/{id_of(operator_of_acme)}/rotate"),
+        ):
+            assert (await d.ask(method, path, admin))[0] == 403
+        assert (await d.ask("POST", KEYS, operator_of_acme, {"role": "operator"}))[0] == 201
+        _, tenants = await d.ask("GET", "/admin/tenants", admin)
+        assert [tenant["tenant"] for tenant in tenants["tenants"]] == ["acme"]
+        assert d.desk.authenticate(beta, None, time.time()).tenant == "beta/eu"
+
+
+async def test_a_tenant_is_shown_with_what_it_uses(admin_door: OpenDoor) -> None:
+    async with admin_door() as d:
+        await create(d, label="ci")
+        _, tenants = await d.ask("GET", "/admin/tenants")
+        assert [tenant["tenant"] for tenant in tenants["tenants"]] == ["acme", "beta/eu"]
+        _, acme = await d.ask("GET", "/admin/tenants/acme")
+        assert (acme["models"], acme["in_flight"], acme["limits"]) == (["*"], 3, [{"requests": "10/min"}])
+        assert acme["spent"] == [{"key": "k1", "amount": "2 usd"}]
+        assert [key["label"] for key in acme["keys"]] == ["ci"]
+        await create(d, tenant="beta%2Feu")
+        assert d.headers["location"].startswith("/admin/tenants/beta%2Feu/keys/")
+        _, beta = await d.ask("GET", "/admin/tenants/beta%2Feu")
+        assert len(beta["keys"]) == 1
+        status, body = await d.ask("GET", "/admin/tenants/gamma")
+        assert (status, body["error"]["code"]) == (404, "no_such_tenant")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "param", "message"),
+    [
+        ({"lable": "x"}, 400, "lable", 'unknown field: did you mean "label"?'),
+        ({"label": 5}, 400, "label", "expected a text"),
+        ({"label": "a\nb"}, 400, "label", "at most 100 printable characters on one line"),
+        (
+            {"expires": "soon"}, 400, "expires",
+            "expected a day such as 2027-06-30 or a duration such as 90d, got 'soon'",
+        ),
+        ({"expires": "2020-01-01"}, 400, "expires", "2020-01-01 is over already"),
+        ({"role": "root"}, 400, "role", "expected 'user', 'tenant-admin' or 'operator'"),
+        (
+            {"scopes": {"models": ["cat"]}}, 400, "scopes.models",
+            "no model 'cat' in the configuration; did you mean 'chat'?",
+        ),
+        ({"scopes": {"modles": ["chat"]}}, 400, "scopes.modles", "unknown field"),
+        ({"scopes": {"models": []}}, 400, "scopes.models", "needs 1 or more entries"),
+        ({"scopes": {}}, 400, "scopes", "narrows nothing: give models, fronts or routes, or remove it"),
+        ({"scopes": {"models": "chat"}}, 400, "scopes.models", "expected a list"),
+        ({"labels": {"team": 5}}, 400, "labels.team", "expected text: put a number, true or false in quotes"),
+        (
+            {"role": "operator", "scopes": {"models": ["chat"]}}, 400, None,
+            "scopes leave nothing of the role operator: give one of the two",
+        ),
+    ],
+)  # fmt: skip
+async def test_a_key_that_cannot_be_is_a_sentence(
+    admin_door: OpenDoor, body: dict[str, Any], status: int, param: str | None, message: str
+) -> None:
+    async with admin_door() as d:
+        found, answer = await d.ask("POST", KEYS, body=body)
+        assert (found, answer["error"]) == (status, {"code": "invalid_request", "message": message, "param": param})
+        assert (await d.ask("GET", KEYS))[1]["keys"] == []
+
+
+async def test_wrong_rotations(admin_door: OpenDoor) -> None:
+    async with admin_door() as d:
+        made = await create(d)
+        path = f"{KEYS}/{made['id']}/rotate"
+        for body, param in (({"overlap": "3"}, "overlap"), ({"overlap": 3}, "overlap"), ({"expires": "x"}, "expires")):
+            status, answer = await d.ask("POST", path, body=body)
+            assert (status, answer["error"]["param"]) == (400, param)
+        for unknown in ("aaaaaaaaaaaa", "x", "%27%20OR%201=1"):
+            status, answer = await d.ask("POST", f"{KEYS}/{unknown}/rotate")
+            assert (status, answer["error"]["code"]) == (404, "no_such_key")
+
+
+async def test_a_key_of_the_file_is_shown_and_changed_in_the_file(admin_door: OpenDoor) -> None:
+    async with admin_door() as d:
+        written = {"id": "aaaaaaaaaaaa", "hash": "0" * 64, "role": "operator"}
+        tenants = d.desk.config.tenants
+        keyed = tenants[0].model_validate({**tenants[0].model_dump(exclude={"limits"}), "keys": (written,)})
+        d.desk.config = d.desk.config.model_copy(update={"tenants": (keyed, *tenants[1:])})
+        _, listed = await d.ask("GET", KEYS)
+        assert [(key["id"], key["kept_in"], key["role"]) for key in listed["keys"]] == [
+            ("aaaaaaaaaaaa", "file", "operator")
+        ]
+        assert "hash" not in listed["keys"][0]
+        for method, path in (("DELETE", f"{KEYS}/aaaaaaaaaaaa"), ("POST", f"{KEYS}/aaaaaaaaaaaa/rotate")):
+            status, body = await d.ask(method, path)
+            assert (status, body["error"]["code"]) == (409, "kept_in_file")
+
+
+async def test_a_database_that_is_away_is_said_so(admin_door: OpenDoor, tmp_path: Path) -> None:
+    async with admin_door() as d:
+        path = tmp_path / "state" / "state.db"
+        path.rename(tmp_path / "away")
+        status, body = await d.ask("POST", KEYS)
+        assert (status, body["error"]["code"]) == (503, "key_database_unavailable")
+        assert (d.desk.acts[-1].outcome, d.desk.acts[-1].detail) == ("failed", {"status": 503})
+        (tmp_path / "away").rename(path)
+        await create(d)
+        with sqlite3.connect(path) as raw:
+            assert raw.execute("SELECT count(*) FROM keys").fetchone() == (1,)
+        raw.close()
