@@ -61,14 +61,19 @@ class Breaker:
         """Seconds until `allows` may say yes; 0 when it does."""
         return max(0.0, self._open_until - now, self._rest_until - now, self._trial + self.open_for - now)
 
+    def next_change(self, now: float) -> float:
+        """Seconds until time alone changes what `allows` or `rests` says, or 0: one may matter before the other."""
+        ends = (self._open_until, self._rest_until, self._trial + self.open_for)
+        return min((end - now for end in ends if end > now), default=0.0)
+
     def rest(self, seconds: float, now: float) -> None:
         """The endpoint asked to be left alone for that long; half a minute is believed. The longest wish counts:
         answers to requests at the same time come in any order."""
         self._rest_until = max(self._rest_until, now + min(seconds, LONGEST_REST))
 
-    def rests(self, now: float) -> bool:
-        """Whether it asked to be left alone."""
-        return now < self._rest_until
+    def rests(self, now: float) -> float:
+        """Seconds for which it asked to be left alone; 0 when it does not."""
+        return max(0.0, self._rest_until - now)
 
     def begin(self, now: float) -> None:
         """A call was let through."""

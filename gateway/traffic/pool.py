@@ -136,7 +136,7 @@ class Pool:
 
     def next_change(self, now: float) -> float:
         """Seconds until an endpoint may be picked that may not be now; infinite when only others' ends tell."""
-        return min((wait for e in self._endpoints if (wait := e.breaker.retry_after(now)) > 0), default=inf)
+        return min((wait for e in self._endpoints if (wait := e.breaker.next_change(now)) > 0), default=inf)
 
     def _alive(self) -> list[Endpoint]:
         """Those that probes do not rule out; all, when that leaves so few that the pool panics."""
@@ -160,12 +160,12 @@ class Pool:
         alive = self._alive()
         resting = [e for e in alive if e.in_flight < self._max_in_flight and e.breaker.rests(now)]
         if resting and not any(e.breaker.allows(now) for e in alive):
-            return Resting(f"{self.name}: overloaded.", retry_after=min(e.breaker.retry_after(now) for e in resting))
+            return Resting(f"{self.name}: overloaded.", retry_after=min(e.breaker.rests(now) for e in resting))
         return Overloaded(f"{self.name}: every endpoint is full.", retry_after=self._retry_after(now))
 
     def _retry_after(self, now: float) -> float:
-        change = self.next_change(now)
-        return RETRY_AFTER if change == inf else max(RETRY_AFTER, change)
+        waits = [wait for e in self._endpoints if (wait := e.breaker.retry_after(now)) > 0]
+        return max(RETRY_AFTER, min(waits, default=0.0))
 
 
 def _begun(request: GenerateRequest, error: BaseException) -> Usage | None:

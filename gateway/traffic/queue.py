@@ -137,8 +137,8 @@ class PoolQueue:
             self.rate.start(now)
         waiter = Waiter(request, band, due)
         line.push(waiter)
-        if self._look is None:
-            self._look_later(now)
+        if line.size == 1:
+            self._hand_out()  # a request that began before a reload saw the old endpoints only
         return waiter
 
     def _band(self, request: GenerateRequest) -> int:

@@ -193,3 +193,13 @@ def test_a_shorter_wish_to_rest_does_not_shorten_a_longer_one() -> None:
     assert breaker.state(1.0) == "closed"
     breaker.rest(1e9, 20.0)
     assert breaker.retry_after(20.0) == LONGEST_REST
+
+
+def test_what_time_alone_changes_next_is_the_first_of_its_ends() -> None:
+    breaker = Breaker(1, 10.0)
+    assert breaker.next_change(0.0) == 0.0
+    breaker.failure(0.0)
+    breaker.rest(3.0, 0.0)
+    assert (breaker.next_change(0.0), breaker.retry_after(0.0)) == (3.0, 10.0)
+    assert breaker.next_change(3.0) == 7.0
+    assert breaker.next_change(10.0) == 0.0

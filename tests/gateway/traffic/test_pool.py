@@ -178,8 +178,12 @@ async def test_when_all_asked_for_rest_the_refusal_says_when_the_first_wakes() -
             await two.call(chat(), FOREVER)
     with pytest.raises(Resting) as refused:
         await two.call(chat(), FOREVER)
-    assert refused.value.retry_after == 10.0  # its breaker opened for longer
+    assert refused.value.retry_after == 5.0  # with every breaker open none of them counts
     assert [len(fake.calls) for fake in fakes] == [1, 1]
+    await asyncio.sleep(5.0)
+    with pytest.raises(CapacityError):
+        await two.call(chat(), FOREVER)
+    assert [len(fake.calls) for fake in fakes] == [1, 2]
 
 
 @pytest.mark.looptime

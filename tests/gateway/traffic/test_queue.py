@@ -266,6 +266,30 @@ async def test_an_endpoint_that_asked_to_be_left_alone_is_waited_for() -> None:
 
 
 @pytest.mark.looptime
+async def test_the_end_of_a_rest_is_noticed_though_the_breaker_stays_open() -> None:
+    """With every breaker open none of them counts, and only the rest had to be waited for."""
+    one = pool(FakeAdapter(Script(fault=CapacityError("x", retry_after=0.2)), Script()), failures=1, timeout="500ms")
+    assert await outcome(start(one)) == "overloaded"
+    assert await outcome(start(one)) == "answered"
+    assert asyncio.get_running_loop().time() == pytest.approx(0.2, abs=0.01)
+
+
+@pytest.mark.looptime
+async def test_a_request_from_before_a_reload_does_not_wait_beside_a_place_of_the_new_pool() -> None:
+    old = pool(FakeAdapter(SECOND))
+    new = Pool(
+        "p", [Endpoint("p/9", FakeAdapter(), Breaker(5, 10.0))], old._picker,
+        max_in_flight=1, queue=queue_of(old), rng=Random(1), clock=asyncio.get_running_loop().time,
+    )  # fmt: skip
+    first = start(old)
+    await asyncio.sleep(0.1)
+    assert (await old.call(asked(), FOREVER)).endpoint == "p/9"
+    assert asyncio.get_running_loop().time() == pytest.approx(0.1)
+    assert (await first).endpoint == "p/0"
+    assert not queue_of(new).line.size
+
+
+@pytest.mark.looptime
 async def test_a_stream_keeps_its_place_until_it_ends() -> None:
     one = pool(FakeAdapter(Script(gap=1.0)))
     answer = await one.call(chat(stream=True), FOREVER)
