@@ -1,0 +1,170 @@
+"""One seed, one story: what clients ask, what becomes of the servers, what ops do meanwhile."""
+
+import asyncio
+import gc
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from tests.simulation import configurations, virtual
+from tests.simulation.clients import Leave, Order, Seen, ask
+from tests.simulation.fates import FINE, MOODS
+from tests.simulation.verdicts import judge
+from tests.simulation.virtual import VirtualLoop
+from tests.simulation.world import GATEWAY, KEYS, World
+
+SECONDS = 16.0
+ORDERS = 36
+
+
+@dataclass(slots=True)
+class Story:
+    """What was seen, and which rules were broken."""
+
+    seed: int
+    peaceful: bool
+    """Nothing fails, and clients stay: only ops are at work."""
+    told: list[str] = field(default_factory=list)
+    seen: list[Seen] = field(default_factory=list)
+    kinds: set[str] = field(default_factory=set)
+    """Fates and statuses that came up."""
+    admitted: int = 0
+    refused: int = 0
+    """By limits."""
+
+
+def play(seed: int) -> Story:
+    """Run it to its end."""
+    story = Story(seed, peaceful=seed % 6 == 0)
+    logs = _Logs()
+    gc.disable()  # what a story leaves behind is found when it ends, and not in the next one
+    logging.getLogger("gateway").addHandler(logs)
+    try:
+        virtual.run(lambda loop: _Teller(loop, story).tell())
+    except virtual.Stuck as stuck:
+        story.told.append(str(stuck))
+    finally:
+        logging.getLogger("gateway").removeHandler(logs)
+        gc.enable()
+    story.told += logs.lines
+    return story
+
+
+class _Logs(logging.Handler):
+    """Nothing that happens here is worth a warning."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(f"logged: {record.getMessage()}")
+
+
+class _Teller:
+    """Plays one story."""
+
+    def __init__(self, loop: VirtualLoop, story: Story) -> None:
+        self.loop = loop
+        self.story = story
+        self.dice = Random(story.seed)
+        self.world = World(loop, story.seed)
+        self.urls = [server.url for server in self.world.servers]
+        self.written = configurations.first(self.dice, self.urls)
+        self.models = [model["name"] for model in self.written["models"]]
+
+    async def tell(self) -> None:
+        world, story = self.world, self.story
+        await world.start(self.written)
+        orders = [self._order(i) for i in range(ORDERS)]
+        events = [self._at(at, act) for at, act in self._events()]
+        clients = [self._client(order) for order in orders]
+        looking = asyncio.create_task(self._look())
+        await asyncio.gather(*events, *clients)
+        looking.cancel()
+        for server in world.servers:
+            server.revive()
+            server.mood = FINE
+        await asyncio.sleep(SECONDS / 8)
+        story.told += judge(world, story.seen, peaceful=story.peaceful)
+        await world.stop()
+        await asyncio.sleep(0.2)
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        story.told += [f"a task is left: {task}" for task in left]
+        gc.collect(0)
+        story.told += [f"unhandled: {e.get('message')} {e.get('exception')!r}" for e in self.loop.errors]
+        story.kinds |= {call.fate.kind for server in world.servers for call in server.calls}
+        story.kinds |= {str(seen.status) for seen in story.seen}
+        oracle = world.ledger.oracle
+        story.admitted, story.refused = oracle.admitted, oracle.refused
+
+    async def _client(self, order: Order) -> None:
+        await asyncio.sleep(order.at)
+        self.story.seen.append(await ask(self.loop, GATEWAY, order))
+
+    async def _look(self) -> None:
+        """Now and then, at moments at which nothing else happens."""
+        dice = Random(self.story.seed)
+        while True:
+            await asyncio.sleep(dice.uniform(0.1, 0.3))
+            for pool in self.world.pools.values():
+                pool.unserved()
+
+    async def _at(self, at: float, act: Callable[[], Awaitable[None] | None]) -> None:
+        await asyncio.sleep(at)
+        if (waiting := act()) is not None:
+            await waiting
+
+    # ── what clients do ───────────────────────────────────────────────────────────────────────────────
+
+    def _order(self, index: int) -> Order:
+        dice = self.dice
+        # Half of them come in bursts at one moment, the others whenever.
+        at = dice.choice((2.0, 5.0, 9.0)) if dice.random() < 0.5 else dice.uniform(0.0, 0.8 * SECONDS)
+        tenant = dice.choice(self.written["tenants"])["name"]
+        key = f"{tenant}/k{dice.randint(0, 1)}"
+        leave: Leave = "never"
+        if not self.story.peaceful and dice.random() < 0.25:
+            leave = dice.choice(("before", "amid", "amid", "stops_reading"))
+        return Order(
+            at=at,
+            id=f"r{index}",
+            tenant=tenant,
+            key=KEYS[key].plaintext if dice.random() < 0.97 else "hr-" + "q" * 12 + "-" + "s" * 43,
+            model=dice.choice(self.models) if dice.random() < 0.97 else "nothing",
+            user=dice.choice((None, "ann", "bob")),
+            stream=dice.random() < 0.6,
+            prompt=dice.choice((4, 40, 400)),
+            max_tokens=dice.choice((None, 5, 100, 5000)),
+            n=dice.choice((1, 1, 1, 2)),
+            headers=dice.choice(({}, {"x-session": "one"}, {"x-session": "two"}, {"x-headrace-priority": "low"})),
+            leave=leave,
+            after=0.0 if leave == "before" else dice.uniform(0.0, 2.0),
+            body=b'{"model": ' if dice.random() < 0.03 else b"",
+        )
+
+    # ── what happens to servers, and what ops do ──────────────────────────────────────────────────────
+
+    def _events(self) -> list[tuple[float, Callable[[], Any]]]:
+        dice = self.dice
+        reloads = range(dice.choice((0, 1, 2, 4)))
+        events: list[tuple[float, Callable[[], Any]]]
+        events = [(dice.uniform(0.5, 0.8 * SECONDS), self._reload) for _ in reloads]
+        if dice.random() < 0.3:
+            events.append((dice.uniform(0.5, 0.8 * SECONDS), lambda: self.world.revoke(dice.choice(sorted(KEYS)))))
+        if self.story.peaceful:
+            return events
+        for server in self.world.servers:
+            if dice.random() < 0.6:
+                server.mood = dice.choice(MOODS)
+            for _ in range(dice.choice((0, 0, 1, 3))):
+                start, length = dice.uniform(0.5, 0.7 * SECONDS), dice.choice((0.1, 1.0, 5.0))
+                harm = dice.choice((server.kill, server.kill, server.vanish, server.freeze, server.sicken))
+                events += [(start, harm), (start + length, server.revive)]
+        return events
+
+    def _reload(self) -> Awaitable[None]:
+        self.written = configurations.changed(self.dice, self.written, self.urls)
+        return self.world.reload(self.written)

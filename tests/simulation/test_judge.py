@@ -1,0 +1,269 @@
+"""The stories would notice: each rule is broken on purpose, and the judge says so within a few seeds."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from adapters.base import Answer, as_inference_error
+from adapters.errors import CallerError, ClientGone, InferenceError, Unavailable
+from adapters.http1.exchange import Exchange
+from gateway.core import Core
+from gateway.fronts.openai import StreamBody
+from gateway.limits.ledger import Account
+from gateway.telemetry import Telemetry
+from gateway.traffic.endpoint import Endpoint
+from gateway.traffic.hedge import _Attempt
+from gateway.traffic.pool import Pool
+from gateway.traffic.queue import PoolQueue
+from gateway.traffic.retry import Retry
+from policies import rules
+from policies.breaker import Breaker
+from policies.budget import CalendarBudget
+from policies.limits import Concurrency, TokenBucket
+from policies.retry import RetryBudget
+from tests.simulation.story import play
+from tests.simulation.world import World
+
+Break = Callable[[pytest.MonkeyPatch], None]
+SEEDS = 120
+
+
+def a_lease_is_not_given_back(patch: pytest.MonkeyPatch) -> None:
+    end = Endpoint.end
+
+    def forgetful(self: Endpoint, error: BaseException | None, now: float) -> None:
+        end(self, error, now)
+        self.in_flight += isinstance(as_inference_error(error), ClientGone)
+
+    patch.setattr(Endpoint, "end", forgetful)
+
+
+def a_reservation_of_who_left_is_kept(patch: pytest.MonkeyPatch) -> None:
+    settle = Core._settle
+
+    def forgetful(self: Core, *args: Any) -> None:
+        if not isinstance(as_inference_error(args[-1]), ClientGone):
+            settle(self, *args)
+
+    patch.setattr(Core, "_settle", forgetful)
+
+
+def the_estimate_is_charged_and_not_the_truth(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TokenBucket, "settle", lambda self, reserved, actual, now: None)
+
+
+def limits_look_and_take_later(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TokenBucket, "take", lambda self, n, now: self.wait(n, now))
+
+
+def more_at_once_than_allowed(patch: pytest.MonkeyPatch) -> None:
+    def generous(self: Concurrency) -> bool:
+        self.in_flight += 1
+        return self.in_flight <= self.limit + 1
+
+    patch.setattr(Concurrency, "take", generous)
+
+
+def budgets_are_checked_and_not_held(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(CalendarBudget, "take", lambda self, n, now: self.wait(n, now))
+
+
+def a_reload_fills_every_bucket(patch: pytest.MonkeyPatch) -> None:
+    resize = TokenBucket.resize
+
+    def forgiving(self: TokenBucket, amount: float, period: float, now: float) -> None:
+        resize(self, amount, period, now)
+        self._level = amount
+
+    patch.setattr(TokenBucket, "resize", forgiving)
+
+
+def tenants_share_an_account(patch: pytest.MonkeyPatch) -> None:
+    shared = Account("t0")
+    patch.setattr("gateway.limits.ledger.Account", lambda tenant: shared)
+
+
+def a_broken_stream_goes_on_elsewhere(patch: pytest.MonkeyPatch) -> None:
+    call = Retry.call
+
+    class Spliced(Answer):
+        __slots__ = ("_again", "_first")
+
+        def __init__(self, first: Answer, again: Callable[[], Any]) -> None:
+            super().__init__(content_type=first.content_type, body=None)
+            self._first, self._again = first, again
+            first.when_ended(lambda _, error: None)
+
+        async def __anext__(self) -> bytes:
+            try:
+                return await self._first.__anext__()
+            except StopAsyncIteration:
+                self.end(None)
+                raise
+            except InferenceError:
+                self._first = await self._again()
+                return await self._first.__anext__()
+
+        async def aclose(self) -> None:
+            await self._first.aclose()
+            await super().aclose()
+
+    async def careless(self: Retry, request: Any, deadline: Any) -> Answer:
+        answer = await call(self, request, deadline)
+        return answer if answer.body is not None else Spliced(answer, lambda: call(self, request, deadline))
+
+    patch.setattr(Retry, "call", careless)
+
+
+def a_callers_error_blames_the_endpoint(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(CallerError, "blames_endpoint", True)
+
+
+def leaving_blames_the_endpoint(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Breaker, "abandoned", Breaker.failure)
+
+
+def the_last_endpoint_is_ejected(patch: pytest.MonkeyPatch) -> None:
+    def strict(self: Pool, alive: list[Endpoint], now: float) -> list[Endpoint]:
+        raise Unavailable("none is left")
+
+    patch.setattr(Pool, "_reluctant", strict)
+
+
+def nothing_bounds_retries(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RetryBudget, "allow", lambda self, now: True)
+
+
+def a_broken_stream_looks_whole(patch: pytest.MonkeyPatch) -> None:
+    async def lying(self: StreamBody) -> bytes:
+        if self._broken:
+            raise StopAsyncIteration
+        try:
+            return await self._answer.__anext__()
+        except InferenceError:
+            self._broken = True
+            return b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
+
+    patch.setattr(StreamBody, "__anext__", lying)
+
+
+def a_broken_stream_just_ends(patch: pytest.MonkeyPatch) -> None:
+    async def silent(self: StreamBody) -> bytes:
+        try:
+            return await self._answer.__anext__()
+        except InferenceError:
+            raise StopAsyncIteration from None
+
+    patch.setattr(StreamBody, "__anext__", silent)
+
+
+def a_client_that_leaves_stops_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Exchange, "abort", lambda self: None)
+
+
+def silence_is_waited_out(patch: pytest.MonkeyPatch) -> None:
+    piece = Exchange.piece
+    patch.setattr(Exchange, "piece", lambda self, patience=None: piece(self, 1e6))
+
+
+def connections_are_used_again_whatever_they_hold(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Exchange, "reusable", property(lambda self: not self._transport.is_closing()))
+
+
+def ends_are_told_twice(patch: pytest.MonkeyPatch) -> None:
+    end = Telemetry.end
+
+    def repeating(self: Telemetry, record: Any, *args: Any) -> None:
+        record.ended = 0.0
+        end(self, record, *args)
+        if args[0] is not None:
+            record.ended = 0.0
+            end(self, record, *args)
+
+    patch.setattr(Telemetry, "end", repeating)
+
+
+def arms_are_drawn_each_time(patch: pytest.MonkeyPatch) -> None:
+    dice = random.Random(1)
+    patch.setattr(rules, "choose", lambda subject, salt, arms: dice.choice(arms)[0])
+
+
+def an_error_names_addresses(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Pool, "_full", lambda self, now: Unavailable(self.endpoints[0].address))
+
+
+def a_reload_is_not_put_to_use(patch: pytest.MonkeyPatch) -> None:
+    reload = World.reload
+
+    async def stale(self: World, written: dict[str, Any]) -> None:
+        before = self.core.snapshot
+        await reload(self, written)
+        self.core.snapshot = before
+
+    patch.setattr(World, "reload", stale)
+
+
+def a_revoked_key_comes_back(patch: pytest.MonkeyPatch) -> None:
+    def forgotten(self: World, name: str) -> None:
+        self.revoked[name] = self.loop.time()
+
+    patch.setattr(World, "revoke", forgotten)
+
+
+def a_task_is_left_behind(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("gateway.traffic.fleet.Member.stop", lambda self: self.endpoint.adapter.aclose())
+
+
+def a_place_that_is_freed_is_given_to_nobody(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PoolQueue, "freed", lambda self: None)
+
+
+def a_place_is_given_to_who_left(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PoolQueue, "_give_back", lambda self, waiter: None)
+
+
+def a_hedge_that_lost_goes_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(_Attempt, "drop", lambda self: None)
+
+
+BREAKS: tuple[tuple[Break, str], ...] = (
+    (a_lease_is_not_given_back, "in flight"),
+    (a_reservation_of_who_left_is_kept, "at idle"),
+    (the_estimate_is_charged_and_not_the_truth, "refused for tokens without a reason"),
+    (limits_look_and_take_later, "over its limit"),
+    (more_at_once_than_allowed, "concurrency over its limit"),
+    (budgets_are_checked_and_not_held, "spend over its limit"),
+    (a_reload_fills_every_bucket, "over its limit"),
+    (tenants_share_an_account, "without a reason"),
+    (a_broken_stream_goes_on_elsewhere, "after the first chunk"),
+    (a_callers_error_blames_the_endpoint, "sinned"),
+    (leaving_blames_the_endpoint, "sinned"),
+    (the_last_endpoint_is_ejected, "may take requests"),
+    (nothing_bounds_retries, "retries in ten seconds"),
+    (a_broken_stream_looks_whole, "that is not true"),
+    (a_broken_stream_just_ends, "either [DONE] or one error"),
+    (a_client_that_leaves_stops_nothing, "went on until"),
+    (silence_is_waited_out, "kept silent"),
+    (connections_are_used_again_whatever_they_hold, ""),
+    (ends_are_told_twice, "2 ends instead of one"),
+    (arms_are_drawn_each_time, "was sent to"),
+    (an_error_names_addresses, "too little or too much"),
+    (a_reload_is_not_put_to_use, "was in force"),
+    (a_revoked_key_comes_back, "a key that is not valid"),
+    (a_task_is_left_behind, "a task is left"),
+    (a_place_that_is_freed_is_given_to_nobody, "may take requests"),
+    (a_place_is_given_to_who_left, ""),
+    (a_hedge_that_lost_goes_on, ""),
+)
+
+
+@pytest.mark.parametrize(("broken", "said"), BREAKS, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_broken_rule_is_noticed(broken: Break, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken(monkeypatch)
+    for seed in range(SEEDS):
+        told = play(seed).told
+        if any(said in line for line in told):
+            return
+    pytest.fail(f"{SEEDS} stories, and none says {said!r}; the last: {told}")

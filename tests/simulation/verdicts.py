@@ -1,0 +1,243 @@
+"""The rules of a request's way, checked from outside: by what clients saw, servers were asked, and logs tell."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from gateway.telemetry import Record
+from tests.simulation.clients import Seen
+from tests.simulation.servers import Call
+from tests.simulation.world import SEND_TIMEOUT, World
+
+STATUSES = {200, 400, 401, 404, 413, 429, 502, 503, 504}
+# A sweep of connections in use, and a turn or two of the loop.
+SWEEP = 0.35
+CANCELLED_WITHIN = 0.05
+BUDGET_WINDOW = 10.0
+# The largest budgets of a story: a fifth of the requests for retries, as much for hedges.
+MOST_AGAIN = 0.4
+# What every route of a story allows between two pieces.
+IDLE = 1.0
+
+
+def judge(world: World, seen: list[Seen], *, peaceful: bool) -> list[str]:
+    """Every violation, one sentence each."""
+    records: dict[str, list[Record]] = defaultdict(list)
+    for record in world.log.records:
+        records[record.request_id].append(record)
+    calls: dict[str, list[Call]] = defaultdict(list)
+    for server in world.servers:
+        for call in server.calls:
+            calls[call.request_id].append(call)
+    told = [
+        *world.watch.told,
+        *world.ledger.oracle.told,
+        *_idle(world),
+        *_breakers(world),
+        *_retries(world),
+        *_arms(world, seen),
+    ]
+    for one in seen:
+        mine = records[one.order.id]
+        told += [f"{one.order.id}: {problem}" for problem in _request(world, one, mine, calls[one.order.id])]
+        if peaceful and one.status in (502, 504):
+            told.append(f"{one.order.id}: {one.status} in peace: {one.body!r}")
+    return told
+
+
+def _request(world: World, seen: Seen, records: list[Record], calls: list[Call]) -> Iterator[str]:
+    if len(records) != 1:
+        yield f"{len(records)} ends instead of one"
+        return
+    record = records[0]
+    if seen.status and seen.status not in STATUSES:
+        yield f"status {seen.status}"
+    if seen.whole and seen.status != record.status:
+        yield f"got {seen.status}, logged {record.status}"
+    if not seen.left and not seen.whole and seen.order.leave != "stops_reading":
+        yield f"cut off after status {seen.status}"
+    if calls and seen.order.id not in world.ledger.reserved:
+        yield "reached a server without a reservation"
+    yield from _times(world, seen, record, calls)
+    yield from _credential(world, seen)
+    calls = sorted(calls, key=lambda call: call.began)
+    if seen.status == 200:
+        yield from _stream(seen, calls) if seen.order.stream else _whole(seen, calls)
+    elif seen.whole:
+        yield from _error(json.loads(seen.body))
+
+
+def _times(world: World, seen: Seen, record: Record, calls: list[Call]) -> Iterator[str]:
+    """Every wait ends, and nothing goes on for who left."""
+    config = world.configs[world.generation_at(record.started) - 1]
+    totals = [route.timeout.total for model in config.models if model.name == record.model for route in model.routes]
+    patience = 2 * SEND_TIMEOUT if seen.order.leave == "stops_reading" else 0.0
+    if record.ended - record.started > max(totals, default=0.0) + patience + SWEEP:
+        yield f"took {record.ended - record.started:.2f} s"
+    if not patience and seen.silence > IDLE + SWEEP:
+        yield f"kept silent for {seen.silence:.2f} s in the middle of an answer"
+    for call in calls:
+        # A server that is away cannot see who leaves: what counts is that the gateway does not wait.
+        if call.ended > record.ended + CANCELLED_WITHIN or (call.end == "running" and call.fate.kind != "good"):
+            yield f"{call.id} went on until {call.ended:.2f} after the end at {record.ended:.2f} ({call.end})"
+        if seen.first_piece and call.began > seen.first_piece:
+            yield f"{call.id} was asked after the first chunk"
+        if seen.first_piece and call.id not in seen.body.decode() and call.ended > seen.first_piece + CANCELLED_WITHIN:
+            yield f"{call.id} went on after another had begun to answer"
+    oldest = world.generation_at(record.started - 1e-9)
+    for attempt in world.watch.attempts:
+        if attempt.request_id == seen.order.id and attempt.generation < oldest:
+            yield f"decided by configuration {attempt.generation}, and {oldest} was in force"
+
+
+def _credential(world: World, seen: Seen) -> Iterator[str]:
+    key = seen.order.key
+    name = next((n for n in [*world.live_keys, *world.revoked] if key == world.all_keys[n].plaintext), None)
+    revoked = world.revoked.get(name, seen.began + 1) if name is not None else -1.0
+    if seen.status == 401 and revoked > seen.began:
+        yield "a valid key was refused"
+    if seen.status not in (0, 401) and revoked < seen.began:
+        yield f"a key that is not valid got {seen.status}"
+
+
+def _whole(seen: Seen, calls: list[Call]) -> Iterator[str]:
+    if not seen.whole:
+        if not seen.left and seen.order.leave != "stops_reading":
+            yield "a whole answer that broke off"
+        return
+    text = json.loads(seen.body)["choices"][0]["message"]["content"]
+    if not any(call.text == text and call.finished for call in calls):
+        yield f"an answer that no server gave: {text!r}"
+
+
+def _stream(seen: Seen, calls: list[Call]) -> Iterator[str]:
+    """One server's words in its order; its end where it gave one, else an error and nothing invented."""
+    events = seen.events
+    data = [json.loads(event) for event in events if event != "[DONE]"]
+    choices = [choice for chunk in data for choice in chunk.get("choices", ())]
+    text = "".join(choice["delta"].get("content", "") for choice in choices)
+    speakers = [call for call in calls if call.text.startswith(text)]
+    if not speakers:
+        yield f"words that no server said: {text!r}"
+        return
+    call = max(speakers, key=lambda call: (call.text == text, call.finished))  # an empty text is anybody's
+    errors = [chunk for chunk in data if "error" in chunk]
+    ended = "[DONE]" in events
+    if any(choice["finish_reason"] for choice in choices) and text != call.text:
+        yield "a finish_reason that no server gave"
+    if ended and (not call.finished or events[-1] != "[DONE]" or text != call.text or errors):
+        yield f"a [DONE] that is not true: {events}"
+    if not seen.left and seen.order.leave != "stops_reading" and ended == bool(errors):
+        yield f"the end of a stream is either [DONE] or one error: {events[-2:]}"
+    if errors:
+        if len(errors) > 1 or "error" not in data[-1]:
+            yield "an error that is not the last event"
+        yield from _error(errors[0])
+
+
+def _error(body: dict[str, dict[str, object]]) -> Iterator[str]:
+    if list(body) != ["error"] or set(body["error"]) != {"message", "type", "param", "code"}:
+        yield f"an error of another shape: {body}"
+    elif not body["error"]["code"] or "Traceback" in str(body) or "10.0.0" in str(body):
+        yield f"an error that says too little or too much: {body}"
+
+
+# ── the gateway as a whole ────────────────────────────────────────────────────────────────────────────
+
+
+def _idle(world: World) -> Iterator[str]:
+    """Nothing is held for anybody."""
+    for name, endpoint in world.endpoints.items():
+        if endpoint.in_flight:
+            yield f"{name} has {endpoint.in_flight} in flight at idle"
+    for account in world.accounts():
+        if account.in_flight or account.reserved_tokens:
+            yield f"{account.tenant} holds {account.in_flight} and {account.reserved_tokens} tokens at idle"
+        for limit in account.limits:
+            if any(allowance.concurrency.in_flight for allowance in limit):
+                yield f"a place of {account.tenant} is held at idle"
+    for queue in world.fleet.queues():
+        if queue.line.size:
+            yield f"{queue.line.size} wait for {queue.name} at idle"
+    for share in world.ledger.oracle.shares.values():
+        if share.at_once:
+            yield "a reservation was never settled"
+    for server in world.servers:
+        if server.running:
+            yield f"{server.name} is at work at idle"
+        if server.most_connections > (most := _connections(world, server.url)):
+            yield f"{server.name} had {server.most_connections} connections of {most}"
+
+
+def _connections(world: World, url: str) -> int:
+    """How many may be open to a server: each time that a pool took it in, that pool's, and one for probes."""
+    most = 0
+    before: set[tuple[str, int]] = set()
+    for config in world.configs:
+        now = {(pool.name, pool.max_connections) for pool in config.pools for e in pool.endpoints if e.url == url}
+        most += sum(cap + 1 for _, cap in now - before)
+        before = now
+    return most
+
+
+def _breakers(world: World) -> Iterator[str]:
+    """What callers do wrong, and clients that leave, open none."""
+    least = min(pool.breaker.failures for config in world.configs for pool in config.pools)
+    for server in world.servers:
+        if not server.was_away and server.sins < least:
+            for endpoint in world.endpoints.values():
+                if endpoint.address == server.url and endpoint.breaker.is_open:
+                    yield f"{server.name} sinned {server.sins} times, and a breaker of {least} is open"
+
+
+def _retries(world: World) -> Iterator[str]:
+    """In ten seconds no more than three for each route, and its share of the requests; hedges have as many."""
+    attempts = world.watch.attempts
+    for pool in {attempt.pool for attempt in attempts}:
+        mine = [attempt for attempt in reversed(attempts) if attempt.pool == pool]
+        came = {attempt.request_id: attempt.at for attempt in mine}
+        asked = [attempt for attempt in mine if attempt.asked]
+        times = Counter(attempt.at for attempt in asked)
+        times.subtract({attempt.request_id: attempt.at for attempt in asked}.values())
+        floor = 3 * _budgets(world, pool)
+        for end in times:
+            again = sum(n for at, n in times.items() if end - 0.9 * BUDGET_WINDOW < at <= end)
+            requests = sum(end - BUDGET_WINDOW - 3.0 < at <= end for at in came.values())
+            if again > floor + MOST_AGAIN * requests:
+                yield f"{pool}: {again} retries in ten seconds for {requests} requests"
+                break
+
+
+def _budgets(world: World, pool: str) -> int:
+    """How many there were: each time that a route took the pool in, one for retries and one for hedges."""
+    found = 0
+    before: set[tuple[str, int, bool]] = set()
+    for config in world.configs:
+        now = {
+            (model.name, index, hedged)
+            for model in config.models
+            for index, route in enumerate(model.routes)
+            for hedged in {False, route.hedge is not None}
+            if pool in route.pools()
+        }
+        found += len(now - before)
+        before = now
+    return found
+
+
+def _arms(world: World, seen: list[Seen]) -> Iterator[str]:
+    """Who asks the same twice keeps its arm while the configuration stays."""
+    arms: dict[tuple[object, ...], set[str]] = defaultdict(set)
+    for one in seen:
+        order, arm = one.order, one.headers.get("x-headrace-arm")
+        now = world.generation_at(one.began)
+        if arm is None or one.ended == 0.0 or now != world.generation_at(one.began - 1e-9):
+            continue
+        model = next(m for m in world.configs[now - 1].models if m.name == order.model)
+        if any(route.split and route.split.sticky == "request" for route in model.routes):
+            continue
+        asker = (order.key, order.user, tuple(order.headers.items()), order.stream, order.prompt)
+        arms[(now, order.model, *asker)].add(arm)
+    for who, which in arms.items():
+        if len(which) > 1:
+            yield f"{who} was sent to {which}"

@@ -1,0 +1,144 @@
+"""Real parts that say what they did: each does what it did before, and leaves a trace for the judge."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from adapters.base import Answer
+from adapters.errors import LimitExceeded, Unavailable
+from adapters.types import Deadline, GenerateRequest
+from config.money import Money
+from config.schema import TenantConfig
+from gateway.limits.allowance import Allowance
+from gateway.limits.ledger import Ledger, Reservation
+from gateway.traffic.pool import Pool
+from policies.facts import Facts
+from tests.simulation.oracle import Admission, LimitsOracle
+
+
+class WatchedReservation:
+    """A reservation that the oracle follows."""
+
+    def __init__(self, real: Reservation, ledger: "WatchedLedger", admission: Admission) -> None:
+        self._real = real
+        self._ledger = ledger
+        self._admission = admission
+        self.shadowed = real.shadowed
+
+    def settle(self, tokens: int, cost: Money | None, now: float) -> None:
+        self._real.settle(tokens, cost, now)
+        self._ledger.oracle.settled(self._admission, tokens, 0 if cost is None else cost.picos, now)
+
+
+class WatchedLedger(Ledger):
+    """Holds every decision against the oracle's arithmetic."""
+
+    def __init__(self, wall: Callable[[], float]) -> None:
+        super().__init__(wall)
+        self.oracle = LimitsOracle()
+        self.reserved: set[str] = set()
+        """Request ids that were admitted."""
+        self._model = ""
+
+    def allowances(self, facts: Facts, model: str, now: float) -> tuple[Allowance, ...]:
+        self._model = model
+        return super().allowances(facts, model, now)
+
+    def reserve(
+        self, facts: Facts, allowances: Sequence[Allowance], tokens: int, cost: Money | None, now: float
+    ) -> Any:
+        picos, utc = 0 if cost is None else cost.picos, self._wall()
+        try:
+            real = super().reserve(facts, allowances, tokens, cost, now)
+        except LimitExceeded as error:
+            self.oracle.reserved(facts, self._model, tokens, picos, now, utc, error.limit)
+            raise
+        self.reserved.add(facts.request_id)
+        admission = self.oracle.reserved(facts, self._model, tokens, picos, now, utc, None)
+        return WatchedReservation(real, self, admission)
+
+    def configure(self, tenants: Any, now: float) -> None:
+        tenants = list(tenants)
+        super().configure(tenants, now)
+        self.oracle.configure(_Tenants(tuple(tenants)), now, self._wall())  # type: ignore[arg-type]
+
+
+@dataclass(slots=True)
+class _Tenants:
+    tenants: tuple[TenantConfig, ...]
+
+
+# What time alone changes is noticed within this.
+SOON = 0.01
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One call of a pool."""
+
+    at: float
+    request_id: str
+    pool: str
+    generation: int
+    asked: bool = True
+    """Whether an endpoint was; not when none could be picked."""
+
+
+class Watch:
+    """What pools did, and what they should not have done."""
+
+    def __init__(self) -> None:
+        self.attempts: list[Attempt] = []
+        self.told: list[str] = []
+        self.generation = 0
+        """The configuration in force."""
+        self.caps: dict[str, int] = {}
+        """Of each pool, the most requests that an endpoint might ever have: who is over a new limit may finish."""
+
+
+class WatchedPool:
+    """A pool that notes who called it, and whether it refused for a reason."""
+
+    def __init__(self, real: Pool, watch: Watch) -> None:
+        self._real = real
+        self._watch = watch
+        self._generation = watch.generation
+        watch.caps[real.name] = max(real._max_in_flight, watch.caps.get(real.name, 0))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    async def call(self, request: GenerateRequest, deadline: Deadline) -> Answer:
+        real, watch = self._real, self._watch
+        attempt = Attempt(real._clock(), request.request_id, real.name, self._generation)
+        watch.attempts.append(attempt)
+        try:
+            return await real.call(request, deadline)
+        except Unavailable as error:
+            attempt.asked = False
+            if real._queue is None:  # one that waited was refused at another moment: `unserved` looks at those
+                self._judge(error, real._clock())
+            raise
+        finally:
+            cap = watch.caps[real.name]
+            watch.told += [
+                f"{e.id} has {e.in_flight} in flight of {cap}" for e in real.endpoints if not 0 <= e.in_flight <= cap
+            ]
+
+    def _judge(self, error: Unavailable, now: float) -> None:
+        if usable := self._usable(now):
+            self._watch.told.append(f"{self._real.name} refused ({error}) and {usable[0]} may take requests")
+
+    def unserved(self) -> None:
+        """Nobody waits while there is a place."""
+        real = self._real
+        if real._queue is not None and real._queue.line.size and (usable := self._usable(real._clock() - SOON)):
+            self._watch.told.append(f"{real._queue.line.size} wait for {real.name} and {usable[0]} may take requests")
+
+    def _usable(self, now: float) -> list[str]:
+        """Illness that probes saw, no room, a rest that was asked for: nothing else takes the last endpoint away."""
+        alive = [e for e in self._real.endpoints if e.health != "unhealthy"]
+        free = [e for e in alive if e.in_flight < self._real._max_in_flight]
+        if any(e.breaker.allows(now) for e in alive):
+            return [e.id for e in free if e.breaker.allows(now)]
+        return [e.id for e in free if not e.breaker.rests(now)]
