@@ -6,7 +6,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -19,14 +19,11 @@ from config.schema import Config
 from config.watcher import Watcher
 from gateway.auth.audit import Act, Outcome
 from gateway.auth.errors import KeysError
+from gateway.auth.identity import Identity
 from gateway.auth.keys import ApiKey, new_key
-from gateway.auth.pepper import load_pepper
 from gateway.auth.state import this_process
-from gateway.auth.store import KeyStore
 from gateway.auth.table import KeyTable
-from gateway.auth.tokens import Tokens
 from gateway.auth.trail import Trail
-from gateway.auth.watch import KeyWatcher
 from gateway.core import Core
 from gateway.fronts import admin
 from gateway.fronts.errors import openai_refusal
@@ -34,14 +31,15 @@ from gateway.fronts.openai import OpenAIFront
 from gateway.limits.ledger import Ledger
 from gateway.operators import GatewayDesk
 from gateway.placement.runtime import Runtimes
-from gateway.snapshot import build, with_keys
+from gateway.snapshot import Snapshot, build, with_keys
 from gateway.telemetry import AccessLog, Metrics, Telemetry
-from gateway.telemetry.metrics import Gauges, KeySetGauges
+from gateway.telemetry.metrics import Gauges, IdentityGauges
 from gateway.telemetry.queues import QueueMetrics
 from gateway.tls import ServerTls
 from gateway.traffic.fleet import Change, Fleet
 from gateway.traffic.kept import Kept
 from gateway.traffic.member import FleetError
+from gateway.traffic.pool import Pool
 
 log = logging.getLogger(__name__)
 
@@ -68,8 +66,8 @@ class Gateway:
         self.ledger = Ledger()
         self.fleet = Fleet(self.rng, self.clock, runtimes)
         self.kept = Kept()
-        self.tokens = Tokens(config.auth.jwt, self.clock)
         self.demo = demo or (new_key() if config.auth.demo_key else None)
+        self.identity = Identity(config, self.demo, self._keys_changed, self.clock)
         self.loaded = ""
         self.last_error = ""
         self.accepting = False
@@ -77,11 +75,9 @@ class Gateway:
         self.admin_address = ("", 0)
         self.server: Server
         self.core: Core
-        self.store: KeyStore
         self.trail: Trail | None = None
         self.watcher: Watcher | None = None
         self._access_log = AccessLog(config.access_log.to)
-        self._keys: KeyWatcher
         self._tls = ServerTls(config.listen.tls)
         self._ends = AsyncExitStack()
         self._ends.push_async_callback(self._access_log.aclose)
@@ -92,35 +88,35 @@ class Gateway:
     async def start(self) -> None:
         """Open, and listen. Runtimes may still be loading: `/readyz` tells. Raises `StartError`."""
         await self.open()
+        self._keep_trail()
         await self._listen()
 
     async def open(self) -> None:
         """Make everything that requests need, save listeners. Raises `StartError`."""
-        keys = await self._load_keys()
-        await self.tokens.load()
         try:
+            await self.identity.open()
+            self._ends.callback(self.identity.close)
             self._tls.load()
             change = self.fleet.prepare(self.config)
             await self.fleet.discovered(change)
             pools = self.fleet.commit(change)
-        except FleetError as error:
+        except (FleetError, KeysError) as error:
             raise StartError(str(error)) from None
         self.ledger.configure(self.config.tenants, self.clock())
-        snapshot = build(self.config, keys, pools, self.rng, self.clock, self.tokens, self.kept)
+        snapshot = self._build(self.config, pools)
         telemetry = Telemetry(self.metrics, self._access_log)
         self._ends.callback(telemetry.flush)
         self.core = Core(snapshot, self.ledger, telemetry, self.rng, self.clock)
         self.metrics.watch(
             Gauges(self.fleet.endpoints, self.ledger.accounts.values, lambda: self._access_log.dropped, self.clock)
         )
-        self.metrics.watch(KeySetGauges(self.tokens.key_sets))
+        self.metrics.watch(IdentityGauges(lambda: self.identity.database_available, self.identity.tokens.key_sets))
         self.metrics.watch(QueueMetrics(self.fleet.queues))
         self._note_loaded()
         self.server = Server(OpenAIFront(self.core), self._http_limits(), self._refuse)
         self._ends.push_async_callback(self.server.aclose)
-        self._run(self._keys.run(), "keys")
-        self._run(self.tokens.run(), "tokens")
-        self._keep_trail()
+        for name, work in self.identity.works():
+            self._run(work, name)
         self.accepting = True
 
     def _run(self, work: Coroutine[object, object, None], name: str) -> None:
@@ -129,19 +125,13 @@ class Gateway:
         task.add_done_callback(_log_unexpected_end)
         self._ends.callback(task.cancel)
 
-    async def _load_keys(self) -> KeyTable:
-        try:
-            pepper = await asyncio.to_thread(load_pepper, self.config)
-            self.store = await asyncio.to_thread(KeyStore, self.config.state.database, pepper)
-            self._ends.callback(self.store.close)
-            self._keys = KeyWatcher(self.store, pepper, self.config, self._keys_changed, demo=self.demo)
-            return await self._keys.load()
-        except KeysError as error:
-            raise StartError(str(error)) from None
+    def _build(self, config: Config, pools: Mapping[str, Pool]) -> Snapshot:
+        keys, tokens = self.identity.keys, self.identity.tokens
+        return build(config, keys, pools, self.rng, self.clock, tokens, self.kept)
 
     def _keep_trail(self) -> None:
-        """Ends before the store does, and after all that leaves an entry."""
-        self.trail = Trail(self.store.note)
+        """Ends before the database is given up, and after all that leaves an entry."""
+        self.trail = Trail(self.identity.store.note)
         self._ends.push_async_callback(self.trail.aclose)
         self._run(self.trail.run(), "audit")
         self._note("gateway.start")
@@ -210,7 +200,7 @@ class Gateway:
         try:
             await self.fleet.ready(change)
             self._tls.load()
-            self._keys.check(config)
+            self.identity.check(config)
         except KeysError as error:
             self.abandon(change)
             raise FleetError(str(error)) from None
@@ -226,11 +216,10 @@ class Gateway:
     def commit(self, change: Change) -> None:
         """Nothing here can fail and nothing is awaited: a request sees all of the old or all of the new."""
         config = change.config
-        keys = self._keys.configure(config)
+        self.identity.configure(config)
         self.ledger.configure(config.tenants, self.clock())
         pools = self.fleet.commit(change)
-        self.core.snapshot = build(config, keys, pools, self.rng, self.clock, self.tokens, self.kept)
-        self.tokens.files_may_have_changed()
+        self.core.snapshot = self._build(config, pools)
         self.config = config
         self._note_loaded()
         self._note("config.reload")

@@ -27,7 +27,7 @@ class GatewayDesk:
     @property
     def store(self) -> KeyStore:
         """Where keys and the audit log are."""
-        return self._gateway.store
+        return self._gateway.identity.store
 
     def authenticate(self, token: str | None, certificate: PeerCertificate | None, now_utc: float) -> Principal:
         """Who asks. Raises `CredentialError`."""
@@ -53,4 +53,4 @@ class GatewayDesk:
 
     async def state(self) -> dict[str, Any]:
         """Every counter, and the health of every endpoint."""
-        return describe(self._gateway)
+        return {**describe(self._gateway), "key_database": {"available": self._gateway.identity.database_available}}

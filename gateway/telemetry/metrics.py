@@ -140,13 +140,17 @@ class Metrics(Collector):
         yield from (duration, first_chunk, overhead)
 
 
-class KeySetGauges(Collector):
-    """How old the public keys of token issuers are."""
+class IdentityGauges(Collector):
+    """Whether the key database answers, and how old the public keys of token issuers are."""
 
-    def __init__(self, key_sets: Sequence[Jwks]) -> None:
+    def __init__(self, database_available: Callable[[], bool], key_sets: Sequence[Jwks]) -> None:
+        self._available = database_available
         self._key_sets = key_sets
 
     def collect(self) -> Iterator[Metric]:
+        available = GaugeMetricFamily("headrace_key_database_available", "1 while the key database answers.")
+        available.add_metric((), self._available())
+        yield available
         age = GaugeMetricFamily(
             "headrace_jwks_age_seconds", "Since an issuer's keys were last read; +Inf before.", labels=("issuer",)
         )

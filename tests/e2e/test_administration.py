@@ -177,6 +177,7 @@ async def test_valid_keys_work_while_postgres_is_away_and_revocation_counts_when
         await c.g.printed("the keys known stay valid", seconds=60)
         assert {await c.chat(key) for key in (kept, ended) * 10} == {200}
         assert (await c.admin("GET", "/readyz"))[0] == 200
+        assert (await c.g.state())["key_database"] == {"available": False}
         status, body = await c.admin("POST", "/admin/tenants/acme/keys")
         assert (status, body["error"]["code"]) == (503, "key_database_unavailable")
         await asyncio.to_thread(postgres.start)
@@ -184,6 +185,7 @@ async def test_valid_keys_work_while_postgres_is_away_and_revocation_counts_when
         assert status == 0, err
         await c.until(ended, 401)
         assert await c.chat(kept) == 200
+        assert (await c.g.state())["key_database"] == {"available": True}
         async with asyncio.timeout(30):
             while True:  # what was refused while it was away is on record too
                 _, log = await c.admin("GET", "/admin/audit")

@@ -17,7 +17,7 @@ from tests.support.debian import binary
 
 _FOLDERS = "/usr/lib/postgresql/*/bin"
 # As fast as a test may be: nothing of it outlives the run.
-_SETTINGS = ("listen_addresses=", "fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=60")
+_SETTINGS = ("listen_addresses=", "fsync=off", "full_page_writes=off", "max_connections=60")
 
 
 class Postgres:

@@ -13,7 +13,7 @@ from adapters.errors import CredentialError
 from config.identity import JwtConfig
 from gateway.auth.jwks import ASK_SECONDS, MAX_BYTES, MAX_KEYS, Jwks, JwksError, parse
 from gateway.auth.tokens import Tokens
-from gateway.telemetry.metrics import KeySetGauges
+from gateway.telemetry.metrics import IdentityGauges
 from tests.support.issuers import AUDIENCE, ISSUER, SigningKey, jwk_set, jwks_server
 
 OLD, NEW, EC = SigningKey("RS256", "old"), SigningKey("RS256", "new"), SigningKey("ES256")
@@ -168,8 +168,13 @@ async def test_an_issuer_that_is_away_at_the_start_is_asked_again(caplog: pytest
         async with running(tokens):
             (keys,) = tokens.key_sets
             assert not accepted(tokens, OLD)
-            samples = {s.name: s.value for metric in KeySetGauges(tokens.key_sets).collect() for s in metric.samples}
-            assert samples == {"headrace_jwks_age_seconds": float("inf"), "headrace_jwks_keys": 0}
+            gauges = IdentityGauges(lambda: False, tokens.key_sets)
+            samples = {s.name: s.value for metric in gauges.collect() for s in metric.samples}
+            assert samples == {
+                "headrace_key_database_available": 0,
+                "headrace_jwks_age_seconds": float("inf"),
+                "headrace_jwks_keys": 0,
+            }
             server.status = 200
             await until_accepted(tokens, OLD)
             assert keys.age < 5

@@ -77,7 +77,7 @@ def described(rig: Rig) -> dict[str, Any]:
         ledger=rig.ledger,
         accepting=True,
         server=SimpleNamespace(connections=()),
-        tokens=SimpleNamespace(key_sets=()),
+        identity=SimpleNamespace(tokens=SimpleNamespace(key_sets=())),
         path=Path("headrace.yaml"),
         loaded="",
         last_error="",

@@ -1,0 +1,81 @@
+"""Who may come in, in one process: the keys and tokens it knows, kept up with the database and the issuers."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterator
+
+from config.schema import Config
+from gateway.auth.certificates import Certificates
+from gateway.auth.credentials import Credentials
+from gateway.auth.keys import ApiKey
+from gateway.auth.pepper import load_pepper
+from gateway.auth.store import KeyStore
+from gateway.auth.table import KeyTable
+from gateway.auth.tokens import Tokens
+from gateway.auth.watch import KeyWatcher
+
+
+class Identity:
+    """`open`, then run all of `works` until the end, then `close`. `configure` on a reload."""
+
+    def __init__(
+        self,
+        config: Config,
+        demo: ApiKey | None = None,
+        on_change: Callable[[KeyTable], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`on_change` is given the keys when they have changed, and not when the configuration has."""
+        self.tokens = Tokens(config.auth.jwt, clock)
+        self.store: KeyStore
+        self.keys: KeyTable
+        self._config = config
+        self._demo = demo
+        self._on_change = on_change
+        self._watcher: KeyWatcher
+
+    async def open(self) -> None:
+        """Know every key before the first request. Raises `KeysError`; an issuer that is away can be waited for."""
+        pepper = await asyncio.to_thread(load_pepper, self._config)
+        self.store = await asyncio.to_thread(KeyStore, self._config.state.database, pepper)
+        try:
+            self._watcher = KeyWatcher(self.store, pepper, self._config, self._changed, demo=self._demo)
+            self.keys = await self._watcher.load()
+        except BaseException:
+            self.store.close()
+            raise
+        await self.tokens.load()
+
+    def works(self) -> Iterator[tuple[str, Coroutine[object, object, None]]]:
+        """What keeps it up to date, each with a name."""
+        yield "keys", self._watcher.run()
+        yield "tokens", self.tokens.run()
+
+    def check(self, config: Config) -> None:
+        """Raises `KeyConfigError` where `configure` would."""
+        self._watcher.check(config)
+
+    def configure(self, config: Config) -> KeyTable:
+        """The keys under another configuration, from now on. Raises `KeyConfigError` and goes on with the old one."""
+        self.keys = self._watcher.configure(config)
+        self._config = config
+        self.tokens.files_may_have_changed()
+        return self.keys
+
+    def credentials(self) -> Credentials:
+        """For who authenticates without a snapshot, which has them compiled: not on a client's way."""
+        tenants = {tenant.name for tenant in self._config.tenants}
+        return Credentials(self.keys, self.tokens, Certificates(self._config.tenants), tenants)
+
+    @property
+    def database_available(self) -> bool:
+        """Whether the last look at the database succeeded."""
+        return self._watcher.available
+
+    def close(self) -> None:
+        """Give up the database."""
+        self.store.close()
+
+    def _changed(self, keys: KeyTable) -> None:
+        self.keys = keys
+        self._on_change(keys)
