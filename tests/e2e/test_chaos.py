@@ -1,0 +1,241 @@
+"""Reloads and kills without end: a real gateway among real servers. `HEADRACE_CHAOS_SECONDS=60` lasts longer."""
+
+import asyncio
+import itertools
+import json
+import os
+import signal
+import statistics
+import sys
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+
+from tests.support import mortal_server
+from tests.support.mortal_server import words
+from tests.support.processes import GatewayProcess, command, gateway
+
+SECONDS = float(os.environ.get("HEADRACE_CHAOS_SECONDS", "6"))
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(SECONDS + 180)]
+
+
+class Mortal:
+    """A model server in a process of its own, that is killed and comes back at the same address."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.process: asyncio.subprocess.Process
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        """It listens on return."""
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable, "-S", mortal_server.__file__, str(self.port), stdout=asyncio.subprocess.PIPE
+        )
+        assert self.process.stdout is not None
+        self.port = int(await self.process.stdout.readline())
+
+    async def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        await self.process.wait()
+
+
+@asynccontextmanager
+async def mortals(count: int) -> AsyncIterator[list[Mortal]]:
+    made = [Mortal() for _ in range(count)]
+    async with AsyncExitStack() as ends:
+        for mortal in made:
+            await mortal.start()
+            ends.push_async_callback(mortal.kill)
+        yield made
+
+
+@dataclass
+class Got:
+    """One request's answer."""
+
+    began: float
+    status: int
+    body: dict[str, Any] = field(default_factory=dict)
+    events: list[str] = field(default_factory=list)
+    question: str = ""
+
+
+class Clients:
+    """Ask all the time, at a steady rate, whatever becomes of the answers."""
+
+    def __init__(self, g: GatewayProcess, key: str) -> None:
+        self._url = f"{g.url}/v1/chat/completions"
+        self._headers = {"authorization": f"Bearer {key}"}
+        self._numbers = itertools.count()
+        self.got: list[Got] = []
+
+    async def ask(self, http: aiohttp.ClientSession, *, stream: bool = False) -> None:
+        question = f"q{next(self._numbers)}"
+        body = {"model": "chat", "messages": [{"role": "user", "content": question}], "stream": stream}
+        got = Got(asyncio.get_running_loop().time(), 0, question=question)
+        self.got.append(got)
+        async with http.post(self._url, json=body, headers=self._headers) as response:
+            text = await response.text()
+        if response.content_type == "text/event-stream":
+            got.events = [event.removeprefix("data: ") for event in text.split("\n\n") if event]
+        else:
+            got.body = json.loads(text)
+        got.status = response.status
+
+    async def run(self, rate: float, seconds: float, *, stream: bool = False) -> None:
+        """So many a second, and then wait for the last of them."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        async with (
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http,
+            asyncio.TaskGroup() as group,
+        ):
+            for number in range(int(rate * seconds)):
+                await asyncio.sleep(began + number / rate - loop.time())
+                group.create_task(self.ask(http, stream=stream))
+
+
+async def every(seconds: float, act: Callable[[], Awaitable[None]]) -> None:
+    """For ever, and never twice at a time."""
+    loop = asyncio.get_running_loop()
+    while True:
+        due = loop.time() + seconds
+        await act()
+        await asyncio.sleep(max(0.0, due - loop.time()))
+
+
+@asynccontextmanager
+async def meanwhile(work: Awaitable[None]) -> AsyncIterator[None]:
+    """Ended at the end; if it fails, so does the block."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield
+    finally:
+        if not task.done():
+            task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+
+
+async def issue(g: GatewayProcess) -> str:
+    status, out, err = await command("keys", "create", "--config", str(g.config), "--tenant", "acme")
+    assert status == 0, err
+    async with asyncio.timeout(10), aiohttp.ClientSession() as http:
+        while True:
+            async with http.get(f"{g.url}/v1/models", headers={"authorization": f"Bearer {out.strip()}"}) as response:
+                if response.status == 200:
+                    return out.strip()
+            await asyncio.sleep(0.02)
+
+
+def versioned(version: int, servers: list[Mortal]) -> dict[str, Any]:
+    """Each version sends all requests elsewhere, by another pool, and has the server say its number."""
+    server = servers[version % len(servers)]
+    pool = {"name": f"p{version % 3}", "endpoints": [server.url], "model": f"v{version}", "probe": {"interval": "1s"}}
+    return {
+        "pools": [pool],
+        "models": [{"name": "chat", "routes": [{"to": pool["name"]}]}],
+        "tenants": [{"name": "acme", "models": ["*"], "limits": {"requests": f"{100_000 + version}/min"}}],
+    }
+
+
+async def test_a_reload_every_100_ms_fails_no_request_and_is_in_force_within_a_second(tmp_path: Path) -> None:
+    async with mortals(2) as servers, gateway(tmp_path, versioned(0, servers)) as g:
+        clients = Clients(g, await issue(g))
+        base = yaml.safe_load(g.config.read_text())
+        loop = asyncio.get_running_loop()
+        written = [loop.time()]
+
+        async def reload() -> None:
+            draft = g.config.with_suffix(".draft")
+            draft.write_text(yaml.safe_dump({**base, **versioned(len(written), servers)}))
+            draft.replace(g.config)
+            g.process.send_signal(signal.SIGHUP)
+            written.append(loop.time())
+
+        async with meanwhile(every(0.1, reload)):
+            await clients.run(200, SECONDS)
+        assert Counter(got.status for got in clients.got) == {200: int(200 * SECONDS)}
+        ages = []
+        for got in clients.got:
+            version = int(got.body["model"].removeprefix("v"))
+            latest = bisect_right(written, got.began) - 1
+            ages.append(max(0.0, got.began - written[version + 1]) if version < latest else 0.0)
+        reloads = g.output.count("configuration reloaded")
+        print(f"{len(written) - 1} reloads written, {reloads} done, oldest decision {max(ages):.3f} s")
+        assert reloads > 3 * SECONDS
+        # A stall of the whole machine makes any decision old.
+        assert statistics.quantiles(ages, n=100)[-1] < 1.0
+        await g.until_idle()
+
+
+async def test_a_server_killed_every_second_fails_no_whole_answer_and_no_stream_lies(tmp_path: Path) -> None:
+    async with mortals(3) as servers:
+        pool = {
+            "name": "up",
+            "endpoints": [server.url for server in servers],
+            "probe": {"interval": "250ms", "timeout": "1s"},
+            "breaker": {"failures": 3, "open_for": "500ms"},
+            "resume": "text",
+        }
+        configuration = {
+            "pools": [pool],
+            "models": [{"name": "chat", "routes": [{"to": "up", "retry": {"attempts": 3}}]}],
+            "tenants": [{"name": "acme", "models": ["*"]}],
+        }
+        async with gateway(tmp_path, configuration) as g:
+            key = await issue(g)
+            wholes, streams = Clients(g, key), Clients(g, key)
+            turns = itertools.cycle(servers)
+            killed: list[Mortal] = []
+
+            async def kill() -> None:
+                killed.append(mortal := next(turns))
+                await mortal.kill()
+                await mortal.start()  # of three, two are always there
+
+            async with meanwhile(every(1.0, kill)):
+                await asyncio.gather(wholes.run(100, SECONDS), streams.run(25, SECONDS, stream=True))
+            await g.until_idle()
+            async with aiohttp.ClientSession() as http, http.get(f"{g.admin}/metrics") as response:
+                metrics = await response.text()
+    assert len(killed) > SECONDS / 3
+    for got in wholes.got:
+        assert got.status == 200, got
+        assert got.body["choices"][0]["message"]["content"] == "".join(words(got.question))
+    ends = Counter(ending(got) for got in streams.got)
+    print(f"{len(killed)} kills, {len(wholes.got)} whole answers, streams: {dict(ends)}")
+    print([line for line in metrics.splitlines() if line.startswith("headrace_resume")])
+    assert ends["whole"] > 0.8 * len(streams.got)
+
+
+def ending(got: Got) -> str:
+    """How a stream ended; AssertionError when it says what is not so."""
+    if got.status != 200:
+        assert got.body["error"]["code"], got
+        return "refused"
+    truth = words(got.question)
+    chunks = [json.loads(event) for event in got.events if event != "[DONE]"]
+    choices = [choice for chunk in chunks for choice in chunk.get("choices", ())]
+    text = [choice["delta"]["content"] for choice in choices if choice["delta"].get("content")]
+    assert "".join(text) == "".join(truth)[: len("".join(text))], got
+    reasons = [choice["finish_reason"] for choice in choices if choice["finish_reason"]]
+    if got.events[-1] == "[DONE]":
+        assert (len(text), reasons) == (len(truth), ["stop"]), got
+        return "whole"
+    assert chunks[-1]["error"]["code"], got
+    assert not reasons or len(text) == len(truth), got  # it was killed between its last chunk and its [DONE]
+    return "broken, and said so"
