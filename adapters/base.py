@@ -31,6 +31,7 @@ class Answer:
         "endpoint",
         "ended",
         "error",
+        "headers",
         "pool",
         "status",
         "usage",
@@ -44,6 +45,8 @@ class Answer:
         self.usage = usage or Usage()
         self.endpoint = ""
         self.pool = ""
+        self.headers: tuple[tuple[str, str], ...] = ()
+        """What the client is told of it beside what every answer has."""
         self.ended = False
         self.error: BaseException | None = None
         self._callbacks: list[Ended] = []

@@ -1,12 +1,12 @@
 """What a route may ask for beyond one attempt at a time."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
 from config.section import Section
 from config.text import Shape
-from config.units import DURATION, Percent, parse_duration
+from config.units import DURATION, Delay, Percent, Size, parse_duration
 
 
 def _some_time(after: str) -> str:
@@ -33,3 +33,18 @@ class HedgeConfig(Section):
     """Attempts beyond the first, each after that time again."""
     budget: Percent = 0.05
     """Hedges as a share of recent requests; beyond it a slow answer is waited for."""
+
+
+class CacheConfig(Section):
+    """Answers kept for whoever asks the very same again, and one call for those who ask it at the same time."""
+
+    ttl: Delay = 600.0
+    """How long an answer is kept; ``0s``: only requests at the same time share one."""
+    max_bytes: Size = 64 * 1024**2
+    """Memory for the route's answers, in each worker; the one unused for longest makes room. An answer of more than
+    an eighth of it is not kept."""
+    share: Literal["tenant", "key"] = "tenant"
+    """Among whom: all keys of a tenant, or each key for itself. Never between tenants."""
+    only: Literal["deterministic", "all"] = "deterministic"
+    """``deterministic``: requests with ``temperature`` 0 or a ``seed``. ``all``: others too, which then get an answer
+    that was drawn once."""

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from config.money import Amount, PerTokens
 from config.queue import Priority
-from config.resilience import HedgeConfig
+from config.resilience import CacheConfig, HedgeConfig
 from config.rewrite import RewriteConfig
 from config.section import Section
 from config.target import FallbackConfig, SplitConfig, TargetConfig
@@ -58,6 +58,8 @@ class RouteConfig(Section):
     """Second tries within one pool."""
     hedge: HedgeConfig | None = None
     """A second attempt while the first has not begun; none when absent."""
+    cache: CacheConfig | None = None
+    """Answers kept, and calls shared; none when absent."""
     timeout: TimeoutConfig = TimeoutConfig()
     """How long to wait for what."""
     priority: Priority | None = None

@@ -25,7 +25,7 @@ from config.pool import (
     UpstreamTls,
 )
 from config.queue import Priority, QueueConfig
-from config.resilience import HedgeConfig
+from config.resilience import CacheConfig, HedgeConfig
 from config.rewrite import RewriteConfig
 from config.route import ModelConfig, PriceConfig, RetryConfig, RouteConfig, TimeoutConfig
 from config.section import Section
@@ -41,6 +41,7 @@ __all__ = [
     "AuthConfig",
     "BalanceConfig",
     "BreakerConfig",
+    "CacheConfig",
     "CertificateConfig",
     "ClaimsConfig",
     "Config",

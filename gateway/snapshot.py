@@ -55,7 +55,7 @@ def build(
     allowed = {tenant.name: ModelList(tenant.models) for tenant in config.tenants}
     kept = kept or Kept()
     kept.retain(config)
-    resume = {pool.name: pool.resume for pool in config.pools if pool.resume is not None}
+    configs = {pool.name: pool for pool in config.pools}
     return Snapshot(
         config=config,
         credentials=Credentials(keys, tokens or Tokens((), clock), Certificates(config.tenants), allowed),
@@ -63,7 +63,7 @@ def build(
         allowed=allowed,
         prices={model.name: Price(model.price) for model in config.models if model.price is not None},
         pools=pools,
-        composer=Composer(pools, resume, kept, rng, clock),
+        composer=Composer(pools, configs, kept, rng, clock),
     )
 
 

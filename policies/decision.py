@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from config.schema import HedgeConfig, Priority, RetryConfig, TimeoutConfig
+from config.schema import CacheConfig, HedgeConfig, Priority, RetryConfig, TimeoutConfig
 from policies.rewrite import Rewrite
 from policies.target import Target
 
@@ -25,6 +25,7 @@ class Decision:
     model: str = ""
     """The model's name as configured."""
     hedge: HedgeConfig | None = None
+    cache: CacheConfig | None = None
     priority: Priority | None = None
     """While a pool is full; None for the tenant's."""
     elsewhere_first: bool = False

@@ -131,6 +131,7 @@ def _pick(model: str, index: int, route: RouteConfig, target: Target) -> Pick:
             route.timeout,
             model=model,
             hedge=route.hedge,
+            cache=route.cache,
             priority=route.priority,
             elsewhere_first=route.when_full == "fallback",
         )

@@ -91,7 +91,7 @@ class OpenAIFront:
         request = decode(await http.read())
         request.request_id = record.request_id
         answer = await self._core.handle(principal, request, http.headers, record)
-        headers = [("content-type", answer.content_type), *self._headers(record)]
+        headers = [("content-type", answer.content_type), *self._headers(record), *answer.headers]
         if answer.body is not None:
             return Response(answer.status, headers, answer.body)
         return Response(answer.status, [*headers, ("cache-control", "no-cache")], StreamBody(answer))

@@ -8,7 +8,7 @@ import time
 import msgspec
 
 from gateway.auth.keys import ROLES, USER
-from gateway.telemetry.events import times
+from gateway.telemetry.events import cached, times
 from gateway.telemetry.record import Record
 
 FLUSH_SECONDS = 0.2
@@ -47,6 +47,7 @@ class Line(msgspec.Struct, omit_defaults=True, gc=False):
     shadow_limits: list[str] | None = None
     hedged: int | None = None
     resumed: int | None = None
+    cache: str | None = None
     error: str | None = None
     code: str | None = None
 
@@ -103,6 +104,7 @@ class AccessLog:
             shadow_limits=[f"{unit} per {per}" for unit, per in record.shadowed] if record.shadowed else None,
             hedged=times(record.events, "hedge") if record.events else None,
             resumed=times(record.events, "resume") if record.events else None,
+            cache=cached(record.events) if record.events else None,
             error=error.kind if error is not None else None,
             code=error.code if error is not None else None,
         )

@@ -14,26 +14,40 @@ class _Family(NamedTuple):
     name: str
     help: str
     label: str
+    result: str | None = None
+    """The value of a second label, for kinds that are told apart within one counter."""
 
 
+_CACHE = ("headrace_cache_requests", "Requests of routes that cache, by what the cache did.", "model")
 _FAMILIES = {
     "hedge": _Family("headrace_hedges", "Second attempts begun because the first was late.", "pool"),
+    "hedge_win": _Family("headrace_hedge_wins", "Second attempts that began to answer first.", "pool"),
     "resume": _Family("headrace_resumes", "Broken streams that another endpoint carried on.", "pool"),
     "resume_failure": _Family("headrace_resume_failures", "Broken streams that nobody carried on, when asked.", "pool"),
-    "hedge_win": _Family("headrace_hedge_wins", "Second attempts that began to answer first.", "pool"),
+    "cache_hit": _Family(*_CACHE, "hit"),
+    "cache_miss": _Family(*_CACHE, "miss"),
+    "cache_coalesced": _Family(*_CACHE, "coalesced"),
+    "cache_bypass": _Family(*_CACHE, "bypass"),
 }
 
 
 def families(counts: Counter[Event]) -> Iterator[CounterMetricFamily]:
-    """One for each kind of event, seen or not."""
-    for kind, family in _FAMILIES.items():
-        metric = CounterMetricFamily(family.name, family.help, labels=(family.label,))
-        for (event, where), count in counts.items():
-            if event == kind:
-                metric.add_metric((where,), count)
-        yield metric
+    """One for each counter, whether its events were seen or not."""
+    made: dict[str, CounterMetricFamily] = {}
+    for name, help_, label, result in _FAMILIES.values():
+        labels = (label,) if result is None else (label, "result")
+        made.setdefault(name, CounterMetricFamily(name, help_, labels=labels))
+    for (kind, where), count in counts.items():
+        name, _, _, result = _FAMILIES[kind]
+        made[name].add_metric((where,) if result is None else (where, result), count)
+    yield from made.values()
 
 
 def times(events: tuple[Event, ...], kind: str) -> int | None:
     """How often it happened to one request; None for never, so that its log line leaves it out."""
     return sum(event == kind for event, _ in events) or None
+
+
+def cached(events: tuple[Event, ...]) -> str | None:
+    """What the cache did for one request; None where there is none."""
+    return next((_FAMILIES[kind].result for kind, _ in events if kind.startswith("cache_")), None)

@@ -1,6 +1,7 @@
 """What plans have in common over time: it outlives the snapshot that they were composed for."""
 
-from config.schema import Config, HedgeConfig
+from config.schema import CacheConfig, Config, HedgeConfig
+from gateway.traffic.cache import Shelf
 from policies.hedge import Patience, patience
 from policies.resume import ResumeBudget
 from policies.retry import RetryBudget
@@ -10,12 +11,13 @@ Branch = tuple[str, int, str]
 
 
 class Kept:
-    """Budgets by branch, and what was learned. A reload is no reason to grant them anew, or to learn again."""
+    """Budgets by branch, what was learned, and answers. A reload is no reason to grant, learn or ask again."""
 
     def __init__(self) -> None:
         self._retries: dict[Branch, RetryBudget] = {}
         self._hedges: dict[Branch, tuple[str, Patience, RetryBudget]] = {}
         self._resumes: dict[Branch, ResumeBudget] = {}
+        self._shelves: dict[tuple[str, int], Shelf] = {}
 
     def retries(self, branch: Branch, ratio: float) -> RetryBudget:
         """The retry budget of a branch, with the ratio that is configured now."""
@@ -36,6 +38,14 @@ class Kept:
         """The streams of a branch that may be carried on."""
         return self._resumes.setdefault(branch, ResumeBudget())
 
+    def shelf(self, model: str, route: int, config: CacheConfig) -> Shelf:
+        """What a route keeps of answers, within what is configured now."""
+        shelf = self._shelves.get((model, route))
+        if shelf is None:
+            shelf = self._shelves[model, route] = Shelf(config)
+        shelf.store.configure(config.ttl, config.max_bytes)
+        return shelf
+
     def retain(self, config: Config) -> None:
         """Forget what a (new) configuration does not have."""
         branches = {
@@ -47,3 +57,10 @@ class Kept:
         self._retries = {branch: budget for branch, budget in self._retries.items() if branch in branches}
         self._hedges = {branch: hedges for branch, hedges in self._hedges.items() if branch in branches}
         self._resumes = {branch: budget for branch, budget in self._resumes.items() if branch in branches}
+        caching = {
+            (model.name, index)
+            for model in config.models
+            for index, route in enumerate(model.routes)
+            if route.cache is not None
+        }
+        self._shelves = {place: shelf for place, shelf in self._shelves.items() if place in caching}

@@ -1,10 +1,12 @@
 """A decision as one upstream."""
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 from adapters.base import Upstream
-from adapters.wire.continuation import Mode
+from config.schema import PoolConfig
+from gateway.traffic.cache import Cache
 from gateway.traffic.fallback import ElsewhereFirst, Fallback, Step
 from gateway.traffic.hedge import Hedge
 from gateway.traffic.kept import Kept
@@ -25,13 +27,13 @@ class Composer:
     def __init__(
         self,
         pools: Mapping[str, Pool],
-        resume: Mapping[str, Mode],
+        configs: Mapping[str, PoolConfig],
         kept: Kept,
         rng: Random,
         clock: Callable[[], float],
     ) -> None:
         self._pools = pools
-        self._resume = resume
+        self._configs = configs
         self._kept = kept
         self._rng = rng
         self._clock = clock
@@ -40,7 +42,17 @@ class Composer:
         """The whole of it."""
         branches: dict[str, Upstream] = {}
         plan = self._upstream(decision, decision.target, branches, last=True)
-        return ElsewhereFirst(plan, branches) if decision.elsewhere_first and len(branches) > 1 else plan
+        if decision.elsewhere_first and len(branches) > 1:
+            plan = ElsewhereFirst(plan, branches)
+        return self._cached(decision, plan)
+
+    def _cached(self, decision: Decision, plan: Upstream) -> Upstream:
+        cache, pool = decision.cache, decision.target.pool
+        if cache is None or pool is None:
+            return plan
+        shelf = self._kept.shelf(decision.model, decision.route, cache)
+        salt = _digest([self._configs[name] for name in decision.pools])
+        return Cache(plan, shelf, cache, salt=salt, model=decision.model, pool=pool, clock=self._clock)
 
     def _upstream(self, decision: Decision, target: Target, branches: dict[str, Upstream], *, last: bool) -> Upstream:
         """A part of it; its pools go into `branches`. `last`: nothing else is tried when this fails."""
@@ -75,6 +87,13 @@ class Composer:
             clock=self._clock,
             patient=patient,
         )
-        if (mode := self._resume.get(name)) is not None:
+        if (mode := self._configs[name].resume) is not None:
             upstream = Resume(upstream, name, mode=mode, budget=self._kept.resumes(branch), clock=self._clock)
         return upstream
+
+
+def _digest(pools: Sequence[PoolConfig]) -> bytes:
+    """Changes when an answer might: who serves, and what."""
+    served = {"name", "protocol", "model", "runtime", "endpoints", "discover"}
+    text = "\n".join(pool.model_dump_json(include=served) for pool in pools)
+    return hashlib.blake2b(text.encode(), digest_size=32).digest()

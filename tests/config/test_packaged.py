@@ -95,6 +95,8 @@ def test_resilient(example: Path) -> None:
     assert route.hedge is not None
     assert (route.hedge.after, route.hedge.max, route.hedge.budget) == ("p95", 1, 0.05)
     assert (route.retry.attempts, route.retry.budget) == (3, 0.2)
+    assert route.cache is not None
+    assert (route.cache.ttl, route.cache.max_bytes, route.cache.share) == (600, 64 * 2**20, "tenant")
 
 
 def test_tenants(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -413,3 +413,16 @@ async def test_a_client_that_hangs_up_leaves_the_queue(door: Opener) -> None:
         assert len(fake.calls) == 1
         assert queue.ends["normal", "cancelled"] == 1
         d.rig.assert_idle()
+
+
+@pytest.mark.parametrize("fields", [{}, {"stream": True}], ids=str)
+async def test_a_cached_answer_says_so(door: Opener, fields: dict[str, Any]) -> None:
+    script = Script(chunks=STREAM) if fields else Script(chunks=(WHOLE,))
+    models = [{"name": "chat", "routes": [{"to": "main", "cache": {}}]}]
+    async with door(FakeAdapter(script), models=models) as d:
+        first, again = [await d.post(chat(temperature=0, **fields)) for _ in range(2)]
+        assert (first.headers["x-headrace-cache"], "age" in first.headers) == ("miss", False)
+        assert (again.headers["x-headrace-cache"], again.headers["age"]) == ("hit", "0")
+        assert await again.read() == await first.read()
+        fresh = await d.post(chat(temperature=0, **fields), headers={"cache-control": "no-cache"})
+        assert fresh.headers["x-headrace-cache"] == "miss"

@@ -1,0 +1,130 @@
+"""An exact response cache, and one call for those who ask the same at the same time."""
+
+import hashlib
+from collections.abc import Callable
+
+import msgspec
+
+from adapters.base import Answer, Upstream
+from adapters.types import Deadline, GenerateRequest, Usage
+from adapters.wire.canonical import canonical, is_deterministic
+from config.schema import CacheConfig
+from gateway.traffic.coalesce import Flight, Reader
+from policies.cache import Entry, Store, wish
+
+RESULT = "x-headrace-cache"
+WORTH_JOINING = 0.5
+"""Of the time that a request has, how much the call that it would join must have left."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Shelf:
+    """What one route keeps, and what is on its way there. Outlives reloads."""
+
+    def __init__(self, config: CacheConfig) -> None:
+        self.store = Store(config.ttl, config.max_bytes)
+        self.flights: dict[bytes, Flight] = {}
+
+
+class Cache:
+    """An `Upstream` that gives the answer of one call to all who ask the very same.
+
+    Only answers that ended whole, and came from the route's first pool, are kept; a failure goes to those who
+    shared it, and is forgotten. `salt` tells apart what the route leads to: another pool, another answer.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        shelf: Shelf,
+        config: CacheConfig,
+        *,
+        salt: bytes,
+        model: str,
+        pool: str,
+        clock: Callable[[], float],
+    ) -> None:
+        self._upstream = upstream
+        self._shelf = shelf
+        self._config = config
+        self._salt = salt
+        self._model = model
+        self._pool = pool
+        self._clock = clock
+
+    async def call(self, request: GenerateRequest, deadline: Deadline) -> Answer:
+        wanted = wish(request.headers.get("cache-control"))
+        if not wanted.store or not (self._config.only == "all" or is_deterministic(request)):
+            answer = await self._upstream.call(request, deadline)
+            return self._told(request, answer, "bypass")
+        digest, now = self._digest(request), self._clock()
+        if wanted.max_age >= 0:
+            entry = self._shelf.store.get(digest, wanted.max_age, now)
+            if entry is not None:
+                return self._told(request, _replayed(entry, stream=request.stream), "hit", int(now - entry.at))
+            flight = self._shelf.flights.get(digest)
+            if flight is not None and self._may_join(flight, deadline, now):
+                return await self._join(flight, request, now)
+        flight = Flight(
+            self._upstream, request, deadline, self._shelf.store.largest, lambda flight: self._landed(digest, flight)
+        )
+        self._shelf.flights[digest] = flight
+        return self._told(request, await Reader(flight).begun(), "miss")
+
+    def _digest(self, request: GenerateRequest) -> bytes:
+        """What is asked, of which pools, and among whom it is shared."""
+        whose = (request.tenant, request.key if self._config.share == "key" else "")
+        return hashlib.blake2b(self._salt + _encode(whose) + canonical(request), digest_size=32).digest()
+
+    def _may_join(self, flight: Flight, deadline: Deadline, now: float) -> bool:
+        """A call whose time is nearly up would fail somebody who has time."""
+        return flight.is_whole and flight.deadline.at - now >= WORTH_JOINING * (deadline.at - now)
+
+    async def _join(self, flight: Flight, request: GenerateRequest, now: float) -> Answer:
+        try:
+            answer = await Reader(flight).begun()
+        except BaseException:
+            if not flight.readers and flight.over:  # it was the last one, and pays for the prompt
+                request.upstream_seconds = self._clock() - now
+            raise
+        request.upstream_seconds = self._clock() - now
+        return self._told(request, answer, "coalesced")
+
+    def _landed(self, digest: bytes, flight: Flight) -> None:
+        if self._shelf.flights.get(digest) is flight:
+            del self._shelf.flights[digest]
+        answer = flight.answer
+        if answer is None or flight.error is not None or not flight.is_whole or answer.pool != self._pool:
+            return
+        if answer.status == 200:
+            entry = Entry(answer.content_type, b"".join(flight.pieces), self._clock())
+            self._shelf.store.put(digest, entry)
+
+    def _told(self, request: GenerateRequest, answer: Answer, result: str, age: int | None = None) -> Answer:
+        answer.headers += ((RESULT, result),) if age is None else ((RESULT, result), ("age", str(age)))
+        request.events += ((f"cache_{result}", self._model),)
+        return answer
+
+
+class _Replay(Answer):
+    """A stream that was, at once: the same events, and no token more on the bill."""
+
+    __slots__ = ("_rest",)
+
+    def __init__(self, entry: Entry) -> None:
+        super().__init__(content_type=entry.content_type, body=None, usage=Usage(exact=True))
+        self._rest = entry.body
+
+    async def __anext__(self) -> bytes:
+        if not self._rest or self.ended:
+            self.end(None)
+            raise StopAsyncIteration
+        data, self._rest = self._rest, b""
+        return data
+
+
+def _replayed(entry: Entry, *, stream: bool) -> Answer:
+    if stream:
+        return _Replay(entry)
+    return Answer(content_type=entry.content_type, body=entry.body, usage=Usage(exact=True))

@@ -1,0 +1,477 @@
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import looptime
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adapters.base import Answer
+from adapters.errors import BackendError, CapacityError, ClientGone, DeadlineError, InferenceError, TransportError
+from adapters.fake import FakeAdapter, Script
+from adapters.types import Usage
+from config.schema import Config
+from gateway.auth.keys import Principal
+from gateway.snapshot import build
+from gateway.traffic.coalesce import AHEAD
+from gateway.traffic.kept import Kept
+from tests.support.gateways import Rig, chat, config
+
+CHUNKS = (*(b'data: {"choices":[{"delta":{"content":"%d"}}]}\n\n' % i for i in range(4)), b"data: [DONE]\n\n")
+STREAM = Script(chunks=CHUNKS, latency=1.0, gap=1.0)
+LIMITS = {"tokens": "100k/d", "requests": "1000/d"}
+
+
+def configuration(cache: dict[str, Any] | None = None, limits: dict[str, Any] | None = None, **changes: Any) -> Config:
+    route = {"to": "main", "cache": cache or {}, "retry": {"attempts": 1}}
+    tenants = [{"name": name, "models": ["*"], "limits": limits or LIMITS} for name in ("acme", "other")]
+    return config(models=[{"name": "chat", "routes": [route]}], tenants=tenants, **changes)
+
+
+def rig(*scripts: Script, **kwargs: Any) -> Rig:
+    fake = FakeAdapter(*(scripts or (Script(chunks=(b"answer",)),)))
+    return Rig(configuration(**kwargs), {"main": [fake]})
+
+
+class Asked:
+    """One request: its record, and the answer's pieces as far as they came."""
+
+    def __init__(self, one: Rig) -> None:
+        self.one = one
+        self.record = one.record()
+        self.pieces: list[bytes] = []
+        self.error: BaseException | None = None
+        self.answer: Answer
+
+    async def begin(
+        self, headers: Mapping[str, str] | None = None, principal: Principal | None = None, **fields: Any
+    ) -> "Asked":
+        fields = {"temperature": 0, **fields}
+        who = principal or self.one.principal
+        self.record.tenant, self.record.key = who.tenant, who.key_id
+        self.answer = await self.one.core.handle(who, chat(**fields), headers or {}, self.record)
+        return self
+
+    async def end(self) -> "Asked":
+        if self.answer.body is not None:
+            self.pieces.append(self.answer.body)
+            return self
+        try:
+            async for piece in self.answer:
+                self.pieces.append(piece)
+        except InferenceError as error:
+            self.error = error
+        return self
+
+    @property
+    def result(self) -> str:
+        return dict(self.answer.headers)["x-headrace-cache"]
+
+    @property
+    def text(self) -> bytes:
+        return b"".join(self.pieces)
+
+    @property
+    def tokens(self) -> int:
+        return self.record.usage.total_tokens if self.record.usage is not None else 0
+
+
+async def ask(one: Rig, **kwargs: Any) -> Asked:
+    return await (await Asked(one).begin(**kwargs)).end()
+
+
+def calls(one: Rig) -> int:
+    return sum(len(fake.calls) for fakes in one.adapters.values() for fake in fakes)
+
+
+# ── the cache ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_same_again_costs_a_request_and_no_tokens(stream: bool) -> None:
+    one = rig(STREAM)
+    first = await ask(one, stream=stream)
+    await asyncio.sleep(30)
+    before = one.left("tokens"), one.left("requests")
+    again = await ask(one, stream=stream, user="somebody else")
+    assert (first.result, again.result) == ("miss", "hit")
+    assert again.text == first.text == b"".join(CHUNKS)
+    assert again.answer.content_type == first.answer.content_type
+    assert dict(again.answer.headers)["age"] == "30"
+    assert calls(one) == 1
+    assert (first.tokens, again.tokens) == (5, 0)
+    assert again.record.usage == Usage(exact=True)
+    assert one.left("tokens") == pytest.approx(before[0], abs=0.01)
+    assert one.left("requests") == pytest.approx(before[1] - 1, abs=0.01)
+    assert (again.record.pool, again.record.attempts) == ("", 0)
+    assert [line.cache for line in one.log.lines] == ["miss", "hit"]
+    text = one.metrics.exposition().decode()
+    assert 'headrace_cache_requests_total{model="chat",result="hit"} 1.0' in text
+    assert 'headrace_cache_requests_total{model="chat",result="miss"} 1.0' in text
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_stream_is_never_made_of_a_whole_answer_nor_the_other_way_round() -> None:
+    one = rig(STREAM)
+    assert [(await ask(one, stream=stream)).result for stream in (True, False, True, False)] == [
+        "miss", "miss", "hit", "hit"
+    ]  # fmt: skip
+    assert calls(one) == 2
+
+
+@pytest.mark.looptime
+async def test_an_answer_has_its_time() -> None:
+    one = rig(cache={"ttl": "10s"})
+    await ask(one)
+    await asyncio.sleep(9.5)
+    assert (await ask(one)).result == "hit"
+    await asyncio.sleep(0.5)
+    assert (await ask(one)).result == "miss"
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("script", "fields"),
+    [
+        (Script(fault=BackendError("x")), {}),
+        (Script(chunks=CHUNKS, fault=TransportError("x"), fault_after=3), {"stream": True}),
+    ],
+)
+async def test_a_failure_is_not_kept_and_neither_is_what_it_left(script: Script, fields: dict[str, Any]) -> None:
+    one = rig(script, STREAM)
+    with pytest.raises((BackendError, TransportError)):
+        raise (await ask(one, **fields)).error or AssertionError
+    assert (await ask(one, **fields)).result == "miss"
+    assert (await ask(one, **fields)).result == "hit"
+    assert calls(one) == 2
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_stream_that_its_client_left_is_not_kept() -> None:
+    one = rig(STREAM)
+    asked = await Asked(one).begin(stream=True)
+    await asked.answer.__anext__()
+    await asked.answer.aclose()
+    assert asked.record.status == 499
+    assert asked.tokens >= 1
+    one.assert_idle()
+    assert (await ask(one, stream=True)).result == "miss"
+
+
+@pytest.mark.looptime
+async def test_tenants_share_nothing_and_keys_where_they_may() -> None:
+    for share, result in (("tenant", "hit"), ("key", "miss")):
+        one = rig(cache={"share": share})
+        await ask(one)
+        assert (await ask(one, principal=Principal("acme", "k2"))).result == result
+        assert (await ask(one, principal=Principal("other", one.principal.key_id))).result == "miss"
+        assert (await ask(one)).result == "hit"
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("only", "fields", "kept"),
+    [
+        ("deterministic", {"temperature": 0.7}, False),
+        ("deterministic", {"temperature": None}, False),
+        ("deterministic", {"temperature": 0.7, "seed": 1}, True),
+        ("all", {"temperature": 0.7}, True),
+    ],
+)
+async def test_answers_that_chance_drew_are_kept_only_where_told(only: str, fields: dict[str, Any], kept: bool) -> None:
+    one = rig(STREAM, cache={"only": only})
+    both = [(await ask(one, **fields)).result for _ in range(2)]
+    assert both == (["miss", "hit"] if kept else ["bypass", "bypass"])
+    await asyncio.gather(*(ask(one, stop="x", **fields) for _ in range(3)))
+    assert calls(one) == (2 if kept else 5)  # and only those are shared at the same time
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_clients_are_heard() -> None:
+    one = rig(STREAM)
+    assert (await ask(one, headers={"cache-control": "no-store"})).result == "bypass"
+    assert (await ask(one)).result == "miss"  # nothing had been kept
+    await asyncio.sleep(20)
+    assert (await ask(one, headers={"cache-control": "max-age=30"})).result == "hit"
+    assert (await ask(one, headers={"cache-control": "max-age=10"})).result == "miss"
+    assert (await ask(one, headers={"cache-control": "max-age=10"})).result == "hit"  # the newer one replaced it
+    await asyncio.sleep(20)
+    assert (await ask(one, headers={"cache-control": "no-cache"})).result == "miss"
+    assert dict((await ask(one)).answer.headers)["age"] == "0"
+
+
+@pytest.mark.looptime
+async def test_an_answer_of_the_fallback_is_not_kept_for_the_pool() -> None:
+    pools = [{"name": name, "endpoints": ["http://127.0.0.1:9"]} for name in ("main", "spare")]
+    route = {"to": "main", "fallback": ["spare"], "cache": {}, "retry": {"attempts": 1}}
+    main = FakeAdapter(Script(fault=BackendError("x")), Script(chunks=(b"main",)))
+    one = Rig(
+        config(pools=pools, models=[{"name": "chat", "routes": [route]}]),
+        {"main": [main], "spare": [FakeAdapter(Script(chunks=(b"spare",)))]},
+    )
+    assert [((answer := await ask(one)).text, answer.result) for _ in range(3)] == [
+        (b"spare", "miss"), (b"main", "miss"), (b"main", "hit")
+    ]  # fmt: skip
+
+
+@pytest.mark.looptime
+async def test_a_reload_keeps_answers_unless_what_gave_them_changed() -> None:
+    one, kept = rig(), Kept()
+
+    def reload(written: Config) -> None:
+        before = one.core.snapshot
+        one.core.snapshot = build(
+            written, before.credentials.keys, before.pools, one.core.rng, one.core.clock, kept=kept
+        )
+
+    reload(configuration())
+    await ask(one)
+    reload(configuration(drain="5s"))
+    assert (await ask(one)).result == "hit"
+    reload(configuration(cache={"ttl": "1h"}))
+    assert (await ask(one)).result == "hit"
+    reload(configuration(pools=[{"name": "main", "endpoints": ["http://127.0.0.1:9"], "model": "larger"}]))
+    assert (await ask(one)).result == "miss"
+    reload(configuration())
+    assert (await ask(one)).result == "hit"
+    reload(config())
+    reload(configuration())
+    assert (await ask(one)).result == "miss"  # a route that did not cache in between has forgotten
+
+
+@pytest.mark.looptime
+async def test_an_answer_that_is_too_large_is_passed_on_and_not_kept() -> None:
+    chunks = tuple(b"data: %s\n\n" % (b"x" * 500) for _ in range(40))
+    one = rig(Script(chunks=chunks), cache={"max_bytes": "64KiB"})
+    for _ in range(2):
+        asked = await ask(one, stream=True)
+        assert (asked.result, asked.text) == ("miss", b"".join(chunks))
+    one.assert_idle()
+
+
+# ── coalescing ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_same_at_the_same_time_is_one_call(stream: bool) -> None:
+    one = rig(STREAM)
+
+    async def later(seconds: float) -> Asked:
+        await asyncio.sleep(seconds)
+        return await ask(one, stream=stream)
+
+    asked = await asyncio.gather(*(later(seconds) for seconds in (0.0, 0.5, 0.9)), *([later(2.5)] if stream else []))
+    assert calls(one) == 1
+    assert {each.text for each in asked} == {b"".join(CHUNKS)}
+    assert [each.result for each in asked] == ["miss"] + ["coalesced"] * (len(asked) - 1)
+    assert [each.tokens for each in asked] == [5] + [0] * (len(asked) - 1)
+    assert {each.record.endpoint for each in asked} == {"main/0"}
+    assert [each.record.attempts for each in asked] == [1] + [0] * (len(asked) - 1)
+    assert asked[-1].record.upstream_seconds > 0 or stream
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_whoever_stays_keeps_the_call_alive_and_pays_for_it() -> None:
+    one = rig(STREAM)
+    leader = await Asked(one).begin(stream=True)
+    follower = await Asked(one).begin(stream=True)
+    await leader.answer.__anext__()
+    await leader.answer.aclose()
+    assert leader.tokens == 0
+    await follower.end()
+    assert follower.text == b"".join(CHUNKS)
+    assert (follower.error, follower.tokens) == (None, 5)
+    assert one.adapters["main"][0].calls[0].end == "whole"
+    assert (await ask(one, stream=True)).result == "hit"
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_the_last_who_leaves_stops_the_call_and_pays_for_what_came() -> None:
+    one = rig(STREAM)
+    both = [await Asked(one).begin(stream=True) for _ in range(2)]
+    await both[1].answer.__anext__()
+    await asyncio.sleep(1.5)
+    await both[0].answer.aclose()
+    assert one.adapters["main"][0].in_flight == 1
+    await both[1].answer.aclose()
+    one.assert_idle()
+    assert one.adapters["main"][0].calls[0].end == "cancelled"
+    assert [each.tokens for each in both] == [0, 2]
+    assert [each.record.status for each in both] == [499, 499]
+    assert (await ask(one, stream=True)).result == "miss"
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("leaving", [[0, 1], [1, 0]])
+async def test_all_leave_before_it_begins_and_one_pays_for_the_prompt(leaving: Sequence[int]) -> None:
+    one = rig(Script(latency=50.0))
+    asked = [Asked(one) for _ in range(2)]
+    tasks = [asyncio.create_task(each.begin()) for each in asked]
+    await asyncio.sleep(1)
+    for index in leaving:
+        tasks[index].cancel()
+        await asyncio.sleep(1)
+    for task in tasks:
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert calls(one) == 1
+    assert sorted(each.tokens > 0 for each in asked) == [False, True]
+    assert asked[leaving[-1]].tokens > 0
+    one.assert_idle()
+    assert (await ask(one)).result == "miss"
+
+
+@pytest.mark.looptime
+async def test_a_client_that_leaves_before_its_call_was_even_begun_leaves_nothing() -> None:
+    one = rig(STREAM)
+    task = asyncio.create_task(Asked(one).begin())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await ask(one)).result == "miss"
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("fault_after", [0, 2])
+async def test_a_failure_goes_to_all_who_shared_it(fault_after: int) -> None:
+    fault = CapacityError("full", retry_after=3.0)
+    one = rig(Script(chunks=CHUNKS, latency=1.0, gap=1.0, fault=fault, fault_after=fault_after), STREAM)
+    asked = [Asked(one) for _ in range(3)]
+    ends: list[Any] = await asyncio.gather(*(each.begin(stream=True) for each in asked), return_exceptions=True)
+    if fault_after:
+        await asyncio.gather(*(each.end() for each in asked))
+        ends = [each.error for each in asked]
+        assert {each.text for each in asked} == {b"".join(CHUNKS[:2])}
+        assert sum(each.tokens for each in asked) == 2
+    assert ends == [fault] * 3
+    assert calls(one) == 1
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_slow_reader_holds_up_nobody() -> None:
+    chunks = tuple(b"data: %d\n\n" % i for i in range(50))
+    one = rig(Script(chunks=chunks))
+    slow = await Asked(one).begin(stream=True)
+    quick = await Asked(one).begin(stream=True)
+    await slow.answer.__anext__()
+    await quick.end()
+    assert quick.text == b"".join(chunks)
+    await asyncio.sleep(100)
+    await slow.end()
+    assert slow.error is None
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_one_that_lags_behind_what_is_kept_is_told_so() -> None:
+    chunks = tuple(b"data: %d %s\n\n" % (i, b"x" * 1000) for i in range(100))
+    one = rig(Script(chunks=chunks, gap=0.1), cache={"max_bytes": "128KiB"})
+    slow = await Asked(one).begin(stream=True)
+    quick = await Asked(one).begin(stream=True)
+    assert await slow.answer.__anext__() == chunks[0]
+    await quick.end()
+    assert quick.text == b"".join(chunks)
+    await slow.end()
+    assert isinstance(slow.error, CapacityError)
+    assert slow.error.code == "slow_reader"
+    late = await ask(one, stream=True)
+    assert late.result == "miss"
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_nobody_is_read_far_ahead_of() -> None:
+    """All read slowly: the upstream waits, as it would for one of them alone."""
+    one = rig(Script(chunks=tuple(b"x" * 1024 for _ in range(2000))))
+    asked = [await Asked(one).begin(stream=True) for _ in range(2)]
+    await asked[0].answer.__anext__()
+    await asyncio.sleep(10)
+    stream = one.adapters["main"][0].calls[0]
+    assert stream.end == "running"
+    assert one.endpoints["main"][0].in_flight == 1
+    piece = await asked[0].answer.__anext__()
+    assert len(piece) <= AHEAD + 2048
+    await asyncio.gather(*(each.end() for each in asked))
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_call_whose_time_is_nearly_up_is_not_joined() -> None:
+    one = Rig(
+        config(models=[{"name": "chat", "routes": [{"to": "main", "cache": {}, "timeout": {"total": "10s"}}]}]),
+        {"main": [FakeAdapter(Script(latency=20.0), Script(chunks=(b"second",)))]},
+    )
+    first = asyncio.create_task(ask(one))
+    await asyncio.sleep(6)
+    late = await ask(one)
+    assert (late.result, late.text) == ("miss", b"second")
+    with pytest.raises(DeadlineError):
+        await first
+    assert (await ask(one)).result == "hit"  # the late one's, kept although the first call was still on its way
+    one.assert_idle()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**32), st.integers(0, 3))
+def test_a_storm_of_clients_that_come_and_go(seed: int, faults: int) -> None:
+    """One call at a time, everybody who stays gets all of it or its failure, each call is paid for once."""
+
+    async def client(one: Rig, dice: random.Random, seen: list[Asked]) -> None:
+        await asyncio.sleep(dice.choice([0.0, 0.5, 1.0, 2.0, 3.0, dice.random() * 12]))
+        asked = Asked(one)
+        try:
+            async with asyncio.timeout(dice.choice([None, None, 0.0, 0.5, 1.0, 2.0, dice.random() * 8])):
+                await asked.begin(stream=True)
+                seen.append(asked)
+                try:
+                    while True:
+                        asked.pieces.append(await asked.answer.__anext__())
+                        await asyncio.sleep(dice.choice([0.0, 0.0, 1.0]))
+                finally:
+                    await asked.answer.aclose()
+        except (StopAsyncIteration, TimeoutError, InferenceError, RuntimeError):
+            pass
+
+    async def scene() -> None:
+        dice = random.Random(seed)
+        broken = Script(CHUNKS, 1.0, 1.0, TransportError("x"), dice.randint(0, 4))
+        one = rig(*[dice.choice([STREAM, broken]) for _ in range(faults)], STREAM, cache={"ttl": "0s"})
+        seen: list[Asked] = []
+        watch = asyncio.create_task(_at_most_one(one))
+        await asyncio.gather(*(client(one, dice, seen) for _ in range(12)))
+        watch.cancel()
+        one.assert_idle()
+        whole = b"".join(CHUNKS)
+        for asked in seen:
+            assert asked.record.ended
+            assert whole.startswith(asked.text)
+            assert asked.record.error is not None or asked.text == whole
+            assert isinstance(asked.record.error, ClientGone | TransportError | None)
+        begun = [call for fake in one.adapters["main"] for call in fake.calls]
+        wholes = sum(call.end == "whole" for call in begun)
+        assert sum(asked.tokens == 5 for asked in seen) >= wholes
+        assert sum(asked.tokens > 0 for asked in seen) <= len(begun)  # nothing twice
+
+    loop = looptime.new_event_loop()
+    try:
+        loop.run_until_complete(scene())
+    finally:
+        loop.close()
+
+
+async def _at_most_one(one: Rig) -> None:
+    while True:
+        assert one.adapters["main"][0].in_flight <= 1
+        await asyncio.sleep(0.25)
