@@ -14,41 +14,52 @@ KEY_TIMEOUT_S = 60
 
 
 def config(site: Site, admin_port: int) -> dict[str, object]:
-    """The YAML as data: limits that count but never bind, a rule that is tried before the last route,
-    retry and breaker, probes, metrics, and an access log to a file.
+    """The YAML as data: several limits that count but never bind, a rule that is tried before the split, prefix
+    affinity over two endpoints, a fair queue that never fills, retry and breaker, probes, metrics, and an access log
+    to a file.
     """
-    endpoints = [f"http://127.0.0.1:{site.upstream}"]
-    retry = {"attempts": 3, "budget": "20%"}
-    timeout = {"first_byte": "30s", "idle": "30s", "total": "5m"}
     return {
         "version": 1,
         "listen": {"http": f"127.0.0.1:{site.port}", "admin": f"127.0.0.1:{admin_port}"},
         "state": {"database": f"sqlite:///{site.folder}/state.db"},
         "access_log": {"to": str(site.folder / "access.log")},
-        "pools": [
-            {"name": "main", "protocol": "openai", "endpoints": endpoints},
-            {"name": "long-context", "protocol": "openai", "endpoints": endpoints},
-        ],
-        "models": [
-            {
-                "name": MODEL,
-                "routes": [
-                    {
-                        "when": {"header": {"x-tier": "gold*"}, "prompt_tokens": ">4000"},
-                        "to": "long-context",
-                    },
-                    {"to": "main", "retry": retry, "timeout": timeout},
-                ],
-            }
-        ],
+        "pools": [_pool(name, site) for name in ("main", "candidate", "long-context")],
+        "models": [{"name": MODEL, "price": {"prompt": "1 usd/1M", "completion": "2 usd/1M"}, "routes": _routes()}],
         "tenants": [
             {
                 "name": TENANT,
                 "models": [MODEL],
-                "limits": {"requests": "100M/min", "tokens": "100000M/min", "concurrency": 10_000},
+                "share": 3,
+                "limits": [
+                    {"requests": "100M/min", "tokens": "100000M/min", "concurrency": 10_000},
+                    {"per": "key", "requests": "100M/min"},
+                    {"per": "user", "tokens": "100000M/min"},
+                ],
             }
         ],
     }
+
+
+def _pool(name: str, site: Site) -> dict[str, object]:
+    return {
+        "name": name,
+        "protocol": "openai",
+        "endpoints": [f"http://{endpoint}" for endpoint in site.endpoints],
+        "balance": {"by": "prefix_affinity"},
+        "queue": {"max": 256, "timeout": "10s", "max_in_flight": 200},
+    }
+
+
+def _routes() -> list[dict[str, object]]:
+    arms = [{"pool": "main", "weight": 90}, {"pool": "candidate", "weight": 10}]
+    return [
+        {"when": {"header": {"x-tier": "gold*"}, "prompt_tokens": ">4000"}, "to": "long-context"},
+        {
+            "split": {"sticky": "user", "arms": arms},
+            "retry": {"attempts": 3, "budget": "20%"},
+            "timeout": {"first_byte": "30s", "idle": "30s", "total": "5m"},
+        },
+    ]
 
 
 def launch_headrace(site: Site, python: Path) -> Launch:
