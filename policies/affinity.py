@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 from hashlib import blake2b
-from math import ceil
+from math import ceil, inf
 from random import Random
 
 from policies.balance import Asker, C, Candidate, least_request
@@ -91,30 +91,36 @@ class PrefixAffinity:
 
     def pick(self, candidates: Sequence[C], asker: Asker, now: float, rng: Random) -> C:
         steps = steps_of(asker.tenant, asker.model, asker.prompt)
-        picked = self._known(candidates, steps, rng) or least_request(candidates, rng)
+        picked = self._known(candidates, steps, rng) if steps and len(candidates) > 1 else None
+        if picked is None:
+            picked = least_request(candidates, rng)
         self._index.add(steps, picked.address)
         self._count(picked.address, candidates)
         return picked
 
     def _known(self, candidates: Sequence[C], steps: list[bytes], rng: Random) -> C | None:
         """The cold one whose turn it is, or a holder."""
-        deep = steps[ceil(len(steps) * WORTH) - 1 :] if steps else []
-        if len(candidates) < 2 or not any(map(self._index.holders, deep)):
+        enough = ceil(len(steps) * WORTH) - 1
+        for place in range(len(steps) - 1, enough - 1, -1):
+            if holders := self._index.holders(steps[place]):
+                break
+        else:
             return None
-        limit = self._bound * min((c.in_flight + 1) / c.weight for c in candidates)
+        limit = self._bound * min([(c.in_flight + 1) / c.weight for c in candidates])
         cold = candidates[int(rng.random() * len(candidates))]
         if (
-            _fits(cold, limit)
-            and self._is_cold(cold, candidates)
+            self._is_cold(cold, candidates)
+            and _fits(cold, limit)
             and rng.random() < EXPLORE * _warmth(cold, candidates)
         ):
             return cold
-        for step in reversed(deep):
-            if holders := self._index.holders(step):
-                fit = [c for c in candidates if c.address in holders and _fits(c, limit)]
-                if fit:
-                    return min(fit, key=lambda c: ((c.in_flight + 1) / c.weight, holders.index(c.address)))
-        return None
+        while True:
+            if (held := _least_loaded(candidates, holders, limit)) is not None:
+                return held
+            place -= 1
+            if place < enough:
+                return None
+            holders = self._index.holders(steps[place])
 
     def _is_cold(self, candidate: Candidate, candidates: Sequence[Candidate]) -> bool:
         return self._recent.get(candidate.address, 0.0) * len(candidates) < COLD * self._total
@@ -127,6 +133,17 @@ class PrefixAffinity:
             present = {c.address for c in candidates}
             self._recent = {a: picks / 2 for a, picks in self._recent.items() if a in present}
             self._total = sum(self._recent.values())
+
+
+def _least_loaded(candidates: Sequence[C], holders: Sequence[str], limit: float) -> C | None:
+    """Of the holders that fit, and of equals the latest."""
+    chosen, lowest = None, (inf, 0)
+    for candidate in candidates:
+        if candidate.address in holders and _fits(candidate, limit):
+            load = ((candidate.in_flight + 1) / candidate.weight, holders.index(candidate.address))
+            if load < lowest:
+                chosen, lowest = candidate, load
+    return chosen
 
 
 def _fits(candidate: Candidate, limit: float) -> bool:

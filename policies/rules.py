@@ -11,7 +11,7 @@ from policies.facts import Facts
 from policies.globs import GlobSet, GlobTable
 from policies.price import Price
 from policies.rewrite import Rewrite
-from policies.split import choose, subject_of
+from policies.split import arm_for
 from policies.target import Step, Target, chain, compiled
 
 Pick = Callable[[Facts, Random], Decision]
@@ -117,9 +117,8 @@ def _pick(model: str, index: int, route: RouteConfig, target: Target) -> Pick:
         steps = (*target.fallback, *later)
         if (split := target.split) is not None:
             picks = {arm: inner(side, (*arms, arm), steps) for arm, side in split.targets.items()}
-            return lambda facts, rng: picks[choose(subject_of(split.sticky, facts, rng), split.salt, split.arms)](
-                facts, rng
-            )
+            sticky, salt, choices = split.sticky, split.salt, split.arms
+            return lambda facts, rng: picks[arm_for(sticky, facts, salt, choices, rng)](facts, rng)
         where = chain(target.pool or "", steps)
         decision = Decision(
             index,

@@ -1,10 +1,18 @@
 """Sticky weighted choice: the same subject gets the same arm, in every process, with nothing stored."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import blake2b
 from math import inf, log
 from random import Random
 from typing import Protocol
+
+Arms = tuple[tuple[str, float], ...]
+"""Names and weights."""
+REMEMBERED = 16_384
+"""Subjects whose arm is looked up rather than drawn again, over all splits."""
+LONGEST = 256
+"""Characters of a subject that is remembered: a client can write longer ones, which would fill the memory."""
 
 
 class Asker(Protocol):
@@ -20,7 +28,13 @@ class Asker(Protocol):
     def headers(self) -> Mapping[str, str]: ...  # lower-case names
 
 
-def choose(subject: str, salt: str, arms: Sequence[tuple[str, float]]) -> str:
+def arm_for(sticky: str, asker: Asker, salt: str, arms: Arms, rng: Random) -> str:
+    """The arm that an asker is kept with."""
+    subject = subject_of(sticky, asker, rng)
+    return choose(subject, salt, arms) if sticky == "request" or len(subject) > LONGEST else _known(subject, salt, arms)
+
+
+def choose(subject: str, salt: str, arms: Arms) -> str:
     """The arm of one subject; arms are ``(name, weight)``. An arm of weight 0 is never chosen.
 
     Weighted rendezvous hashing: every arm draws -ln(u)/weight, an exponential variable whose rate is its
@@ -41,6 +55,9 @@ def choose(subject: str, salt: str, arms: Sequence[tuple[str, float]]) -> str:
     if chosen is None:
         raise ValueError("no arm of the split has a weight above 0")
     return chosen
+
+
+_known = lru_cache(REMEMBERED)(choose)
 
 
 def subject_of(sticky: str, asker: Asker, rng: Random) -> str:

@@ -6,7 +6,7 @@ from random import Random
 from adapters.base import Answer, Upstream
 from adapters.types import Deadline, GenerateRequest
 from policies import target
-from policies.split import choose, subject_of
+from policies.split import arm_for
 
 
 class Split:
@@ -19,5 +19,5 @@ class Split:
 
     async def call(self, request: GenerateRequest, deadline: Deadline) -> Answer:
         split = self._split
-        arm = choose(subject_of(split.sticky, request, self._rng), split.salt, split.arms)
+        arm = arm_for(split.sticky, request, split.salt, split.arms, self._rng)
         return await self._arms[arm].call(request, deadline)

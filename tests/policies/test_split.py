@@ -7,19 +7,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from policies.facts import Facts
-from policies.split import choose, subject_of
+from policies.split import LONGEST, Arms, arm_for, choose, subject_of
 
 SUBJECTS = [f"user-{i}" for i in range(4000)]
 weights = st.integers(0, 100)
 shares = st.lists(weights, min_size=2, max_size=4).filter(any)
 
 
-def assign(arms: list[tuple[str, float]], salt: str = "chat#0") -> list[str]:
+def assign(arms: Arms, salt: str = "chat#0") -> list[str]:
     return [choose(subject, salt, arms) for subject in SUBJECTS]
 
 
-def arms_of(values: list[int]) -> list[tuple[str, float]]:
-    return [(f"arm-{i}", float(weight)) for i, weight in enumerate(values)]
+def arms_of(values: list[int]) -> Arms:
+    return tuple((f"arm-{i}", float(weight)) for i, weight in enumerate(values))
 
 
 @settings(max_examples=40)
@@ -45,21 +45,21 @@ def test_raising_one_weight_moves_subjects_to_that_arm_only(values: list[int], d
 
 
 def test_from_90_10_to_80_20_a_tenth_moves() -> None:
-    before = assign([("stable", 90), ("canary", 10)])
-    after = assign([("stable", 80), ("canary", 20)])
+    before = assign((("stable", 90), ("canary", 10)))
+    after = assign((("stable", 80), ("canary", 20)))
     moves = Counter((old, new) for old, new in zip(before, after, strict=True) if old != new)
     assert set(moves) == {("stable", "canary")}
     assert abs(moves.total() / len(SUBJECTS) - 0.1) < 0.02
 
 
-@given(st.text(max_size=5), st.permutations(arms_of([5, 3, 2])), st.sampled_from([0.01, 1.0, 7.0]))
-def test_neither_order_nor_scale_of_the_arms_matters(subject: str, arms: list[tuple[str, float]], scale: float) -> None:
-    scaled = [(name, weight * scale) for name, weight in arms]
+@given(st.text(max_size=5), st.permutations(arms_of([5, 3, 2])).map(tuple), st.sampled_from([0.01, 1.0, 7.0]))
+def test_neither_order_nor_scale_of_the_arms_matters(subject: str, arms: Arms, scale: float) -> None:
+    scaled = tuple((name, weight * scale) for name, weight in arms)
     assert choose(subject, "s", scaled) == choose(subject, "s", arms_of([5, 3, 2]))
 
 
 def test_salts_are_independent() -> None:
-    arms: list[tuple[str, float]] = [("a", 1), ("b", 1)]
+    arms = (("a", 1.0), ("b", 1.0))
     pairs = Counter(zip(assign(arms, "one"), assign(arms, "two"), strict=True))
     assert len(pairs) == 4
     assert all(abs(count / len(SUBJECTS) - 0.25) < 0.04 for count in pairs.values())
@@ -68,17 +68,17 @@ def test_salts_are_independent() -> None:
 @given(st.text(max_size=5), st.floats(5e-324, 1e308))
 @example("\ud800", 1.0)  # a lone surrogate, which JSON allows and strict UTF-8 does not
 def test_any_subject_and_any_positive_weight_has_an_arm(subject: str, weight: float) -> None:
-    assert choose(subject, "s", [("off", 0.0), ("on", weight)]) == "on"
+    assert choose(subject, "s", (("off", 0.0), ("on", weight))) == "on"
 
 
 def test_a_split_with_no_weight_is_refused() -> None:
     with pytest.raises(ValueError, match="weight above 0"):
-        choose("u", "s", [("a", 0.0)])
+        choose("u", "s", (("a", 0.0),))
 
 
 def test_an_assignment_is_the_same_in_every_release() -> None:
     """Users in a running experiment must not be reshuffled by an upgrade."""
-    found = "".join(choose(f"u{i}", "chat#0", [("a", 1), ("b", 1)]) for i in range(16))
+    found = "".join(choose(f"u{i}", "chat#0", (("a", 1.0), ("b", 1.0))) for i in range(16))
     assert found == "aabbbaaabbabbbab"
 
 
@@ -120,3 +120,19 @@ def test_a_missing_user_or_header_falls_back_to_the_key() -> None:
 def test_request_draws_anew_each_time() -> None:
     rng = Random(1)
     assert len({subject_of("request", facts(), rng) for _ in range(100)}) == 100
+
+
+@given(st.text(max_size=2 * LONGEST))
+def test_what_is_remembered_is_what_would_be_drawn(user: str) -> None:
+    arms = (("a", 1.0), ("b", 1.0))
+    asked = facts(user=user)
+    drawn = choose(subject("user", asked), "s", arms)
+    assert [arm_for("user", asked, "s", arms, Random(1)) for _ in range(2)] == [drawn, drawn]
+
+
+def test_other_weights_and_other_splits_are_remembered_apart() -> None:
+    asked = facts()
+    assert arm_for("key", asked, "s", (("a", 1.0), ("b", 0.0)), Random(1)) == "a"
+    assert arm_for("key", asked, "s", (("a", 0.0), ("b", 1.0)), Random(1)) == "b"
+    places = {arm_for("key", asked, f"split-{i}", (("a", 1.0), ("b", 1.0)), Random(1)) for i in range(20)}
+    assert places == {"a", "b"}
