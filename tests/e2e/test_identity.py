@@ -222,3 +222,29 @@ async def test_a_required_certificate_is_needed_to_connect_at_all(tmp_path: Path
         with pytest.raises(aiohttp.ClientError):
             await ask(g, tls=client(ca))
         assert (await ask(g, tls=client(ca, app)))[0] == 401
+
+
+async def test_an_operator_may_be_known_by_a_certificate(tmp_path: Path) -> None:
+    ca = await authority(tmp_path, "ca")
+    cert, key = await signed(ca, "server", ["subjectAltName=IP:127.0.0.1"])
+    ops, app = await signed(ca, "ops", [CLIENT]), await signed(ca, "app", [CLIENT])
+    tls = {"cert": str(cert), "key": str(key), "client_ca": str(ca)}
+    listen = {"http": "127.0.0.1:0", "admin": "127.0.0.1:0", "tls": tls, "admin_tls": True}
+    certificates = [{"subject_cn": "ops", "role": "operator"}, {"subject_cn": "app"}]
+    settings = configuration(
+        "http://127.0.0.1:9",
+        listen=listen,
+        auth={"admin": {"required": True}},
+        tenants=[{"name": "acme", "models": ["*"], "certificates": certificates}],
+    )
+    async with gateway(tmp_path, settings) as g:
+        assert g.admin.startswith("https://")
+
+        async def status(context: ssl.SSLContext, path: str = "/admin/state") -> int:
+            async with aiohttp.ClientSession() as http, http.get(g.admin + path, ssl=context) as response:
+                return response.status
+
+        assert await status(client(ca, ops)) == 200
+        assert await status(client(ca, app)) == 403
+        assert await status(client(ca)) == 401
+        assert await status(client(ca), "/livez") == 200
