@@ -2,7 +2,6 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
@@ -18,24 +17,12 @@ if TYPE_CHECKING:
     from gateway.app import Gateway
 
 
-def make_app(desk: Desk, more: Iterable[web.RouteDef] = ()) -> web.Application:
-    """The aiohttp application of the admin listener, with what is to be served beside. `Guard` stands before all."""
+def make_app(desk: Desk) -> web.Application:
+    """The aiohttp application of the admin listener. `Guard` stands before all of it."""
     tenants = Tenants(desk)
     app = web.Application(middlewares=[Guard(desk).middleware])
     app.on_cleanup.append(tenants.close)
-    app.add_routes([*_routes(desk), *tenants.routes(), *more])
-    return app
 
-
-def make_inner_app(desk: Desk, more: Iterable[web.RouteDef] = ()) -> web.Application:
-    """The same for a process of ours that has asked who it is already, over a socket that nobody else can open:
-    without a guard, and without what is in the database, which that process has too."""
-    app = web.Application()
-    app.add_routes([*_routes(desk), *more])
-    return app
-
-
-def _routes(desk: Desk) -> list[web.RouteDef]:
     @for_anyone
     async def livez(_: web.Request) -> web.Response:
         return web.json_response({"status": "alive"})
@@ -54,12 +41,16 @@ def _routes(desk: Desk) -> list[web.RouteDef]:
         return web.json_response(await desk.state())
 
     protected = desk.config.auth.admin.metrics
-    return [
-        web.get("/livez", livez),
-        web.get("/readyz", readyz),
-        web.get("/metrics", for_scrapers(metrics) if protected else for_anyone(metrics)),
-        web.get("/admin/state", state),
-    ]
+    app.add_routes(
+        [
+            web.get("/livez", livez),
+            web.get("/readyz", readyz),
+            web.get("/metrics", for_scrapers(metrics) if protected else for_anyone(metrics)),
+            web.get("/admin/state", state),
+            *tenants.routes(),
+        ]
+    )
+    return app
 
 
 def describe(gateway: "Gateway") -> dict[str, Any]:
