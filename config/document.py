@@ -46,7 +46,8 @@ class Document:
 
     def problem_with_key(self, place: Place, message: str, suggestion: str | None = None) -> Problem:
         """A problem with the field's name, whatever its value."""
-        return Problem(self.file, self.lines[place].key, written(place), message, suggestion)
+        lines = self.lines.get(place)
+        return Problem(self.file, lines and lines.key, written(place), message, suggestion)
 
     def line(self, place: Place) -> int:
         """Of a value, or of the name of the section that has it or lacks it."""

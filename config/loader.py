@@ -4,17 +4,18 @@ Text is parsed, references out of the file are resolved, then three checks see t
 (each section), ``references`` (names) and ``combinations`` (fields that do not go together).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from config import combinations, external, references, sentences
+from config import advice, combinations, external, references, sentences
 from config.document import Document, parse
 from config.external import Resolved
 from config.node import Node
 from config.problem import ConfigError, Problem
-from config.schema import Config
+from config.schema import Config, RoutePlace
 
 __all__ = ["ConfigError", "Problem", "Reading", "load", "read"]
 
@@ -27,6 +28,8 @@ class Reading:
     problems: tuple[Problem, ...]
     sources: frozenset[Path]
     """Every file that it depends on: itself, secrets and PEM files, whether they exist or not."""
+    warnings: tuple[Problem, ...] = ()
+    """Of a file without problems: what is probably not meant."""
 
 
 def load(path: Path) -> Config:
@@ -48,8 +51,23 @@ def read(path: Path) -> Reading:
     root = Node(resolved.data)
     problems = [*doc.problems, *resolved.problems, *complaints]
     problems += [*references.check(doc, root), *combinations.check(doc, root)]
-    ordered = tuple(sorted(problems, key=lambda problem: problem.line or 0))
-    return Reading(None if ordered else config, ordered, frozenset({path, *resolved.sources}))
+    sources = frozenset({path, *resolved.sources})
+    if config is None or problems:
+        return Reading(None, _ordered(problems), sources)
+    return Reading(config.written_at(_lines(doc, root)), (), sources, _ordered(advice.advise(doc, root)))
+
+
+def _ordered(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    return tuple(sorted(problems, key=lambda problem: problem.line or 0))
+
+
+def _lines(doc: Document, root: Node) -> dict[RoutePlace, int]:
+    """Of each route, by the indices of its model and of itself."""
+    return {
+        (i, j): doc.line(route.place)
+        for i, model in enumerate(root["models"])
+        for j, route in enumerate(model["routes"])
+    }
 
 
 def _validate(doc: Document, resolved: Resolved) -> tuple[Config | None, list[Problem]]:

@@ -80,15 +80,15 @@ def _given_again(doc: Document, limits: list[Node]) -> Iterator[Problem]:
     seen: dict[tuple[object, ...], tuple[Node, float]] = {}
     for limit in sorted(limits, key=_is_shadow):  # the enforced ones first
         for unit in UNITS:
-            if (known := _amount(limit[unit])) is None:
+            if (known := amount(limit[unit])) is None:
                 continue
-            amount, period = known
+            granted, period = known
             scope = (limit["per"].value or "tenant", limit["models"].value, unit, period)
             enforced = seen.get((*scope, False))
-            same = seen.setdefault((*scope, _is_shadow(limit)), (limit[unit], amount))
+            same = seen.setdefault((*scope, _is_shadow(limit)), (limit[unit], granted))
             if same[0].place != limit[unit].place:
                 yield doc.problem(limit[unit].place, f"is limited already, by {written(same[0].place)}: keep one")
-            elif _is_shadow(limit) and enforced is not None and amount >= enforced[1]:
+            elif _is_shadow(limit) and enforced is not None and granted >= enforced[1]:
                 place = written(enforced[0].place)
                 yield doc.problem(limit[unit].place, f"shows nothing: {place} refuses the same or sooner")
 
@@ -97,8 +97,8 @@ def _is_shadow(limit: Node) -> bool:
     return limit["enforce"].value == "shadow"
 
 
-def _amount(node: Node) -> tuple[float, object] | None:
-    """What is granted, and in which period."""
+def amount(node: Node) -> tuple[float, object] | None:
+    """What is granted, and in which period: seconds of a rate, the name of a budget's, None of a number at once."""
     if isinstance(node.value, int):
         return node.value, None
     with suppress(ValueError):

@@ -16,17 +16,17 @@ def written(place: Place) -> str:
     return text.removeprefix(".")
 
 
-def type_at(place: Place) -> object:
+def type_at(place: Place, root: type[Section] = Config) -> object:
     """The type hint of what belongs there, without its ``| None``; None where the schema has no such place."""
-    hint: object = Config
+    hint: object = root
     for step in place:
         hint = _not_none(_inside(hint, step))
     return hint
 
 
-def fields_at(place: Place) -> tuple[str, ...]:
+def fields_at(place: Place, root: type[Section] = Config) -> tuple[str, ...]:
     """The fields of the section there; none where it is no section."""
-    hint = _form(type_at(place), "")
+    hint = _form(type_at(place, root), "")
     if not (isinstance(hint, type) and issubclass(hint, Section)):
         return ()
     return tuple(field.alias or name for name, field in hint.model_fields.items())

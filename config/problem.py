@@ -16,11 +16,13 @@ class Problem:
     """Such as ``pools[1].endpoints[0].url``; empty where the whole file is meant."""
     message: str
     suggestion: str | None = None
+    is_warning: bool = False
 
     def __str__(self) -> str:
         place = self.file if self.line is None else f"{self.file}:{self.line}"
         hint = f' (did you mean "{self.suggestion}"?)' if self.suggestion else ""
-        return ": ".join(part for part in (place, self.path, self.message) if part) + hint
+        parts = (place, "warning" if self.is_warning else "", self.path, self.message)
+        return ": ".join(part for part in parts if part) + hint
 
 
 class ConfigError(Exception):

@@ -96,7 +96,9 @@ def _tenants_models(doc: Document, root: Node) -> Iterator[Problem]:
         if glob.text in aliases:
             message = f'"{glob.text}" is an alias, and this list goes by models\' own names'
             yield doc.problem(glob.place, message, aliases[glob.text])
-        elif glob.text is not None and known and not any(may_overlap(glob.text, name) for name in known):
+        elif glob.text is None or is_glob(glob.text) or not known:
+            continue
+        elif not any(may_overlap(glob.text, name) for name in known):
             yield doc.problem(glob.place, f'no model is named "{glob.text}"', closest(glob.text, known))
 
 

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 
 from config.document import Document
 from config.globs import is_glob
-from config.matching import covers_when, token_range
+from config.matching import token_range
 from config.node import Node
 from config.problem import Problem, closest
 from config.references import pool_of, targets, within
@@ -17,7 +17,6 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     pools = {name: pool for pool in root["pools"] if (name := pool["name"].text)}
     for model in root["models"]:
         yield from _family(doc, model)
-        yield from _unreachable(doc, model)
         yield from _else(doc, model)
         for route in model["routes"]:
             yield from _when(doc, model, route["when"])
@@ -32,15 +31,6 @@ def _family(doc: Document, model: Node) -> Iterator[Problem]:
             if list(model[field]):
                 message = "belong to a model with a name of its own: a glob serves every name as it is written"
                 yield doc.problem_with_key(model[field].place, message)
-
-
-def _unreachable(doc: Document, model: Node) -> Iterator[Problem]:
-    routes = list(model["routes"])
-    for i, route in enumerate(routes):
-        for j, earlier in enumerate(routes[:i]):
-            if covers_when(earlier["when"], route["when"]):
-                yield doc.problem(route.place, f"can never be reached: routes[{j}] matches all that it matches")
-                break
 
 
 def _else(doc: Document, model: Node) -> Iterator[Problem]:

@@ -7,9 +7,10 @@ section; what holds between sections, by ``references`` and ``combinations``, wh
 written on.
 """
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from config.balance import BalanceConfig, OutliersConfig, SignalsConfig
 from config.discovery import DiscoverConfig, KubernetesConfig
@@ -71,6 +72,7 @@ __all__ = [
     "RetryConfig",
     "RewriteConfig",
     "RouteConfig",
+    "RoutePlace",
     "RuntimeConfig",
     "ScopesConfig",
     "Secret",
@@ -87,6 +89,8 @@ __all__ = [
     "is_glob",
 ]
 
+RoutePlace = tuple[int, int]
+"""The index of a model, and of a route in it."""
 Database = Annotated[
     str,
     Shape(
@@ -201,6 +205,9 @@ class TenantConfig(Section):
     """Its part of a full pool, relative to the other tenants that wait for it."""
     priority: Priority = "normal"
     """Of its requests in a full pool. A request may lower its own with ``x-headrace-priority``, and not raise it."""
+    explain: bool = False
+    """Whether its clients may ask, by a header ``x-headrace-explain: 1``, why a request went where it went. The
+    answer's header of that name tells them of routes, pools and lines of this file."""
 
     def limit_list(self) -> tuple[LimitsConfig, ...]:
         """Its limits in whichever form they were written."""
@@ -232,3 +239,14 @@ class Config(Section):
     """Names that clients ask for."""
     tenants: tuple[TenantConfig, ...] = Field(min_length=1)
     """Who may ask."""
+
+    _lines: Mapping[RoutePlace, int] = PrivateAttr({})
+
+    def written_at(self, lines: Mapping[RoutePlace, int]) -> Self:
+        """The same, knowing the line of each route."""
+        self._lines = lines
+        return self
+
+    def line_of(self, model: int, route: int) -> int | None:
+        """Where a route is written; None of one that was never in a file."""
+        return self._lines.get((model, route))

@@ -10,6 +10,8 @@ from config.document import Document
 from config.limits import ONE, SEVERAL
 from config.place import Place, fields_at, type_at
 from config.problem import Problem, closest
+from config.schema import Config
+from config.section import Section
 
 _EXPECTED = {
     "bool_type": "expected true or false",
@@ -31,12 +33,14 @@ _BOUNDS = {
 }
 
 
-def problems(doc: Document, error: ValidationError, skip: Container[Place]) -> Iterator[Problem]:
+def problems(
+    doc: Document, error: ValidationError, skip: Container[Place], root: type[Section] = Config
+) -> Iterator[Problem]:
     """One problem for each of the schema's complaints, save about the places in ``skip``."""
     for details in error.errors(include_url=False, include_input=False):
         place = tuple(step for step in details["loc"] if step not in _NOBODY_WROTE)
         if place not in skip and not _already_told(doc, place, details):
-            yield _problem(doc, place, details)
+            yield _problem(doc, place, details, root)
 
 
 def _already_told(doc: Document, place: Place, details: ErrorDetails) -> bool:
@@ -47,15 +51,15 @@ def _already_told(doc: Document, place: Place, details: ErrorDetails) -> bool:
     )
 
 
-def _problem(doc: Document, place: Place, details: ErrorDetails) -> Problem:
+def _problem(doc: Document, place: Place, details: ErrorDetails, root: type[Section]) -> Problem:
     kind = details["type"]
     if kind == "extra_forbidden":
         name, section = str(place[-1]), place[:-1]
-        return doc.problem_with_key(place, "unknown field", closest(name, fields_at(section)))
+        return doc.problem_with_key(place, "unknown field", closest(name, fields_at(section, root)))
     if kind == "missing":
         return doc.problem(place, "is required")
     if kind == "literal_error":
-        return _not_a_choice(doc, place)
+        return _not_a_choice(doc, place, root)
     return doc.problem(place, sentence(details) + _got(doc.value(place)))
 
 
@@ -69,8 +73,8 @@ def sentence(details: ErrorDetails) -> str:
     return _EXPECTED.get(kind, otherwise)
 
 
-def _not_a_choice(doc: Document, place: Place) -> Problem:
-    choices = ["true" if choice is True else str(choice) for choice in get_args(type_at(place))]
+def _not_a_choice(doc: Document, place: Place, root: type[Section]) -> Problem:
+    choices = ["true" if choice is True else str(choice) for choice in get_args(type_at(place, root))]
     value = doc.value(place)
     suggestion = closest(value, choices) if isinstance(value, str) else None
     return doc.problem(place, f"expected {' or '.join(choices)}{_got(value)}", suggestion)

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from config.document import MAX_BYTES
 from config.loader import ConfigError, Reading, read
 from config.schema import Config
 
+log = logging.getLogger(__name__)
 Stamps = dict[Path, tuple[int, int, int] | None]
 
 
@@ -75,6 +77,8 @@ class Watcher:
         try:
             if reading.config is None:
                 raise ConfigError(reading.problems)
+            for warning in reading.warnings:
+                log.warning("%s", warning)
             done = self._on_change(reading.config)
             if done is not None:
                 await done

@@ -1,4 +1,4 @@
-"""The command line: `headrace serve | check | schema | keys | audit`."""
+"""The command line: `headrace serve | check | explain | schema | keys | audit`."""
 
 import json
 import logging
@@ -9,12 +9,15 @@ import typer
 
 from config import default_path
 from config.jsonschema import json_schema
-from config.loader import ConfigError, load
+from config.loader import read
 from gateway.auth.audit_cli import app as audit
 from gateway.auth.cli import app as keys
+from gateway.explain.cli import check, explain
 from gateway.ownership import foreign_rooms
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+app.command()(check)
+app.command()(explain)
 app.add_typer(keys, name="keys")
 app.add_typer(audit, name="audit")
 
@@ -31,25 +34,14 @@ def serve(
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     problems = foreign_rooms()
     path = config or default_path()
-    try:
-        loaded = load(path)
-    except ConfigError as error:
-        problems.append(str(error))
-    if problems:
+    reading = read(path)
+    problems += map(str, reading.problems)
+    if problems or reading.config is None:
         typer.echo("\n".join(problems), err=True)
         raise typer.Exit(2)
-    raise typer.Exit(run(path, loaded))
-
-
-@app.command()
-def check(file: Annotated[Path, typer.Argument(help="YAML file.")]) -> None:
-    """Print every error of a configuration; exit status 0 when there is none, else 1."""
-    try:
-        load(file)
-    except ConfigError as error:
-        typer.echo(str(error))
-        raise typer.Exit(1) from None
-    typer.echo(f"{file}: ok")
+    for warning in reading.warnings:
+        logging.getLogger(__name__).warning("%s", warning)
+    raise typer.Exit(run(path, reading.config))
 
 
 @app.command()

@@ -99,7 +99,7 @@ class Core:
             record.model = known.rules.model
             if name != asked:
                 request.codec.rename(request, name)
-            facts = _facts(principal, request, known, self.wall())
+            facts = facts_of(principal, request, known, self.wall())
             decision = known.rules.decide(facts, self.rng)
             if decision is not None and (scope is None or scope.allows_route(decision.name)):
                 record.arm = decision.arm
@@ -141,7 +141,8 @@ class Core:
         record.events = request.events
 
 
-def _facts(principal: Principal, request: GenerateRequest, known: Known, now_utc: float) -> Facts:
+def facts_of(principal: Principal, request: GenerateRequest, known: Known, now_utc: float) -> Facts:
+    """What the rules may know. The request has its headers, and the model's own name."""
     return Facts(
         principal.tenant,
         principal.key_id,

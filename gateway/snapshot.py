@@ -27,6 +27,8 @@ class Snapshot:
     catalogue: Catalogue
     allowed: Mapping[str, ModelList]
     """Which models each tenant may use."""
+    explaining: frozenset[str]
+    """Tenants whose clients may ask why."""
     prices: Mapping[str, Price]
     """By model, as configured."""
     pools: Mapping[str, Pool]
@@ -58,6 +60,7 @@ def build(
     configs = {pool.name: pool for pool in config.pools}
     return Snapshot(
         config=config,
+        explaining=frozenset(tenant.name for tenant in config.tenants if tenant.explain),
         credentials=Credentials(keys, tokens or Tokens((), clock), Certificates(config.tenants), allowed),
         catalogue=Catalogue(config.models),
         allowed=allowed,

@@ -61,13 +61,20 @@ _known = lru_cache(REMEMBERED)(choose)
 
 
 def subject_of(sticky: str, asker: Asker, rng: Random) -> str:
-    """What is hashed: what `sticky` names, within its tenant, so that two tenants' users never meet.
-
-    ``user`` and ``header:NAME`` fall back to the key; ``request`` is a new draw each time.
-    """
-    tenant = asker.tenant
+    """What is hashed: what `sticky` names, or a new draw each time where it is ``request``."""
     if sticky == "request":
         return f"{rng.getrandbits(64):x}"
+    return steady_subject(sticky, asker) or asker.tenant
+
+
+def steady_subject(sticky: str, asker: Asker) -> str | None:
+    """What `sticky` names, within its tenant, so that two tenants' users never meet.
+
+    ``user`` and ``header:NAME`` fall back to the key. None for ``request``, and where the key is not known.
+    """
+    if sticky == "request":
+        return None
+    tenant = asker.tenant
     if sticky == "tenant":
         return tenant
     value = asker.key
@@ -75,7 +82,7 @@ def subject_of(sticky: str, asker: Asker, rng: Random) -> str:
         value = asker.user or value
     elif sticky.startswith("header:"):
         value = asker.headers.get(sticky[7:].lower()) or value
-    return f"{tenant}\0{value}"
+    return f"{tenant}\0{value}" if value else None
 
 
 def _uniform(salt: str, arm: str, subject: str) -> float:

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from config.cases import load_cases
 from config.loader import load
+from gateway.explain.cases import run
+from gateway.explain.why import Policy
 
 PAGES = [Path("README.md"), Path("CONTRIBUTING.md"), *sorted(Path("docs").glob("*.md"))]
 
@@ -24,6 +27,30 @@ def test_every_yaml_example_is_accepted(page: Path, text: str, tmp_path: Path) -
     for name in re.findall(r"[\w-]+\.(?:pem|key)\b", text):
         (tmp_path / name).write_text("-----BEGIN EXAMPLE-----\n")
     assert load(path).version == yaml.safe_load(text)["version"]
+
+
+def policies() -> list[tuple[str, str]]:
+    """Each file of tests on a page, with the example that stands before it."""
+    fence = re.compile(r"```yaml( tests)?\n(.*?)```", re.DOTALL)
+    found: list[tuple[str, str]] = []
+    for page in PAGES:
+        example = ""
+        for is_tests, text in fence.findall(page.read_text()):
+            if is_tests:
+                found.append((example, text))
+            else:
+                example = text
+    return found
+
+
+def test_what_the_pages_say_that_policies_do_is_what_they_do(tmp_path: Path) -> None:
+    pairs = policies()
+    assert len(pairs) > 4
+    for number, (example, tests) in enumerate(pairs):
+        path, beside = tmp_path / f"{number}.yaml", tmp_path / f"{number}.tests.yaml"
+        path.write_text(example)
+        beside.write_text(tests)
+        assert [str(failure) for failure in run(Policy.of(load(path)), load_cases(beside))] == []
 
 
 def test_every_make_target_exists() -> None:

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from config.money import Money
 from gateway.fronts.desk import Desk
+from gateway.fronts.explain import Explain
 from gateway.fronts.guard import Guard, for_anyone, for_scrapers
 from gateway.fronts.tenants import Tenants
 from gateway.limits.subjects import Limit
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 
 def make_app(desk: Desk) -> web.Application:
     """The aiohttp application of the admin listener. `Guard` stands before all of it."""
-    tenants = Tenants(desk)
+    tenants, explain = Tenants(desk), Explain(desk)
     app = web.Application(middlewares=[Guard(desk).middleware])
-    app.on_cleanup.append(tenants.close)
+    app.on_cleanup.extend((tenants.close, explain.close))
 
     @for_anyone
     async def livez(_: web.Request) -> web.Response:
@@ -48,6 +49,7 @@ def make_app(desk: Desk) -> web.Application:
             web.get("/metrics", for_scrapers(metrics) if protected else for_anyone(metrics)),
             web.get("/admin/state", state),
             *tenants.routes(),
+            *explain.routes(),
         ]
     )
     return app

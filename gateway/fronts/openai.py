@@ -20,6 +20,7 @@ from config.money import Money
 from config.schema import ModelConfig
 from gateway.auth.keys import Principal, bearer
 from gateway.core import Core
+from gateway.explain import header
 from gateway.fronts import errors
 from gateway.limits.allowance import Allowance
 from gateway.telemetry import Record
@@ -88,8 +89,12 @@ class OpenAIFront:
         self, decode: Callable[[bytes], GenerateRequest], principal: Principal, http: Request, record: Record
     ) -> Response:
         _require_json(http)
-        request = decode(await http.read())
+        body = await http.read()
+        request = decode(body)
         request.request_id = record.request_id
+        snapshot = self._core.snapshot
+        if header.may_ask(snapshot, principal) and header.NAME in http.headers:
+            record.explanation = header.told(snapshot, principal, decode(body), http.headers, self._core.wall())
         answer = await self._core.handle(principal, request, http.headers, record)
         headers = [("content-type", answer.content_type), *self._headers(record), *answer.headers]
         if answer.body is not None:
@@ -157,6 +162,8 @@ class OpenAIFront:
                 headers.append(("x-headrace-queue-ms", f"{record.queue_seconds * 1000:.2f}"))
             if record.arm is not None:
                 headers.append(("x-headrace-arm", record.arm))
+        if record.explanation:
+            headers.append((header.NAME, record.explanation))
         allowances = record.allowances
         if not allowances and (account := self._core.ledger.accounts.get(record.tenant)) is not None:
             allowances = account.always

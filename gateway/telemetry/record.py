@@ -15,9 +15,9 @@ class Record:
     """
 
     __slots__ = (
-        "allowances", "arm", "attempts", "client", "cost", "ended", "endpoint", "error", "events", "first_chunk",
-        "key", "model", "operation", "pool", "queue_seconds", "request_id", "roles", "shadowed", "started", "status",
-        "stream", "tenant", "time", "upstream_seconds", "usage",
+        "allowances", "arm", "attempts", "client", "cost", "ended", "endpoint", "error", "events", "explanation",
+        "first_chunk", "key", "model", "operation", "pool", "queue_seconds", "request_id", "roles", "shadowed",
+        "started", "status", "stream", "tenant", "time", "upstream_seconds", "usage",
     )  # fmt: skip
 
     def __init__(self, request_id: str, operation: str, client: str, started: float) -> None:
@@ -44,6 +44,8 @@ class Record:
         self.shadowed: tuple[Shadowed, ...] = ()
         self.upstream_seconds = 0.0
         self.queue_seconds = 0.0
+        self.explanation = ""
+        """For the client's eyes, where it asked and may."""
         self.error: InferenceError | None = None
         self.ended = 0.0
         self.time = 0.0

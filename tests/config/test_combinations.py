@@ -142,21 +142,6 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
         ("name: spare", "name: spare\n    tls: {}", "6: pools[1].tls: has no effect: no endpoint is https://"),
         (
             TO,
-            f"{TO}\n      - {TO}",
-            "11: models[0].routes[1]: can never be reached: routes[0] matches all that it matches",
-        ),
-        (
-            TO,
-            LATER.format("when: {stream: true}", "when: {stream: true, tenant: [acme]}"),
-            "12: models[0].routes[1]: can never be reached: routes[0] matches all that it matches",
-        ),
-        (
-            TO,
-            LATER.format("when: {prompt_tokens: '>10'}", "when: {prompt_tokens: '>20'}"),
-            "12: models[0].routes[1]: can never be reached: routes[0] matches all that it matches",
-        ),
-        (
-            TO,
             f"{TO}\n        when: {{tenant: []}}",
             "11: models[0].routes[0].when.tenant: is empty and matches nothing: say what matches, or remove it",
         ),

@@ -13,7 +13,8 @@ from config.jsonschema import json_schema
 
 from .conftest import RIGHT
 
-FILES = [default_path(), *sorted(default_path().parent.glob("examples/*.yaml"))]
+EXAMPLES = sorted(default_path().parent.glob("examples/*.yaml"))
+FILES = [default_path(), *(path for path in EXAMPLES if not path.stem.endswith(".tests"))]
 NOTES = {"$schema", "$defs", "title", "description", "default", "examples"}
 TYPES: dict[str, Any] = {
     "string": str, "integer": int, "number": (int, float), "boolean": bool,

@@ -24,7 +24,6 @@ HASH = "a" * 64
             "models: [chat, chta]",
             ['14: tenants[0].models[1]: no model is named "chta" (did you mean "chat"?)'],
         ),
-        ("models: [chat]", "models: [chat, 'gpt-*']", ['14: tenants[0].models[1]: no model is named "gpt-*"']),
         (
             "to: vllm",
             "to: vllm\n        when: {tenant: [acm]}",

@@ -61,6 +61,13 @@ async def test_the_digest_is_of_the_file_that_was_read_last(followed: Followed) 
     assert followed.watcher.sha256 == ""
 
 
+async def test_what_is_probably_not_meant_is_logged(followed: Followed, caplog: pytest.LogCaptureFixture) -> None:
+    followed.write(RIGHT.replace("        fallback: [spare]\n", ""))
+    await followed.look(3)
+    assert len(followed.configs) == 1
+    assert "file.yaml:5: warning: pools[1].name: no route leads here" in caplog.text
+
+
 async def test_an_unchanged_file_is_no_news(followed: Followed) -> None:
     await followed.look(5)
     followed.write(RIGHT)  # a new modification time, the same content

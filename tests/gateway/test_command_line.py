@@ -22,6 +22,123 @@ def test_check_prints_every_error_and_exits_1(tmp_path: Path) -> None:
         assert expected in result.output, result.output
 
 
+WARNED = """\
+version: 1
+pools:
+  - {name: a, endpoints: [http://127.0.0.1:9]}
+  - {name: b, endpoints: [http://127.0.0.1:9]}
+models:
+  - name: chat
+    routes:
+      - when: {stream: true}
+        to: a
+      - else: true
+        split: {sticky: user, arms: [{pool: a, weight: 1}, {name: new, pool: a, weight: 3}]}
+        rewrite: {caps: {max_tokens: 100}, drop: [logprobs]}
+        timeout: {total: 5s}
+tenants:
+  - {name: acme, models: [chat], limits: {requests: 600/min}}
+"""
+
+
+def test_warnings_are_told_and_count_only_where_that_is_wanted(tmp_path: Path) -> None:
+    path = tmp_path / "warned.yaml"
+    path.write_text(WARNED)
+    lenient, strict = run(app, ["check", str(path)]), run(app, ["check", "--strict", str(path)])
+    warning = f"{path}:4: warning: pools[1].name: no route leads here\n"
+    assert (lenient.exit_code, lenient.output) == (0, f"{warning}{path}: ok, 1 warning\n")
+    assert (strict.exit_code, strict.output) == (1, warning)
+
+
+def test_check_runs_the_tests_beside_a_file_or_those_it_is_given(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(WARNED)
+    other = tmp_path / "other.yaml"
+    other.write_text("tests: [{request: {tenant: acme, model: chat, stream: true}, expect: {pool: a}}]\n")
+    assert "1 test passed" in run(app, ["check", str(path), "--tests", str(other)]).output
+    beside = tmp_path / "policy.tests.yaml"
+    beside.write_text("tests:\n  - {request: {tenant: acme, model: chat, stream: true}, expect: {pool: b}}\n")
+    failed = run(app, ["check", str(path)])
+    assert failed.exit_code == 1
+    assert f"{beside}:2: acme asks for chat: expected pool b, got a\n" in failed.output
+    assert "routes[0], line 8: yes: stream true (is true)" in failed.output
+    beside.write_text("tests:\n  - {}\n")
+    assert f"{beside}:2: tests[0].request: is required" in run(app, ["check", str(path)]).output
+    missing = run(app, ["check", str(path), "--tests", str(tmp_path / "nowhere.yaml")])
+    assert (missing.exit_code, "cannot be read" in missing.output) == (1, True)
+
+
+def test_check_tells_of_a_key_that_can_never_be_used(tmp_path: Path) -> None:
+    path = tmp_path / "keys.yaml"
+    path.write_text(WARNED.replace("models: [chat],", f"models: [chat], keys: [{{id: abc, hash: {'a' * 64}}}],"))
+    result = run(app, ["check", str(path)])
+    assert result.exit_code == 1
+    assert "tenant acme, key abc" in result.output
+
+
+def explain(path: Path, *options: str) -> tuple[int, str]:
+    result = run(app, ["explain", "--config", str(path), "--tenant", "acme", "--model", "chat", *options])
+    return result.exit_code, result.output
+
+
+def test_explain_tells_why(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(WARNED)
+    status, text = explain(path, "--user", "ann", "--max-tokens", "500", "--at", "2026-03-02T10:30")
+    assert status == 0
+    lines = text.splitlines()
+    assert lines[:3] == [
+        'acme asks for "chat": chat',
+        "  routes[0], line 8: no: stream true (is false)",
+        "  routes[1], line 10: yes: takes everything",
+    ]
+    assert lines[3] in (
+        "goes to a, arm a (25% of such requests)",
+        "goes to a, arm new (75% of such requests)",
+    )
+    assert "  sends max_tokens: 100" in lines
+    assert "  limit per tenant: requests 600/min" in lines
+    assert "  timeout: first_byte 1m, idle 30s, total 5s" in lines
+    _, drawn = explain(path)
+    assert "drawn anew for each request, or by who asks:" in drawn
+
+
+def test_explain_as_json(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(WARNED)
+    status, text = explain(path, "--stream", "--header", "x-a=b", "--label", "team=x", "--role", "operator", "--json")
+    found = json.loads(text)
+    assert status == 0
+    assert found["to"] == {"pool": "a", "share": 1.0}
+    assert found["routes"] == [
+        {
+            "route": 0,
+            "matches": True,
+            "line": 8,
+            "checks": [{"field": "stream", "wanted": "true", "seen": "true", "holds": True}],
+        }
+    ]
+
+
+def test_explain_of_what_is_refused_or_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(WARNED)
+    assert explain(path, "--model", "chta") == (
+        1,
+        'acme asks for "chta": no model\n'
+        'refused (model_not_found): no model has the name "chta" (did you mean "chat"?)\n',
+    )
+    for options, told in (
+        (("--at", "noon"), "at: expected a moment"),
+        (("--header", "x"), "--header: expected NAME=VALUE, got 'x'"),
+        (("--front", "chatt"), 'did you mean "chat"?'),
+        (("--config", str(tmp_path / "nowhere.yaml")), "cannot be read"),
+    ):
+        status, text = explain(path, *options)
+        assert status == 2, text
+        assert told in text
+
+
 def test_check_says_ok(tmp_path: Path) -> None:
     assert run(app, ["check", "config/headrace.yaml"]).exit_code == 0
 
@@ -38,7 +155,7 @@ def test_schema_is_json_schema() -> None:
 
 
 def test_every_command_has_help() -> None:
-    for arguments in ([], ["serve"], ["check"], ["schema"], ["keys"], ["keys", "create"]):
+    for arguments in ([], ["serve"], ["check"], ["explain"], ["schema"], ["keys"], ["keys", "create"]):
         result = run(app, [*arguments, "--help"])
         assert result.exit_code == 0
         assert "Usage" in result.output

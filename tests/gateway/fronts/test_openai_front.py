@@ -15,10 +15,13 @@ from adapters.fake import FakeAdapter, Script
 from adapters.http1.server import Limits, Server
 from adapters.types import Usage
 from config.identity import Operation
+from gateway.auth.keys import KeyRecord, Principal, digest
 from gateway.auth.scope import Scope
+from gateway.auth.table import KeyTable
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.openai import OpenAIFront
-from tests.support.gateways import Rig, config
+from gateway.snapshot import with_keys
+from tests.support.gateways import PEPPER, Rig, config
 
 WHOLE = json.dumps(
     {
@@ -74,6 +77,7 @@ def door() -> Opener:
         *fakes: FakeAdapter, limits: dict[str, Any] | None = None, **kwargs: Any
     ) -> AsyncIterator[Door]:
         tenant = {"name": "acme", "models": kwargs.pop("allowed", ["*"]), "limits": limits or {}}
+        tenant |= kwargs.pop("tenant", {})
         rig = Rig(config(tenants=[tenant], **kwargs), {"main": list(fakes) or [FakeAdapter(Script(chunks=(WHOLE,)))]})
         server = Server(OpenAIFront(rig.core), Limits(max_body=10_000), openai_refusal)
         host, port = await server.listen_tcp("127.0.0.1", 0)
@@ -284,6 +288,44 @@ async def test_a_model_is_listed_under_each_of_its_names(door: Opener) -> None:
         assert (answer.status, answer.headers["x-headrace-model"]) == (200, "chat")
         with pytest.raises(openai.NotFoundError):
             await d.sdk.models.retrieve("chat@3")
+
+
+ROUTES = [{"when": {"prompt_tokens": ">4000"}, "to": "main"}, {"to": "main", "rewrite": {"caps": {"max_tokens": 9}}}]
+ASKS_WHY = {"x-headrace-explain": "1"}
+
+
+async def test_a_tenant_that_may_is_told_why_when_it_asks(door: Opener) -> None:
+    async with door(models=[{"name": "chat", "routes": ROUTES}], tenant={"explain": True}) as d:
+        told = await d.post(chat(max_tokens=50), headers=ASKS_WHY)
+        assert json.loads(told.headers["x-headrace-explain"]) == {
+            "model": "chat",
+            "route": 1,
+            "pools": ["main"],
+            "sent": {"max_tokens": 9},
+            "not": [{"route": 0, "wants": "prompt_tokens >4000", "has": "9"}],
+        }
+        assert "x-headrace-explain" not in (await d.post()).headers
+        refused = await d.post(chat(model="chta\r\nx-evil: 1 \u2028" + "x" * 5000), headers=ASKS_WHY)
+        assert refused.status == 404
+        because = json.loads(refused.headers["x-headrace-explain"])["refused"]
+        assert because.startswith('no model has the name "chta\r\nx-evil')
+        assert "x-evil" not in refused.headers
+        assert len(refused.headers["x-headrace-explain"]) < 1000
+
+
+async def test_nobody_is_told_why_who_may_not_ask(door: Opener) -> None:
+    async with door() as d:
+        for response in (await d.post(headers=ASKS_WHY), await d.post(chat(model="chta"), headers=ASKS_WHY)):
+            assert "x-headrace-explain" not in response.headers
+
+
+@pytest.mark.parametrize(("scope", "told"), [(None, True), (Scope(models=["*"]), False)])
+async def test_an_operator_is_told_why_in_any_tenant(door: Opener, scope: Scope | None, told: bool) -> None:
+    async with door() as d:
+        operator = Principal("acme", d.rig.key.id, frozenset({"user", "operator"}), scope=scope)
+        keys = KeyTable(PEPPER, {d.rig.key.id: KeyRecord(operator, digest(PEPPER, d.rig.key.plaintext))})
+        d.rig.core.snapshot = with_keys(d.rig.core.snapshot, keys)
+        assert ("x-headrace-explain" in (await d.post(headers=ASKS_WHY)).headers) is told
 
 
 async def test_no_credential_and_no_text_is_remembered(door: Opener) -> None:

@@ -1,0 +1,49 @@
+"""A written request in the form that a real one has: a body, decoded by the front's own codec."""
+
+from typing import Any
+
+import msgspec
+
+from adapters.types import GenerateRequest
+from adapters.wire import openai as wire
+from config.cases import AskedConfig
+from gateway.auth.keys import Principal
+
+_IMAGE = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}]
+
+
+def request_of(asked: AskedConfig) -> GenerateRequest:
+    """Raises `CallerError` for a body that a front would refuse."""
+    decode = wire.decode_chat if asked.front == "chat" else wire.decode_completion
+    request = decode(msgspec.json.encode(body_of(asked)))
+    if asked.prompt_tokens is not None:
+        request.prompt_tokens = asked.prompt_tokens
+    request.headers = {name.lower(): value for name, value in asked.header.items()}
+    request.tenant, request.key = asked.tenant, asked.key
+    return request
+
+
+def principal_of(asked: AskedConfig, holder: Principal | None) -> Principal:
+    """Who asks: the holder of the key, where it is known, with what is written beside it."""
+    if holder is None or holder.tenant != asked.tenant:
+        return Principal(asked.tenant, asked.key, frozenset({"user", *asked.roles}), asked.labels)
+    roles, labels = holder.roles | set(asked.roles), {**holder.labels, **asked.labels}
+    return Principal(asked.tenant, asked.key, roles, labels, holder.scope)
+
+
+def body_of(asked: AskedConfig) -> dict[str, Any]:
+    """As its client would send it."""
+    content: object = _IMAGE if asked.vision else "…"
+    prompt = {"messages": [{"role": "user", "content": content}]} if asked.front == "chat" else {"prompt": "…"}
+    body: dict[str, Any] = {"model": asked.model, **prompt}
+    if asked.stream:
+        body["stream"] = True
+    if asked.user is not None:
+        body["user"] = asked.user
+    if asked.max_tokens is not None:
+        body["max_tokens"] = asked.max_tokens
+    if asked.tools:
+        body["tools"] = [{"type": "function", "function": {"name": "f"}}]
+    if asked.json_schema:
+        body["response_format"] = {"type": "json_schema"}
+    return {**body, **asked.body}

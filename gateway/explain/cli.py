@@ -1,0 +1,114 @@
+"""`headrace check` and `headrace explain`."""
+
+import time
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import msgspec
+import typer
+
+from config import default_path
+from config.cases import AskedConfig, asked, load_cases
+from config.loader import ConfigError, load, read
+from gateway.auth.errors import KeyConfigError
+from gateway.explain import cases
+from gateway.explain.text import explained
+from gateway.explain.why import Policy
+
+Pairs = list[str] | None
+
+
+def check(
+    file: Annotated[Path, typer.Argument(help="YAML file.")],
+    tests: Annotated[
+        Path | None, typer.Option(help="Tests of the policy; else NAME.tests.yaml beside NAME.yaml, if it is there.")
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings count as errors.")] = False,
+) -> None:
+    """Print every error and warning of a configuration and run its tests; exit status 1 for errors and failures."""
+    reading = read(file)
+    for problem in (*reading.problems, *reading.warnings):
+        typer.echo(str(problem))
+    if reading.config is None or (strict and reading.warnings):
+        raise typer.Exit(1)
+    beside = file.with_name(f"{file.stem}.tests{file.suffix}")
+    tests = tests or (beside if beside.exists() else None)
+    try:
+        policy = Policy.of(reading.config)
+    except KeyConfigError as error:
+        _stop(str(error))
+    passed = "" if tests is None else f", {_counted(_run(policy, tests), 'test')} passed"
+    warned = f", {_counted(len(reading.warnings), 'warning')}" if reading.warnings else ""
+    typer.echo(f"{file}: ok{warned}{passed}")
+
+
+def _run(policy: Policy, path: Path) -> int:
+    """How many tests there are. Exits with 1 where one fails."""
+    try:
+        loaded = load_cases(path)
+    except ConfigError as error:
+        _stop(str(error))
+    failures = cases.run(policy, loaded)
+    for failure in failures:
+        typer.echo(str(failure))
+    if failures:
+        _stop(f"{path}: {len(failures)} of {_counted(len(loaded.tests), 'test')} failed")
+    return len(loaded.tests)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def explain(
+    tenant: Annotated[str, typer.Option(help="Who asks.")],
+    model: Annotated[str, typer.Option(help="As a client writes it: NAME or NAME@VERSION.")],
+    key: Annotated[str, typer.Option(help="The key's id.")] = "",
+    role: Annotated[Pairs, typer.Option(metavar="NAME", help="A role; may be given several times.")] = None,
+    label: Annotated[Pairs, typer.Option(metavar="K=V", help="A label of the key.")] = None,
+    front: Annotated[str, typer.Option(help="chat or text_completion.")] = "chat",
+    header: Annotated[Pairs, typer.Option(metavar="K=V", help="A header.")] = None,
+    user: Annotated[str | None, typer.Option(help="The end user.")] = None,
+    prompt_tokens: Annotated[int | None, typer.Option(help="The prompt's length.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="The longest answer asked for.")] = None,
+    stream: Annotated[bool, typer.Option("--stream", help="A stream is wanted.")] = False,
+    tools: Annotated[bool, typer.Option("--tools", help="The request brings tools.")] = False,
+    json_schema: Annotated[bool, typer.Option("--json-schema", help="The answer must fit a schema.")] = False,
+    vision: Annotated[bool, typer.Option("--vision", help="The request holds an image.")] = False,
+    at: Annotated[str | None, typer.Option(help="When: 2026-03-02T10:30, in UTC, or +01:00; now without.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="The gateway's YAML file; the bundled default without.")
+    ] = None,
+) -> None:
+    """Why a request goes where it goes: model, routes with every condition, arm, pools, limits, what is sent.
+
+    Exit status 1 for a request that is refused, 2 for a wrong argument or configuration.
+    """
+    written: dict[str, Any] = {
+        "tenant": tenant, "model": model, "key": key, "roles": role or [], "labels": _pairs("--label", label),
+        "front": front, "header": _pairs("--header", header), "user": user, "prompt_tokens": prompt_tokens,
+        "max_tokens": max_tokens, "stream": stream, "tools": tools, "json_schema": json_schema, "vision": vision,
+        "at": at,
+    }  # fmt: skip
+    try:
+        request: AskedConfig = asked(written)
+        policy = Policy.of(load(config or default_path()))
+    except (ConfigError, KeyConfigError) as error:
+        _stop(f"error: {error}", status=2)
+    found = policy.asked(request, time.time())
+    typer.echo(msgspec.json.format(msgspec.json.encode(found)).decode() if json else explained(found))
+    raise typer.Exit(0 if found.refused is None else 1)
+
+
+def _pairs(option: str, given: Pairs) -> dict[str, str]:
+    """``K=V`` each."""
+    pairs = [pair.partition("=") for pair in given or []]
+    if wrong := [name for name, equals, _ in pairs if not equals]:
+        _stop(f"error: {option}: expected NAME=VALUE, got {wrong[0]!r}", status=2)
+    return {name: value for name, _, value in pairs}
+
+
+def _stop(sentence: str, *, status: int = 1) -> NoReturn:
+    typer.echo(sentence, err=status == 2)
+    raise typer.Exit(status)

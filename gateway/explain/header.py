@@ -1,0 +1,56 @@
+"""An explanation as a response header, for those who ask for it and may."""
+
+import json
+from collections.abc import Mapping
+
+from adapters.types import GenerateRequest
+from gateway.auth.keys import USER, Principal
+from gateway.explain.why import Policy
+from gateway.snapshot import Snapshot
+from policies.explain import Explanation
+
+NAME = "x-headrace-explain"
+"""Of the request's header that asks, and of the answer's that tells."""
+MAX_ROUTES = 16
+MAX_SENT = 1024
+"""Clients and proxies have bounds of their own on headers."""
+
+
+def may_ask(snapshot: Snapshot, principal: Principal) -> bool:
+    """Clients of tenants that the file lets ask, and operators."""
+    if principal.tenant in snapshot.explaining:
+        return True
+    return principal.roles is not USER and principal.scope is None and "operator" in principal.roles
+
+
+def told(
+    snapshot: Snapshot, principal: Principal, request: GenerateRequest, headers: Mapping[str, str], now_utc: float
+) -> str:
+    """The header's value. The request is used up."""
+    request.headers = headers
+    policy = Policy(snapshot.config, snapshot.catalogue, snapshot.allowed, lambda _: None)
+    return in_header(policy.explain(principal, request, now_utc))
+
+
+def in_header(found: Explanation) -> str:
+    """One line of JSON in ASCII: which route and pools, and for each route before it the first thing that it wants
+    and the request has not."""
+    last = found.routes[-1] if found.routes else None
+    missed = [
+        {"route": route.route, "wants": f"{check.field} {check.wanted}", "has": check.seen}
+        for route in found.routes
+        for check in [check for check in route.checks if not check.holds][:1]
+    ]
+    all_of_it = {
+        "model": found.model,
+        "route": last.route if last and last.matches else None,
+        "line": last.line if last and last.matches else None,
+        "arm": found.to.arm if found.to else None,
+        "pools": found.to.pools if found.to else None,
+        "arms": {side.arm: round(side.share, 4) for side in found.arms} if not found.to else None,
+        "sent": found.sent if len(json.dumps(found.sent)) <= MAX_SENT else list(found.sent)[:MAX_ROUTES],
+        "refused": found.because,
+        "not": missed[:MAX_ROUTES],
+    }
+    said = {name: value for name, value in all_of_it.items() if value not in (None, {}, [])}
+    return json.dumps(said, separators=(",", ":"))

@@ -1,0 +1,82 @@
+"""An explanation for people."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from config.units import format_percent
+from policies.explain import Explanation, Later, RouteCheck, Side
+
+_SCOPE = {"per", "enforce", "models"}
+
+
+def explained(found: Explanation) -> str:
+    """Some lines, none of which ends in a line feed."""
+    return "\n".join(_lines(found))
+
+
+def _lines(found: Explanation) -> Iterator[str]:
+    model = found.model or "no model"
+    version = f", version {found.version}" if found.version else ""
+    yield f'{found.tenant} asks for "{found.asked}": {model}{version}'
+    for route in found.routes:
+        yield f"  {_route(route)}: {_checks(route)}"
+    if found.refused is not None:
+        yield f"refused ({found.refused}): {found.because}"
+        return
+    if found.to is not None:
+        yield from _way(found.to)
+    else:
+        yield "drawn anew for each request, or by who asks:"
+    if len(found.arms) > 1:
+        for side in found.arms:
+            yield f"  {format_percent(round(side.share, 4)):>7}  {side.arm}: {', then '.join(_order(side))}"
+    yield from _rest(found)
+
+
+def _route(route: RouteCheck) -> str:
+    name = f" ({route.name})" if route.name else ""
+    return f"routes[{route.route}]{name}" + (f", line {route.line}" if route.line else "")
+
+
+def _checks(route: RouteCheck) -> str:
+    if route.matches:
+        told = ", ".join(f"{check.field} {check.wanted} (is {check.seen})" for check in route.checks)
+        return f"yes: {told}" if told else "yes: takes everything"
+    return "no: " + ", ".join(
+        f"{check.field} {check.wanted} (is {check.seen})" for check in route.checks if not check.holds
+    )
+
+
+def _way(side: Side) -> Iterator[str]:
+    arm = f", arm {side.arm} ({format_percent(round(side.share, 4))} of such requests)" if side.arm else ""
+    yield f"goes to {side.pool}{arm}"
+    for later in side.fallback:
+        yield f"  then {_later(later)}"
+
+
+def _order(side: Side) -> Iterator[str]:
+    yield side.pool
+    yield from map(_later, side.fallback)
+
+
+def _later(later: Later) -> str:
+    return f"{' or '.join(later.pools)} after {', '.join(later.on)}"
+
+
+def _rest(found: Explanation) -> Iterator[str]:
+    for name, value in found.sent.items():
+        yield f"  sends {name}: {_json(value)}" if value is not None else f"  does not send {name}"
+    for limit in found.limits:
+        units = ", ".join(f"{unit} {value}" for unit, value in limit.items() if unit not in _SCOPE)
+        shadow = ", in shadow" if limit.get("enforce") == "shadow" else ""
+        yield f"  limit per {limit['per']}: {units}{shadow}"
+    if found.cost is not None:
+        yield f"  costs {found.cost} at most"
+    for name, value in found.settings.items():
+        written = ", ".join(f"{key} {inner}" for key, inner in value.items()) if isinstance(value, dict) else value
+        yield f"  {name}: {written}"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,137 @@
+"""What a configuration makes of a request, step by step as `Core` does it, and why."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from adapters.errors import CallerError, Forbidden, NotFound
+from adapters.types import GenerateRequest
+from config.cases import AskedConfig
+from config.problem import closest
+from config.schema import Config, RouteConfig
+from gateway.auth.keys import Principal
+from gateway.auth.table import written_keys
+from gateway.core import facts_of
+from gateway.explain.asked import principal_of, request_of
+from policies import explain
+from policies.explain import MAX_SHOWN, Explanation, Side
+from policies.facts import Facts
+from policies.price import Price
+from policies.rewrite import Fields, NotANumber, Rewrite
+from policies.rules import Catalogue, Known, ModelList
+
+
+class _RefusedError(Exception):
+    """The code that a client gets, and what it is not told."""
+
+    def __init__(self, code: str, because: str, near: str | None = None) -> None:
+        self.code = code
+        self.because = because if near is None else f'{because} (did you mean "{near}"?)'
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A configuration that can be asked. `holder` knows keys by their ids."""
+
+    config: Config
+    catalogue: Catalogue
+    allowed: Mapping[str, ModelList]
+    holder: Callable[[str], Principal | None]
+
+    @classmethod
+    def of(cls, config: Config) -> "Policy":
+        """One that is not in force. The keys that it knows are those of the file."""
+        keys = {key_id: record.principal for key_id, record in written_keys(config).items()}
+        allowed = {tenant.name: ModelList(tenant.models) for tenant in config.tenants}
+        return cls(config, Catalogue(config.models), allowed, keys.get)
+
+    def asked(self, asked: AskedConfig, now_utc: float, holder: Principal | None = None) -> Explanation:
+        """Of a request that somebody wrote down. `now_utc` counts where it says no time; `holder` has its key, where
+        that is not one of the file."""
+        try:
+            request = request_of(asked)
+        except CallerError as error:
+            return Explanation(asked.tenant, asked.model, refused=error.code, because=error.message)
+        principal = principal_of(asked, holder or self.holder(asked.key))
+        return self.explain(principal, request, asked.at.timestamp() if asked.at else now_utc)
+
+    def explain(self, principal: Principal, request: GenerateRequest, now_utc: float) -> Explanation:
+        """Of a request as a front decodes it, with its headers; the request is used up."""
+        found, before = Explanation(principal.tenant, request.model[:MAX_SHOWN]), request.fields
+        try:
+            known = self._known(principal, request)
+            if known.name and known.name != request.model:
+                request.codec.rename(request, known.name)
+            facts = facts_of(principal, request, known, now_utc)
+            routes = tuple(explain.routes_of(self.config, self._index(known.rules.model), facts))
+            found = replace(found, model=known.rules.model, version=known.version or None, routes=routes)
+            return self._led(found, principal, request, facts, before)
+        except _RefusedError as error:
+            return replace(found, refused=error.code, because=error.because)
+
+    def _known(self, principal: Principal, request: GenerateRequest) -> Known:
+        """What the name stands for, where it is to be had at all."""
+        tenant, asked, scope = principal.tenant, request.model, principal.scope
+        if tenant not in self.allowed:
+            raise _RefusedError(NotFound.code, f'no tenant is named "{tenant}"', closest(tenant, self.allowed))
+        try:
+            if scope is not None:
+                scope.check_front(request.operation)
+        except Forbidden as error:
+            raise _RefusedError(error.code, f"the scopes of its key are not for {request.operation}") from None
+        known = self.catalogue.find(asked)
+        if known is None:
+            names = [name for model in self.config.models for name in (model.name, *model.aliases)]
+            shown = asked[:MAX_SHOWN]
+            raise _RefusedError(NotFound.code, f'no model has the name "{shown}"', closest(shown, names))
+        name = known.name or asked
+        if not self.allowed[tenant].allows(name):
+            raise _RefusedError(NotFound.code, f'the tenant\'s `models` do not have "{name[:MAX_SHOWN]}"')
+        if scope is not None and not scope.allows_model(name):
+            raise _RefusedError(NotFound.code, f'the scopes of its key do not have the model "{name[:MAX_SHOWN]}"')
+        return known
+
+    def _led(
+        self, found: Explanation, principal: Principal, request: GenerateRequest, facts: Facts, before: Fields
+    ) -> Explanation:
+        """Where the matching route leads."""
+        model, last = self.config.models[self._index(found.model)], found.routes[-1]
+        if not last.matches:
+            raise _RefusedError(NotFound.code, "no route takes it, and there is no `else`")
+        route = model.routes[last.route]
+        if principal.scope is not None and not principal.scope.allows_route(route.name):
+            raise _RefusedError(NotFound.code, f"the scopes of its key do not have routes[{last.route}]")
+        to, arms = explain.sides_of(model, last.route, facts)
+        try:
+            sent = self._sent(request, route, to)
+        except NotANumber as error:
+            raise _RefusedError(CallerError.code, str(error)) from None
+        tenant = next(tenant for tenant in self.config.tenants if tenant.name == principal.tenant)
+        cost = None if model.price is None else str(_cost(Price(model.price), request))
+        return replace(
+            found,
+            to=to,
+            arms=arms,
+            sent=explain.changed(before, sent),
+            cost=cost,
+            limits=explain.limits_of(tenant, request.model),
+            settings=explain.settings_of(route),
+        )
+
+    def _index(self, name: str | None) -> int:
+        return next(i for i, model in enumerate(self.config.models) if model.name == name)
+
+    def _sent(self, request: GenerateRequest, route: RouteConfig, to: Side | None) -> Fields:
+        """The body as the first pool gets it. The request is rewritten, as what is held for it goes by that."""
+        if route.rewrite is not None:
+            request.codec.rewrite(request, Rewrite(route.rewrite)(request.fields))
+        pool = next((pool for pool in self.config.pools if to is not None and pool.name == to.pool), None)
+        name = None if pool is None else pool.name if pool.runtime is not None else pool.model
+        return request.fields if name is None else {**request.fields, "model": Raw(msgspec.json.encode(name))}
+
+
+def _cost(price: Price, request: GenerateRequest) -> object:
+    return price.estimate(request.prompt_tokens, request.max_tokens, request.n)

@@ -1,0 +1,146 @@
+"""What is explained is what the core does."""
+
+import json
+from typing import Any
+
+import pytest
+
+from adapters.base import Answer
+from adapters.errors import InferenceError
+from adapters.fake import FakeAdapter
+from config.cases import AskedConfig, asked
+from gateway.auth.keys import Principal
+from gateway.auth.scope import Scope
+from gateway.explain.asked import principal_of, request_of
+from gateway.explain.why import Policy
+from gateway.telemetry import Record
+from policies.explain import Explanation
+from tests.support.gateways import Rig, config
+
+POOLS = ["main", "big", "own"]
+ROUTES: list[dict[str, Any]] = [
+    {"name": "long", "when": {"prompt_tokens": ">4000"}, "to": "big"},
+    {"when": {"vision": True}, "to": "own", "rewrite": {"force": {"seed": 1}}},
+    {"when": {"label": {"team": "ads"}, "tools": False}, "split": {
+        "sticky": "user", "arms": [{"pool": "main", "weight": 1}, {"pool": "big", "weight": 1}]}},
+    {"when": {"version": ["2"]}, "to": "big"},
+    {"when": {"front": ["chat"]}, "to": "main", "fallback": ["big"],
+     "rewrite": {"caps": {"max_tokens": 100}, "model": "llama", "drop": ["logprobs"]}},
+]  # fmt: skip
+
+
+CONFIG = config(
+    pools=[
+        {"name": name, "endpoints": ["http://127.0.0.1:9"], **({"model": "the-own"} if name == "own" else {})}
+        for name in POOLS
+    ],
+    models=[
+        {
+            "name": "chat",
+            "aliases": ["gpt"],
+            "versions": ["2"],
+            "routes": ROUTES,
+            "price": {"prompt": "1 usd/1M", "completion": "2 usd/1M"},
+        }
+    ],
+    tenants=[{"name": "acme", "models": ["chat"], "limits": {"requests": "10000/min"}}],
+)
+
+
+def ask(**question: Any) -> Explanation:
+    return Policy.of(CONFIG).asked(asked({"tenant": "acme", "model": "chat", **question}), 0.0)
+
+
+QUESTIONS: list[dict[str, Any]] = [
+    {},
+    {"model": "gpt"},
+    {"model": "gpt@2"},
+    {"model": "chat@3"},
+    {"model": "other"},
+    {"prompt_tokens": 5000},
+    {"vision": True, "stream": True},
+    {"labels": {"team": "ads"}, "user": "ann"},
+    {"labels": {"team": "ads"}, "user": "bob"},
+    {"labels": {"team": "ads"}, "tools": True},
+    {"max_tokens": 5000, "body": {"logprobs": True, "temperature": 1}},
+    {"max_tokens": 50, "json_schema": True, "header": {"X-A": "b"}},
+    {"front": "text_completion"},
+    {"front": "text_completion", "model": "chat@2"},
+    {"body": {"max_tokens": "9"}},
+    {"body": {"messages": []}},
+]
+
+
+async def handled(one: Rig, written: AskedConfig, record: Record) -> Answer:
+    request = request_of(written)
+    return await one.core.handle(principal_of(written, None), request, request.headers, record)
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("question", QUESTIONS, ids=str)
+async def test_what_is_explained_is_what_happens(question: dict[str, Any]) -> None:
+    one = Rig(CONFIG, {name: [FakeAdapter()] for name in POOLS})
+    found = ask(**question)
+    written = asked({"tenant": "acme", "model": "chat", **question})
+    record = one.record()
+    if found.refused is not None:
+        assert found.because
+        with pytest.raises(InferenceError) as caught:
+            await handled(one, written, record)
+        assert caught.value.code == found.refused
+        return
+    answer = await handled(one, written, record)
+    assert found.to is not None
+    assert (found.to.pool, found.to.arm, found.model) == (answer.pool, record.arm, record.model)
+    before = request_of(written).fields
+    after = one.adapters[answer.pool][0].calls[0].request.fields
+    for name in before.keys() | after.keys() - {"model"}:  # which the adapter writes for a pool that has one
+        got = json.loads(bytes(after[name])) if name in after else None
+        same = before.get(name) == after.get(name)
+        assert found.sent.get(name, ...) == (... if same else got) or (name == "model" and answer.pool == "own")
+    await answer.aclose()
+    one.assert_idle()
+
+
+def test_what_is_sent_has_the_pool_s_own_name_of_the_model() -> None:
+    assert ask(vision=True).sent == {"seed": 1, "model": "the-own"}
+    assert ask(max_tokens=5000, body={"logprobs": True}).sent == {
+        "max_tokens": 100,
+        "logprobs": None,
+        "model": "llama",
+    }
+
+
+def test_the_cost_is_that_of_what_is_sent() -> None:
+    assert ask(prompt_tokens=1000, max_tokens=5000).cost == "0.0012 usd"
+    assert ask(prompt_tokens=5000, max_tokens=5000).cost == "0.015 usd"
+
+
+@pytest.mark.parametrize(
+    ("scope", "refused", "because"),
+    [
+        (Scope(models=["other"]), "model_not_found", 'the scopes of its key do not have the model "chat"'),
+        (Scope(routes=["long"]), "model_not_found", "the scopes of its key do not have routes[4]"),
+        (Scope(fronts=["models"]), "not_in_scope", "the scopes of its key are not for chat"),
+        (Scope(models=["chat"]), None, None),
+    ],
+)
+def test_scopes_count(scope: Scope, refused: str | None, because: str | None) -> None:
+    policy = Policy.of(CONFIG)
+    holder = Principal("acme", "k", scope=scope)
+    found = policy.asked(asked({"tenant": "acme", "model": "chat", "key": "k"}), 0.0, holder)
+    assert (found.refused, found.because) == (refused, because)
+
+
+@pytest.mark.parametrize(
+    ("question", "because"),
+    [
+        ({"tenant": "acm"}, 'no tenant is named "acm" (did you mean "acme"?)'),
+        ({"model": "chta"}, 'no model has the name "chta" (did you mean "chat"?)'),
+        ({"model": "x" * 256}, f'no model has the name "{"x" * 128}"'),
+        ({"front": "text_completion"}, "no route takes it, and there is no `else`"),
+    ],
+)
+def test_a_refusal_says_what_clients_are_not_told(question: dict[str, Any], because: str) -> None:
+    found = ask(**question)
+    assert (found.refused, found.because) == ("model_not_found", because)

@@ -1,0 +1,61 @@
+"""`POST /admin/explain`."""
+
+from typing import Any
+
+import pytest
+
+from gateway.auth.keys import id_of
+from tests.gateway.fronts.conftest import AdminDoor, OpenDoor
+
+WHY = "/admin/explain"
+
+
+async def ask(d: AdminDoor, **question: Any) -> dict[str, Any]:
+    status, found = await d.ask("POST", WHY, None, {"tenant": "acme", "model": "chat", **question})
+    assert status == 200, found
+    return dict(found)
+
+
+async def test_operators_are_told_why(admin_door: OpenDoor) -> None:
+    async with admin_door() as d:
+        found = await ask(d, max_tokens=5, header={"x-a": "b"}, body={"temperature": 1.5}, roles=["dev"])
+        assert (found["model"], found["routes"]) == ("chat", [{"route": 0, "matches": True}])
+        assert found["to"] == {"pool": "main", "share": 1.0}
+        assert (await ask(d, model="chta"))["because"] == 'no model has the name "chta" (did you mean "chat"?)'
+        assert not d.desk.acts  # nothing was changed
+
+
+async def test_an_issued_key_counts_with_its_scopes(admin_door: OpenDoor) -> None:
+    async with admin_door() as d:
+        key = id_of(d.desk.key(scopes={"models": ["other"]}))
+        assert (await ask(d, key=key))["because"] == 'the scopes of its key do not have the model "chat"'
+        beta = id_of(d.desk.key("beta/eu", scopes={"models": ["other"]}))
+        assert "refused" not in await ask(d, key=beta)  # another tenant's key says nothing here
+        assert "refused" not in await ask(d, key="nobodys")
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "message"),
+    [
+        ({"tenant": "acme"}, "model", "is required"),
+        ({"tenant": "acme", "model": "chat", "prompt_token": 5}, "prompt_token", "unknown field: did you mean"),
+        ({"tenant": "acme", "model": "chat", "max_tokens": "5"}, "max_tokens", "expected a whole number"),
+        ({"tenant": "acme", "model": "chat", "at": 5}, "at", "expected a moment such as"),
+        (b"[]", None, "the body is not a JSON object"),
+    ],
+)
+async def test_a_question_that_is_wrong(admin_door: OpenDoor, body: Any, param: str | None, message: str) -> None:
+    async with admin_door() as d:
+        status, answer = await d.ask("POST", WHY, None, body)
+        assert (status, answer["error"]["param"]) == (400, param)
+        assert answer["error"]["message"].startswith(message)
+
+
+async def test_it_is_for_operators_only(admin_door: OpenDoor) -> None:
+    async with admin_door(required=True) as d:
+        body = {"tenant": "acme", "model": "chat"}
+        statuses = [
+            (await d.ask("POST", WHY, key, body))[0]
+            for key in (None, d.desk.key(), d.desk.key(role="tenant-admin"), d.desk.key(role="operator"))
+        ]
+        assert statuses == [401, 403, 403, 200]
