@@ -54,7 +54,7 @@ class Postgres:
         give_up = time.monotonic() + 60
         while True:
             try:
-                self._connect("postgres").close()
+                self.connect().close()
                 return
             except psycopg.OperationalError:
                 dead = self._process.poll() is not None
@@ -70,13 +70,13 @@ class Postgres:
         """The URL of an empty database."""
         self._made += 1
         name = f"test{self._made}"
-        with self._connect("postgres") as connection:
+        with self.connect() as connection:
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         return f"postgresql://headrace@/{name}?host={self._folder}"
 
     def execute(self, url: str, statement: str) -> None:
         """As whoever owns the database might."""
-        with self._connect(url.partition("@/")[2].partition("?")[0]) as connection:
+        with self.connect(url.partition("@/")[2].partition("?")[0]) as connection:
             connection.execute(statement.encode())
 
     def remove(self) -> None:
@@ -90,7 +90,8 @@ class Postgres:
             self._process.wait(30)
             self._process = None
 
-    def _connect(self, name: str) -> psycopg.Connection[Any]:
+    def connect(self, name: str = "postgres") -> psycopg.Connection[Any]:
+        """A connection past the product."""
         return psycopg.connect(host=str(self._folder), dbname=name, user="headrace", autocommit=True)
 
     def _run(self, program: str, *arguments: str) -> None:
