@@ -41,3 +41,9 @@ def test_refused_with_a_sentence_of_its_own(kind: Any, texts: list[str], sentenc
 def test_accepted(kind: Any, texts: list[str]) -> None:
     for text in texts:
         assert TypeAdapter(kind).validate_python(text) == text
+
+
+def test_names_of_a_cluster_are_hosts_like_any_other() -> None:
+    """What a server is called is the operator's business: no list of forbidden names stands in the way."""
+    for host in ("vllm.models.svc.cluster.local:8000", "localhost:8000", "10.96.0.10", "[fd00::1]:8000", "triton"):
+        assert TypeAdapter(Url).validate_python(f"http://{host}") == f"http://{host}"

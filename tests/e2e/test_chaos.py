@@ -6,11 +6,10 @@ import json
 import os
 import signal
 import statistics
-import sys
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,46 +18,12 @@ import aiohttp
 import pytest
 import yaml
 
-from tests.support import mortal_server
 from tests.support.mortal_server import words
-from tests.support.processes import GatewayProcess, command, gateway
+from tests.support.mortals import Mortal, mortals
+from tests.support.processes import GatewayProcess, gateway
 
 SECONDS = float(os.environ.get("HEADRACE_CHAOS_SECONDS", "6"))
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(SECONDS + 180)]
-
-
-class Mortal:
-    """A model server in a process of its own, that is killed and comes back at the same address."""
-
-    def __init__(self) -> None:
-        self.port = 0
-        self.process: asyncio.subprocess.Process
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    async def start(self) -> None:
-        """It listens on return."""
-        self.process = await asyncio.create_subprocess_exec(
-            sys.executable, "-S", mortal_server.__file__, str(self.port), stdout=asyncio.subprocess.PIPE
-        )
-        assert self.process.stdout is not None
-        self.port = int(await self.process.stdout.readline())
-
-    async def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        await self.process.wait()
-
-
-@asynccontextmanager
-async def mortals(count: int) -> AsyncIterator[list[Mortal]]:
-    made = [Mortal() for _ in range(count)]
-    async with AsyncExitStack() as ends:
-        for mortal in made:
-            await mortal.start()
-            ends.push_async_callback(mortal.kill)
-        yield made
 
 
 @dataclass
@@ -130,17 +95,6 @@ async def meanwhile(work: Awaitable[None]) -> AsyncIterator[None]:
             raise error
 
 
-async def issue(g: GatewayProcess) -> str:
-    status, out, err = await command("keys", "create", "--config", str(g.config), "--tenant", "acme")
-    assert status == 0, err
-    async with asyncio.timeout(10), aiohttp.ClientSession() as http:
-        while True:
-            async with http.get(f"{g.url}/v1/models", headers={"authorization": f"Bearer {out.strip()}"}) as response:
-                if response.status == 200:
-                    return out.strip()
-            await asyncio.sleep(0.02)
-
-
 def versioned(version: int, servers: list[Mortal]) -> dict[str, Any]:
     """Each version sends all requests elsewhere, by another pool, and has the server say its number."""
     server = servers[version % len(servers)]
@@ -154,7 +108,7 @@ def versioned(version: int, servers: list[Mortal]) -> dict[str, Any]:
 
 async def test_a_reload_every_100_ms_fails_no_request_and_is_in_force_within_a_second(tmp_path: Path) -> None:
     async with mortals(2) as servers, gateway(tmp_path, versioned(0, servers)) as g:
-        clients = Clients(g, await issue(g))
+        clients = Clients(g, await g.key())
         base = yaml.safe_load(g.config.read_text())
         loop = asyncio.get_running_loop()
         written = [loop.time()]
@@ -197,7 +151,7 @@ async def test_a_server_killed_every_second_fails_no_whole_answer_and_no_stream_
             "tenants": [{"name": "acme", "models": ["*"]}],
         }
         async with gateway(tmp_path, configuration) as g:
-            key = await issue(g)
+            key = await g.key()
             wholes, streams = Clients(g, key), Clients(g, key)
             turns = itertools.cycle(servers)
             killed: list[Mortal] = []

@@ -10,7 +10,6 @@ import aiohttp
 import psutil
 import pytest
 
-from tests.e2e.test_chaos import issue
 from tests.support.processes import GatewayProcess, gateway
 from tests.support.upstreams import upstream
 
@@ -74,7 +73,7 @@ async def test_memory_and_metrics_do_not_grow_with_what_clients_make_up(tmp_path
             ],
         }
         async with gateway(tmp_path, configuration) as g:
-            key = await issue(g)
+            key = await g.key()
             process = psutil.Process(g.process.pid)
 
             async def floods(part: float, seed: int) -> tuple[float, int]:

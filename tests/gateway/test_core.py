@@ -120,6 +120,23 @@ async def test_a_dead_endpoint_is_covered_by_another_and_by_the_fallback() -> No
 
 
 @pytest.mark.looptime
+async def test_tokens_are_charged_once_whoever_answered() -> None:
+    """A fallback and a token limit go together: what failed costs nothing, and what answered is charged."""
+    configuration = config(
+        pools=[{"name": n, "endpoints": ["http://127.0.0.1:9"]} for n in ("main", "spare")],
+        models=[{"name": "chat", "routes": [{"to": "main", "fallback": ["spare"]}]}],
+        tenants=[{"name": "acme", "models": ["*"], "limits": {"tokens": "1000/d"}}],
+    )
+    dead, spare = FakeAdapter(Script(fault=TransportError("x"))), FakeAdapter()
+    one = Rig(configuration, {"main": [dead], "spare": [spare]})
+    for charged in (5, 10):
+        await one.core.handle(one.principal, chat(max_tokens=100), {}, record := one.record())
+        assert record.pool == "spare"
+        assert one.left("tokens") == pytest.approx(1000 - charged, abs=0.1)
+    one.assert_idle()
+
+
+@pytest.mark.looptime
 async def test_every_request_ends_exactly_once_whatever_happens() -> None:
     """Seeded chaos: faults at every stage, slow streams, clients that leave at any moment."""
     for seed in range(20):

@@ -54,6 +54,18 @@ class GatewayProcess:
                     return s
                 await asyncio.sleep(0.05)
 
+    async def key(self, tenant: str = "acme") -> str:
+        """A new key, once it is accepted."""
+        status, out, err = await command("keys", "create", "--config", str(self.config), "--tenant", tenant)
+        assert status == 0, err
+        key = out.strip()
+        async with asyncio.timeout(60), aiohttp.ClientSession() as http:
+            while True:
+                async with http.get(f"{self.url}/v1/models", headers={"authorization": f"Bearer {key}"}) as response:
+                    if response.status == 200:
+                        return key
+                await asyncio.sleep(0.02)
+
     async def until_idle(self) -> dict[str, Any]:
         """Wait until every counter reads zero."""
         return await self.until(

@@ -111,6 +111,20 @@ async def test_a_reload_while_the_database_is_away_keeps_issued_keys(
     assert accepts(watched.watcher.configure(make_config(acme=[], new=[])), key)
 
 
+async def test_a_revoked_key_does_not_come_back_with_a_reload_while_the_database_is_away(
+    watched: Watched, store: KeyStore, make_config: MakeConfig, tmp_path: Path
+) -> None:
+    """Neither the configuration nor an outage brings back what was known before it was revoked."""
+    revoked, kept = (store.create("acme", by=TESTER, now=NOW) for _ in range(2))
+    await watched.watcher.load()
+    store.revoke(revoked.id, by=TESTER, now=NOW)
+    await watched.watcher.poll()
+    (tmp_path / "state" / "state.db").unlink()
+    await watched.watcher.poll()
+    for table in (watched.tables[-1], watched.watcher.configure(make_config(acme=[], new=[]))):
+        assert [accepts(table, key) for key in (revoked, kept)] == [False, True]
+
+
 async def test_a_locked_database_keeps_the_keys(
     watched: Watched, store: KeyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -385,6 +385,14 @@ async def test_the_headers_tell_the_tightest_limit_of_each_unit(door: Opener) ->
             assert got.headers["x-ratelimit-limit-requests"] == "9"
 
 
+async def test_what_is_left_of_a_limit_goes_down_with_every_answer(door: Opener) -> None:
+    async with door(limits={"requests": "10/d", "tokens": "10000/d"}) as d:
+        answers = [await d.post() for _ in range(3)]
+    assert [a.headers["x-ratelimit-remaining-requests"] for a in answers] == ["9", "8", "7"]
+    tokens = [int(a.headers["x-ratelimit-remaining-tokens"]) for a in answers]
+    assert tokens == sorted(set(tokens), reverse=True)
+
+
 async def test_a_key_sees_and_asks_for_what_its_scopes_name(door: Opener) -> None:
     route = {"routes": [{"to": "main"}]}
     async with door(models=[{"name": n, **route} for n in ("chat", "vision")]) as d:

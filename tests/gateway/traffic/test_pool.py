@@ -16,9 +16,10 @@ from adapters.errors import (
 )
 from adapters.fake import FakeAdapter, Script
 from adapters.types import Deadline
-from config.schema import BalanceConfig
+from config.schema import BalanceConfig, ProbeConfig
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.pool import Pool
+from gateway.traffic.probes import check
 from policies.breaker import Breaker
 from policies.pickers import picker
 from tests.support.gateways import chat
@@ -330,3 +331,19 @@ def test_health_follows_consecutive_probes(unhealthy_after: int, healthy_after: 
         assert endpoint.health == "unhealthy"
         assert endpoint.probed("", **need) == (i == healthy_after - 1)
     assert str(endpoint.health) == "healthy"
+
+
+@pytest.mark.looptime
+async def test_a_health_check_leaves_the_load_alone() -> None:
+    """What is in flight is counted by requests alone, whatever checks find meanwhile."""
+    slow = FakeAdapter(Script(latency=10.0))
+    one = pool(slow)
+    (endpoint,) = one.endpoints
+    calls = [asyncio.create_task(one.call(chat(), FOREVER)) for _ in range(3)]
+    await asyncio.sleep(0)
+    for healthy in (True, False, False, True):
+        slow.healthy = healthy
+        await check(endpoint, ProbeConfig())
+        assert endpoint.in_flight == slow.in_flight == 3
+    await asyncio.gather(*calls)
+    assert endpoint.in_flight == 0
