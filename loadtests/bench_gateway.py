@@ -135,10 +135,11 @@ class Bench:
     folder: Path
     gateway_core: int
     generator: Generator
+    mock: Gateway = UPSTREAM
 
     def upstream(self, program: Path) -> tuple[Target, bytes]:
         """The mock, on the load's core, and its answer, which every other one is compared with."""
-        running_mock = running(UPSTREAM, program, 0, self.generator.core, self.folder)
+        running_mock = running(self.mock, program, 0, self.generator.core, self.folder)
         direct = self.stack.enter_context(running_mock)
         expected = ask(direct.port, "", chat_body(stream=False)).body
         (self.folder / EXPECTED).write_bytes(expected)

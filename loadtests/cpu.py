@@ -12,6 +12,7 @@ from time import monotonic
 from typing import NamedTuple, Self
 
 PROC = Path("/proc")
+PAGE = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -65,6 +66,18 @@ def foreign_s(root: int, table: Mapping[int, Process]) -> float:
     """
     own = tree(root, table)
     return sum(process.cpu_s for pid, process in table.items() if pid not in own)
+
+
+def resident_bytes(root: int) -> int:
+    """Memory in RAM of a process and all its descendants; pages that they share count for each."""
+    total = 0
+    for pid in tree(root, processes()):
+        try:
+            pages = int((PROC / str(pid) / "statm").read_text().split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        total += pages * PAGE
+    return total
 
 
 def thread_times(pids: Iterable[int]) -> dict[tuple[int, int], float]:

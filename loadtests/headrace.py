@@ -46,7 +46,8 @@ def _pool(name: str, site: Site) -> dict[str, object]:
         "protocol": "openai",
         "endpoints": [f"http://{endpoint}" for endpoint in site.endpoints],
         "balance": {"by": "prefix_affinity"},
-        "queue": {"max": 256, "timeout": "10s", "max_in_flight": 200},
+        "max_connections": 4096,
+        "queue": {"max": 256, "timeout": "10s", "max_in_flight": 2048},
     }
 
 

@@ -1,12 +1,24 @@
 """loadtests.cpu: parsing /proc, process trees, and a real measurement of this process."""
 
 import os
+import subprocess
+import sys
 import time
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtests.cpu import TICKS_PER_SECOND, Meter, Process, foreign_s, parse_schedstat, parse_stat, spent_s, tree
+from loadtests.cpu import (
+    TICKS_PER_SECOND,
+    Meter,
+    Process,
+    foreign_s,
+    parse_schedstat,
+    parse_stat,
+    resident_bytes,
+    spent_s,
+    tree,
+)
 
 STAT = (
     "4242 ({}) S 17 4242 4242 0 -1 4194560 3000 500 0 0 120 30 7 3 20 0 5 0 31415 227000000 900 "
@@ -56,3 +68,17 @@ def test_a_meter_sees_what_this_process_burns() -> None:
     usage = meter.stop()
     assert 0.05 <= usage.cpu_s < 5
     assert usage.foreign_cores >= 0
+
+
+def test_memory_counts_children_too() -> None:
+    """A child that holds 64 MiB is seen from the parent's side, and no longer once it ended."""
+    before = resident_bytes(os.getpid())
+    hold = "import sys; held = b'x' * (64 << 20); print(len(held), flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        held = resident_bytes(os.getpid())
+        assert resident_bytes(child.pid) > 64 << 20
+        assert held - before > 64 << 20
+        child.communicate(b"")
+    assert resident_bytes(child.pid) == 0
