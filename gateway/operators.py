@@ -8,6 +8,8 @@ from gateway.auth.certificates import PeerCertificate
 from gateway.auth.keys import Principal
 from gateway.auth.store import KeyStore
 from gateway.fronts.admin import describe
+from gateway.fronts.pools import describe_endpoint, describe_pools
+from gateway.traffic.operations import Operation, operate
 
 if TYPE_CHECKING:
     from gateway.app import Gateway
@@ -54,3 +56,14 @@ class GatewayDesk:
     async def state(self) -> dict[str, Any]:
         """Every counter, and the health of every endpoint."""
         return {**describe(self._gateway), "key_database": {"available": self._gateway.identity.database_available}}
+
+    async def pools(self) -> list[dict[str, Any]]:
+        """Every pool with its endpoints."""
+        return describe_pools(self._gateway.fleet, self._gateway.clock())
+
+    async def operate(self, operation: Operation) -> dict[str, Any]:
+        """Change a pool; the endpoint as it is then. Raises `NotDone`."""
+        member = operate(self._gateway.fleet, operation)
+        if member is None:
+            return {"pool": operation.pool, "endpoint": operation.endpoint, "removed": True}
+        return describe_endpoint(member, self._gateway.clock())

@@ -10,6 +10,7 @@ from config.money import Money
 from gateway.fronts.desk import Desk
 from gateway.fronts.explain import Explain
 from gateway.fronts.guard import Guard, for_anyone, for_scrapers
+from gateway.fronts.pools import Pools, describe_endpoint
 from gateway.fronts.tenants import Tenants
 from gateway.limits.subjects import Limit
 from gateway.traffic.queue import PRIORITIES, PoolQueue
@@ -50,6 +51,7 @@ def make_app(desk: Desk) -> web.Application:
             web.get("/admin/state", state),
             *tenants.routes(),
             *explain.routes(),
+            *Pools(desk).routes(),
         ]
     )
     return app
@@ -58,18 +60,7 @@ def make_app(desk: Desk) -> web.Application:
 def describe(gateway: "Gateway") -> dict[str, Any]:
     """Every counter that must be zero when nothing is going on, and the health of every endpoint."""
     now, utc = gateway.clock(), time.time()
-    endpoints = [
-        {
-            "pool": member.pool,
-            "endpoint": member.endpoint.id,
-            "health": member.endpoint.health,
-            "probe_error": member.endpoint.probe_error,
-            "breaker": member.endpoint.breaker.state(now),
-            "in_flight": member.endpoint.in_flight,
-            **({"pid": member.runtime.pid, "restarts": member.runtime.restarts} if member.runtime else {}),
-        }
-        for member in gateway.fleet
-    ]
+    endpoints = [describe_endpoint(member, now) for member in gateway.fleet]
     tenants = [
         {
             "tenant": account.tenant,

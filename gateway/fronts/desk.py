@@ -7,6 +7,7 @@ from gateway.auth.audit import Act
 from gateway.auth.certificates import PeerCertificate
 from gateway.auth.keys import Principal
 from gateway.auth.store import KeyStore
+from gateway.traffic.operations import Operation
 
 
 class Desk(Protocol):
@@ -40,4 +41,12 @@ class Desk(Protocol):
 
     async def state(self) -> dict[str, Any]:
         """Every counter, and the health of every endpoint."""
+        ...
+
+    async def pools(self) -> list[dict[str, Any]]:
+        """Every pool with its endpoints."""
+        ...
+
+    async def operate(self, operation: Operation) -> dict[str, Any]:
+        """Change a pool; the endpoint as it is then. Raises `NotDone`."""
         ...

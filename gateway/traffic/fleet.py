@@ -53,6 +53,14 @@ class Fleet:
     def __iter__(self) -> Iterator[Member]:
         return iter(self._members)
 
+    def members_of(self, pool: str) -> list[Member]:
+        """Those of one pool."""
+        return [member for member in self._members if member.pool == pool]
+
+    def leaving(self, pool: str) -> list[Member]:
+        """Those that were of that pool and end their last requests."""
+        return [member for member in self._members.leaving if member.pool == pool]
+
     def endpoints(self) -> Iterator[tuple[str, Endpoint]]:
         """`(pool, endpoint)` for each in use."""
         return ((member.pool, member.endpoint) for member in self._members)
@@ -123,7 +131,7 @@ class Fleet:
                 discoverer.stop()
         self.discoverers = change.discoverers
         self.configs = {pool.name: pool for pool in pools}
-        self.overrides = {name: self.overrides.get(name) or Overrides() for name in self.configs}
+        self.overrides = {name: self.overrides.get(name, Overrides()) for name in self.configs}
         self._learned = {p.name: learned(p, change.config.zone, self._learned.get(p.name)) for p in pools}
         self._members.keep([member for member in (*self._members, *change.new) if member.pool in self.configs])
         self._commit_queues(change.config)
@@ -173,6 +181,7 @@ class Fleet:
         """Give a pool the endpoints that it is to have by now."""
         config, pool = self.configs.get(name), self.pools.get(name)
         if config is not None and pool is not None:
+            self.overrides[name].trim(self.clock())
             pool.endpoints = self._settle(config, joins=bool(pool.endpoints))
 
     def _settle(self, config: PoolConfig, *, joins: bool = False) -> list[Endpoint]:
@@ -216,7 +225,7 @@ class Fleet:
 
     def _wanted(self, pool: PoolConfig, discoverer: Discoverer | None) -> list[Wanted]:
         found = discoverer.targets if discoverer is not None else ()
-        return wanted(pool, found, self.overrides.get(pool.name) or Overrides(), self.clock())
+        return wanted(pool, found, self.overrides.get(pool.name, Overrides()), self.clock())
 
     async def aclose(self) -> None:
         """Stop everything now."""

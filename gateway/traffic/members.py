@@ -26,6 +26,11 @@ class Members:
     def __iter__(self) -> Iterator[Member]:
         return iter(self._used)
 
+    @property
+    def leaving(self) -> list[Member]:
+        """Those that get nothing new and have yet to end."""
+        return list(self._leaving)
+
     def gather(self, pool: PoolConfig, listed: Sequence[Wanted], new: list[Member]) -> list[Member]:
         """One for each wanted. What was made or called back for that is put into `new` too. Raises `FleetError`."""
         here = {member.endpoint.id: member for member in self._used if member.pool == pool.name}

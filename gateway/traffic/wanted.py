@@ -7,6 +7,8 @@ from config.schema import PoolConfig
 from gateway.discovery.target import MAX_TARGETS, Target
 from gateway.traffic.member import endpoint_id
 
+MAX_OVERRIDES = 4 * MAX_TARGETS
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -31,12 +33,25 @@ class Overrides:
     """What operators changed in one pool, by endpoint id. Lives as long as the process and the pool do."""
 
     added: dict[str, Added] = field(default_factory=dict)
-    removed: set[str] = field(default_factory=set)
-    drained: set[str] = field(default_factory=set)
+    removed: dict[str, None] = field(default_factory=dict)
+    drained: dict[str, None] = field(default_factory=dict)
     weights: dict[str, float] = field(default_factory=dict)
 
-    def __bool__(self) -> bool:
-        return bool(self.added or self.removed or self.drained or self.weights)
+    def forget(self, id_: str) -> None:
+        """Nothing is to be changed about it any more."""
+        self.added.pop(id_, None)
+        self.removed.pop(id_, None)
+        self.drained.pop(id_, None)
+        self.weights.pop(id_, None)
+
+    def trim(self, now: float) -> None:
+        """Those that were added for a time that is over go, and so does the least of what piled up of endpoints
+        that come and go by themselves."""
+        for id_ in [id_ for id_, one in self.added.items() if one.until <= now]:
+            self.forget(id_)
+        for kept in (self.removed, self.drained, self.weights):
+            while len(kept) > MAX_OVERRIDES:
+                kept.pop(next(iter(kept)))
 
 
 def wanted(pool: PoolConfig, found: Iterable[Target], overrides: Overrides, now: float) -> list[Wanted]:

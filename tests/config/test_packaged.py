@@ -36,7 +36,7 @@ def test_the_default_needs_nothing() -> None:
 
 def test_every_example_loads_and_has_a_test_here(example: Path) -> None:
     names = sorted(path.stem for path in example.glob("*.yaml") if not path.stem.endswith(".tests"))
-    assert names == ["canary", "hosted", "queue", "replicas", "resilient", "sidecar", "tenants"]
+    assert names == ["canary", "discovery", "hosted", "queue", "replicas", "resilient", "sidecar", "tenants"]
     for name in names:
         load(example / f"{name}.yaml")
 
@@ -60,6 +60,22 @@ def test_replicas(example: Path) -> None:
     replicas, sessions = (pool.balance for pool in config.pools)
     assert (replicas.by, replicas.bound, replicas.slow_start, replicas.panic) == ("prefix_affinity", 1.5, 60, 0.5)
     assert (sessions.by, sessions.key) == ("hash", "header:X-Session")
+
+
+def test_discovery(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ZONE", raising=False)
+    config = load(example / "discovery.yaml")
+    vllm, triton, batch = (pool.discover for pool in config.pools)
+    assert config.zone == "eu-1a"
+    assert vllm is not None
+    assert vllm.kubernetes is not None
+    assert (vllm.kubernetes.service, vllm.kubernetes.port, vllm.kubernetes.resync) == ("vllm", "8000", 60)
+    assert triton is not None
+    assert (triton.dns, triton.ttl_max) == ("triton.models.svc:8000", 30)
+    assert batch is not None
+    assert (batch.file, batch.grace) == (str(example / "batch-endpoints.yaml"), 60)
+    assert [pool.balance.by for pool in config.pools] == ["load", "load", "least_request"]
+    assert pools(config)["triton"] == ["http://10.0.0.9:8000"]
 
 
 def test_queue(example: Path) -> None:

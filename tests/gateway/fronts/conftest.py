@@ -23,6 +23,7 @@ from gateway.auth.store import KeyStore
 from gateway.auth.table import KeyTable
 from gateway.auth.tokens import Tokens
 from gateway.fronts.admin import make_app
+from gateway.traffic.operations import NotDone, Operation
 from tests.support.gateways import PEPPER, config
 
 ROOT = Actor("cli:root@here")
@@ -36,6 +37,7 @@ class DeskOf:
         self.config = configuration
         self.store = KeyStore(f"sqlite:///{folder}/state/state.db", PEPPER)
         self.acts: list[Act] = []
+        self.operations: list[Operation] = []
         self.ready = True
 
     def key(self, tenant: str = "acme", **grant: Any) -> str:
@@ -62,6 +64,15 @@ class DeskOf:
     async def state(self) -> dict[str, Any]:
         spent = [{"key": "k1", "amount": "2 usd"}]
         return {"tenants": [{"tenant": "acme", "in_flight": 3, "limits": [{"requests": "10/min"}], "spent": spent}]}
+
+    async def pools(self) -> list[dict[str, Any]]:
+        return [{"pool": "main"}]
+
+    async def operate(self, operation: Operation) -> dict[str, Any]:
+        if operation.pool != "main":
+            raise NotDone(404, "no_such_pool", "no such pool")
+        self.operations.append(operation)
+        return {"endpoint": operation.endpoint}
 
 
 class AdminDoor:

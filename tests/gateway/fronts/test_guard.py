@@ -8,7 +8,7 @@ from aiohttp import web
 from gateway.fronts.guard import acted
 from tests.gateway.fronts.conftest import OpenDoor
 
-CHANGE = "/admin/pools/main/endpoints/1"
+CHANGE = "/admin/things/main/endpoints/1"
 
 
 def with_handlers(app: web.Application) -> None:
@@ -29,8 +29,8 @@ def with_handlers(app: web.Application) -> None:
 
     app.add_routes(
         [
-            web.get("/admin/pools", pools),
-            web.patch("/admin/pools/{pool}/endpoints/{id}", change),
+            web.get("/admin/things", pools),
+            web.patch("/admin/things/{pool}/endpoints/{id}", change),
             web.post("/admin/drain", named),
             web.post("/admin/fails", fails),
         ]
@@ -39,12 +39,20 @@ def with_handlers(app: web.Application) -> None:
 
 async def test_without_authentication_whoever_is_here_may_do_all(admin_door: OpenDoor) -> None:
     async with admin_door(with_handlers) as d:
-        for path in ("/livez", "/readyz", "/metrics", "/admin/state", "/admin/tenants", "/admin/audit", "/admin/pools"):
+        for path in (
+            "/livez",
+            "/readyz",
+            "/metrics",
+            "/admin/state",
+            "/admin/tenants",
+            "/admin/audit",
+            "/admin/things",
+        ):
             assert (await d.ask("GET", path))[0] == 200
         assert await d.ask("PATCH", CHANGE) == (200, {"changed": "1"})
         (act,) = d.desk.acts
         assert (act.actor.id, act.actor.role, act.actor.peer) == ("local", "operator", "127.0.0.1")
-        assert (act.action, act.target, act.outcome) == ("PATCH /admin/pools/{pool}/endpoints/{id}", CHANGE, "done")
+        assert (act.action, act.target, act.outcome) == ("PATCH /admin/things/{pool}/endpoints/{id}", CHANGE, "done")
 
 
 async def test_with_authentication_everything_is_closed_unless_it_is_said_to_be_open(admin_door: OpenDoor) -> None:
@@ -52,7 +60,7 @@ async def test_with_authentication_everything_is_closed_unless_it_is_said_to_be_
         for path in ("/livez", "/readyz", "/metrics"):
             assert (await d.ask("GET", path))[0] == 200
         closed = [
-            ("GET", "/admin/state"), ("GET", "/admin/tenants"), ("GET", "/admin/audit"), ("GET", "/admin/pools"),
+            ("GET", "/admin/state"), ("GET", "/admin/tenants"), ("GET", "/admin/audit"), ("GET", "/admin/things"),
             ("PATCH", CHANGE), ("POST", "/admin/drain"), ("GET", "/admin/nothing"), ("GET", "/anything"),
             ("POST", "/livez"), ("GET", "//livez"), ("GET", "/livez/x"), ("DELETE", "/admin/tenants/acme/keys/x"),
         ]  # fmt: skip
@@ -69,7 +77,7 @@ async def test_roles(admin_door: OpenDoor) -> None:
         operator, admin, user = d.desk.key(role="operator"), d.desk.key(role="tenant-admin"), d.desk.key()
         beta = d.desk.key("beta/eu", role="tenant-admin")
         assert (await d.ask("PATCH", CHANGE, operator))[0] == 200
-        for path in ("/admin/state", "/admin/audit", "/admin/pools"):
+        for path in ("/admin/state", "/admin/audit"):
             assert (await d.ask("GET", path, operator))[0] == 200
             for other in (admin, user, beta):
                 status, body = await d.ask("GET", path, other)
@@ -78,7 +86,7 @@ async def test_roles(admin_door: OpenDoor) -> None:
             assert [(await d.ask("GET", path, key))[0] for key in (operator, admin, user, beta)] == [200, 200, 403, 403]
         assert (await d.ask("GET", "/admin/tenants/beta%2Feu", beta))[0] == 200
         assert (await d.ask("GET", "/admin/nothing", operator))[1]["error"]["code"] == "not_found"
-        status, body = await d.ask("PUT", "/admin/pools", operator)
+        status, body = await d.ask("PUT", "/admin/things", operator)
         assert (status, body["error"]["code"], d.headers["allow"]) == (405, "method_not_allowed", "GET, HEAD")
 
 

@@ -1,0 +1,46 @@
+"""What is found of endpoints, and how fresh what servers report is."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from gateway.discovery.discoverer import Discoverer
+from gateway.traffic.fleet import Fleet
+
+
+class DiscoveryMetrics(Collector):
+    """Read from the state itself at the moment of the scrape."""
+
+    def __init__(self, fleet: Fleet, clock: Callable[[], float]) -> None:
+        self._fleet = fleet
+        self._clock = clock
+
+    def collect(self) -> Iterator[Metric]:
+        yield from _sources(self._fleet.discoverers)
+        signals = GaugeMetricFamily(
+            "headrace_endpoint_signal_age_seconds",
+            "Since an endpoint last told of its load, where balancing goes by that.",
+            labels=("pool", "endpoint"),
+        )
+        drained = GaugeMetricFamily(
+            "headrace_endpoint_drained", "1 while an operator keeps requests away.", labels=("pool", "endpoint")
+        )
+        now = self._clock()
+        for member in self._fleet:
+            key, age = (member.pool, member.endpoint.id), member.endpoint.signal.age(now)
+            drained.add_metric(key, member.drained)
+            if member.scraper is not None:
+                signals.add_metric(key, float("inf") if age is None else age)
+        yield from (signals, drained)
+
+
+def _sources(discoverers: Mapping[str, Discoverer]) -> Iterator[Metric]:
+    found = GaugeMetricFamily("headrace_discovered_endpoints", "That a pool's source told of.", labels=("pool",))
+    age = GaugeMetricFamily(
+        "headrace_discovery_age_seconds", "Since a pool's source last told; +Inf before.", labels=("pool",)
+    )
+    for pool, discoverer in discoverers.items():
+        found.add_metric((pool,), len(discoverer.targets))
+        age.add_metric((pool,), discoverer.age)
+    yield from (found, age)

@@ -1,0 +1,123 @@
+"""What operators change in a running pool: endpoints added, drained, removed, weighed.
+
+Operations are plain data with the same outcome wherever and however often they are applied, so that several
+workers can be told the same.
+"""
+
+import asyncio
+import time
+from math import inf
+from typing import Literal
+
+import msgspec
+
+from gateway.discovery.target import MAX_TARGETS, Target
+from gateway.traffic.fleet import Fleet
+from gateway.traffic.member import FleetError, Member, endpoint_id, tls_of
+from gateway.traffic.wanted import Added, Overrides
+
+Verb = Literal["add", "remove", "drain", "undrain", "weigh"]
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One change. `endpoint` is an id; of an endpoint to add it follows from pool and URL."""
+
+    verb: Verb
+    pool: str
+    endpoint: str = ""
+    url: str = ""
+    weight: float | None = None
+    zone: str | None = None
+    expires: float | None = None
+    """UTC, in seconds."""
+    force: bool = False
+    """Even if that leaves the pool without an endpoint."""
+
+
+class NotDone(Exception):
+    """Why an operation was refused, and the HTTP status that says so."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
+def operate(fleet: Fleet, operation: Operation) -> Member | None:
+    """Apply it; the endpoint as it is now, None when it is gone. Raises `NotDone`, having changed nothing.
+
+    What operators changed lasts until the process ends or the pool leaves the configuration.
+    """
+    pool = fleet.configs.get(operation.pool)
+    if pool is None:
+        raise NotDone(404, "no_such_pool", f"no pool is named {operation.pool[:128]!r}")
+    if pool.runtime is not None:
+        raise NotDone(409, "bundled_runtime", "the pool is a bundled runtime, whose one endpoint is the gateway's own")
+    overrides = fleet.overrides[pool.name]
+    if operation.verb == "add":
+        _add(fleet, operation, overrides)
+        id_ = endpoint_id(pool.name, operation.url)
+    else:
+        _change(fleet, operation, overrides)
+        id_ = operation.endpoint
+    fleet.refresh(pool.name)
+    return _find(fleet, pool.name, id_)
+
+
+def _add(fleet: Fleet, operation: Operation, overrides: Overrides) -> None:
+    pool, url = fleet.configs[operation.pool], operation.url
+    id_ = endpoint_id(pool.name, url)
+    known = _find(fleet, pool.name, id_)
+    if known is not None and known.origin != "operator":
+        if operation.expires is not None:
+            raise NotDone(409, "already_there", f"the endpoint is there by {known.origin}, which ends at no time")
+        if operation.weight is not None:
+            overrides.weights[id_] = operation.weight
+        return
+    if known is None and len(fleet.members_of(pool.name)) >= MAX_TARGETS:
+        raise NotDone(409, "too_many_endpoints", f"a pool has at most {MAX_TARGETS} endpoints")
+    if url.startswith("https://"):
+        try:
+            tls_of(pool)
+        except FleetError as error:
+            raise NotDone(409, "tls", str(error)) from None
+    overrides.removed.pop(id_, None)
+    if operation.weight is not None:
+        overrides.weights.pop(id_, None)
+    seconds = inf if operation.expires is None else max(0.0, operation.expires - time.time())
+    weight = 1.0 if operation.weight is None else operation.weight
+    overrides.added[id_] = Added(Target(url, weight, operation.zone), fleet.clock() + seconds)
+    if seconds < inf:
+        asyncio.get_running_loop().call_later(seconds + 0.05, fleet.refresh, pool.name)  # not a moment too early
+
+
+def _change(fleet: Fleet, operation: Operation, overrides: Overrides) -> None:
+    id_ = operation.endpoint
+    known = _find(fleet, operation.pool, id_)
+    if known is None:
+        if operation.verb == "remove" and id_ in overrides.removed:
+            return
+        raise NotDone(404, "no_such_endpoint", f"the pool has no endpoint {id_[:128]!r}")
+    if operation.verb in ("drain", "remove"):
+        _check_last(fleet, known, force=operation.force)
+    if operation.verb == "remove":
+        overrides.forget(id_)
+        overrides.removed[id_] = None
+    elif operation.verb == "drain":
+        overrides.drained[id_] = None
+    elif operation.verb == "undrain":
+        overrides.drained.pop(id_, None)
+    else:
+        assert operation.weight is not None
+        overrides.weights[id_] = operation.weight
+
+
+def _check_last(fleet: Fleet, member: Member, *, force: bool) -> None:
+    others = [m for m in fleet.members_of(member.pool) if m is not member and not m.drained]
+    if not others and not member.drained and not force:
+        message = "no other endpoint of the pool takes requests: add ?force=true to leave it without one"
+        raise NotDone(409, "last_endpoint", message)
+
+
+def _find(fleet: Fleet, pool: str, id_: str) -> Member | None:
+    return next((member for member in fleet.members_of(pool) if member.endpoint.id == id_), None)

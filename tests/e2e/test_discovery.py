@@ -1,0 +1,234 @@
+"""Endpoints that come and go while requests are under way, in a real gateway."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+
+from adapters.http1.server import Server
+from tests.e2e.test_operations import ask, issue, until_status
+from tests.support.kubernetes import api_server, endpoint, slice_of
+from tests.support.nameservers import nameserver
+from tests.support.processes import GatewayProcess, gateway
+from tests.support.upstreams import Upstream, stream, upstream, whole
+
+pytestmark = pytest.mark.e2e
+
+
+def configuration(pool: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    probe = {"interval": "100ms", "unhealthy_after": 1}
+    return {
+        "pools": [{"name": "up", "probe": probe, **pool}],
+        "models": [{"name": "chat", "routes": [{"to": "up", "retry": {"attempts": 3, "budget": "100%"}}]}],
+        "tenants": [{"name": "acme", "models": ["*"]}],
+        **changes,
+    }
+
+
+class Load:
+    """Requests without a pause, some streamed, and what became of them."""
+
+    def __init__(self, g: GatewayProcess, key: str) -> None:
+        self.answered = 0
+        self.failures: list[tuple[int, str]] = []
+        self._g, self._key = g, key
+        self._stopping = False
+
+    async def _one(self, http: aiohttp.ClientSession, streamed: bool) -> None:
+        body = {"model": "chat", "stream": streamed, "messages": [{"role": "user", "content": "hi"}]}
+        headers = {"authorization": f"Bearer {self._key}"}
+        async with http.post(f"{self._g.url}/v1/chat/completions", json=body, headers=headers) as response:
+            text = await response.text()
+            if response.status != 200 or (streamed and not text.rstrip().endswith("[DONE]")):
+                self.failures.append((response.status, text))
+            self.answered += 1
+
+    async def _go_on(self, number: int) -> None:
+        async with aiohttp.ClientSession() as http:
+            while not self._stopping:
+                await self._one(http, streamed=number % 2 == 0)
+
+    @asynccontextmanager
+    async def running(self, clients: int = 6) -> AsyncIterator[None]:
+        tasks = [asyncio.create_task(self._go_on(number)) for number in range(clients)]
+        try:
+            yield
+        finally:
+            self._stopping = True
+            await asyncio.gather(*tasks)
+
+    async def more(self, count: int = 20) -> None:
+        """Wait until that many more were answered."""
+        goal = self.answered + count
+        async with asyncio.timeout(60):
+            while self.answered < goal:
+                await asyncio.sleep(0.02)
+
+
+async def admin(g: GatewayProcess, method: str, path: str, body: object = None) -> tuple[int, dict[str, Any]]:
+    data = None if body is None else json.dumps(body)
+    headers = {"content-type": "application/json"}
+    async with (
+        aiohttp.ClientSession() as http,
+        http.request(method, f"{g.admin}/admin/pools{path}", data=data, headers=headers) as response,
+    ):
+        return response.status, await response.json()
+
+
+def id_of(state: dict[str, Any], url: str) -> str:
+    found: str = next(e["endpoint"] for e in state["endpoints"] if e["address"] == url)
+    return found.removeprefix("up/")
+
+
+async def test_draining_adding_and_removing_under_load_fails_no_request(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        one, two, three = [await stack.enter_async_context(upstream(name)) for name in ("one", "two", "three")]
+        for up in (one, two, three):
+            up.behaviour = slowly
+        g = await stack.enter_async_context(gateway(tmp_path, configuration({"endpoints": [one.url, two.url]})))
+        key = await issue(g)
+        await until_status(g, key, 200, seconds=10)
+        first, second = id_of(await g.state(), one.url), id_of(await g.state(), two.url)
+        load = Load(g, key)
+        async with load.running():
+            await load.more()
+            status, drained = await admin(g, "POST", f"/up/endpoints/{first}/drain")
+            assert (status, drained["drained"]) == (200, True)
+            await g.until(f"[e['in_flight'] for e in s['endpoints'] if e['endpoint'] == 'up/{first}'] == [0]")
+            asked = len(one.asked)
+            await load.more()
+            assert len(one.asked) == asked
+            assert (await admin(g, "POST", "/up/endpoints", {"url": three.url, "weight": 2}))[0] == 200
+            await g.until("sum(e['health'] == 'healthy' for e in s['endpoints']) == 3")
+            assert (await admin(g, "DELETE", f"/up/endpoints/{second}"))[0] == 200
+            asked = len(three.asked)
+            await load.more()
+            assert len(three.asked) > asked
+            assert (await admin(g, "POST", f"/up/endpoints/{first}/undrain"))[0] == 200
+            await load.more()
+            assert (await admin(g, "DELETE", f"/up/endpoints/{id_of(await g.state(), three.url)}"))[0] == 200
+            await load.more()
+        assert load.failures == []
+        status, listed = await admin(g, "GET", "")
+        (pool,) = listed["pools"]
+        assert [(e["address"], e["origin"]) for e in pool["endpoints"]] == [(one.url, "configuration")]
+        status, refused = await admin(g, "POST", f"/up/endpoints/{first}/drain")
+        assert (status, refused["error"]["code"]) == (409, "last_endpoint")
+        await g.until_idle()
+
+
+async def slowly(body: dict[str, Any]) -> Any:
+    await asyncio.sleep(0.01)
+    return stream("hello there", gap=0.01) if body.get("stream") else whole("hello")
+
+
+async def test_a_dead_endpoint_whose_removal_was_missed_gets_no_requests(tmp_path: Path) -> None:
+    """The API server never says that the pod is gone, and its watch stays open."""
+    async with AsyncExitStack() as stack:
+        api = await stack.enter_async_context(api_server())
+        dead, alive = Server(Upstream("dead")), await stack.enter_async_context(upstream("alive"))
+        _, port = await dead.listen_tcp("127.0.0.1", 0)
+        await api.put(slice_of("a", endpoint("127.0.0.1", uid="1"), port=port))
+        await api.put(slice_of("b", endpoint("127.0.0.1", uid="2"), port=int(alive.url.rpartition(":")[2])))
+        kubernetes = {"service": "vllm", "namespace": "models", "server": api.url, "resync": "1h"}
+        g = await stack.enter_async_context(gateway(tmp_path, configuration({"discover": {"kubernetes": kubernetes}})))
+        key = await issue(g)
+        await until_status(g, key, 200, seconds=10)
+        await g.until("[e['health'] for e in s['endpoints']] == ['healthy'] * 2")
+        load = Load(g, key)
+        async with load.running():
+            await load.more()
+            await dead.aclose()
+            await api.delete("a", silently=True)
+            await g.until("sorted(e['health'] for e in s['endpoints']) == ['healthy', 'unhealthy']")
+            await load.more()
+        assert all(status == 200 and "error" in text for status, text in load.failures)  # streams that it broke
+        assert {e["origin"] for e in (await g.state())["endpoints"]} == {"discovery"}
+
+
+async def test_a_file_of_endpoints_is_followed_and_readiness_says_when_none_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "endpoints.yaml"
+    async with upstream("one") as one, upstream("two") as two:
+
+        def listed(*urls: str) -> None:
+            path.write_text(yaml.safe_dump({"endpoints": list(urls)}))
+
+        listed(one.url)
+        discover = {"file": path.name, "grace": "300ms"}
+        async with gateway(tmp_path, configuration({"discover": discover})) as g:
+            key = await issue(g)
+            await until_status(g, key, 200, seconds=10)
+            load = Load(g, key)
+            async with load.running():
+                await load.more()
+                listed(one.url, two.url)
+                await g.until("[e['health'] for e in s['endpoints']] == ['healthy'] * 2")
+                listed(two.url)
+                await g.until(f"[e['address'] for e in s['endpoints']] == ['{two.url}']")
+                await load.more()
+                listed("nonsense")
+                await load.more()
+            assert load.failures == []
+            assert "nonsense" not in str((await admin(g, "GET", ""))[1])
+            async with asyncio.timeout(30):
+                while not (await admin(g, "GET", ""))[1]["pools"][0]["discovery"]["error"]:
+                    await asyncio.sleep(0.05)
+            listed()
+            await g.until("s['endpoints'] == []")
+            async with aiohttp.ClientSession() as http, http.get(f"{g.admin}/readyz") as response:
+                assert (response.status, (await response.json())["models_without_endpoint"]) == (503, ["chat"])
+            assert (await ask(g, key))[0] == 503
+            listed(one.url)
+            await until_status(g, key, 200, seconds=20)
+
+
+async def test_names_are_followed_and_a_nameserver_that_goes_away_is_no_outage(tmp_path: Path) -> None:
+    async with nameserver() as names, upstream("one") as one:
+        names.records = {("models.test", "A"): ["127.0.0.1"]}
+        discover = {
+            "dns": f"models.test:{one.url.rpartition(':')[2]}", "nameserver": names.address, "ttl_min": "50ms",
+        }  # fmt: skip
+        async with gateway(tmp_path, configuration({"discover": discover})) as g:
+            key = await issue(g)
+            await until_status(g, key, 200, seconds=10)
+            names.records["models.test", "A"] = ["127.0.0.1", "127.0.0.77"]  # where nothing listens on that port
+            await g.until("sorted(e['health'] for e in s['endpoints']) == ['healthy', 'unhealthy']")
+            for _ in range(10):
+                assert (await ask(g, key))[0] == 200
+            names.silent = {"A", "AAAA"}
+            names.records = {}
+            asked = names.asked.total()
+            async with asyncio.timeout(60):
+                while names.asked.total() < asked + 2:
+                    await asyncio.sleep(0.05)
+            assert (await ask(g, key))[0] == 200
+            async with aiohttp.ClientSession() as http, http.get(f"{g.admin}/metrics") as response:
+                assert 'headrace_discovered_endpoints{pool="up"} 2.0' in await response.text()
+
+
+WRONG: list[tuple[str, str, object, int, str]] = [
+    ("POST", "/up/endpoints", {"url": "10.0.0.1"}, 400, "invalid_request"),
+    ("POST", "/up/endpoints", {"url": "http://10.0.0.1", "wait": 1}, 400, "invalid_request"),
+    ("POST", "/up/endpoints", {"url": "http://10.0.0.1", "ttl": "60d"}, 400, "invalid_request"),
+    ("POST", "/up/endpoints", {"url": "http://10.0.0.1", "weight": 0}, 400, "invalid_request"),
+    ("POST", "/up/endpoints", [], 400, "invalid_request"),
+    ("POST", "/down/endpoints", {"url": "http://10.0.0.1"}, 404, "no_such_pool"),
+    ("DELETE", "/up/endpoints/nobody", None, 404, "no_such_endpoint"),
+    ("PATCH", "/up/endpoints/nobody", {"weight": 2}, 404, "no_such_endpoint"),
+    ("PATCH", "/up/endpoints/nobody", {"weight": "2"}, 400, "invalid_request"),
+    ("PATCH", "/up/endpoints/nobody", None, 400, "invalid_json"),
+]
+
+
+async def test_what_operators_get_wrong_is_said(tmp_path: Path) -> None:
+    async with gateway(tmp_path, configuration({"endpoints": ["http://127.0.0.1:9"]})) as g:
+        for method, path, body, status, code in WRONG:
+            found, answer = await admin(g, method, path, body)
+            assert (found, answer["error"]["code"]) == (status, code), (method, path, body)
+        assert [e["address"] for e in (await g.state())["endpoints"]] == ["http://127.0.0.1:9"]

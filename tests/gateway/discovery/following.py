@@ -1,0 +1,53 @@
+"""A source that is followed, and what it reported."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from random import Random
+
+from config.schema import DiscoverConfig
+from gateway.discovery.discoverer import Discoverer
+from gateway.discovery.target import Target
+
+
+class Scripted:
+    """A source that says what a test wants it to."""
+
+    def __init__(self) -> None:
+        self.report: Callable[[Iterable[Target]], None]
+        self.follows = 0
+        self.error: Exception | None = None
+        self._failing = asyncio.Event()
+
+    async def follow(self, report: Callable[[Iterable[Target]], None]) -> None:
+        self.report = report
+        self.follows += 1
+        self._failing.clear()
+        if self.error is None:
+            await self._failing.wait()
+        assert self.error is not None
+        raise self.error
+
+    def fail(self, error: Exception) -> None:
+        self.error = error
+        self._failing.set()
+
+
+@asynccontextmanager
+async def following(config: DiscoverConfig) -> AsyncIterator[Discoverer]:
+    discoverer = Discoverer("main", config, asyncio.get_running_loop().time, Random(1))
+    discoverer.start()
+    try:
+        yield discoverer
+    finally:
+        discoverer.stop()
+
+
+def urls(discoverer: Discoverer) -> list[str]:
+    return [target.url for target in discoverer.targets]
+
+
+async def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)

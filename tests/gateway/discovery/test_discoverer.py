@@ -1,0 +1,112 @@
+import asyncio
+from random import Random
+from typing import Any
+
+import pytest
+
+from config.schema import DiscoverConfig
+from gateway.discovery.discoverer import BACKOFF, Discoverer
+from gateway.discovery.target import MAX_TARGETS, DiscoveryError, Target
+from tests.gateway.discovery.following import Scripted, urls
+
+A, B = Target("http://10.0.0.1:80"), Target("http://10.0.0.2:80")
+
+
+def scripted(**fields: Any) -> tuple[Discoverer, Scripted]:
+    config = DiscoverConfig(file="unused.yaml", **fields)
+    discoverer, source = Discoverer("main", config, asyncio.get_running_loop().time, Random(1)), Scripted()
+    discoverer._source = source
+    discoverer.start()
+    return discoverer, source
+
+
+@pytest.mark.looptime
+async def test_what_is_reported_counts_at_once_each_address_once_in_one_order() -> None:
+    discoverer, source = scripted()
+    changes = []
+    discoverer.on_change = lambda: changes.append(urls(discoverer))
+    await asyncio.sleep(0)
+    source.report([B, A, B])
+    source.report([A, B])
+    source.report([A])
+    assert changes == [[A.url, B.url], [A.url]]
+    assert discoverer.error == ""
+    discoverer.stop()
+
+
+@pytest.mark.looptime
+async def test_a_source_that_fails_changes_nothing_however_long_and_is_asked_ever_less() -> None:
+    discoverer, source = scripted(grace="10s")
+    await asyncio.sleep(0)
+    source.report([A, B])
+    source.fail(DiscoveryError("no answer"))
+    await asyncio.sleep(3600)
+    assert urls(discoverer) == [A.url, B.url]
+    assert discoverer.error == "no answer"
+    assert discoverer.age == pytest.approx(3600, abs=1)
+    assert 3600 / BACKOFF[1] - 5 < source.follows < 3600 / BACKOFF[1] * 2 + 10
+    source.error = None
+    await asyncio.sleep(31)
+    source.report([A])
+    assert (urls(discoverer), discoverer.error) == ([A.url], "")
+    discoverer.stop()
+
+
+@pytest.mark.looptime
+async def test_nothing_at_all_is_believed_after_the_grace() -> None:
+    discoverer, source = scripted(grace="10s")
+    await asyncio.sleep(0)
+    source.report([A, B])
+    source.report([])
+    await asyncio.sleep(5)
+    source.report([])
+    assert urls(discoverer) == [A.url, B.url]
+    assert "no endpoint" in discoverer.error
+    await asyncio.sleep(5.1)
+    assert urls(discoverer) == []
+    source.report([B])
+    assert (urls(discoverer), discoverer.error) == ([B.url], "")
+    discoverer.stop()
+
+
+@pytest.mark.looptime
+async def test_nothing_for_a_moment_changes_nothing() -> None:
+    discoverer, source = scripted(grace="10s")
+    changes = []
+    await asyncio.sleep(0)
+    source.report([A, B])
+    discoverer.on_change = lambda: changes.append(urls(discoverer))
+    source.report([])
+    await asyncio.sleep(9)
+    source.report([A, B])
+    await asyncio.sleep(60)
+    assert changes == []
+    discoverer.stop()
+
+
+@pytest.mark.looptime
+async def test_there_are_only_so_many_and_the_same_ones_everywhere() -> None:
+    discoverer, source = scripted()
+    await asyncio.sleep(0)
+    many = [Target(f"http://10.0.{i // 250}.{i % 250}:80") for i in range(MAX_TARGETS + 7)]
+    source.report(reversed(many))
+    assert len(discoverer.targets) == MAX_TARGETS
+    assert str(MAX_TARGETS + 7) in discoverer.error
+    first = discoverer.targets
+    source.report(many)
+    assert discoverer.targets == first
+    discoverer.stop()
+
+
+@pytest.mark.looptime
+async def test_a_start_waits_for_the_first_word_and_not_for_ever() -> None:
+    discoverer, source = scripted()
+    waiting = asyncio.create_task(discoverer.first())
+    await asyncio.sleep(1)
+    source.report([A])
+    assert await waiting
+    silent, _ = scripted()
+    assert not await silent.first()
+    assert silent.error == "has not answered yet"
+    silent.stop()
+    discoverer.stop()

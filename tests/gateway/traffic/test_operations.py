@@ -1,0 +1,294 @@
+"""What operators, and sources of endpoints, change in pools that run."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config.schema import PoolConfig
+from gateway.discovery.discoverer import Discoverer
+from gateway.discovery.target import MAX_TARGETS, Target
+from gateway.traffic.fleet import Fleet
+from gateway.traffic.member import FleetError, endpoint_id
+from gateway.traffic.operations import NotDone, Operation, operate
+from gateway.traffic.wanted import MAX_OVERRIDES, Added, Overrides, wanted
+from tests.support.gateways import config
+
+A, B, C = "http://127.0.0.1:19", "http://127.0.0.1:20", "http://127.0.0.1:21"
+
+
+@pytest.fixture
+async def fleet() -> AsyncIterator[Fleet]:
+    """Pool `main` with A and B, unprobed."""
+    made = Fleet(Random(1), asyncio.get_running_loop().time)
+    use(made)
+    yield made
+    await made.aclose()
+
+
+def use(fleet: Fleet, **changes: Any) -> None:
+    pool = {"name": "main", "endpoints": [A, B], "probe": None, **changes}
+    fleet.commit(fleet.prepare(config(pools=[pool])))
+
+
+def do(fleet: Fleet, verb: str, url: str, **fields: Any) -> None:
+    given = {"url": url} if verb == "add" else {"endpoint": endpoint_id("main", url)}
+    operate(fleet, Operation(verb=verb, pool="main", **given, **fields))  # type: ignore[arg-type]
+
+
+def addresses(fleet: Fleet) -> list[str]:
+    """Those that may be picked."""
+    return [endpoint.address for endpoint in fleet.pools["main"].endpoints]
+
+
+async def test_an_added_endpoint_is_there_until_it_is_removed(fleet: Fleet) -> None:
+    do(fleet, "add", C, weight=2.0, zone="a")
+    assert addresses(fleet) == [A, B, C]
+    added = fleet.pools["main"].endpoints[2]
+    assert (added.weight, added.zone) == (2.0, "a")
+    use(fleet, balance={"by": "round_robin"})
+    assert fleet.pools["main"].endpoints[2] is added  # a reload keeps what operators changed
+    do(fleet, "remove", C)
+    assert addresses(fleet) == [A, B]
+
+
+async def test_one_of_the_file_stays_removed_over_reloads_until_it_is_added(fleet: Fleet) -> None:
+    do(fleet, "remove", A)
+    use(fleet, balance={"by": "round_robin"})
+    assert addresses(fleet) == [B]
+    do(fleet, "add", A)
+    assert addresses(fleet) == [A, B]
+
+
+async def test_a_drained_endpoint_keeps_its_requests_and_gets_no_more(fleet: Fleet) -> None:
+    first = fleet.pools["main"].endpoints[0]
+    first.begin(0.0)
+    do(fleet, "drain", A)
+    assert addresses(fleet) == [B]
+    (member,) = [m for m in fleet if m.drained]
+    assert (member.endpoint, first.in_flight) == (first, 1)
+    do(fleet, "undrain", A)
+    assert fleet.pools["main"].endpoints[0] is first
+
+
+async def test_one_that_is_removed_ends_when_its_last_request_has(fleet: Fleet) -> None:
+    first = fleet.pools["main"].endpoints[0]
+    first.begin(0.0)
+    do(fleet, "remove", A)
+    await asyncio.sleep(0.1)
+    assert [m.endpoint for m in fleet.leaving("main")] == [first]
+    first.end(None, 0.0)
+    async with asyncio.timeout(10):
+        while fleet.leaving("main"):
+            await asyncio.sleep(0.01)
+
+
+async def test_a_weight_is_changed_and_stays(fleet: Fleet) -> None:
+    do(fleet, "weigh", B, weight=0.25)
+    use(fleet, endpoints=[A, {"url": B, "weight": 7}])
+    assert [e.weight for e in fleet.pools["main"].endpoints] == [1.0, 0.25]
+
+
+@pytest.mark.looptime
+async def test_an_endpoint_is_added_for_a_time() -> None:
+    fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+    use(fleet)
+    do(fleet, "add", C, expires=time.time() + 60)
+    do(fleet, "drain", C)
+    await asyncio.sleep(50)
+    do(fleet, "add", C, expires=time.time() + 60)  # wall time stands still here: another minute
+    await asyncio.sleep(50)
+    assert C in {m.endpoint.address for m in fleet}
+    await asyncio.sleep(11)
+    assert addresses(fleet) == [A, B]
+    assert not fleet.overrides["main"].added
+    assert not fleet.overrides["main"].drained
+    await fleet.aclose()
+
+
+async def test_the_last_endpoint_is_kept_unless_it_is_meant(fleet: Fleet) -> None:
+    do(fleet, "drain", A)
+    for verb in ("drain", "remove"):
+        with pytest.raises(NotDone, match="force"):
+            do(fleet, verb, B)
+    do(fleet, "remove", A)  # it took none any more
+    do(fleet, "drain", B, force=True)
+    assert addresses(fleet) == []
+
+
+@pytest.mark.parametrize(
+    ("operation", "status"),
+    [
+        (Operation(verb="drain", pool="other", endpoint="other/x"), 404),
+        (Operation(verb="drain", pool="main", endpoint="main/x"), 404),
+        (Operation(verb="remove", pool="main", endpoint="main/x"), 404),
+        (Operation(verb="add", pool="main", url=A, expires=2e9), 409),
+        (Operation(verb="drain", pool="local", endpoint="local/0"), 409),
+    ],
+)
+async def test_what_cannot_be_is_refused_and_changes_nothing(operation: Operation, status: int) -> None:
+    fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+    pools = [{"name": "main", "endpoints": [A, B], "probe": None}]
+    fleet.commit(fleet.prepare(config(pools=pools)))
+    fleet.configs["local"] = PoolConfig.model_validate({"name": "local", "runtime": {"kind": "llm", "model": "x"}})
+    with pytest.raises(NotDone) as refused:
+        operate(fleet, operation)
+    assert refused.value.status == status
+    assert addresses(fleet) == [A, B]
+    assert fleet.overrides["main"] == Overrides()
+    await fleet.aclose()
+
+
+async def test_the_same_operations_twice_come_to_the_same(fleet: Fleet) -> None:
+    """Workers are told the same, and one may have heard it already."""
+    other = Fleet(Random(2), asyncio.get_running_loop().time)
+    use(other)
+    script = [("add", C, {}), ("drain", A, {}), ("weigh", C, {"weight": 3.0}), ("remove", B, {})]
+    for verb, url, fields in script:
+        do(fleet, verb, url, **fields)
+        for _ in range(2):
+            do(other, verb, url, **fields)
+    assert [(m.endpoint.id, m.drained, m.endpoint.weight) for m in fleet] == [
+        (m.endpoint.id, m.drained, m.endpoint.weight) for m in other
+    ]
+    assert addresses(fleet) == addresses(other) == [C]
+    await other.aclose()
+
+
+urls = st.sampled_from([A, B, C, "http://127.0.0.1:22"])
+verbs = st.sampled_from(["add", "remove", "drain", "undrain", "weigh"])
+
+
+@given(st.lists(st.tuples(verbs, urls, st.booleans()), max_size=12))
+def test_whatever_operators_do_each_endpoint_is_there_once(script: list[tuple[str, str, bool]]) -> None:
+    async def play() -> None:
+        fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+        use(fleet)
+        for verb, url, force in script:
+            try:
+                do(fleet, verb, url, force=force, **({"weight": 2.0} if verb == "weigh" else {}))
+            except NotDone:
+                continue
+            ids = [member.endpoint.id for member in fleet]
+            assert len(ids) == len(set(ids))
+            assert verb != "remove" or url not in addresses(fleet)
+            assert verb != "add" or endpoint_id("main", url) in ids
+        await fleet.aclose()
+
+    asyncio.run(play())
+
+
+def test_who_says_it_first_is_where_an_endpoint_comes_from() -> None:
+    pool = PoolConfig.model_validate({"name": "main", "endpoints": [A]})
+    added = Overrides(added={"x": Added(Target(C), float("inf")), "y": Added(Target(B, 9.0), float("inf"))})
+    found = wanted(pool, [Target(A, 5.0), Target(B, 2.0)], added, 0.0)
+    assert [(w.target.url, w.target.weight, w.origin) for w in found] == [
+        (A, 1.0, "configuration"), (B, 2.0, "discovery"), (C, 1.0, "operator"),
+    ]  # fmt: skip
+
+
+def test_overrides_of_endpoints_that_come_and_go_do_not_pile_up() -> None:
+    overrides = Overrides()
+    for i in range(MAX_OVERRIDES + 10):
+        overrides.removed[f"main/{i}"] = None
+        overrides.weights[f"main/{i}"] = 1.0
+    overrides.trim(0.0)
+    assert len(overrides.removed) == len(overrides.weights) == MAX_OVERRIDES
+    assert "main/0" not in overrides.removed
+
+
+async def test_a_pool_has_only_so_many(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MAX_TARGETS == 1000
+    monkeypatch.setattr("gateway.traffic.operations.MAX_TARGETS", 3)
+    do(fleet, "add", C)
+    with pytest.raises(NotDone, match="at most"):
+        do(fleet, "add", "http://127.0.0.1:22")
+
+
+# ── what is found ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class Found:
+    """A pool `main` whose endpoints a test finds."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def nothing(self: Discoverer) -> None:
+            await asyncio.sleep(1e6)
+
+        monkeypatch.setattr(Discoverer, "_run", nothing)
+        self.fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+
+    def use(self, **changes: Any) -> None:
+        pool = {"name": "main", "discover": {"file": "unused"}, "probe": {"interval": "1h"}, **changes}
+        self.fleet.commit(self.fleet.prepare(config(pools=[pool])))
+
+    def report(self, *urls: str) -> None:
+        self.fleet.discoverers["main"]._report(map(Target, urls))
+
+
+async def test_those_found_first_are_used_and_those_that_join_prove_themselves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = Found(monkeypatch)
+    found.use()
+    assert addresses(found.fleet) == []
+    found.report(A)
+    (first,) = found.fleet.pools["main"].endpoints
+    assert first.health == "unknown"
+    found.report(A, B)
+    assert [e.health for e in found.fleet.pools["main"].endpoints] == ["unknown", "unhealthy"]
+    found.use(endpoints=[C])  # beside those that the file has
+    assert addresses(found.fleet) == [C, A, B]
+    assert found.fleet.pools["main"].endpoints[1] is first
+    found.report(B)
+    assert addresses(found.fleet) == [C, B]
+    await found.fleet.aclose()
+
+
+async def test_what_a_source_said_survives_a_reload_that_leaves_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Found(monkeypatch)
+    found.use()
+    found.report(A, B)
+    source = found.fleet.discoverers["main"]
+    found.use(balance={"by": "round_robin"})
+    assert found.fleet.discoverers["main"] is source
+    assert addresses(found.fleet) == [A, B]
+    found.use(discover={"file": "another"})
+    assert found.fleet.discoverers["main"] is not source
+    source._report([Target(C)])
+    assert addresses(found.fleet) == []
+    await found.fleet.aclose()
+
+
+async def test_a_reload_waits_for_a_new_source_and_is_refused_without_its_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = Found(monkeypatch)
+    monkeypatch.setattr("gateway.discovery.discoverer.FIRST_SECONDS", 0.05)
+    change = found.fleet.prepare(config(pools=[{"name": "main", "discover": {"dns": "models.test:1"}}]))
+    with pytest.raises(FleetError, match="main: discover: has not answered yet"):
+        await found.fleet.ready(change)
+    found.fleet.abandon(change)
+    await found.fleet.aclose()
+
+
+async def test_an_endpoint_that_is_dropped_while_a_reload_waits_stays_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = Found(monkeypatch)
+    found.use()
+    found.report(A, B)
+    pool = {"name": "main", "discover": {"file": "unused"}, "probe": {"interval": "1h"}, "breaker": {"failures": 9}}
+    change = found.fleet.prepare(config(pools=[pool]))
+    found.report(B)
+    await asyncio.sleep(0.1)
+    found.fleet.commit(change)
+    assert addresses(found.fleet) == [B]
+    await asyncio.sleep(0.1)
+    assert not found.fleet.leaving("main")
+    await found.fleet.aclose()
