@@ -134,3 +134,12 @@ def test_the_demo_key_only_when_the_configuration_says_so(make_config: MakeConfi
     to_first = KeyTable.build(make_config(auth=on, acme=[], beta=[]), PEPPER, demo=demo)
     assert to_first.authenticate(demo.plaintext, NOW).tenant == "acme"
     refusal(KeyTable.build(make_config(), PEPPER, demo=demo), demo.plaintext)
+
+
+def test_a_key_known_again_still_ends_and_makes_no_other_known(make_config: MakeConfig) -> None:
+    key = new_key()
+    table = KeyTable.build(make_config(acme=[]), PEPPER, [record(key, expires_at=NOW + 10)])
+    for _ in range(2):
+        assert table.authenticate(key.plaintext, NOW).key_id == key.id
+        refusal(table, key.plaintext[:-1] + ("a" if key.plaintext[-1] != "a" else "b"))
+    assert str(refusal(table, key.plaintext, NOW + 10)) == REFUSED
