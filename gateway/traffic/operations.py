@@ -6,6 +6,7 @@ workers can be told the same.
 
 import asyncio
 import time
+from dataclasses import replace
 from math import inf
 from typing import Literal
 
@@ -84,11 +85,16 @@ def _add(fleet: Fleet, operation: Operation, overrides: Overrides) -> None:
     overrides.removed.pop(id_, None)
     if operation.weight is not None:
         overrides.weights.pop(id_, None)
-    seconds = inf if operation.expires is None else max(0.0, operation.expires - time.time())
+    until = inf if operation.expires is None else operation.expires - time.time() + fleet.clock()
     weight = 1.0 if operation.weight is None else operation.weight
-    overrides.added[id_] = Added(Target(url, weight, operation.zone), fleet.clock() + seconds)
-    if seconds < inf:
-        asyncio.get_running_loop().call_later(seconds + 0.05, fleet.refresh, pool.name)  # not a moment too early
+    overrides.added[id_] = Added(Target(url, weight, operation.zone), until)
+    _refresh_after(fleet, pool.name, until)
+
+
+def _refresh_after(fleet: Fleet, pool: str, until: float) -> None:
+    if until < inf:
+        wait = max(0.0, until - fleet.clock()) + 0.05  # not a moment too early
+        asyncio.get_running_loop().call_later(wait, fleet.refresh, pool)
 
 
 def _change(fleet: Fleet, operation: Operation, overrides: Overrides) -> None:
@@ -121,3 +127,28 @@ def _check_last(fleet: Fleet, member: Member, *, force: bool) -> None:
 
 def _find(fleet: Fleet, pool: str, id_: str) -> Member | None:
     return next((member for member in fleet.members_of(pool) if member.endpoint.id == id_), None)
+
+
+# ── another worker of the same gateway ────────────────────────────────────────────────────────────────
+
+
+def pack(fleet: Fleet) -> bytes:
+    """All that operators changed until now."""
+    shift = time.time() - fleet.clock()  # monotonic clocks need not agree
+    return msgspec.msgpack.encode({name: _shifted(changed, shift) for name, changed in fleet.overrides.items()})
+
+
+def adopt(fleet: Fleet, packed: bytes) -> None:
+    """Have what another one packed, instead of what was changed here. Pools that are not there are left out."""
+    shift = fleet.clock() - time.time()
+    for name, changed in msgspec.msgpack.decode(packed, type=dict[str, Overrides]).items():
+        if name in fleet.overrides:
+            fleet.overrides[name] = _shifted(changed, shift)
+            fleet.refresh(name)
+            for added in fleet.overrides[name].added.values():
+                _refresh_after(fleet, name, added.until)
+
+
+def _shifted(changed: Overrides, seconds: float) -> Overrides:
+    added = {id_: replace(one, until=one.until + seconds) for id_, one in changed.added.items()}
+    return replace(changed, added=added)

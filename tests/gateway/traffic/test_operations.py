@@ -15,7 +15,7 @@ from gateway.discovery.discoverer import Discoverer
 from gateway.discovery.target import MAX_TARGETS, Target
 from gateway.traffic.fleet import Fleet
 from gateway.traffic.member import FleetError, endpoint_id
-from gateway.traffic.operations import NotDone, Operation, operate
+from gateway.traffic.operations import NotDone, Operation, adopt, operate, pack
 from gateway.traffic.wanted import MAX_OVERRIDES, Added, Overrides, wanted
 from tests.support.gateways import config
 
@@ -158,6 +158,25 @@ async def test_the_same_operations_twice_come_to_the_same(fleet: Fleet) -> None:
     ]
     assert addresses(fleet) == addresses(other) == [C]
     await other.aclose()
+
+
+async def test_a_worker_that_comes_later_has_what_was_changed_before(fleet: Fleet) -> None:
+    do(fleet, "add", C, weight=3.0, expires=time.time() + 60)
+    do(fleet, "add", "http://127.0.0.1:22")
+    do(fleet, "drain", A)
+    do(fleet, "weigh", B, weight=0.5)
+    later = Fleet(Random(2), lambda: 1e6)  # a clock of its own
+    use(later)
+    adopt(later, pack(fleet))
+    assert addresses(later) == addresses(fleet) == [B, C, "http://127.0.0.1:22"]
+    assert [m.endpoint.weight for m in later] == [1.0, 0.5, 3.0, 1.0]
+    until = {one.target.url: one.until for one in later.overrides["main"].added.values()}
+    assert until[C] == pytest.approx(1e6 + 60, abs=5)
+    assert until["http://127.0.0.1:22"] == float("inf")
+    fleet.overrides["gone"] = Overrides(drained={"gone/x": None})
+    adopt(later, pack(fleet))
+    assert "gone" not in later.overrides
+    await later.aclose()
 
 
 urls = st.sampled_from([A, B, C, "http://127.0.0.1:22"])
