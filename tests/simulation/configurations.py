@@ -60,6 +60,8 @@ def _pool(dice: Random, name: str, urls: list[str]) -> dict[str, Any]:
         "connect_timeout": "500ms",
         "max_connections": dice.choice((1, 2, 4, 64)),
     }
+    if dice.random() < 0.4:
+        pool["resume"] = "text"
     return pool | ({"queue": _queue(dice, pool)} if dice.random() < 0.4 else {})
 
 
@@ -138,6 +140,9 @@ def _tidied(config: dict[str, Any]) -> dict[str, Any]:
     config = deepcopy(config)
     queued = {pool["name"] for pool in config["pools"] if "queue" in pool}
     several = {pool["name"] for pool in config["pools"] if len(pool["endpoints"]) > 1}
+    for pool in config["pools"]:
+        if pool["name"] not in several:
+            pool.pop("resume", None)
     for model in config["models"]:
         for route in model["routes"]:
             arms = [arm["pool"] for arm in route["split"]["arms"]] if "split" in route else [route["to"]]

@@ -13,18 +13,18 @@ OVERLOADED = (429, 503, 529)
 FAILED = (500, 502, 504, 408, 401, 403)
 # Beyond every limit on silence that a story sets.
 LONG = 30.0
+MOST_WORDS = 8
 # The least patience that a story's routes have with a first byte.
 PATIENCE = 1.0
 
 
 @dataclass(slots=True)
 class Fate:
-    """A call's script: `latency` until its head, `words` with `gap` between, broken after `after` of them."""
+    """A call's script: `latency` until its head, words with `gap` between, broken before number `after`."""
 
     kind: Kind
     latency: float
     gap: float
-    words: int
     after: int
     status: int
     hard: bool
@@ -76,14 +76,12 @@ def draw(mood: Mood, dice: Random) -> Fate:
         if point < 0:
             kind = fault
             break
-    words = dice.randint(0 if kind == "good" else 1, 8)
     statuses = {"refused": CALLERS, "overloaded": OVERLOADED, "failed": FAILED, "not_found": (404,)}
     return Fate(
         kind=kind,
         latency=_latency(mood, kind, dice),
         gap=dice.choice((0.0, 0.05, 0.3)),
-        words=words,
-        after=dice.randint(0, words),
+        after=dice.randint(0, MOST_WORDS),
         status=dice.choice(statuses.get(kind, (200,))),
         hard=dice.random() < 0.5,
         usage=dice.random() < 0.8,

@@ -6,18 +6,24 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from random import Random
 from typing import Any, Literal
+from zlib import crc32
 
-from tests.simulation.fates import FINE, LONG, Fate, Mood, draw
+from tests.simulation.fates import FINE, LONG, MOST_WORDS, Fate, Mood, draw
 from tests.simulation.virtual import Listener, VirtualLoop, Wire
 
 End = Literal["running", "whole", "broken", "left", "killed"]
 REASON = {200: "OK"}
 
 
+def words_of(request_id: str) -> int:
+    """How long the answer to it is, whoever answers."""
+    return crc32(request_id.encode()) % (MOST_WORDS + 1)
+
+
 class Call:
     """One request that arrived, and what became of it."""
 
-    __slots__ = ("began", "body", "emitted", "end", "ended", "fate", "finished", "id", "request_id")
+    __slots__ = ("began", "body", "end", "ended", "fate", "finished", "first", "id", "request_id", "total")
 
     def __init__(self, id_: str, request_id: str, body: dict[str, Any], fate: Fate, began: float) -> None:
         self.id = id_
@@ -27,10 +33,17 @@ class Call:
         self.began = began
         self.end: End = "running"
         self.ended = 0.0
-        self.emitted = 0
-        """Words sent."""
+        self.total = words_of(request_id)
+        last = body["messages"][-1]
+        self.first = len(last["content"].split()) if self.carries_on else 0
+        """The first word to say: others are in the answer that it carries on."""
         self.finished = False
         """Whether the end of a whole answer was sent."""
+
+    @property
+    def carries_on(self) -> bool:
+        """Whether it was asked for the rest of an answer that had begun."""
+        return bool(self.body.get("continue_final_message"))
 
     def word(self, index: int) -> str:
         """Says whose answer it is, to which request: what a client reads can be traced."""
@@ -38,7 +51,7 @@ class Call:
 
     @property
     def text(self) -> str:
-        return "".join(self.word(i) for i in range(self.fate.words))
+        return "".join(self.word(i) for i in range(self.first, self.total))
 
 
 class ScriptedServer:
@@ -205,7 +218,7 @@ class _ServerSide(asyncio.Protocol):
             if fate.kind in ("head_only", "stalls"):
                 await asyncio.sleep(LONG)
             return self.cut(hard=fate.hard)
-        call.emitted, call.finished = fate.words, True
+        call.finished = True
         self.wire.write(head + body + (b"HTTP/1.1 200 OK\r\n\r\n" if fate.kind == "twice" else b""))
         return None
 
@@ -223,17 +236,14 @@ class _ServerSide(asyncio.Protocol):
 
     async def _events(self, call: Call) -> AsyncIterator[bytes]:
         fate = call.fate
-        for index in range(fate.words):
-            if index == fate.after:
+        breaks = min(max(fate.after, call.first), call.total)
+        for index in range(call.first, call.total + 1):
+            if index == breaks:
                 async for last in self._fault(fate):
                     yield last
-            if index:
-                await asyncio.sleep(fate.gap)
-            call.emitted += 1
-            yield _event(call, {"content": call.word(index)})
-        if fate.after == fate.words:
-            async for last in self._fault(fate):
-                yield last
+            if index < call.total:
+                await asyncio.sleep(fate.gap if index > call.first else 0.0)
+                yield _event(call, {"content": call.word(index)})
         yield _event(call, {}, "stop")
         if fate.usage and (call.body.get("stream_options") or {}).get("include_usage"):
             yield b"data: " + json.dumps({"id": call.id, "choices": [], "usage": _usage(call)}).encode() + b"\n\n"
@@ -274,5 +284,5 @@ def _event(call: Call, delta: dict[str, str], finish: str | None = None) -> byte
 
 
 def _usage(call: Call) -> dict[str, int]:
-    prompt, words = len(json.dumps(call.body["messages"])) // 5, call.fate.words
+    prompt, words = len(json.dumps(call.body["messages"])) // 5, call.total - call.first
     return {"prompt_tokens": prompt, "completion_tokens": words, "total_tokens": prompt + words}

@@ -9,6 +9,7 @@ import pytest
 from adapters.base import Answer, as_inference_error
 from adapters.errors import CallerError, ClientGone, InferenceError, Unavailable
 from adapters.http1.exchange import Exchange
+from adapters.wire.said import Said
 from gateway.core import Core
 from gateway.fronts.openai import StreamBody
 from gateway.limits.ledger import Account
@@ -220,12 +221,12 @@ def a_place_that_is_freed_is_given_to_nobody(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PoolQueue, "freed", lambda self: None)
 
 
-def a_place_is_given_to_who_left(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(PoolQueue, "_give_back", lambda self, waiter: None)
-
-
 def a_hedge_that_lost_goes_on(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_Attempt, "drop", lambda self: None)
+
+
+def an_answer_is_begun_anew_and_not_carried_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Said, "rest", lambda self, request: request.fields)
 
 
 BREAKS: tuple[tuple[Break, str], ...] = (
@@ -254,8 +255,8 @@ BREAKS: tuple[tuple[Break, str], ...] = (
     (a_revoked_key_comes_back, "a key that is not valid"),
     (a_task_is_left_behind, "a task is left"),
     (a_place_that_is_freed_is_given_to_nobody, "may take requests"),
-    (a_place_is_given_to_who_left, ""),
     (a_hedge_that_lost_goes_on, ""),
+    (an_answer_is_begun_anew_and_not_carried_on, "in this order"),
 )
 
 

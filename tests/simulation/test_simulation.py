@@ -19,9 +19,9 @@ CHUNKS = 20
 PAST = {
     1: "a health check took an endpoint's last connection: a request was refused in its favour, and a full "
     "endpoint was declared ill",
-    5: "a reload closed what a request that had begun before it needed for its second try",
-    376: "a request from before a reload waited beside a free place of the new pool",
-    469: "nobody noticed that a rest was over while the breaker stayed open: a wait in the queue timed out",
+    28: "a reload closed what a request that had begun before it needed for its second try",
+    367: "a request from before a reload waited beside a free place of the new pool",
+    95: "nobody noticed that a rest was over while the breaker stayed open: a wait in the queue timed out",
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gateway.telemetry import Record
 from tests.simulation.clients import Seen
-from tests.simulation.servers import Call
+from tests.simulation.servers import Call, words_of
 from tests.simulation.world import SEND_TIMEOUT, World
 
 STATUSES = {200, 400, 401, 404, 413, 429, 502, 503, 504}
@@ -16,6 +16,8 @@ CANCELLED_WITHIN = 0.05
 BUDGET_WINDOW = 10.0
 # The largest budgets of a story: a fifth of the requests for retries, as much for hedges.
 MOST_AGAIN = 0.4
+# Times that one stream may be.
+MOST_RESUMES = 2
 # What every route of a story allows between two pieces.
 IDLE = 1.0
 
@@ -74,15 +76,17 @@ def _times(world: World, seen: Seen, record: Record, calls: list[Call]) -> Itera
     patience = 2 * SEND_TIMEOUT if seen.order.leave == "stops_reading" else 0.0
     if record.ended - record.started > max(totals, default=0.0) + patience + SWEEP:
         yield f"took {record.ended - record.started:.2f} s"
-    if not patience and seen.silence > IDLE + SWEEP:
+    carried_on = any(name.startswith("resume") for name, _ in record.events)
+    if not (patience or carried_on) and seen.silence > IDLE + SWEEP:
         yield f"kept silent for {seen.silence:.2f} s in the middle of an answer"
     for call in calls:
         # A server that is away cannot see who leaves: what counts is that the gateway does not wait.
         if call.ended > record.ended + CANCELLED_WITHIN or (call.end == "running" and call.fate.kind != "good"):
             yield f"{call.id} went on until {call.ended:.2f} after the end at {record.ended:.2f} ({call.end})"
-        if seen.first_piece and call.began > seen.first_piece:
+        if seen.first_piece and call.began > seen.first_piece and not call.carries_on:
             yield f"{call.id} was asked after the first chunk"
-        if seen.first_piece and call.id not in seen.body.decode() and call.ended > seen.first_piece + CANCELLED_WITHIN:
+        beaten = seen.first_piece and not call.carries_on and call.id not in seen.body.decode()
+        if beaten and call.ended > seen.first_piece + CANCELLED_WITHIN:
             yield f"{call.id} went on after another had begun to answer"
     oldest = world.generation_at(record.started - 1e-9)
     for attempt in world.watch.attempts:
@@ -111,21 +115,31 @@ def _whole(seen: Seen, calls: list[Call]) -> Iterator[str]:
 
 
 def _stream(seen: Seen, calls: list[Call]) -> Iterator[str]:
-    """One server's words in its order; its end where it gave one, else an error and nothing invented."""
+    """An answer's words in their order; its end where a server gave one, else an error and nothing invented.
+
+    They are one server's, unless another one was asked to carry the same answer on.
+    """
     events = seen.events
     data = [json.loads(event) for event in events if event != "[DONE]"]
     choices = [choice for chunk in data for choice in chunk.get("choices", ())]
     text = "".join(choice["delta"].get("content", "") for choice in choices)
-    speakers = [call for call in calls if call.text.startswith(text)]
-    if not speakers:
-        yield f"words that no server said: {text!r}"
-        return
-    call = max(speakers, key=lambda call: (call.text == text, call.finished))  # an empty text is anybody's
+    words = [word.split("/") for word in text.split()]
+    total = words_of(seen.order.id)
+    speakers = list(dict.fromkeys(speaker for _, speaker, _ in words))
+    known = {call.id: call for call in calls}
+    if [(one, int(index)) for one, _, index in words] != [(seen.order.id, index) for index in range(len(words))]:
+        yield f"words that no server said in this order: {text!r}"
+    for speaker in speakers[1:]:
+        if known[speaker].first != next(int(index) for _, by, index in words if by == speaker):
+            yield f"{speaker} went on with an answer that it was not asked to carry on: {text!r}"
+    if len(speakers) > 1 + MOST_RESUMES:
+        yield f"carried on too often: {text!r}"
     errors = [chunk for chunk in data if "error" in chunk]
     ended = "[DONE]" in events
-    if any(choice["finish_reason"] for choice in choices) and text != call.text:
+    if any(choice["finish_reason"] for choice in choices) and len(words) < total:
         yield "a finish_reason that no server gave"
-    if ended and (not call.finished or events[-1] != "[DONE]" or text != call.text or errors):
+    finished = any(call.finished for call in calls)
+    if ended and (not finished or events[-1] != "[DONE]" or len(words) < total or errors):
         yield f"a [DONE] that is not true: {events}"
     if not seen.left and seen.order.leave != "stops_reading" and ended == bool(errors):
         yield f"the end of a stream is either [DONE] or one error: {events[-2:]}"
@@ -195,10 +209,10 @@ def _retries(world: World) -> Iterator[str]:
     attempts = world.watch.attempts
     for pool in {attempt.pool for attempt in attempts}:
         mine = [attempt for attempt in reversed(attempts) if attempt.pool == pool]
-        came = {attempt.request_id: attempt.at for attempt in mine}
+        came = {attempt.asks: attempt.at for attempt in mine}
         asked = [attempt for attempt in mine if attempt.asked]
         times = Counter(attempt.at for attempt in asked)
-        times.subtract({attempt.request_id: attempt.at for attempt in asked}.values())
+        times.subtract({attempt.asks: attempt.at for attempt in asked}.values())
         floor = 3 * _budgets(world, pool)
         for end in times:
             again = sum(n for at, n in times.items() if end - 0.9 * BUDGET_WINDOW < at <= end)

@@ -80,6 +80,8 @@ class Attempt:
     request_id: str
     pool: str
     generation: int
+    asks: str
+    """Which request, or which rest of its answer: each has a first try and perhaps others."""
     asked: bool = True
     """Whether an endpoint was; not when none could be picked."""
 
@@ -110,7 +112,8 @@ class WatchedPool:
 
     async def call(self, request: GenerateRequest, deadline: Deadline) -> Answer:
         real, watch = self._real, self._watch
-        attempt = Attempt(real._clock(), request.request_id, real.name, self._generation)
+        asks = f"{request.request_id} {len(request.fields['messages'])}"
+        attempt = Attempt(real._clock(), request.request_id, real.name, self._generation, asks)
         watch.attempts.append(attempt)
         try:
             return await real.call(request, deadline)
