@@ -33,6 +33,7 @@ from gateway.operators import GatewayDesk
 from gateway.placement.runtime import Runtimes
 from gateway.snapshot import Snapshot, build, with_keys
 from gateway.telemetry import AccessLog, Metrics, Telemetry
+from gateway.telemetry.answers_kept import CacheGauges
 from gateway.telemetry.discovery import DiscoveryMetrics
 from gateway.telemetry.metrics import Gauges, IdentityGauges
 from gateway.telemetry.queues import QueueMetrics
@@ -114,6 +115,7 @@ class Gateway:
         self.metrics.watch(IdentityGauges(lambda: self.identity.database_available, self.identity.tokens.key_sets))
         self.metrics.watch(QueueMetrics(self.fleet.queues))
         self.metrics.watch(DiscoveryMetrics(self.fleet, self.clock))
+        self.metrics.watch(CacheGauges(self.kept.shelves))
         self._note_loaded()
         self.server = Server(OpenAIFront(self.core), self._http_limits(), self._refuse)
         self._ends.push_async_callback(self.server.aclose)

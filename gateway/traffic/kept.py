@@ -1,5 +1,7 @@
 """What plans have in common over time: it outlives the snapshot that they were composed for."""
 
+from collections.abc import Iterator
+
 from config.schema import CacheConfig, Config, HedgeConfig
 from gateway.traffic.cache import Shelf
 from policies.hedge import Patience, patience
@@ -45,6 +47,10 @@ class Kept:
             shelf = self._shelves[model, route] = Shelf(config)
         shelf.store.configure(config.ttl, config.max_bytes)
         return shelf
+
+    def shelves(self) -> Iterator[tuple[str, Shelf]]:
+        """`(model, shelf)` for each route that caches and was asked."""
+        return ((model, shelf) for (model, _), shelf in self._shelves.items())
 
     def retain(self, config: Config) -> None:
         """Forget what a (new) configuration does not have."""

@@ -15,8 +15,10 @@ from adapters.types import Usage
 from config.schema import Config
 from gateway.auth.keys import Principal
 from gateway.snapshot import build
+from gateway.telemetry.answers_kept import CacheGauges
 from gateway.traffic.coalesce import AHEAD
 from gateway.traffic.kept import Kept
+from policies.cache import OVERHEAD
 from tests.support.gateways import Rig, chat, config
 
 CHUNKS = (*(b'data: {"choices":[{"delta":{"content":"%d"}}]}\n\n' % i for i in range(4)), b"data: [DONE]\n\n")
@@ -253,6 +255,23 @@ async def test_an_answer_that_is_too_large_is_passed_on_and_not_kept() -> None:
         asked = await ask(one, stream=True)
         assert (asked.result, asked.text) == ("miss", b"".join(chunks))
     one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_what_is_held_can_be_seen() -> None:
+    one, kept = rig(STREAM), Kept()
+    before = one.core.snapshot
+    one.core.snapshot = build(
+        configuration(), before.credentials.keys, before.pools, one.core.rng, one.core.clock, kept=kept
+    )
+    one.metrics.watch(CacheGauges(kept.shelves))
+    asked = await Asked(one).begin(stream=True)
+    assert 'headrace_cache_calls{model="chat"} 1.0' in one.metrics.exposition().decode()
+    await asked.end()
+    text = one.metrics.exposition().decode()
+    assert 'headrace_cache_calls{model="chat"} 0.0' in text
+    assert 'headrace_cache_answers{model="chat"} 1.0' in text
+    assert f'headrace_cache_bytes{{model="chat"}} {len(asked.text) + OVERHEAD}.0' in text
 
 
 # ── coalescing ────────────────────────────────────────────────────────────────────────────────────────
