@@ -54,7 +54,7 @@ def read(path: Path) -> Reading:
     sources = frozenset({path, *resolved.sources})
     if config is None or problems:
         return Reading(None, _ordered(problems), sources)
-    return Reading(config.written_at(_lines(doc, root)), (), sources, _ordered(advice.advise(doc, root)))
+    return Reading(config.written_at(_lines(doc, root), resolved.data), (), sources, _ordered(advice.advise(doc, root)))
 
 
 def _ordered(problems: Iterable[Problem]) -> tuple[Problem, ...]:

@@ -89,6 +89,8 @@ __all__ = [
     "is_glob",
 ]
 
+MAX_WORKERS = 256
+
 RoutePlace = tuple[int, int]
 """The index of a model, and of a route in it."""
 Database = Annotated[
@@ -221,6 +223,8 @@ class Config(Section):
     """Version of this format."""
     listen: ListenConfig = ListenConfig()
     """Addresses."""
+    workers: int = Field(1, ge=1, le=MAX_WORKERS)
+    """Processes that serve clients on the one port, with a supervisor beside them; as many as there are cores."""
     state: StateConfig = StateConfig()
     """Storage."""
     auth: AuthConfig = AuthConfig()
@@ -241,10 +245,12 @@ class Config(Section):
     """Who may ask."""
 
     _lines: Mapping[RoutePlace, int] = PrivateAttr({})
+    _source: object = PrivateAttr(None)
 
-    def written_at(self, lines: Mapping[RoutePlace, int]) -> Self:
-        """The same, knowing the line of each route."""
+    def written_at(self, lines: Mapping[RoutePlace, int], source: object) -> Self:
+        """The same, knowing the line of each route, and the data that it was made of."""
         self._lines = lines
+        self._source = source
         return self
 
     def line_of(self, model: int, route: int) -> int | None:

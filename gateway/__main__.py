@@ -44,6 +44,15 @@ def serve(
     raise typer.Exit(run(path, reading.config))
 
 
+@app.command(hidden=True)
+def worker(slot: Annotated[int, typer.Argument(help="Which one, for who looks at the process list.")]) -> None:
+    """One of several workers, started by `serve` with its orders on standard input."""
+    from gateway.supervisor.worker import run
+
+    del slot
+    raise typer.Exit(run())
+
+
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of the configuration, for editors."""

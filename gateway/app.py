@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from aiohttp import web
@@ -46,29 +47,35 @@ from gateway.traffic.pool import Pool
 log = logging.getLogger(__name__)
 
 # What sockets, files and secrets hang on: changed by a restart, and refused on a reload rather than ignored.
-FIXED = ("listen", "state", "auth", "http", "access_log")
+FIXED = ("listen", "workers", "state", "auth", "http", "access_log")
 
 
 class StartError(Exception):
     """Why the gateway cannot start, in a sentence for ops."""
 
 
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """What one of several workers does not make itself. Nor does it keep the audit log: its supervisor does."""
+
+    runtimes: Runtimes
+    demo: ApiKey | None
+
+
 class Gateway:
     """One gateway process. `start`, then `drain` and `aclose`; `reload` in between."""
 
-    def __init__(
-        self, path: Path, config: Config, *, runtimes: Runtimes | None = None, demo: ApiKey | None = None
-    ) -> None:
-        """A worker is lent the runtimes and the demo key that all of them share."""
+    def __init__(self, path: Path, config: Config, lent: Lent | None = None) -> None:
+        """Raises `StartError`."""
         self.path = path
         self.config = config
         self.clock = asyncio.get_running_loop().time
         self.rng = random.Random()
         self.metrics = Metrics()
         self.ledger = Ledger()
-        self.fleet = Fleet(self.rng, self.clock, runtimes)
+        self.fleet = Fleet(self.rng, self.clock, lent.runtimes if lent else None)
         self.kept = Kept()
-        self.demo = demo or (new_key() if config.auth.demo_key else None)
+        self.demo = lent.demo if lent else new_key() if config.auth.demo_key else None
         self.identity = Identity(config, self.demo, self._keys_changed, self.clock)
         self.loaded = ""
         self.last_error = ""
@@ -79,7 +86,7 @@ class Gateway:
         self.core: Core
         self.trail: Trail | None = None
         self.watcher: Watcher | None = None
-        self._access_log = AccessLog(config.access_log.to)
+        self._access_log = _open_log(config.access_log.to)
         self._tls = ServerTls(config.listen.tls)
         self._ends = AsyncExitStack()
         self._ends.push_async_callback(self._access_log.aclose)
@@ -264,6 +271,13 @@ class Gateway:
         self.accepting = False
         self._note("gateway.stop")
         await self._ends.aclose()
+
+
+def _open_log(to: str) -> AccessLog:
+    try:
+        return AccessLog(to)
+    except OSError as error:
+        raise StartError(f"access_log.to: {to}: {error.strerror}") from None
 
 
 def _log_unexpected_end(task: asyncio.Task[None]) -> None:

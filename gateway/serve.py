@@ -12,6 +12,7 @@ import uvloop
 from config.schema import Config
 from config.watcher import Watcher
 from gateway.app import Gateway, StartError
+from gateway.supervisor.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 READY_POLL = 0.1
@@ -23,15 +24,17 @@ def run(path: Path, config: Config) -> int:
 
 
 async def _serve(path: Path, config: Config) -> int:
-    gateway = Gateway(path, config)
+    try:
+        gateway = Supervisor(path, config) if config.workers > 1 else Gateway(path, config)
+    except StartError as error:
+        return _cannot_start(error)
     watcher = Watcher(path, gateway.reload, gateway.reload_failed)  # now: an edit during the start counts too
     gateway.watcher = watcher
     try:
         await gateway.start()
     except StartError as error:
-        print(f"headrace cannot start: {error}", file=sys.stderr)
         await gateway.aclose()
-        return 2
+        return _cannot_start(error)
     stop = asyncio.Event()
     closing: asyncio.Task[bool] | None = None
     reloads: set[asyncio.Task[None]] = set()
@@ -40,6 +43,12 @@ async def _serve(path: Path, config: Config) -> int:
         task = asyncio.create_task(watcher.reload_now())
         reloads.add(task)
         task.add_done_callback(reloads.discard)
+
+    def restart_workers() -> None:
+        if isinstance(gateway, Gateway):
+            log.warning("SIGUSR2 restarts workers one by one, and there is one process only: nothing is done")
+        elif not gateway.restart():
+            log.warning("the workers are being restarted already")
 
     def told_to_stop() -> None:
         if stop.is_set():
@@ -50,6 +59,7 @@ async def _serve(path: Path, config: Config) -> int:
 
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, reload_now)
+    loop.add_signal_handler(signal.SIGUSR2, restart_workers)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told_to_stop)
     gateway.watch(watcher)
@@ -66,17 +76,17 @@ async def _serve(path: Path, config: Config) -> int:
     return 0
 
 
-async def _announce(gateway: Gateway) -> None:
+async def _announce(gateway: Gateway | Supervisor) -> None:
     """Say where, and once a model answers, how."""
     config = gateway.config
     scheme = "https" if config.listen.tls else "http"
     base = f"{scheme}://{_written(gateway.address)}"
     admin = "https" if config.listen.admin_tls else "http"
     _say(f"Headrace listens on {base} (admin: {admin}://{_written(gateway.admin_address)})")
-    waiting = gateway.models_without_endpoint()
+    waiting = await _waiting(gateway)
     if waiting:
         _say(f"Starting: {', '.join(waiting)}")
-    while gateway.models_without_endpoint():  # noqa: ASYNC110 - a person is waiting, not a program
+    while await _waiting(gateway):  # noqa: ASYNC110 - a person is waiting, not a program
         await asyncio.sleep(READY_POLL)
     _say("Ready.")
     if gateway.demo is not None:
@@ -87,6 +97,16 @@ async def _announce(gateway: Gateway) -> None:
         _say(f"    -H 'Authorization: Bearer {gateway.demo.plaintext}' -H 'Content-Type: application/json' \\")
         body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "What is a river?"}}]}}'
         _say(f"    -d '{body}'")
+
+
+async def _waiting(gateway: Gateway | Supervisor) -> list[str]:
+    """Models that have no endpoint yet."""
+    return gateway.models_without_endpoint() if isinstance(gateway, Gateway) else await gateway.missing()
+
+
+def _cannot_start(error: StartError) -> int:
+    _say(f"headrace cannot start: {error}")
+    return 2
 
 
 def _say(line: str) -> None:

@@ -3,7 +3,10 @@
 import asyncio
 import logging
 import os
+import select
+import stat
 import time
+from collections.abc import Iterator
 
 import msgspec
 
@@ -62,8 +65,10 @@ class AccessLog:
         self._own = to != "stdout"
         # Unbuffered and appending: what a full disk refuses is not kept, and a rotated file may be truncated.
         self._fd = os.open(to, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640) if self._own else STDOUT
+        self._is_file = stat.S_ISREG(os.fstat(self._fd).st_mode)
         self._lines: list[bytes] = []
         self._flushing: asyncio.Task[None] | None = None
+        self._writing = asyncio.Lock()
         self._second = (0, "")
         self.dropped = 0
 
@@ -119,14 +124,21 @@ class AccessLog:
     async def _flush_soon(self) -> None:
         await asyncio.sleep(FLUSH_SECONDS)
         self._flushing = None
-        lines, self._lines = self._lines, []
-        await asyncio.to_thread(self._write_out, lines)
+        await self._flush()
+
+    async def _flush(self) -> None:
+        """One write at a time: lines stay in order, and the file is not closed under the last one."""
+        async with self._writing:
+            lines, self._lines = self._lines, []
+            if lines:
+                await asyncio.to_thread(self._write_out, lines)
 
     def _write_out(self, lines: list[bytes]) -> None:
-        data = memoryview(b"\n".join(lines) + b"\n")
         try:
-            while data:
-                data = data[os.write(self._fd, data) :]
+            for batch in [lines] if self._is_file else _kept_together(lines):
+                data = memoryview(b"\n".join(batch) + b"\n")
+                while data:
+                    data = data[os.write(self._fd, data) :]
         except OSError as error:
             self.dropped += len(lines)
             _log.warning("access log: %d lines lost: %s", len(lines), error)
@@ -135,9 +147,7 @@ class AccessLog:
         """Write what is left."""
         if self._flushing is not None:
             self._flushing.cancel()
-        if self._lines:
-            lines, self._lines = self._lines, []
-            await asyncio.to_thread(self._write_out, lines)
+        await self._flush()
         if self._own:
             os.close(self._fd)
 
@@ -146,3 +156,16 @@ def _authority(roles: frozenset[str]) -> list[str] | None:
     """The roles beyond `user` that mean something here: an issuer may name a hundred groups."""
     known = ROLES & roles
     return sorted(known) if known != USER else None
+
+
+def _kept_together(lines: list[bytes]) -> Iterator[list[bytes]]:
+    """Batches that a pipe takes whole: several workers write to one, and the kernel mixes what is longer."""
+    batch: list[bytes] = []
+    size = 0
+    for line in lines:
+        if batch and size + len(line) + 1 > select.PIPE_BUF:
+            yield batch
+            batch, size = [], 0
+        batch.append(line)
+        size += len(line) + 1
+    yield batch

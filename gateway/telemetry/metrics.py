@@ -204,3 +204,20 @@ class Gauges(Collector):
             in_flight.add_metric((account.tenant,), account.in_flight)
             reserved.add_metric((account.tenant,), account.reserved_tokens)
         yield from (in_flight, reserved)
+
+
+class WorkerGauges(Collector):
+    """The workers, as their supervisor sees them: slot, whether it is filled, and how often it was filled again."""
+
+    def __init__(self, slots: Callable[[], Iterable[tuple[int, bool, int]]]) -> None:
+        self._slots = slots
+
+    def collect(self) -> Iterator[Metric]:
+        up = GaugeMetricFamily("headrace_worker_up", "1 while a worker serves there.", labels=("slot",))
+        restarts = CounterMetricFamily(
+            "headrace_worker_restarts", "Workers that followed one that died.", labels=("slot",)
+        )
+        for slot, is_up, count in self._slots():
+            up.add_metric((str(slot),), is_up)
+            restarts.add_metric((str(slot),), count)
+        yield from (up, restarts)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from config import default_path
+from config.handover import pack, unpack
 from config.loader import load
 from config.schema import Config
 from config.units import RateLimit
@@ -14,6 +15,16 @@ from tests.support.examples import examples
 @pytest.fixture
 def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return examples(tmp_path, monkeypatch)
+
+
+def test_each_arrives_in_another_process_as_it_is(example: Path) -> None:
+    written = [path for path in sorted(example.glob("*.yaml")) if not path.name.endswith(".tests.yaml")]
+    for path in (default_path(), *written):
+        config = load(path)
+        arrived = unpack(pack(config))
+        assert arrived.model_dump() == config.model_dump(), path
+        assert arrived.line_of(0, 0) == config.line_of(0, 0) is not None
+        assert pack(arrived) == pack(config)
 
 
 def pools(config: Config) -> dict[str, list[str]]:

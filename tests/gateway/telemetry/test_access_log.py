@@ -1,5 +1,7 @@
 import asyncio
 import json
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -108,3 +110,38 @@ async def test_an_end_is_told_once_and_soon(tmp_path: Path) -> None:
     assert b'status="200",tenant="acme"} 4.0' in metrics.exposition()
     await log.aclose()
     assert [line["status"] for line in parsed(tmp_path / "log")] == [200] * 4
+
+
+async def test_the_end_waits_for_what_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+    log = AccessLog(str(tmp_path / "log"))
+    write_out = log._write_out
+    monkeypatch.setattr(access_log, "FLUSH_SECONDS", 0.0)
+    monkeypatch.setattr(log, "_write_out", lambda lines: (go_on.wait(10), write_out(lines)))
+    log.write(record())
+    while log._flushing is not None or log._lines:
+        await asyncio.sleep(0)
+    log.write(record())  # while the first is with a thread
+    closing = asyncio.create_task(log.aclose())
+    await asyncio.sleep(0)
+    go_on.set()
+    await closing
+    assert log.dropped == 0
+    assert len((tmp_path / "log").read_text().splitlines()) == 2
+
+
+async def test_into_a_pipe_that_others_write_to_go_whole_lines_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe2(os.O_DIRECT)  # one read is what one write kept together
+    monkeypatch.setattr(access_log, "STDOUT", writer)
+    log = AccessLog("stdout")
+    for _ in range(50):
+        log.write(record())
+    await log.aclose()
+    os.close(writer)
+    packets = []
+    while packet := os.read(reader, 65536):
+        packets.append(packet)
+    os.close(reader)
+    assert len(packets) > 1
+    assert all(packet.startswith(b"{") and packet.endswith(b"}\n") for packet in packets)
+    assert sum(len(packet.splitlines()) for packet in packets) == 50

@@ -1,0 +1,15 @@
+"""Several workers on one port, and the supervisor beside them, which serves no client.
+
+supervisor.py   the supervisor: start, reload, rolling restart, drain
+crew.py         the workers: one in each slot, another when it dies
+process.py      one worker, seen from the supervisor
+sockets.py      the port, bound once for each slot and kept: a worker that dies takes no connection along
+runtimes.py     bundled runtimes, started once for all
+desk.py         the operators' door: states.py and telemetry/merge.py make one state and one scrape of many
+
+orders.py       what a worker is told
+worker.py       the worker: a gateway whose sockets are lent
+control.py      where it is told, a private Unix socket
+overrides.py    what operators changed in the pools, from one worker to the others
+share.py        its part of what is configured for the whole host
+"""

@@ -1,0 +1,54 @@
+"""What a worker is told, and what it answers at its start."""
+
+from typing import TypeVar
+
+import msgspec
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """What all workers have in common, until a reload brings other terms."""
+
+    config: str
+    """Packed by `config.handover`."""
+    workers: int
+    runtimes: dict[str, str]
+    """The socket of each bundled runtime, by pool."""
+
+
+class Orders(msgspec.Struct, frozen=True):
+    """One worker's, on its standard input."""
+
+    slot: int
+    """0 and up: which part of the host's numbers is its own."""
+    terms: Terms
+    path: str
+    """The configuration's file, for what is told of it."""
+    listeners: list[list[int]]
+    """Inherited file descriptors by slot."""
+    control: str
+    """The Unix socket on which the supervisor asks things of it."""
+    report: int
+    """The file descriptor to tell on how the start went."""
+    demo: str | None
+    """The demo key."""
+    overrides: bytes = b""
+    """What operators have changed in the pools; empty for nothing."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """How a worker's start went: no error, or why there was none."""
+
+    error: str = ""
+
+
+T = TypeVar("T")
+
+
+def encode(message: msgspec.Struct) -> bytes:
+    """One line."""
+    return msgspec.json.encode(message)
+
+
+def decode(line: bytes, kind: type[T]) -> T:
+    """Raises `msgspec.MsgspecError`, a `ValueError` for what another version wrote."""
+    return msgspec.json.decode(line, type=kind)

@@ -1,0 +1,290 @@
+"""Several workers as one gateway: it serves no client itself, and outlives each of them."""
+
+import asyncio
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Coroutine, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from aiohttp import web
+
+from config.handover import pack
+from config.loader import ConfigError
+from config.schema import Config
+from config.watcher import Watcher
+from gateway.app import FIXED, StartError
+from gateway.auth.audit import Act, Outcome
+from gateway.auth.errors import KeysError
+from gateway.auth.identity import Identity
+from gateway.auth.keys import ApiKey, new_key
+from gateway.auth.state import this_process
+from gateway.auth.trail import Trail
+from gateway.placement.local import LocalRuntime
+from gateway.supervisor import desk
+from gateway.supervisor.crew import Crew
+from gateway.supervisor.orders import Terms, encode
+from gateway.supervisor.process import WorkerLost, WorkerProcess
+from gateway.supervisor.runtimes import Prepared, SharedRuntimes, sockets
+from gateway.supervisor.sockets import Sockets
+from gateway.telemetry.merge import Tally
+from gateway.telemetry.metrics import WorkerGauges
+from gateway.tls import ServerTls
+from gateway.traffic.member import FleetError
+
+log = logging.getLogger(__name__)
+PREPARE_SECONDS = 60.0
+POLL_SECONDS = 0.25
+
+
+class Refused(Exception):
+    """Why the workers do not take new terms."""
+
+
+class Supervisor:
+    """`start`, then `drain` and `aclose`; `reload` and `restart` in between."""
+
+    def __init__(self, path: Path, config: Config) -> None:
+        self.path = path
+        self.config = config
+        self.demo: ApiKey | None = new_key() if config.auth.demo_key else None
+        self.loaded = ""
+        self.last_error = ""
+        self.accepting = False
+        self.address = ("", 0)
+        self.admin_address = ("", 0)
+        self.tally = Tally()
+        self.runtimes = SharedRuntimes()
+        self.identity = Identity(config, self.demo)
+        self.trail: Trail | None = None
+        self.watcher: Watcher | None = None
+        self._tls = ServerTls(config.listen.tls if config.listen.admin_tls else None)
+        self._folder = tempfile.TemporaryDirectory(prefix="headrace-")  # nobody else may enter it
+        self._sockets = Sockets(config.listen.http)
+        demo = self.demo.plaintext if self.demo else None
+        self.crew = Crew(path, Path(self._folder.name), self._sockets, demo, self.tally)
+        self._restarting: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ends = AsyncExitStack()
+        self._ends.callback(self._folder.cleanup)
+        self._ends.push_async_callback(self.runtimes.aclose)
+        self._ends.push_async_callback(self.crew.aclose)
+
+    # ── start ─────────────────────────────────────────────────────────────────────────────────────────
+
+    async def start(self) -> None:
+        """Returns when a worker serves. Runtimes may still be loading. Raises `StartError`."""
+        try:
+            await self.identity.open()
+            self._ends.callback(self.identity.close)
+            self._tls.load()
+        except (FleetError, KeysError) as error:
+            raise StartError(str(error)) from None
+        for _, work in self.identity.works():
+            self._spawn(work)
+        self._keep_trail()
+        await self._listen()
+        prepared = self.runtimes.prepare(self.config)
+        self.runtimes.commit(prepared)
+        self.crew.drain_seconds = self.config.drain
+        self.tally.watch(WorkerGauges(lambda: [(s.number, s.worker is not None, s.restarts) for s in self.crew.slots]))
+        await self.crew.start(_terms(self.config, prepared))
+        self._note_loaded()
+        self.accepting = True
+
+    def _keep_trail(self) -> None:
+        """Ends before the database is given up, and after all that leaves an entry."""
+        self.trail = Trail(self.identity.store.note)
+        self._ends.push_async_callback(self.trail.aclose)
+        self._spawn(self.trail.run())
+        self._note("gateway.start")
+
+    async def _listen(self) -> None:
+        listen = self.config.listen
+        runner = web.AppRunner(desk.make_app(self), access_log=None, handle_signals=False)
+        self._ends.push_async_callback(runner.cleanup)
+        try:
+            self._sockets.grow(self.config.workers)
+            self.address = self._sockets.address
+            await runner.setup()
+            tls = self._tls.context if listen.admin_tls else None
+            await web.TCPSite(runner, listen.admin.host, listen.admin.port, ssl_context=tls).start()
+        except OSError as error:
+            raise StartError(f"listen: {error.strerror or error}") from None
+        self.admin_address = runner.addresses[0][:2]
+
+    # ── change ────────────────────────────────────────────────────────────────────────────────────────
+
+    def watch(self, watcher: Watcher) -> None:
+        """Follow the configuration's file until the end."""
+        self._spawn(watcher.run())
+
+    async def reload(self, config: Config) -> None:
+        """New terms for all workers at one moment, or for none, and then it says why."""
+        if fixed := self._fixed(config):
+            self.reload_failed(f"{fixed}: a change needs a restart")
+            return
+        prepared = self.runtimes.prepare(config)
+        terms = _terms(config, prepared)
+        try:
+            self.identity.check(config)
+            self._tls.load()
+            if any(getattr(config, name) != getattr(self.config, name) for name in FIXED):
+                await self._exchange(terms)
+            else:
+                await self._swap(terms, config)
+        except (Refused, FleetError, KeysError, StartError, WorkerLost) as error:
+            await self.runtimes.abandon(prepared)
+            self.reload_failed(str(error))
+            return
+        except BaseException:
+            await self.runtimes.abandon(prepared)
+            raise
+        for runtime in self.runtimes.commit(prepared):
+            self._spawn(self._retire(runtime))
+        self.config = config
+        self.identity.configure(config)
+        self.crew.drain_seconds = config.drain
+        self._note_loaded()
+        self._note("config.reload")
+        log.info("configuration reloaded from %s", self.path)
+
+    def _fixed(self, config: Config) -> str:
+        """What only a supervisor that starts anew can change."""
+        old, new = self.config.listen, config.listen
+        mine = ["http", "admin", "admin_tls", *(["tls"] if old.admin_tls else [])]
+        changed = [f"listen.{name}" for name in mine if getattr(old, name) != getattr(new, name)]
+        changed += [name for name in ("state", "auth") if getattr(self.config, name) != getattr(config, name)]
+        return ", ".join(changed)
+
+    async def _exchange(self, terms: Terms) -> None:
+        """What a worker cannot change while it runs: successors for all of them, who take over together."""
+        async with self.crew.lock:
+            await self.crew.resize(terms)
+
+    async def _swap(self, terms: Terms, config: Config) -> None:
+        """Every worker prepares, which may take long; then all commit, which does not."""
+        patience = PREPARE_SECONDS + max((p.runtime.start_timeout for p in config.pools if p.runtime), default=0.0)
+        asked = self.crew.ready
+        await self._prepare(asked, terms, patience)
+        async with self.crew.lock:
+            await self._prepare([worker for worker in self.crew.ready if worker not in asked], terms, patience)
+            self.crew.terms = terms
+            await asyncio.gather(*(self._commit(worker) for worker in self.crew.ready))
+
+    async def _prepare(self, workers: Sequence[WorkerProcess], terms: Terms, seconds: float) -> None:
+        """Raises `Refused` when one cannot, and then all go on as before."""
+        refusals = await asyncio.gather(*(_refusal(worker, encode(terms), seconds) for worker in workers))
+        if why := next(filter(None, refusals), None):
+            everyone = self.crew.ready
+            await asyncio.gather(*(worker.ask("POST", "/abandon") for worker in everyone), return_exceptions=True)
+            raise Refused(why)
+
+    async def _commit(self, worker: WorkerProcess) -> None:
+        """One that fails now is replaced by one that begins under these terms."""
+        try:
+            if (await worker.ask("POST", "/commit")).status == 200:
+                return
+        except WorkerLost:
+            pass
+        log.error("worker %d did not take the configuration, and is replaced", worker.slot)
+        await worker.stop()
+
+    async def _retire(self, runtime: LocalRuntime) -> None:
+        """Stop it when no worker asks it any more."""
+        while await self._in_use(str(runtime.socket)):  # noqa: ASYNC110 - rare, and asked across processes
+            await asyncio.sleep(POLL_SECONDS)
+        await runtime.stop()
+
+    async def _in_use(self, socket: str) -> bool:
+        workers = self.crew.everyone
+        replies = await asyncio.gather(*(worker.ask("GET", "/runtimes") for worker in workers), return_exceptions=True)
+        return any(isinstance(r, BaseException) or socket.encode() in r.body for r in replies)
+
+    def reload_failed(self, error: ConfigError | str) -> None:
+        """The old configuration stays in force."""
+        self.last_error = str(error)
+        self._note("config.reload", "refused", error=self.last_error)
+        log.error("configuration not reloaded, the old one stays in force:\n%s", error)
+
+    def _note_loaded(self) -> None:
+        self.loaded = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        self.last_error = ""
+
+    def restart(self) -> bool:
+        """Every worker anew, one after the other, without a request lost; False while that is going on already."""
+        if self._restarting is not None and not self._restarting.done():
+            return False
+        self._restarting = self._spawn(self._restart())
+        return True
+
+    async def _restart(self) -> None:
+        log.info("restarting the workers, one after the other")
+        for slot in list(self.crew.slots):
+            async with self.crew.lock:
+                if slot not in self.crew.slots:
+                    continue  # there are fewer by now
+                try:
+                    await self.crew.replace([slot], self.crew.terms)
+                except (StartError, WorkerLost) as error:
+                    self.last_error = f"restart: worker {slot.number}: {error}"
+                    log.error("restart stopped, the workers that are left stay as they are: %s", self.last_error)
+                    return
+        log.info("all workers restarted")
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(_log_failure)
+        return task
+
+    def _note(self, action: str, outcome: Outcome = "done", **detail: object) -> None:
+        """For the audit log: what this process does, and with which file."""
+        if self.trail is not None:
+            detail |= {"pid": os.getpid(), "sha256": self.watcher.sha256 if self.watcher is not None else ""}
+            self.trail.note(Act(this_process(), action, str(self.path), outcome, detail))
+
+    async def missing(self) -> list[str]:
+        """Names of models that some worker has no endpoint for."""
+        _, told = await desk.SupervisorDesk(self).readiness()
+        return list(told["models_without_endpoint"])
+
+    # ── end ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def drain(self) -> bool:
+        """Take no more, let requests in flight end. True when all did within the configured time."""
+        self.accepting = False
+        self._note("gateway.drain")
+        for task in self._tasks:
+            task.cancel()
+        await self.crew.drain()
+        return True
+
+    async def aclose(self) -> None:
+        """End everything now."""
+        self.accepting = False
+        self._note("gateway.stop")
+        for task in self._tasks:
+            task.cancel()
+        await self._ends.aclose()
+
+
+def _terms(config: Config, runtimes: Prepared) -> Terms:
+    return Terms(pack(config), config.workers, sockets(runtimes))
+
+
+async def _refusal(worker: WorkerProcess, terms: bytes, seconds: float) -> str:
+    """Why it does not take these terms; empty where it does, or has died, for its successor begins under others."""
+    try:
+        reply = await worker.ask("POST", "/prepare", terms, seconds=seconds)
+    except WorkerLost:
+        return ""
+    return "" if reply.status == 200 else f"worker {worker.slot}: {reply.body.decode(errors='replace')}"
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.critical("a task of the supervisor ended, and with it what it does", exc_info=error)

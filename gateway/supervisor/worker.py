@@ -1,0 +1,186 @@
+"""One of several processes that serve clients: a gateway whose sockets are lent, and which does as it is told."""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import uvloop
+
+from config.handover import unpack
+from config.schema import Config
+from gateway.app import Gateway, Lent, StartError
+from gateway.auth.keys import ApiKey, id_of
+from gateway.placement.lent import LentRuntimes
+from gateway.supervisor import overrides
+from gateway.supervisor.control import Control
+from gateway.supervisor.orders import Orders, Report, Terms, decode, encode
+from gateway.supervisor.share import share
+from gateway.traffic.fleet import Change
+
+log = logging.getLogger(__name__)
+LAST_SECONDS = 15.0
+"""What an orphan gets beyond its drain, be it stuck or not."""
+
+
+def run() -> int:
+    """Read the orders from standard input and serve; the process's exit status."""
+    orders = decode(sys.stdin.buffer.readline(), Orders)
+    label = f"worker-{orders.slot}"
+    logging.basicConfig(
+        level=logging.INFO, format=f"%(asctime)s %(levelname)s {label} %(name)s %(message)s", force=True
+    )
+    return uvloop.run(_work(orders))
+
+
+async def _work(orders: Orders) -> int:
+    leave, cut = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def told_to_leave() -> None:
+        (cut if leave.is_set() else leave).set()
+
+    loop.add_signal_handler(signal.SIGTERM, told_to_leave)
+    loop.add_signal_handler(signal.SIGINT, cut.set)
+    try:
+        worker = Worker(orders)
+        _when_orphaned(lambda: loop.call_soon_threadsafe(leave.set), worker.gateway.config.drain + LAST_SECONDS)
+        await worker.start()
+    except (StartError, ValueError) as error:
+        _report(orders.report, Report(str(error)))
+        return 2
+    gc.collect()
+    gc.freeze()  # what is loaded by now stays: no collection need look at it again
+    _report(orders.report, Report())
+    await _first(leave.wait(), cut.wait())
+    if not cut.is_set():
+        await _first(worker.drain(), cut.wait())
+    await worker.aclose()
+    return 0
+
+
+async def _first(*waits: object) -> None:
+    """Until one of them is over; the others are cancelled."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]  # type: ignore[call-overload]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+
+
+def _report(fd: int, report: Report) -> None:
+    with open(fd, "wb") as pipe:
+        pipe.write(encode(report) + b"\n")
+
+
+def _when_orphaned(leave: Callable[[], object], seconds: float) -> None:
+    """Standard input ends with the supervisor, however that ends. A thread notices even if the loop is stuck."""
+
+    def watch() -> None:
+        sys.stdin.buffer.read()
+        with contextlib.suppress(RuntimeError):  # the loop is closed: we are leaving already
+            leave()
+        time.sleep(seconds)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="orphan watch", daemon=True).start()
+
+
+class Worker:
+    """The gateway of one slot."""
+
+    def __init__(self, orders: Orders) -> None:
+        self._orders = orders
+        self._lent = LentRuntimes(orders.terms.runtimes)
+        demo = ApiKey(id_of(orders.demo) or "", orders.demo) if orders.demo else None
+        self.gateway = Gateway(Path(orders.path), self._config(orders.terms), Lent(self._lent, demo))
+        self._sockets = [[socket.socket(fileno=fd) for fd in slot] for slot in orders.listeners]
+        self._accepting: dict[int, list[asyncio.Server]] = {}
+        self._change: Change | None = None
+        self._draining: asyncio.Task[bool] | None = None
+        self._control = Control(self)
+
+    def _config(self, terms: Terms) -> Config:
+        return share(unpack(terms.config), self._orders.slot, terms.workers)
+
+    async def start(self) -> None:
+        """Be ready for what the supervisor asks. Raises `StartError`."""
+        try:
+            if self._orders.overrides:
+                overrides.unpack(self._orders.overrides, self.gateway.fleet)
+            await self.gateway.open()
+            await self._control.open(self._orders.control)
+        except BaseException:
+            await self.aclose()
+            raise
+
+    # ── what the supervisor asks ──────────────────────────────────────────────────────────────────────
+
+    async def accept(self, slots: Collection[int]) -> None:
+        """Accept from the sockets of these slots, and of no other."""
+        for slot in [slot for slot in self._accepting if slot not in slots]:
+            for listener in self._accepting.pop(slot):
+                self.gateway.server.leave_socket(listener)
+        for slot in slots:
+            if slot not in self._accepting and slot < len(self._sockets):
+                listeners = [await self.gateway.listen_socket(bound) for bound in self._sockets[slot]]
+                self._accepting[slot] = listeners
+
+    def let_go(self) -> None:
+        """Close all sockets that are not accepted from: they are about to close for good."""
+        for slot, sockets in enumerate(self._sockets):
+            if slot not in self._accepting:
+                for bound in sockets:
+                    bound.close()
+
+    async def prepare(self, terms: Terms) -> None:
+        """Make ready for other terms. Raises `FleetError` or `ValueError` and goes on as before."""
+        self.abandon()
+        self._lent.sockets = terms.runtimes
+        self._change = await self.gateway.prepare(self._config(terms))
+
+    def commit(self) -> None:
+        """Put the terms prepared into force."""
+        change, self._change = self._change, None
+        assert change is not None
+        self.gateway.commit(change)
+
+    def abandon(self) -> None:
+        """The terms prepared do not come."""
+        change, self._change = self._change, None
+        if change is not None:
+            self.gateway.abandon(change)
+
+    def runtimes_in_use(self) -> list[str]:
+        """The sockets of bundled runtimes that requests may still go to."""
+        return self._lent.in_use()
+
+    def take_overrides(self, packed: bytes) -> None:
+        """What operators have changed in the pools, by another worker."""
+        overrides.unpack(packed, self.gateway.fleet)
+
+    async def drain(self) -> None:
+        """Take no more, and return when requests in flight have ended or their time is up."""
+        if self._draining is None:
+            self._draining = asyncio.create_task(self._drain())
+        await asyncio.shield(self._draining)
+
+    async def _drain(self) -> bool:
+        listening = self._sockets
+        done = self.gateway.drain()
+        self._sockets, self._accepting = [], {}
+        for bound in [bound for slot in listening for bound in slot]:
+            bound.close()  # the server has copies, which it closes when it has taken what waits
+        return await done
+
+    async def aclose(self) -> None:
+        """End at once."""
+        await self._control.aclose()
+        await self.gateway.aclose()

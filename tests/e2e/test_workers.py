@@ -1,0 +1,338 @@
+"""Several workers under a supervisor: what clients and operators see while workers come, go and die."""
+
+import asyncio
+import os
+import signal
+import socket
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psutil
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.e2e.test_operations import ask, configuration, issue, until_status
+from tests.support.processes import GatewayProcess, command, gateway
+from tests.support.traffic import traffic
+from tests.support.upstreams import stream, upstream
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+
+async def until_ready(g: GatewayProcess, workers: int) -> dict[str, Any]:
+    """Wait until so many serve and nobody is leaving."""
+    return await g.until(f"[w['state'] for w in s['workers']] == ['ready'] * {workers}", seconds=120)
+
+
+async def known(g: GatewayProcess) -> str:
+    """A key that every worker knows."""
+    key = await issue(g)
+    for _ in range(20):  # each over a new connection, so to some worker
+        await until_status(g, key, 200, seconds=10)
+    return key
+
+
+async def counted(g: GatewayProcess, name: str, **labels: str) -> float:
+    """The sum of a metric's samples that have these labels."""
+    async with aiohttp.ClientSession() as http, http.get(f"{g.admin}/metrics") as response:
+        families = text_string_to_metric_families(await response.text())
+        samples = [sample for family in families for sample in family.samples if sample.name == name]
+    return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
+
+
+def rewrite(g: GatewayProcess, **changes: Any) -> None:
+    written = yaml.safe_load(g.config.read_text())
+    g.config.write_text(yaml.safe_dump({**written, **changes}, sort_keys=False))
+
+
+async def test_workers_serve_together_as_one_gateway(tmp_path: Path) -> None:
+    async with upstream() as up, gateway(tmp_path, configuration(up, workers=3, auth={"demo_key": True})) as g:
+        state = await until_ready(g, 3)
+        assert len({worker["pid"] for worker in state["workers"]} | {g.process.pid}) == 4
+        key = (await g.printed(r"Demo key [^:]*: (hr-\S+)"))[1]
+        async with traffic(g.url, key, clients=20, renew=5) as load:
+            await load.until_answered(300)
+        assert load.dropped == []
+        assert load.statuses == {200: load.sent}
+        assert await counted(g, "headrace_requests_total", tenant="acme", status="200") == load.sent
+        assert await counted(g, "headrace_request_duration_seconds_count") == load.sent
+        assert await counted(g, "headrace_worker_up") == 3
+        state = await g.until_idle()
+        assert [e["health"] for e in state["endpoints"]] == ["healthy"]
+        assert await g.stop() == 0
+        lines = (tmp_path / "access.log").read_text().splitlines()
+        assert len(lines) == load.sent
+        assert all(line.startswith("{") and line.endswith("}") for line in lines)
+
+
+async def test_new_connections_spread_over_the_workers(tmp_path: Path) -> None:
+    async with upstream() as up, gateway(tmp_path, configuration(up, workers=4)) as g:
+        state = await until_ready(g, 4)
+        port = int(g.url.rpartition(":")[2])
+        sockets = [socket.create_connection(("127.0.0.1", port)) for _ in range(200)]
+        try:
+            await g.until("s['connections'] >= 200")
+            shares = Counter({worker["pid"]: 0 for worker in state["workers"]})
+            for pid in shares:
+                found = psutil.Process(pid).net_connections("tcp")
+                shares[pid] = sum(one.status == psutil.CONN_ESTABLISHED and one.laddr[1] == port for one in found)
+            assert sum(shares.values()) == 200
+            assert min(shares.values()) > 20, shares  # 50 on average; less is one in a million
+        finally:
+            for one in sockets:
+                one.close()
+
+
+async def test_a_key_is_known_and_revoked_in_all_workers_within_a_second(tmp_path: Path) -> None:
+    async with upstream() as up, gateway(tmp_path, configuration(up, workers=3)) as g:
+        await until_ready(g, 3)
+        key = await known(g)
+        assert (await command("keys", "revoke", key.split("-")[1], "--config", str(g.config)))[0] == 0
+        await asyncio.sleep(1)
+        assert {(await ask(g, key))[0] for _ in range(20)} == {401}
+
+
+async def test_a_killed_worker_costs_its_own_requests_and_nothing_else(tmp_path: Path) -> None:
+    async with upstream() as up, gateway(tmp_path, configuration(up, workers=3)) as g:
+        victim, *others = (await until_ready(g, 3))["workers"]
+        key = await known(g)
+        async with traffic(g.url, key, clients=30, pause=0.01) as load:
+            await load.until_answered(100)
+            os.kill(victim["pid"], signal.SIGKILL)
+            await g.until("s['workers'][0]['pid'] is None")
+            await load.until_answered(300)
+            state = await until_ready(g, 3)
+            await load.until_answered(100)
+        assert len(load.dropped) < 30  # of 30 clients: those that the victim had
+        assert load.refused == 0
+        assert set(load.statuses) == {200}
+        assert state["workers"][0]["pid"] not in (None, victim["pid"])
+        assert (state["workers"][0]["restarts"], state["workers"][0]["last_end"]) == (1, "was killed by signal 9")
+        assert [w["pid"] for w in state["workers"][1:]] == [w["pid"] for w in others]
+        await g.until_idle()
+        assert await counted(g, "headrace_worker_restarts_total") == 1
+
+
+async def test_while_a_worker_is_away_others_take_its_connections(tmp_path: Path) -> None:
+    async with upstream() as up, gateway(tmp_path, configuration(up, workers=2)) as g:
+        key = await known(g)
+        for restarts in range(4):  # each pause is twice the one before
+            state = await g.until(f"s['workers'][0]['restarts'] == {restarts} and s['workers'][0]['pid']")
+            os.kill(state["workers"][0]["pid"], signal.SIGKILL)
+        await g.until("s['workers'][0]['pid'] is None")
+        async with traffic(g.url, key, clients=10, renew=1) as load:
+            await load.until_answered(100)
+        assert (await g.state())["workers"][0]["pid"] is None  # still, so none of them waited for it
+        assert (load.dropped, load.refused, load.statuses) == ([], 0, {200: load.sent})
+
+
+async def test_a_rolling_restart_loses_no_request_and_no_count(tmp_path: Path) -> None:
+    async with upstream() as up, gateway(tmp_path, configuration(up, workers=3)) as g:
+        before = {worker["pid"] for worker in (await until_ready(g, 3))["workers"]}
+        key = await known(g)
+        counted_before = await counted(g, "headrace_requests_total")
+        async with traffic(g.url, key, clients=30, renew=50, pause=0.01) as load:
+            await load.until_answered(100)
+            g.process.send_signal(signal.SIGUSR2)
+            await g.printed("all workers restarted")
+            state = await until_ready(g, 3)
+            await load.until_answered(100)
+        assert before.isdisjoint(worker["pid"] for worker in state["workers"])
+        assert (load.dropped, load.refused, load.statuses) == ([], 0, {200: load.sent})
+        assert await counted(g, "headrace_requests_total") == counted_before + load.sent
+        async with aiohttp.ClientSession() as http, http.post(f"{g.admin}/admin/restart", json={}) as response:
+            assert response.status == 202
+        await g.until(f"not {{w['pid'] for w in s['workers']}} & { ({w['pid'] for w in state['workers']}) }")
+        await g.until_idle()
+
+
+async def test_a_stream_outlives_the_restart_of_its_worker(tmp_path: Path) -> None:
+    async with upstream() as up, gateway(tmp_path, configuration(up, workers=2)) as g:
+        key = await known(g)
+        words = " ".join(f"w{i}" for i in range(60))
+        up.behaviour = lambda body: asyncio.sleep(0, stream(words, gap=0.05))
+        body = {"model": "chat", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+        headers = {"authorization": f"Bearer {key}"}
+        async with (
+            aiohttp.ClientSession() as http,
+            http.post(f"{g.url}/v1/chat/completions", json=body, headers=headers) as response,
+        ):
+            first = await response.content.readany()
+            g.process.send_signal(signal.SIGUSR2)
+            await g.printed("all workers restarted")
+            assert "draining" in [worker["state"] for worker in (await g.state())["workers"]]
+            text = (first + await response.read()).decode()
+        assert all(f'"{word} "' in text for word in words.split())
+        assert text.endswith("data: [DONE]\n\n")
+        await until_ready(g, 2)
+
+
+async def test_sigterm_under_load_drops_no_request(tmp_path: Path) -> None:
+    async with upstream() as up, gateway(tmp_path, configuration(up, workers=3)) as g:
+        workers = [psutil.Process(worker["pid"]) for worker in (await until_ready(g, 3))["workers"]]
+        key = await known(g)
+        async with traffic(g.url, key, clients=30, renew=5) as load:
+            await load.until_answered(200)
+            assert await g.stop() == 0
+        assert load.dropped == []
+        assert set(load.statuses) == {200}
+        assert load.sent == load.answered
+        assert load.refused > 0  # then nobody listened any more
+        assert not any(worker.is_running() for worker in workers)
+
+
+async def test_a_second_signal_cuts_all_workers(tmp_path: Path) -> None:
+    async with upstream() as up, gateway(tmp_path, configuration(up, workers=2)) as g:
+        workers = [psutil.Process(worker["pid"]) for worker in (await until_ready(g, 2))["workers"]]
+        key = await known(g)
+        up.behaviour = lambda body: asyncio.sleep(3600, stream("never"))
+        asked = asyncio.create_task(ask(g, key))
+        await g.until("s['in_flight'] == 1")
+        g.process.send_signal(signal.SIGTERM)
+        await g.printed("draining")
+        assert await g.stop() == 0
+        with pytest.raises(aiohttp.ClientError):
+            await asked
+        assert not any(worker.is_running() for worker in workers)
+
+
+async def test_no_worker_outlives_a_killed_supervisor(tmp_path: Path) -> None:
+    async with upstream() as up, gateway(tmp_path, configuration(up, workers=3)) as g:
+        workers = [psutil.Process(worker["pid"]) for worker in (await until_ready(g, 3))["workers"]]
+        await g.stop(signal.SIGKILL)
+        _, alive = await asyncio.to_thread(psutil.wait_procs, workers, 30)
+        assert alive == []
+
+
+async def test_a_reload_reaches_all_workers_at_once_and_drops_nothing(tmp_path: Path) -> None:
+    async with upstream("one") as one, upstream("two") as two, gateway(tmp_path, configuration(one, workers=3)) as g:
+        await until_ready(g, 3)
+        key = await known(g)
+        pools = [{"name": name, "endpoints": [up.url]} for name, up in (("up", one), ("two", two))]
+        async with traffic(g.url, key, clients=20, pause=0.01) as load:
+            await load.until_answered(100)
+            rewrite(g, pools=pools, models=[{"name": "chat", "routes": [{"to": "two"}]}])
+            await g.printed("configuration reloaded", seconds=20)
+            async with traffic(g.url, key, clients=10) as after:
+                await after.until_answered(100)
+            rewrite(g, models=[{"name": "chat", "routes": [{"to": "three"}]}])
+            await g.until("'three' in s['configuration']['last_error']", seconds=20)
+            rewrite(g, models=[{"name": "chat", "routes": [{"to": "up"}]}])
+            g.process.send_signal(signal.SIGHUP)
+            await g.until("s['configuration']['last_error'] == ''", seconds=20)
+            async with traffic(g.url, key, clients=10) as last:
+                await last.until_answered(100)
+        assert set(after.texts) == {"two"}
+        assert set(last.texts) == {"one"}
+        for load_ in (load, after, last):
+            assert (load_.dropped, load_.statuses) == ([], {200: load_.sent})
+
+
+async def test_what_a_worker_reads_at_its_start_only_is_taken_by_new_workers(tmp_path: Path) -> None:
+    async with upstream() as up, gateway(tmp_path, configuration(up, workers=2)) as g:
+        before = {worker["pid"] for worker in (await until_ready(g, 2))["workers"]}
+        key = await known(g)
+        async with traffic(g.url, key, clients=20, pause=0.01) as load:
+            await load.until_answered(100)
+            rewrite(g, workers=3, http={"max_body": "1KiB"})
+            await g.printed("configuration reloaded", seconds=60)
+            state = await until_ready(g, 3)
+            rewrite(g, workers=1)
+            await until_ready(g, 1)
+            await load.until_answered(100)
+        assert before.isdisjoint(worker["pid"] for worker in state["workers"])
+        assert (load.dropped, load.statuses) == ([], {200: load.sent})
+        assert (await ask(g, key, user="u" * 2000))[0] == 413
+        rewrite(g, listen={"http": "127.0.0.1:1", "admin": "127.0.0.1:0"})
+        await g.printed("listen.http: a change needs a restart", seconds=20)
+        assert (await ask(g, key))[0] == 200
+
+
+async def test_new_workers_that_cannot_start_change_nothing(tmp_path: Path) -> None:
+    async with upstream() as up, gateway(tmp_path, configuration(up, workers=2)) as g:
+        before = [worker["pid"] for worker in (await until_ready(g, 2))["workers"]]
+        written = yaml.safe_load(g.config.read_text())
+        rewrite(g, access_log={"to": f"{g.config}/access.log"})  # a file is no folder
+        state = await g.until("s['configuration']['last_error']", seconds=60)
+        assert "access_log.to" in state["configuration"]["last_error"]
+        assert [worker["pid"] for worker in state["workers"]] == before
+        rewrite(g, access_log=written["access_log"], auth={"demo_key": True})
+        await g.printed("auth: a change needs a restart", seconds=20)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+async def test_a_port_in_use_is_said_plainly_even_if_it_would_be_shared(tmp_path: Path, shared: bool) -> None:
+    with socket.socket() as holder:
+        if shared:
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        path = tmp_path / "taken.yaml"
+        async with upstream() as up:
+            base = {"version": 1, "state": {"database": f"sqlite:///{tmp_path}/state.db"}, "workers": 2}
+            listen = {"http": f"127.0.0.1:{holder.getsockname()[1]}", "admin": "127.0.0.1:0"}
+            path.write_text(yaml.safe_dump({**base, "listen": listen, **configuration(up)}))
+            status, _, err = await command("serve", "--config", str(path))
+    assert (status, "in use" in err, "Traceback" in err) == (2, True, False)
+
+
+async def test_workers_that_cannot_start_end_the_start_with_one_reason(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.yaml"
+    async with upstream() as up:
+        base = {"version": 1, "state": {"database": f"sqlite:///{path}/state.db"}, "workers": 3}
+        listen = {"http": "127.0.0.1:0", "admin": "127.0.0.1:0"}
+        path.write_text(yaml.safe_dump({**base, "listen": listen, **configuration(up)}))
+        status, _, err = await command("serve", "--config", str(path))
+    assert status == 2
+    assert err.count("headrace cannot start") == 1
+    assert "folder" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("workers", [0, -1, 1000, "two"])
+async def test_an_absurd_number_of_workers_is_refused(tmp_path: Path, workers: object) -> None:
+    async with upstream() as up:
+        path = tmp_path / "absurd.yaml"
+        path.write_text(yaml.safe_dump({"version": 1, "workers": workers, **configuration(up)}))
+        status, out, _ = await command("check", str(path))
+    assert status == 1
+    assert "workers" in out
+
+
+async def test_one_process_is_told_that_more_need_a_restart(tmp_path: Path) -> None:
+    async with upstream() as up, gateway(tmp_path, configuration(up)) as g:
+        rewrite(g, workers=2)
+        await g.printed("workers: a change needs a restart", seconds=20)
+        g.process.send_signal(signal.SIGUSR2)
+        await g.printed("one process only")
+        assert "workers" not in await g.state()
+
+
+async def test_what_operators_change_in_a_pool_counts_in_every_worker_and_in_its_successor(tmp_path: Path) -> None:
+    async with upstream("one") as one, upstream("two") as two, gateway(tmp_path, configuration(one, workers=3)) as g:
+        await until_ready(g, 3)
+        key = await known(g)
+        async with aiohttp.ClientSession(g.admin) as http:
+            async with http.post("/admin/pools/up/endpoints", json={"url": two.url, "weight": 2}) as response:
+                assert (await response.json())["origin"] == "operator"
+            async with http.get("/admin/pools") as response:
+                [pool] = (await response.json())["pools"]
+            first, second = pool["endpoints"]
+            assert (first["origin"], second["origin"], second["weight"]) == ("configuration", "operator", 2)
+            path = f"/admin/pools/up/endpoints/{first['endpoint'].removeprefix('up/')}/drain"
+            async with http.post(path, json={}) as response:
+                assert (await response.json())["drained"]
+            async with http.post("/admin/pools/up/endpoints/none/drain", json={}) as response:
+                assert (response.status, (await response.json())["error"]["code"]) == (404, "no_such_endpoint")
+        async with traffic(g.url, key, clients=10, renew=1) as load:
+            await load.until_answered(60)
+        assert set(load.texts) == {"two"}
+        g.process.send_signal(signal.SIGUSR2)
+        await g.printed("all workers restarted")
+        await until_ready(g, 3)
+        async with traffic(g.url, key, clients=10, renew=1) as load:
+            await load.until_answered(60)
+        assert set(load.texts) == {"two"}

@@ -1,0 +1,113 @@
+"""Real workers under a supervisor in this process, whose patience is short."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from config.loader import load
+from gateway.app import StartError
+from gateway.supervisor import crew, process
+from gateway.supervisor.supervisor import Supervisor
+
+
+def supervisor(folder: Path, workers: int = 2) -> Supervisor:
+    path = folder / "headrace.yaml"
+    written = {
+        "version": 1,
+        "workers": workers,
+        "listen": {"http": "127.0.0.1:0", "admin": "127.0.0.1:0"},
+        "state": {"database": f"sqlite:///{folder}/state.db"},
+        "access_log": {"to": str(folder / "access.log")},
+        "pools": [{"name": "up", "endpoints": ["http://127.0.0.1:9"], "probe": None}],
+        "models": [{"name": "chat", "routes": [{"to": "up"}]}],
+        "tenants": [{"name": "acme", "models": ["*"]}],
+    }
+    path.write_text(yaml.safe_dump(written))
+    return Supervisor(path, load(path))
+
+
+@asynccontextmanager
+async def running(folder: Path) -> AsyncIterator[Supervisor]:
+    made = supervisor(folder)
+    try:
+        await made.start()
+        yield made
+    finally:
+        await made.aclose()
+
+
+async def until(condition: str, made: Supervisor, seconds: float = 60) -> None:
+    async with asyncio.timeout(seconds):
+        while not eval(condition, {"crew": made.crew}):
+            await asyncio.sleep(0.02)
+
+
+@pytest.fixture(autouse=True)
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "FIRST_BACKOFF", 0.05)
+
+
+async def test_workers_that_die_at_once_end_the_start_and_say_how(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    made = supervisor(tmp_path)
+    with pytest.raises(StartError, match="no worker comes up: worker 0 ended with status 1, worker 1 ended"):
+        await made.start()
+    await made.aclose()
+
+
+async def test_a_program_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    made = supervisor(tmp_path)
+    with pytest.raises(StartError, match="could not be started: No such file"):
+        await made.start()
+    await made.aclose()
+
+
+async def test_a_worker_that_is_stuck_is_killed_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "SILENT_SECONDS", 2.0)
+    monkeypatch.setattr(process, "LOOK_SECONDS", 0.1)
+    async with running(tmp_path) as made:
+        stuck = made.crew.ready[0].pid
+        assert stuck is not None
+        os.kill(stuck, signal.SIGSTOP)
+        await until(f"crew.ready and len(crew.ready) == 2 and crew.ready[0].pid != {stuck}", made)
+        assert made.crew.slots[0].last_end == "was killed by signal 9"
+
+
+async def test_a_worker_that_cannot_be_replaced_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(tmp_path) as made:
+        before = [worker.pid for worker in made.crew.ready]
+        monkeypatch.setattr(sys, "executable", "/bin/false")
+        assert made.restart()
+        assert not made.restart()
+        async with asyncio.timeout(60):
+            while not made.last_error:
+                await asyncio.sleep(0.02)
+        assert "worker 0: ended with status 1" in made.last_error
+        assert [worker.pid for worker in made.crew.ready] == before
+        assert len(os.listdir(made._folder.name)) == 2  # one socket each, and nothing of the one that failed
+
+
+async def test_a_crash_loop_pauses_longer_each_time_and_is_over_when_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as made:
+        right, victim = sys.executable, made.crew.ready[0]
+        assert victim.pid is not None
+        monkeypatch.setattr(sys, "executable", "/bin/false")
+        begun = asyncio.get_running_loop().time()
+        os.kill(victim.pid, signal.SIGKILL)
+        await until("crew.slots[0].restarts >= 4", made)
+        assert asyncio.get_running_loop().time() - begun > 0.05 + 0.1 + 0.2 + 0.4
+        assert [worker.slot for worker in made.crew.ready] == [1]
+        monkeypatch.setattr(sys, "executable", right)
+        await until("len(crew.ready) == 2", made)

@@ -1,0 +1,53 @@
+import socket
+
+import pytest
+
+from config.units import HostPort
+from gateway.supervisor.sockets import Sockets
+
+
+def test_every_slot_has_a_socket_of_its_own_on_one_port() -> None:
+    sockets = Sockets(HostPort("127.0.0.1", 0))
+    sockets.grow(3)
+    ports = {one.getsockname()[1] for slot in sockets.slots for one in slot}
+    assert ports == {sockets.address[1]}
+    assert len({fd for slot in sockets.numbers() for fd in slot}) == 3
+    first = sockets.numbers()
+    sockets.grow(2)
+    assert sockets.numbers() == first  # what waits in a backlog is never closed
+    sockets.grow(4)
+    assert sockets.numbers()[:3] == first
+    assert sockets.slots[3][0].getsockname()[1] == sockets.address[1]
+    sockets.close()
+
+
+def test_connections_are_made_before_anybody_accepts() -> None:
+    sockets = Sockets(HostPort("127.0.0.1", 0))
+    sockets.grow(1)
+    with socket.create_connection(sockets.address, 5) as client:
+        accepted, name = sockets.slots[0][0].accept()
+        assert name == client.getsockname()
+        accepted.close()
+    sockets.close()
+
+
+def test_a_name_of_two_addresses_is_bound_at_both() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    sockets = Sockets(HostPort("localhost", port))
+    sockets.grow(2)
+    expected = {info[4][0] for info in socket.getaddrinfo("localhost", port, type=socket.SOCK_STREAM)}
+    for slot in sockets.slots:
+        assert {one.getsockname()[0] for one in slot} == expected
+    sockets.close()
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_port_that_another_process_listens_on_is_not_shared_with_it(shared: bool) -> None:
+    with socket.socket() as other:
+        if shared:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with pytest.raises(OSError, match="in use"):
+            Sockets(HostPort("127.0.0.1", other.getsockname()[1])).grow(2)

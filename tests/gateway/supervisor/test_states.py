@@ -1,0 +1,64 @@
+from typing import Any
+
+from gateway.supervisor.states import merged
+
+
+def test_amounts_are_summed_and_of_views_the_worst_counts() -> None:
+    def view(health: str, breaker: str, in_flight: int, error: str) -> dict[str, Any]:
+        endpoint = {"pool": "up", "endpoint": "up/0", "health": health, "breaker": breaker, "in_flight": in_flight}
+        return {"in_flight": in_flight, "connections": 2, "endpoints": [{**endpoint, "probe_error": error}]}
+
+    told = merged([view("healthy", "closed", 1, ""), view("unhealthy", "half_open", 2, "It timed out.")])
+    assert told == {
+        "in_flight": 3,
+        "connections": 4,
+        "endpoints": [
+            {
+                "pool": "up", "endpoint": "up/0", "health": "unhealthy", "breaker": "half_open", "in_flight": 3,
+                "probe_error": "It timed out.",
+            }
+        ],
+    }  # fmt: skip
+
+
+def test_entries_are_matched_by_name_wherever_they_stand() -> None:
+    one = [{"tenant": "a", "in_flight": 1}, {"tenant": "b", "in_flight": 2}]
+    two = [{"tenant": "b", "in_flight": 3}, {"tenant": "c", "in_flight": 4}]
+    assert {entry["tenant"]: entry["in_flight"] for entry in merged([one, two])} == {"a": 1, "b": 5, "c": 4}
+
+
+def test_limits_are_matched_by_position_and_the_least_that_is_left_counts() -> None:
+    def view(left: float, subjects: int) -> list[dict[str, Any]]:
+        return [{"requests": "10/min", "per": "key", "subjects": subjects, "remaining": {"requests": left}}]
+
+    [limit] = merged([view(7, 2), view(3, 5), view(9, 1)])
+    assert limit == {"requests": "10/min", "per": "key", "subjects": 5, "remaining": {"requests": 3}}
+
+
+def test_money_is_summed_and_stays_money() -> None:
+    views = [
+        [{"key": "k1", "amount": "0.75 usd"}],
+        [{"key": "k2", "amount": "1 usd"}, {"key": "k1", "amount": "1 usd"}],
+    ]
+    assert merged(views) == [{"key": "k1", "amount": "1.75 usd"}, {"key": "k2", "amount": "1 usd"}]
+
+
+def test_rates_are_summed_as_far_as_they_are_known() -> None:
+    queues = [
+        {"pool": "a", "waiting": 1, "by_tenant": {"x": 1}, "served_per_second": rate} for rate in (None, 2.0, 3.0)
+    ]
+    [told] = merged([[queue] for queue in queues])
+    assert told == {"pool": "a", "waiting": 3, "by_tenant": {"x": 3}, "served_per_second": 5.0}
+    assert merged([[queues[0]], [queues[0]]])[0]["served_per_second"] is None
+
+
+def test_what_nobody_knows_is_not_known() -> None:
+    issuer = {"issuer": "login", "keys": 0, "age_seconds": None, "error": ""}
+    known = {"issuer": "login", "keys": 2, "age_seconds": 9.0, "error": ""}
+    assert merged([[issuer], [issuer]]) == [issuer]
+    assert merged([[issuer], [known]]) == [{"issuer": "login", "keys": 0, "age_seconds": 9.0, "error": ""}]
+
+
+def test_one_view_is_itself() -> None:
+    view = {"accepting": True, "endpoints": [{"pool": "a", "x": None}], "tenants": [], "texts": ["a", "b"]}
+    assert merged([view]) == view
