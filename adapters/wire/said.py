@@ -22,6 +22,9 @@ _HEAD = ("id", "created", "model", "system_fingerprint")
 _TOKEN_IDS = b',"token_ids":['
 
 
+_ABSENT = (NULL,) * 6
+
+
 class _Delta(msgspec.Struct):
     content: str | None = None
     audio: Raw = NULL
@@ -34,7 +37,7 @@ class _Delta(msgspec.Struct):
     @property
     def is_plain(self) -> bool:
         others = (self.audio, self.function_call, self.reasoning, self.reasoning_content, self.refusal, self.tool_calls)
-        return all(bytes(other) in NOTHING for other in others)
+        return others == _ABSENT or all(bytes(other) in NOTHING for other in others)
 
 
 class _Choice(msgspec.Struct):
