@@ -5,53 +5,13 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from random import Random
-from typing import Any, Literal
-from zlib import crc32
+from typing import Any
 
-from tests.simulation.fates import FINE, LONG, MOST_WORDS, Fate, Mood, draw
+from tests.simulation.calls import Call, End
+from tests.simulation.fates import FINE, LONG, Fate, Mood, draw
 from tests.simulation.virtual import Listener, VirtualLoop, Wire
 
-End = Literal["running", "whole", "broken", "left", "killed"]
 REASON = {200: "OK"}
-
-
-def words_of(request_id: str) -> int:
-    """How long the answer to it is, whoever answers."""
-    return crc32(request_id.encode()) % (MOST_WORDS + 1)
-
-
-class Call:
-    """One request that arrived, and what became of it."""
-
-    __slots__ = ("began", "body", "end", "ended", "fate", "finished", "first", "id", "request_id", "total")
-
-    def __init__(self, id_: str, request_id: str, body: dict[str, Any], fate: Fate, began: float) -> None:
-        self.id = id_
-        self.request_id = request_id
-        self.body = body
-        self.fate = fate
-        self.began = began
-        self.end: End = "running"
-        self.ended = 0.0
-        self.total = words_of(request_id)
-        last = body["messages"][-1]
-        self.first = len(last["content"].split()) if self.carries_on else 0
-        """The first word to say: others are in the answer that it carries on."""
-        self.finished = False
-        """Whether the end of a whole answer was sent."""
-
-    @property
-    def carries_on(self) -> bool:
-        """Whether it was asked for the rest of an answer that had begun."""
-        return bool(self.body.get("continue_final_message"))
-
-    def word(self, index: int) -> str:
-        """Says whose answer it is, to which request: what a client reads can be traced."""
-        return f"{self.request_id}/{self.id}/{index} "
-
-    @property
-    def text(self) -> str:
-        return "".join(self.word(i) for i in range(self.first, self.total))
 
 
 class ScriptedServer:

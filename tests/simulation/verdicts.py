@@ -1,22 +1,20 @@
 """The rules of a request's way, checked from outside: by what clients saw, servers were asked, and logs tell."""
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 
 from gateway.telemetry import Record
+from tests.simulation.calls import Call, words_of
 from tests.simulation.clients import Seen
-from tests.simulation.servers import Call, words_of
+from tests.simulation.standing import standing
 from tests.simulation.world import SEND_TIMEOUT, World
 
 STATUSES = {200, 400, 401, 404, 413, 429, 502, 503, 504}
 # A sweep of connections in use, and a turn or two of the loop.
 SWEEP = 0.35
 CANCELLED_WITHIN = 0.05
-BUDGET_WINDOW = 10.0
-# The largest budgets of a story: a fifth of the requests for retries, as much for hedges.
-MOST_AGAIN = 0.4
-# Times that one stream may be.
+# How often one stream may be carried on.
 MOST_RESUMES = 2
 # What every route of a story allows between two pieces.
 IDLE = 1.0
@@ -31,14 +29,7 @@ def judge(world: World, seen: list[Seen], *, peaceful: bool) -> list[str]:
     for server in world.servers:
         for call in server.calls:
             calls[call.request_id].append(call)
-    told = [
-        *world.watch.told,
-        *world.ledger.oracle.told,
-        *_idle(world),
-        *_breakers(world),
-        *_retries(world),
-        *_arms(world, seen),
-    ]
+    told = [*world.watch.told, *world.ledger.oracle.told, *standing(world, seen)]
     for one in seen:
         mine = records[one.order.id]
         told += [f"{one.order.id}: {problem}" for problem in _request(world, one, mine, calls[one.order.id])]
@@ -154,104 +145,3 @@ def _error(body: dict[str, dict[str, object]]) -> Iterator[str]:
         yield f"an error of another shape: {body}"
     elif not body["error"]["code"] or "Traceback" in str(body) or "10.0.0" in str(body):
         yield f"an error that says too little or too much: {body}"
-
-
-# ── the gateway as a whole ────────────────────────────────────────────────────────────────────────────
-
-
-def _idle(world: World) -> Iterator[str]:
-    """Nothing is held for anybody."""
-    for name, endpoint in world.endpoints.items():
-        if endpoint.in_flight:
-            yield f"{name} has {endpoint.in_flight} in flight at idle"
-    for account in world.accounts():
-        if account.in_flight or account.reserved_tokens:
-            yield f"{account.tenant} holds {account.in_flight} and {account.reserved_tokens} tokens at idle"
-        for limit in account.limits:
-            if any(allowance.concurrency.in_flight for allowance in limit):
-                yield f"a place of {account.tenant} is held at idle"
-    for queue in world.fleet.queues():
-        if queue.line.size:
-            yield f"{queue.line.size} wait for {queue.name} at idle"
-    for share in world.ledger.oracle.shares.values():
-        if share.at_once:
-            yield "a reservation was never settled"
-    for server in world.servers:
-        if server.running:
-            yield f"{server.name} is at work at idle"
-        if server.most_connections > (most := _connections(world, server.url)):
-            yield f"{server.name} had {server.most_connections} connections of {most}"
-
-
-def _connections(world: World, url: str) -> int:
-    """How many may be open to a server: each time that a pool took it in, that pool's, and one for probes."""
-    most = 0
-    before: set[tuple[str, int]] = set()
-    for config in world.configs:
-        now = {(pool.name, pool.max_connections) for pool in config.pools for e in pool.endpoints if e.url == url}
-        most += sum(cap + 1 for _, cap in now - before)
-        before = now
-    return most
-
-
-def _breakers(world: World) -> Iterator[str]:
-    """What callers do wrong, and clients that leave, open none."""
-    least = min(pool.breaker.failures for config in world.configs for pool in config.pools)
-    for server in world.servers:
-        if not server.was_away and server.sins < least:
-            for endpoint in world.endpoints.values():
-                if endpoint.address == server.url and endpoint.breaker.is_open:
-                    yield f"{server.name} sinned {server.sins} times, and a breaker of {least} is open"
-
-
-def _retries(world: World) -> Iterator[str]:
-    """In ten seconds no more than three for each route, and its share of the requests; hedges have as many."""
-    attempts = world.watch.attempts
-    for pool in {attempt.pool for attempt in attempts}:
-        mine = [attempt for attempt in reversed(attempts) if attempt.pool == pool]
-        came = {attempt.asks: attempt.at for attempt in mine}
-        asked = [attempt for attempt in mine if attempt.asked]
-        times = Counter(attempt.at for attempt in asked)
-        times.subtract({attempt.asks: attempt.at for attempt in asked}.values())
-        floor = 3 * _budgets(world, pool)
-        for end in times:
-            again = sum(n for at, n in times.items() if end - 0.9 * BUDGET_WINDOW < at <= end)
-            requests = sum(end - BUDGET_WINDOW - 3.0 < at <= end for at in came.values())
-            if again > floor + MOST_AGAIN * requests:
-                yield f"{pool}: {again} retries in ten seconds for {requests} requests"
-                break
-
-
-def _budgets(world: World, pool: str) -> int:
-    """How many there were: each time that a route took the pool in, one for retries and one for hedges."""
-    found = 0
-    before: set[tuple[str, int, bool]] = set()
-    for config in world.configs:
-        now = {
-            (model.name, index, hedged)
-            for model in config.models
-            for index, route in enumerate(model.routes)
-            for hedged in {False, route.hedge is not None}
-            if pool in route.pools()
-        }
-        found += len(now - before)
-        before = now
-    return found
-
-
-def _arms(world: World, seen: list[Seen]) -> Iterator[str]:
-    """Who asks the same twice keeps its arm while the configuration stays."""
-    arms: dict[tuple[object, ...], set[str]] = defaultdict(set)
-    for one in seen:
-        order, arm = one.order, one.headers.get("x-headrace-arm")
-        now = world.generation_at(one.began)
-        if arm is None or one.ended == 0.0 or now != world.generation_at(one.began - 1e-9):
-            continue
-        model = next(m for m in world.configs[now - 1].models if m.name == order.model)
-        if any(route.split and route.split.sticky == "request" for route in model.routes):
-            continue
-        asker = (order.key, order.user, tuple(order.headers.items()), order.stream, order.prompt)
-        arms[(now, order.model, *asker)].add(arm)
-    for who, which in arms.items():
-        if len(which) > 1:
-            yield f"{who} was sent to {which}"
