@@ -93,8 +93,11 @@ class EventStream(Answer):
         end = loop.time() + patience
         try:
             while not self._begun:
-                self._pending = await self._next(end - loop.time())
-                self._begun = bool(self._pending) or self._done
+                if (piece := self._response.take()) is None:
+                    await self._response.more(end - loop.time())
+                else:
+                    self._pending = self._read(piece)
+                    self._begun = bool(self._pending) or self._done
         except BaseException:
             self._response.close()
             raise
@@ -102,10 +105,13 @@ class EventStream(Answer):
 
     async def __anext__(self) -> bytes:
         try:
-            out, self._pending = self._pending, b""
-            while not out and not self._done:
-                out = await self._next()
-            if out:
+            while not self._pending and not self._done:
+                if (piece := self._response.take()) is None:
+                    await self._response.more()
+                else:
+                    self._pending = self._read(piece)
+            if self._pending:
+                out, self._pending = self._pending, b""
                 return out
             self.end(None)
             await self._finish()
@@ -125,9 +131,8 @@ class EventStream(Answer):
         self._response.close()
         await super().aclose()
 
-    async def _next(self, patience: float | None = None) -> bytes:
-        """What the next piece of the response holds for the client; may be nothing."""
-        piece = await self._response.piece(patience)
+    def _read(self, piece: bytes) -> bytes:
+        """What a piece of the response holds for the client; may be nothing."""
         if not piece:
             raise TransportError("The upstream's stream ended before the end of its answer.")
         try:

@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from urllib.parse import urlsplit
 
 from adapters.errors import BackendError, DeadlineError, InferenceError, TransportError, Unavailable, UpstreamTimeout
@@ -34,17 +34,35 @@ class ClientResponse:
         self.status = exchange.status
         self.headers: Headers = exchange.headers
 
-    async def piece(self, patience: float | None = None) -> bytes:
-        """What has arrived since the last call; empty at the end. Raises `InferenceError`."""
+    def take(self) -> bytes | None:
+        """What has arrived since the last call; empty at the end, None: await `more` first. Raises `InferenceError`.
+
+        Two plain calls and no coroutine: a stream takes thousands of pieces.
+        """
         if self._exchange is None:
             return b""
         try:
-            data = await self._exchange.piece(patience)
+            data = self._exchange.take()
+        except InferenceError:
+            self.close()
+            raise
+        if data == b"":
+            self._give_back()
+        return data
+
+    def more(self, patience: float | None = None) -> Awaitable[None]:
+        """Wait for what `take` did not have yet, `patience` seconds at the most."""
+        assert self._exchange is not None
+        return self._exchange.more(patience)
+
+    async def piece(self, patience: float | None = None) -> bytes:
+        """What has arrived since the last call, waited for; empty at the end. Raises `InferenceError`."""
+        try:
+            while (data := self.take()) is None:
+                await self.more(patience)
         except BaseException:
             self.close()
             raise
-        if not data:
-            self._give_back()
         return data
 
     async def read(self, limit: int = MAX_ANSWER) -> bytes:

@@ -131,26 +131,28 @@ class Exchange(asyncio.Protocol):
     def headers(self) -> Headers:
         return Headers(self._fields)
 
-    async def piece(self, patience: float | None = None) -> bytes:
-        """What has arrived of the body since the last call; empty at its end.
-
-        Waits for `patience` seconds, by default for what the deadline allows between two pieces.
-        """
-        while not self._chunks:
+    def take(self) -> bytes | None:
+        """What has arrived of the body since the last call; empty at its end, None while there is only to wait."""
+        if not self._chunks:
             if self.complete:
                 return b""
             if self._error is not None:
                 raise self._error
-            seconds = self._deadline.idle if patience is None else patience
-            self.deadline = min(self.loop.time() + seconds, self._deadline.at)
-            await self._arrived.wait()
-            self.deadline = self._deadline.at
+            return None
+        self.deadline = self._deadline.at
         chunks, self._chunks = self._chunks, []
         self._size = 0
         if self._reading_paused:
             self._reading_paused = False
             self._transport.resume_reading()
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def more(self, patience: float | None = None) -> asyncio.Future[None]:
+        """To be awaited when `take` had nothing: for `patience` seconds, by default for what the deadline allows
+        between two pieces."""
+        seconds = self._deadline.idle if patience is None else patience
+        self.deadline = min(self.loop.time() + seconds, self._deadline.at)
+        return self._arrived.wait()
 
     @property
     def over(self) -> bool:
