@@ -2,6 +2,7 @@
 
 supervisor.py   the supervisor: start, reload, rolling restart, drain
 crew.py         the workers: one in each slot, another when it dies
+swap.py         other terms for all workers at one moment, or for none
 process.py      one worker, seen from the supervisor
 sockets.py      the port, bound once for each slot and kept: a worker that dies takes no connection along
 runtimes.py     bundled runtimes, started once for all
@@ -10,6 +11,5 @@ desk.py         the operators' door: states.py and telemetry/merge.py make one s
 orders.py       what a worker is told
 worker.py       the worker: a gateway whose sockets are lent
 control.py      where it is told, a private Unix socket
-overrides.py    what operators changed in the pools, from one worker to the others
 share.py        its part of what is configured for the whole host
 """

@@ -8,10 +8,9 @@ import msgspec
 from aiohttp import web
 
 from gateway.operators import GatewayDesk
-from gateway.supervisor import overrides
 from gateway.supervisor.orders import Terms, decode
 from gateway.traffic.member import FleetError
-from gateway.traffic.operations import NotDone, Operation
+from gateway.traffic.operations import NotDone, Operation, adopt, pack
 
 if TYPE_CHECKING:
     from gateway.supervisor.worker import Worker
@@ -80,10 +79,10 @@ def _operated(worker: "Worker", desk: GatewayDesk) -> list[web.RouteDef]:
         return web.Response(body=msgspec.json.encode(done))
 
     async def tell_overrides(_: web.Request) -> web.Response:
-        return web.Response(body=overrides.pack(worker.gateway.fleet))
+        return web.Response(body=pack(worker.gateway.fleet))
 
     async def take_overrides(request: web.Request) -> web.Response:
-        worker.take_overrides(await request.read())
+        adopt(worker.gateway.fleet, await request.read())
         return web.Response()
 
     return [

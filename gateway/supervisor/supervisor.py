@@ -5,7 +5,7 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -22,25 +22,19 @@ from gateway.auth.identity import Identity
 from gateway.auth.keys import ApiKey, new_key
 from gateway.auth.state import this_process
 from gateway.auth.trail import Trail
-from gateway.placement.local import LocalRuntime
 from gateway.supervisor import desk
 from gateway.supervisor.crew import Crew
-from gateway.supervisor.orders import Terms, encode
-from gateway.supervisor.process import WorkerLost, WorkerProcess
+from gateway.supervisor.orders import Terms
+from gateway.supervisor.process import WorkerLost
 from gateway.supervisor.runtimes import Prepared, SharedRuntimes, sockets
 from gateway.supervisor.sockets import Sockets
+from gateway.supervisor.swap import Refused, retire, swap
 from gateway.telemetry.merge import Tally
 from gateway.telemetry.metrics import WorkerGauges
 from gateway.tls import ServerTls
 from gateway.traffic.member import FleetError
 
 log = logging.getLogger(__name__)
-PREPARE_SECONDS = 60.0
-POLL_SECONDS = 0.25
-
-
-class Refused(Exception):
-    """Why the workers do not take new terms."""
 
 
 class Supervisor:
@@ -134,7 +128,7 @@ class Supervisor:
             if any(getattr(config, name) != getattr(self.config, name) for name in FIXED):
                 await self._exchange(terms)
             else:
-                await self._swap(terms, config)
+                await swap(self.crew, terms, config)
         except (Refused, FleetError, KeysError, StartError, WorkerLost) as error:
             await self.runtimes.abandon(prepared)
             self.reload_failed(str(error))
@@ -143,7 +137,7 @@ class Supervisor:
             await self.runtimes.abandon(prepared)
             raise
         for runtime in self.runtimes.commit(prepared):
-            self._spawn(self._retire(runtime))
+            self._spawn(retire(runtime, self.crew))
         self.config = config
         self.identity.configure(config)
         self.crew.drain_seconds = config.drain
@@ -163,45 +157,6 @@ class Supervisor:
         """What a worker cannot change while it runs: successors for all of them, who take over together."""
         async with self.crew.lock:
             await self.crew.resize(terms)
-
-    async def _swap(self, terms: Terms, config: Config) -> None:
-        """Every worker prepares, which may take long; then all commit, which does not."""
-        patience = PREPARE_SECONDS + max((p.runtime.start_timeout for p in config.pools if p.runtime), default=0.0)
-        asked = self.crew.ready
-        await self._prepare(asked, terms, patience)
-        async with self.crew.lock:
-            await self._prepare([worker for worker in self.crew.ready if worker not in asked], terms, patience)
-            self.crew.terms = terms
-            await asyncio.gather(*(self._commit(worker) for worker in self.crew.ready))
-
-    async def _prepare(self, workers: Sequence[WorkerProcess], terms: Terms, seconds: float) -> None:
-        """Raises `Refused` when one cannot, and then all go on as before."""
-        refusals = await asyncio.gather(*(_refusal(worker, encode(terms), seconds) for worker in workers))
-        if why := next(filter(None, refusals), None):
-            everyone = self.crew.ready
-            await asyncio.gather(*(worker.ask("POST", "/abandon") for worker in everyone), return_exceptions=True)
-            raise Refused(why)
-
-    async def _commit(self, worker: WorkerProcess) -> None:
-        """One that fails now is replaced by one that begins under these terms."""
-        try:
-            if (await worker.ask("POST", "/commit")).status == 200:
-                return
-        except WorkerLost:
-            pass
-        log.error("worker %d did not take the configuration, and is replaced", worker.slot)
-        await worker.stop()
-
-    async def _retire(self, runtime: LocalRuntime) -> None:
-        """Stop it when no worker asks it any more."""
-        while await self._in_use(str(runtime.socket)):  # noqa: ASYNC110 - rare, and asked across processes
-            await asyncio.sleep(POLL_SECONDS)
-        await runtime.stop()
-
-    async def _in_use(self, socket: str) -> bool:
-        workers = self.crew.everyone
-        replies = await asyncio.gather(*(worker.ask("GET", "/runtimes") for worker in workers), return_exceptions=True)
-        return any(isinstance(r, BaseException) or socket.encode() in r.body for r in replies)
 
     def reload_failed(self, error: ConfigError | str) -> None:
         """The old configuration stays in force."""
@@ -274,15 +229,6 @@ class Supervisor:
 
 def _terms(config: Config, runtimes: Prepared) -> Terms:
     return Terms(pack(config), config.workers, sockets(runtimes))
-
-
-async def _refusal(worker: WorkerProcess, terms: bytes, seconds: float) -> str:
-    """Why it does not take these terms; empty where it does, or has died, for its successor begins under others."""
-    try:
-        reply = await worker.ask("POST", "/prepare", terms, seconds=seconds)
-    except WorkerLost:
-        return ""
-    return "" if reply.status == 200 else f"worker {worker.slot}: {reply.body.decode(errors='replace')}"
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

@@ -20,11 +20,11 @@ from config.schema import Config
 from gateway.app import Gateway, Lent, StartError
 from gateway.auth.keys import ApiKey, id_of
 from gateway.placement.lent import LentRuntimes
-from gateway.supervisor import overrides
 from gateway.supervisor.control import Control
 from gateway.supervisor.orders import Orders, Report, Terms, decode, encode
 from gateway.supervisor.share import share
 from gateway.traffic.fleet import Change
+from gateway.traffic.operations import adopt
 
 log = logging.getLogger(__name__)
 LAST_SECONDS = 15.0
@@ -113,9 +113,9 @@ class Worker:
     async def start(self) -> None:
         """Be ready for what the supervisor asks. Raises `StartError`."""
         try:
-            if self._orders.overrides:
-                overrides.unpack(self._orders.overrides, self.gateway.fleet)
             await self.gateway.open()
+            if self._orders.overrides:
+                adopt(self.gateway.fleet, self._orders.overrides)
             await self._control.open(self._orders.control)
         except BaseException:
             await self.aclose()
@@ -161,10 +161,6 @@ class Worker:
     def runtimes_in_use(self) -> list[str]:
         """The sockets of bundled runtimes that requests may still go to."""
         return self._lent.in_use()
-
-    def take_overrides(self, packed: bytes) -> None:
-        """What operators have changed in the pools, by another worker."""
-        overrides.unpack(packed, self.gateway.fleet)
 
     async def drain(self) -> None:
         """Take no more, and return when requests in flight have ended or their time is up."""

@@ -13,6 +13,10 @@ Way = Callable[[Iterable[float]], float]
 GAUGES: Mapping[str, Way] = {
     "headrace_endpoint_healthy": min,
     "headrace_endpoint_breaker_closed": min,
+    "headrace_endpoint_drained": max,
+    "headrace_endpoint_signal_age_seconds": max,
+    "headrace_discovered_endpoints": max,
+    "headrace_discovery_age_seconds": max,
     "headrace_jwks_age_seconds": max,
     "headrace_jwks_keys": min,
     "headrace_key_database_available": min,

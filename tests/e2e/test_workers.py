@@ -336,3 +336,41 @@ async def test_what_operators_change_in_a_pool_counts_in_every_worker_and_in_its
         async with traffic(g.url, key, clients=10, renew=1) as load:
             await load.until_answered(60)
         assert set(load.texts) == {"two"}
+
+
+async def test_one_bundled_runtime_serves_all_workers(tmp_path: Path) -> None:
+    runtime = {"kind": "llm", "model": "bundled:smollm2-135m-instruct", "dtype": "float32", "max_model_len": 256}
+    config = {
+        "workers": 2,
+        "auth": {"demo_key": True},
+        "pools": [{"name": "smollm2", "runtime": runtime}],
+        "models": [{"name": "chat", "routes": [{"to": "smollm2"}]}],
+        "tenants": [{"name": "acme", "models": ["*"]}],
+    }
+    async with gateway(tmp_path, config) as g:
+        key = (await g.printed(r"Demo key [^:]*: (hr-\S+)", seconds=240))[1]
+
+        async def engine() -> tuple[psutil.Process, int]:
+            """Its process and restarts, when all workers find it healthy and answer from it."""
+            state = await g.until("s['endpoints'][0]['health'] == 'healthy'", seconds=240)
+            assert {(await ask(g, key, max_tokens=4))[0] for _ in range(6)} == {200}
+            [endpoint] = state["endpoints"]
+            return psutil.Process(endpoint["pid"]), endpoint["restarts"]
+
+        first, restarts = await engine()
+        assert (first.ppid(), restarts) == (g.process.pid, 0)
+        first.kill()
+        await g.until("s['endpoints'][0]['restarts'] == 1 and s['endpoints'][0]['pid']")
+        second, restarts = await engine()
+        assert second.pid != first.pid
+
+        rewrite(g, pools=[{"name": "smollm2", "runtime": {**runtime, "max_num_seqs": 8}}])
+        await g.printed("configuration reloaded", seconds=240)
+        third, restarts = await engine()
+        assert (third.pid != second.pid, restarts) == (True, 0)
+        await asyncio.to_thread(second.wait, 60)
+
+        workers = [psutil.Process(worker["pid"]) for worker in (await until_ready(g, 2))["workers"]]
+        await g.stop(signal.SIGKILL)
+        _, alive = await asyncio.to_thread(psutil.wait_procs, [third, *workers], 60)
+        assert alive == []
