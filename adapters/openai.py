@@ -56,7 +56,9 @@ class OpenAIAdapter:
         body = await response.read()
         if request.stream or not content_type.startswith("application/json"):
             raise BackendError("The upstream answered with the wrong content type.", code="upstream_bad_response")
-        return Answer(content_type="application/json", body=body, usage=wire.usage_of_body(body))
+        usage = wire.usage_of_body(body) or Usage()
+        usage.bytes = len(body)
+        return Answer(content_type="application/json", body=body, usage=usage)
 
     async def probe(self, timeout: float) -> None:
         deadline = Deadline(self._client.now() + timeout, timeout, timeout)
@@ -112,6 +114,7 @@ class EventStream(Answer):
                     self._pending = self._read(piece)
             if self._pending:
                 out, self._pending = self._pending, b""
+                self.usage.bytes += len(out)
                 return out
             self.end(None)
             await self._finish()
@@ -162,6 +165,7 @@ class EventStream(Answer):
         if usage is None:
             self.usage.completion_tokens += 1
             return True
+        usage.bytes = self.usage.bytes
         self.usage = usage
         return not (only_usage and self._swallow_usage)
 

@@ -19,6 +19,12 @@ class Usage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     exact: bool = False
+    rows: int = 0
+    """Of tensors: the batch's first dimension."""
+    bytes: int = 0
+    """Of the answer's body, as the upstream sent it."""
+    device_ms: float = 0
+    """Of the model's device, where the server tells."""
 
     @property
     def total_tokens(self) -> int:
@@ -67,6 +73,8 @@ class GenerateRequest:
     """An estimate; the truth comes with the answer."""
     max_tokens: int | None = None
     n: int = 1
+    size: int = 0
+    """Bytes of the body."""
     user: str | None = None
     prompt: memoryview = field(default=memoryview(b""), repr=False)
     """The prompt's own value among `fields`, as the client sent it."""

@@ -7,7 +7,7 @@ from pydantic import Discriminator, Field, Tag
 from config.money import Spend
 from config.section import Section
 from config.text import Glob
-from config.units import Rate
+from config.units import ByteRate, Rate
 
 Per = Literal["tenant", "key", "model", "user"]
 ONE, SEVERAL = "[one]", "[several]"
@@ -21,6 +21,12 @@ class LimitsConfig(Section):
     """Requests per period."""
     tokens: Rate | None = None
     """Prompt and answer tokens per period."""
+    rows: Rate | None = None
+    """Rows of tensors (a batch's first dimension) per period, in requests to tensor servers."""
+    bytes: ByteRate | None = None
+    """Bytes per period: of the request's body and of the answer's."""
+    device_ms: Rate | None = None
+    """Milliseconds of the model's device per period, as far as servers tell them."""
     spend: Spend | None = None
     """Money per hour, day or month of the calendar, in UTC: every model it covers needs a price."""
     concurrency: int | None = Field(None, ge=1)

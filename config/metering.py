@@ -9,10 +9,10 @@ from config.money import currency_of, parse_budget
 from config.node import Node
 from config.place import written
 from config.problem import Problem
-from config.units import parse_rate
+from config.units import parse_byte_rate, parse_rate
 
 SCOPE = {"per", "models", "enforce"}
-UNITS = ("requests", "tokens", "spend", "concurrency")
+UNITS = ("requests", "tokens", "rows", "bytes", "device_ms", "spend", "concurrency")
 
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
@@ -103,6 +103,9 @@ def amount(node: Node) -> tuple[float, object] | None:
         return node.value, None
     with suppress(ValueError):
         rate = parse_rate(node.value)
+        return rate.amount, rate.period
+    with suppress(ValueError):
+        rate = parse_byte_rate(node.value)
         return rate.amount, rate.period
     with suppress(ValueError):
         budget = parse_budget(node.value)

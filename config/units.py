@@ -26,6 +26,7 @@ _PERIOD = {
 DURATION = rf"{_NUMBER}\s*({'|'.join(_SECONDS)})"
 _SIZE = rf"{_NUMBER}\s*({'|'.join(_BYTES)})"
 _RATE = rf"{_NUMBER}\s*(k|M)?\s*/\s*({'|'.join(_PERIOD)})"
+_BYTE_RATE = rf"{_SIZE}\s*/\s*({'|'.join(_PERIOD)})"
 _PERCENT = rf"{_NUMBER}\s*%"
 _ADDRESS = r"(?:\[([0-9a-fA-F:.]+)\]|([^\s:\[\]]+)):(\d{1,5})"
 
@@ -37,8 +38,20 @@ class RateLimit(NamedTuple):
     period: float
 
     def __str__(self) -> str:
-        unit = next(unit for unit, seconds in _PERIOD.items() if seconds == self.period)
-        return f"{_plain(self.amount)}/{unit}"
+        return f"{_plain(self.amount)}/{self._per}"
+
+    @property
+    def _per(self) -> str:
+        return next(unit for unit, seconds in _PERIOD.items() if seconds == self.period)
+
+
+class ByteRateLimit(RateLimit):
+    """One of bytes, written with their units."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"{format_size(int(self.amount))}/{self._per}"
 
 
 class HostPort(NamedTuple):
@@ -85,6 +98,15 @@ def parse_rate(value: object) -> RateLimit:
     if amount < 1:  # the amount is the burst: a bucket that never holds one unit never grants one
         raise ValueError("a rate grants at least 1 per period: write 30/min for 0.5/s")
     return RateLimit(amount, _PERIOD[m[3]])
+
+
+def parse_byte_rate(value: object) -> ByteRateLimit:
+    """``10MiB/min`` → ``ByteRateLimit(10_485_760, 60)``."""
+    m = _match(_BYTE_RATE, value, "a rate of bytes such as 64KiB/s or 10MiB/min")
+    amount = int(float(m[1]) * _BYTES[m[2]])
+    if amount < 1:
+        raise ValueError("a rate grants at least 1 byte per period")
+    return ByteRateLimit(amount, _PERIOD[m[3]])
 
 
 def parse_percent(value: object) -> float:
@@ -155,5 +177,8 @@ Delay = Annotated[float, BeforeValidator(parse_duration), _written_by(format_dur
 Duration = Annotated[Delay, Field(gt=0)]
 Size = Annotated[int, BeforeValidator(parse_size), Field(gt=0), _written_by(format_size), _as_text("10MiB", _SIZE)]
 Rate = Annotated[RateLimit, PlainValidator(parse_rate), _written_by(str), _as_text("600/min", _RATE)]
+ByteRate = Annotated[
+    ByteRateLimit, PlainValidator(parse_byte_rate), _written_by(str), _as_text("10MiB/min", _BYTE_RATE)
+]
 Percent = Annotated[float, BeforeValidator(parse_percent), _written_by(format_percent), _as_text("20%", _PERCENT)]
 Listen = Annotated[HostPort, PlainValidator(parse_host_port), _written_by(str), _as_text("127.0.0.1:8080", _ADDRESS)]

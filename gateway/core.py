@@ -11,6 +11,7 @@ from gateway.auth.keys import Principal
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.snapshot import Snapshot
 from gateway.telemetry import Record, Telemetry
+from policies.amounts import NOTHING, Amounts
 from policies.decision import Decision
 from policies.facts import Facts
 from policies.price import Price, expected_output
@@ -79,7 +80,7 @@ class Core:
         prompt, output = request.prompt_tokens, expected_output(request.max_tokens, request.n)
         cost = None if price is None else price.cost(prompt, output)
         record.allowances = self.ledger.allowances(facts, record.model, now)
-        reservation = self.ledger.reserve(facts, record.allowances, prompt + output, cost, now)
+        reservation = self.ledger.reserve(facts, record.allowances, (1, prompt + output, 0, request.size, 0), cost, now)
         record.shadowed = reservation.shadowed
         return reservation
 
@@ -135,7 +136,7 @@ class Core:
             usage = Usage(prompt_tokens=request.prompt_tokens)
         if usage is not None and price is not None:
             record.cost = price.cost(usage.prompt_tokens, usage.completion_tokens)
-        reservation.settle(usage.total_tokens if usage else 0, record.cost, self.clock())
+        reservation.settle(_amounts(request, usage), record.cost, self.clock())
         record.usage = usage
         record.attempts = len(request.tried)
         record.events = request.events
@@ -170,3 +171,9 @@ def _rewrite(rewrite: Rewrite, request: GenerateRequest) -> None:
         request.codec.rewrite(request, rewrite(request.fields))
     except NotANumber as error:
         raise CallerError(str(error), param=error.field) from None
+
+
+def _amounts(request: GenerateRequest, usage: Usage | None) -> Amounts:
+    if usage is None:
+        return NOTHING
+    return (1, usage.total_tokens, usage.rows, request.size + usage.bytes, usage.device_ms)

@@ -32,7 +32,7 @@ class CalendarBudget:
     than one seen before counts as the latest seen: a clock that is set back opens no old window again.
     """
 
-    __slots__ = ("_end", "_start", "amount", "period", "used", "window")
+    __slots__ = ("amount", "end", "period", "start", "used", "window")
 
     def __init__(self, amount: int, period: Period, now: float) -> None:
         self.amount = amount
@@ -40,11 +40,12 @@ class CalendarBudget:
         self.used = 0
         self.window = 0
         """Counts the windows: what a `take` was in, its `settle` must name."""
-        self._start, self._end = window(period, now)
+        self.start, self.end = window(period, now)
+        """Of the window, in Unix seconds. With `used` and `window` all the state there is."""
 
     def take(self, n: int, now: float) -> float:
         """0.0 when `n` were taken, else the seconds until the next window; nothing is taken then."""
-        if now >= self._end:
+        if now >= self.end:
             self._roll(now)
         if self.used + n <= self.amount:
             self.used += n
@@ -67,25 +68,25 @@ class CalendarBudget:
 
     def remaining(self, now: float) -> int:
         """What can be taken now; 0 when overdrawn."""
-        if now >= self._end:
+        if now >= self.end:
             self._roll(now)
         return max(0, self.amount - self.used)
 
     def reset(self, now: float) -> float:
         """Seconds until the next window."""
-        if now >= self._end:
+        if now >= self.end:
             self._roll(now)
-        return self._end - max(now, self._start)
+        return self.end - max(now, self.start)
 
     def resize(self, amount: int, period: Period, now: float) -> None:
         """A new limit; what was used in the window stays used, and is held so by a new period's first window."""
-        if now >= self._end:
+        if now >= self.end:
             self._roll(now)
         if period != self.period:
-            self._start, self._end = window(period, now)
+            self.start, self.end = window(period, now)
         self.amount, self.period = amount, period
 
     def _roll(self, now: float) -> None:
-        self._start, self._end = window(self.period, now)
+        self.start, self.end = window(self.period, now)
         self.window += 1
         self.used = 0

@@ -14,15 +14,18 @@ class TokenBucket:
     Directions in Communications", 1986; its admissions are those of the GCRA, ITU-T I.371.)
 
     A `now` earlier than one seen before counts as the latest seen: going back mints nothing.
+
+    Its whole state is `level`, below 0 for a debt, and `at`, the time of that level: who keeps them elsewhere
+    sets them before a call and reads them after.
     """
 
-    __slots__ = ("_level", "_now", "_rate", "capacity")
+    __slots__ = ("_rate", "at", "capacity", "level")
 
     def __init__(self, amount: float, period: float, now: float) -> None:
         self.capacity = amount
         self._rate = _rate(amount, period)
-        self._level = amount
-        self._now = now
+        self.level = amount
+        self.at = now
 
     def take(self, n: float, now: float) -> float:
         """0.0 when `n` units were taken, else the seconds to wait until they could be; nothing is taken then.
@@ -31,7 +34,7 @@ class TokenBucket:
         """
         level = self._refill(now)
         if n <= level:
-            self._level = level - n
+            self.level = level - n
             return 0.0
         return self.wait(n, now)
 
@@ -50,7 +53,7 @@ class TokenBucket:
 
     def settle(self, reserved: float, actual: float, now: float) -> None:
         """Gives back, or charges, the difference between what was taken and what was used."""
-        self._level = min(self.capacity, self._refill(now) + reserved - actual)
+        self.level = min(self.capacity, self._refill(now) + reserved - actual)
 
     def remaining(self, now: float) -> float:
         """Units that can be taken now; 0 in debt."""
@@ -63,17 +66,17 @@ class TokenBucket:
     def resize(self, amount: float, period: float, now: float) -> None:
         """A new limit; the used share stays what it was, so a reload neither forgives nor punishes."""
         rate = _rate(amount, period)
-        self._level = self._refill(now) / self.capacity * amount
+        self.level = self._refill(now) / self.capacity * amount
         self.capacity = amount
         self._rate = rate
 
     def _refill(self, now: float) -> float:
         """The level at `now`; below 0 is debt."""
-        elapsed = now - self._now
+        elapsed = now - self.at
         if elapsed > 0:
-            self._now = now
-            self._level = min(self.capacity, self._level + elapsed * self._rate)
-        return self._level
+            self.at = now
+            self.level = min(self.capacity, self.level + elapsed * self._rate)
+        return self.level
 
 
 def _rate(amount: float, period: float) -> float:

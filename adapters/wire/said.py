@@ -154,7 +154,7 @@ class Said:
         if not self._resumed or (self._mode == "tokens" and last.exact):
             return last
         prompt = last.prompt_tokens - self._before if last.exact else last.prompt_tokens
-        return Usage(max(prompt, 0), last.completion_tokens + self._before, last.exact)
+        return Usage(max(prompt, 0), last.completion_tokens + self._before, last.exact, bytes=last.bytes)
 
     def _aligned(self, data: bytes) -> bytes | None:
         """An event of the rest as the first stream would have sent it; None for one that repeats its opening."""

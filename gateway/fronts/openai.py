@@ -5,7 +5,7 @@ import itertools
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -16,23 +16,16 @@ from adapters.types import GenerateRequest
 from adapters.wire import openai as wire
 from adapters.wire import sse
 from config.globs import is_glob
-from config.money import Money
 from config.schema import ModelConfig
 from gateway.auth.keys import Principal, bearer
 from gateway.core import Core
 from gateway.explain import header
-from gateway.fronts import errors
-from gateway.limits.allowance import Allowance
+from gateway.fronts import errors, rate_limits
 from gateway.telemetry import Record
 from policies import rules
-from policies.limits import TokenBucket
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _KEY_IN_URL = re.compile(r"hr-[a-z2-7]{12}-|(^|&)(api[_-]?key|key|token|access_token)=")
-_LIMIT_HEADERS = {
-    unit: (f"x-ratelimit-limit-{unit}", f"x-ratelimit-remaining-{unit}", f"x-ratelimit-reset-{unit}")
-    for unit in ("requests", "tokens", "spend")
-}
 _NOT_FOUND = "Unknown path. This gateway serves /v1/chat/completions, /v1/completions and /v1/models."
 
 
@@ -91,7 +84,7 @@ class OpenAIFront:
         _require_json(http)
         body = await http.read()
         request = decode(body)
-        request.request_id = record.request_id
+        request.request_id, request.size = record.request_id, len(body)
         snapshot = self._core.snapshot
         if header.may_ask(snapshot, principal) and header.NAME in http.headers:
             record.explanation = header.told(snapshot, principal, decode(body), http.headers, self._core.wall())
@@ -164,10 +157,8 @@ class OpenAIFront:
                 headers.append(("x-headrace-arm", record.arm))
         if record.explanation:
             headers.append((header.NAME, record.explanation))
-        allowances = record.allowances
-        if not allowances and (account := self._core.ledger.accounts.get(record.tenant)) is not None:
-            allowances = account.always
-        headers += _rate_limits(allowances, now)
+        allowances = record.allowances or self._core.ledger.shown(record.tenant, now)
+        headers += rate_limits.headers(allowances, now)
         return headers
 
 
@@ -201,42 +192,3 @@ def _require_json(http: Request) -> None:
     content_type = http.headers.get("content-type")
     if content_type is not None and content_type.partition(";")[0].strip().lower() != "application/json":
         raise CallerError("Send the body as `Content-Type: application/json`.", code="unsupported_media_type")
-
-
-def _rate_limits(allowances: Sequence[Allowance], now: float) -> list[tuple[str, str]]:
-    """Of each unit, the limit with the least left. One in shadow refuses nothing, and is not told."""
-    enforced = [allowance for allowance in allowances if not allowance.in_shadow]
-    headers: list[tuple[str, str]] = []
-    if len(enforced) == 1:  # the common case, and nothing to compare
-        requests, tokens = enforced[0].requests, enforced[0].tokens
-    else:
-        requests = _tightest([a.requests for a in enforced if a.requests is not None], now)
-        tokens = _tightest([a.tokens for a in enforced if a.tokens is not None], now)
-    for unit, bucket in (("requests", requests), ("tokens", tokens)):
-        if bucket is not None:
-            limit, remaining, reset = _LIMIT_HEADERS[unit]
-            headers.append((limit, str(int(bucket.capacity))))
-            headers.append((remaining, str(int(bucket.remaining(now)))))
-            headers.append((reset, _span(bucket.reset(now))))
-    if any(a.spend is not None for a in enforced):
-        headers += _spend(enforced, time.time())
-    return headers
-
-
-def _tightest(buckets: list[TokenBucket], now: float) -> TokenBucket | None:
-    return min(buckets, key=lambda bucket: bucket.remaining(now), default=None)
-
-
-def _spend(allowances: Iterable[Allowance], utc: float) -> list[tuple[str, str]]:
-    budgets = [(a.spend.remaining(utc), a.spend, a.config.spend) for a in allowances if a.spend and a.config.spend]
-    left, budget, written = min(budgets, key=lambda entry: entry[0])
-    limit, remaining, reset = _LIMIT_HEADERS["spend"]
-    return [(limit, str(written)), (remaining, str(Money(left, written.currency))), (reset, _span(budget.reset(utc)))]
-
-
-def _span(seconds: float) -> str:
-    """A duration as OpenAI writes it: `12ms`, `3.5s`, `6m0s`."""
-    if seconds < 1:
-        return f"{int(seconds * 1000)}ms"
-    minutes, rest = divmod(seconds, 60)
-    return f"{int(minutes)}m{rest:.0f}s" if minutes else f"{rest:.1f}s"

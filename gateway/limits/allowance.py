@@ -8,11 +8,11 @@ from typing import Literal, NamedTuple
 from config.limits import LimitsConfig, Per
 from config.money import PICOS
 from config.units import RateLimit
+from policies.amounts import NOTHING, RATED, Amounts, Rated
 from policies.budget import CalendarBudget
 from policies.limits import Concurrency, TokenBucket
 
-Rated = Literal["requests", "tokens"]
-Unit = Literal["requests", "tokens", "spend", "concurrency"]
+Unit = Rated | Literal["spend", "concurrency"]
 CONCURRENCY_RETRY_AFTER = 1.0
 
 
@@ -34,38 +34,26 @@ class Shadowed(NamedTuple):
 class Hold:
     """What one request has taken of one allowance."""
 
-    __slots__ = ("allowance", "picos", "tokens", "window")
+    __slots__ = ("allowance", "picos", "reserved", "window")
 
-    def __init__(self, allowance: Allowance, tokens: float, picos: int, window: int) -> None:
+    def __init__(self, allowance: Allowance, reserved: dict[int, float], picos: int, window: int) -> None:
         self.allowance = allowance
-        self.tokens = tokens
+        self.reserved = reserved
+        """By the unit's place in `Amounts`; units that are settled only."""
         self.picos = picos
         self.window = window
 
-    def settle(self, tokens: float, picos: int, now: float) -> None:
-        """Charge the truth instead of the estimates. Once."""
-        allowance = self.allowance
-        allowance.concurrency.release()
-        if (bucket := allowance.tokens) is not None:
-            bucket.settle(self.tokens, tokens, now)
-        if (budget := allowance.spend) is not None:
-            budget.settle(self.picos, picos, self.window)
-
-    def undo(self, now: float) -> None:
-        """As if it had never been: another limit refused the request."""
-        if (bucket := self.allowance.requests) is not None:
-            bucket.settle(1, 0, now)
-        self.settle(0, 0, now)
-
 
 class Allowance:
-    """Buckets, a budget and a number at once; None where there is no limit. Outlives reloads."""
+    """Buckets, a budget and a number at once; None where there is no limit. Outlives reloads.
 
-    __slots__ = ("concurrency", "config", "in_shadow", "requests", "spend", "tokens")
+    Its numbers are its own, for one process; a subclass keeps them where several can see them.
+    """
+
+    __slots__ = ("buckets", "concurrency", "config", "in_shadow", "requests", "settled", "spend")
 
     def __init__(self, config: LimitsConfig, now: float, utc: float) -> None:
-        self.requests: TokenBucket | None = None
-        self.tokens: TokenBucket | None = None
+        self.buckets: dict[Rated, TokenBucket] = {}
         self.spend: CalendarBudget | None = None
         self.concurrency = Concurrency(sys.maxsize)
         self.configure(config, now, utc)
@@ -74,50 +62,70 @@ class Allowance:
         """A new limit: rates keep the share that was used, budgets what was spent."""
         self.config = config
         self.in_shadow = config.enforce == "shadow"
-        self.requests = _bucket(self.requests, config.requests, now)
-        self.tokens = _bucket(self.tokens, config.tokens, now)
+        rates: list[tuple[Rated, RateLimit | None]] = [(unit, getattr(config, unit)) for unit in RATED]
+        self.buckets = {u: _bucket(self.buckets.get(u), rate, now) for u, rate in rates if rate is not None}
+        self.requests = self.buckets.get("requests")
+        self.settled = tuple((RATED.index(u), bucket) for u, bucket in self.buckets.items() if u != "requests")
+        """The units of which an estimate is taken and the truth charged, by their place in `Amounts`."""
         self.spend = _budget(self.spend, config, utc)
         self.concurrency.limit = config.concurrency or sys.maxsize
 
-    @property
-    def buckets(self) -> dict[Rated, TokenBucket]:
-        """Those that there are, by unit."""
-        both: tuple[tuple[Rated, TokenBucket | None], ...] = (("requests", self.requests), ("tokens", self.tokens))
-        return {unit: bucket for unit, bucket in both if bucket is not None}
-
-    def take(self, tokens: int, picos: int, now: float, utc: float) -> Hold | None:
-        """A place, a request, and the estimated `tokens` and `picos`; None when one is not to be had.
+    def take(self, amounts: Amounts, picos: int, now: float, utc: float) -> Hold | None:
+        """A place, a request, and the estimated `amounts` and `picos`; None when one is not to be had.
 
         Nothing is taken then, and `refusals` says which.
         """
         if not self.concurrency.take():
             return None
-        requests, bucket, budget = self.requests, self.tokens, self.spend
+        requests, budget = self.requests, self.spend
         if requests is not None and requests.take(1, now):
             self.concurrency.release()
             return None
-        estimate, cost, window = 0.0, 0, 0
-        if bucket is not None:
-            estimate = bucket.clamp(tokens)
+        reserved: dict[int, float] = {}
+        for i, bucket in self.settled:
+            estimate = amounts[i]
+            if estimate > bucket.capacity:
+                estimate = bucket.capacity
             if bucket.take(estimate, now):
-                self._put_back(0.0, now)
+                self._put_back(reserved, now)
                 return None
+            reserved[i] = estimate
+        cost = window = 0
         if budget is not None:
             cost = budget.clamp(picos)
             if budget.take(cost, utc):
-                self._put_back(estimate, now)
+                self._put_back(reserved, now)
                 return None
             window = budget.window
-        return Hold(self, estimate, cost, window)
+        return Hold(self, reserved, cost, window)
 
-    def _put_back(self, tokens: float, now: float) -> None:
+    def _put_back(self, reserved: dict[int, float], now: float) -> None:
         self.concurrency.release()
         if self.requests is not None:
             self.requests.settle(1, 0, now)
-        if tokens and self.tokens is not None:
-            self.tokens.settle(tokens, 0, now)
+        for i, bucket in self.settled:
+            if estimate := reserved.get(i):
+                bucket.settle(estimate, 0, now)
 
-    def refusals(self, tokens: int, picos: int, now: float, utc: float) -> list[Refusal]:
+    def settle(self, hold: Hold, amounts: Amounts, picos: int, now: float) -> None:
+        """Charge the truth instead of the estimates. Once for each hold."""
+        self.concurrency.release()
+        for i, bucket in self.settled:
+            bucket.settle(hold.reserved.get(i, 0.0), amounts[i], now)
+        if (budget := self.spend) is not None:
+            budget.settle(hold.picos, picos, hold.window)
+
+    def undo(self, hold: Hold, now: float) -> None:
+        """As if it had never been: another limit refused the request."""
+        if self.requests is not None:
+            self.requests.settle(1, 0, now)
+        Allowance.settle(self, hold, NOTHING, 0, now)
+
+    def look(self, now: float, utc: float) -> bool:
+        """Read what is kept elsewhere, before it is told of. False where nothing can be told."""
+        return True
+
+    def refusals(self, amounts: Amounts, picos: int, now: float, utc: float) -> list[Refusal]:
         """Each unit that is not to be had; takes nothing."""
         found: list[Refusal] = []
         concurrency = self.concurrency
@@ -125,8 +133,9 @@ class Allowance:
             found.append(Refusal(CONCURRENCY_RETRY_AFTER, "concurrency", self))
         if (bucket := self.requests) is not None and (wait := bucket.wait(1, now)):
             found.append(Refusal(wait, "requests", self))
-        if (bucket := self.tokens) is not None and (wait := bucket.wait(bucket.clamp(tokens), now)):
-            found.append(Refusal(wait, "tokens", self))
+        for i, bucket in self.settled:
+            if wait := bucket.wait(bucket.clamp(amounts[i]), now):
+                found.append(Refusal(wait, RATED[i], self))
         if (budget := self.spend) is not None and (wait := budget.wait(budget.clamp(picos), utc)):
             found.append(Refusal(wait, "spend", self))
         return found
@@ -149,9 +158,7 @@ class Allowance:
         )
 
 
-def _bucket(old: TokenBucket | None, rate: RateLimit | None, now: float) -> TokenBucket | None:
-    if rate is None:
-        return None
+def _bucket(old: TokenBucket | None, rate: RateLimit, now: float) -> TokenBucket:
     if old is None:
         return TokenBucket(rate.amount, rate.period, now)
     old.resize(rate.amount, rate.period, now)

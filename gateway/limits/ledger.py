@@ -1,7 +1,8 @@
 """What each tenant may still use: reserve before, settle after.
 
-In memory, for one process. Every reservation is settled exactly once, by whoever ends the request. Nothing is
-awaited between looking and taking, so no other request comes in between.
+The numbers are this process' own or, where there is a table, those of all processes of the host. Every
+reservation is settled exactly once, by whoever ends the request. Nothing is awaited between looking and taking, so
+no other request comes in between.
 """
 
 import time
@@ -13,7 +14,10 @@ from config.limits import Per
 from config.money import Money
 from config.schema import LimitsConfig, TenantConfig
 from gateway.limits.allowance import Allowance, Hold, Refusal, Shadowed
-from gateway.limits.subjects import MAX_SUBJECTS, WHOLE_TENANT, Limit
+from gateway.limits.shared import SharedTable
+from gateway.limits.shared_allowance import shared
+from gateway.limits.subjects import MAX_SUBJECTS, WHOLE_TENANT, Limit, Store, in_memory
+from policies.amounts import TOKENS, Amounts
 from policies.facts import Facts
 
 Scope = tuple[Per, tuple[str, ...] | None, int]
@@ -24,14 +28,15 @@ _WHOM = {"tenant": "the whole tenant", "key": "each key", "model": "each model",
 class Account:
     """One tenant's limits, what it holds and what it has spent. Outlives reloads."""
 
-    __slots__ = ("_limits", "always", "in_flight", "is_plain", "limits", "reserved_tokens", "spent", "tenant")
+    __slots__ = ("_limits", "_store", "always", "in_flight", "is_plain", "limits", "reserved_tokens", "spent", "tenant")
 
-    def __init__(self, tenant: str) -> None:
+    def __init__(self, tenant: str, store: Store = in_memory) -> None:
         self.tenant = tenant
+        self._store = store
         self.limits: tuple[Limit, ...] = ()
         self._limits: dict[Scope, Limit] = {}
         self.in_flight = 0
-        self.reserved_tokens = 0
+        self.reserved_tokens: float = 0
         """Estimates of the requests in flight."""
         self.spent: Counter[tuple[str, str]] = Counter()
         """Picos by key and currency, since this process began; keys beyond `MAX_SUBJECTS` are `OTHER_KEYS`."""
@@ -48,7 +53,8 @@ class Account:
         """
         old, self._limits = self._limits, {}
         for scope, config in zip(_scopes(limits), limits, strict=True):
-            self._limits[scope] = limit = old[scope] if scope in old else Limit(config)
+            name = "\0".join([self.tenant, *map(str, scope)])
+            self._limits[scope] = limit = old[scope] if scope in old else Limit(config, self._store, name)
             limit.configure(config, now, utc)
         self.limits = tuple(sorted(self._limits.values(), key=lambda limit: limit.config.enforce == "shadow"))
         self.always = tuple(limit.of(WHOLE_TENANT, now, utc) for limit in self.limits if limit.is_for_all)
@@ -73,7 +79,7 @@ class Reservation:
     __slots__ = ("_account", "_holds", "_key", "_settled", "_tokens", "shadowed")
 
     def __init__(
-        self, account: Account, key: str, holds: list[Hold], tokens: int, shadowed: tuple[Shadowed, ...]
+        self, account: Account, key: str, holds: list[Hold], tokens: float, shadowed: tuple[Shadowed, ...]
     ) -> None:
         self._account = account
         self._key = key
@@ -85,7 +91,7 @@ class Reservation:
         account.in_flight += 1
         account.reserved_tokens += tokens
 
-    def settle(self, tokens: int, cost: Money | None, now: float) -> None:
+    def settle(self, amounts: Amounts, cost: Money | None, now: float) -> None:
         """Charge what was truly used and give back the rest. Once; later calls change nothing."""
         if self._settled:
             return
@@ -98,21 +104,27 @@ class Reservation:
             picos = cost.picos
             account.charge(self._key, cost)
         for hold in self._holds:
-            hold.settle(tokens, picos, now)
+            hold.allowance.settle(hold, amounts, picos, now)
 
 
 class Ledger:
-    """The accounts of all tenants. `wall` gives Unix seconds, which budgets of the calendar go by."""
+    """The accounts of all tenants. `wall` gives Unix seconds, which budgets of the calendar go by.
 
-    def __init__(self, wall: Callable[[], float] = time.time) -> None:
+    With a `table`, what is used is counted in it, with all other processes that are attached to it.
+    """
+
+    def __init__(self, wall: Callable[[], float] = time.time, table: SharedTable | None = None) -> None:
         self.accounts: dict[str, Account] = {}
         self._wall = wall
+        self._store = in_memory if table is None else shared(table)
+        if table is not None:
+            table.wall = wall
 
     def configure(self, tenants: Iterable[TenantConfig], now: float) -> None:
         """Apply a (new) configuration. A tenant that left and has nothing in flight is forgotten."""
         tenants, utc = list(tenants), self._wall()
         for tenant in tenants:
-            account = self.accounts.setdefault(tenant.name, Account(tenant.name))
+            account = self.accounts.setdefault(tenant.name, Account(tenant.name, self._store))
             account.configure(tenant.limit_list(), now, utc)
         kept = {tenant.name for tenant in tenants}
         for name in [n for n, a in self.accounts.items() if n not in kept and a.in_flight == 0]:
@@ -125,10 +137,19 @@ class Ledger:
             return account.always
         return account.allowances(facts, model, now, self._wall())
 
+    def shown(self, tenant: str, now: float) -> tuple[Allowance, ...]:
+        """What to tell a tenant of, whose request draws on nothing."""
+        account = self.accounts.get(tenant)
+        if account is None:
+            return ()
+        for allowance in account.always:
+            allowance.look(now, self._wall())
+        return account.always
+
     def reserve(
-        self, facts: Facts, allowances: Sequence[Allowance], tokens: int, cost: Money | None, now: float
+        self, facts: Facts, allowances: Sequence[Allowance], amounts: Amounts, cost: Money | None, now: float
     ) -> Reservation:
-        """Take one request, a place, and the estimated `tokens` and `cost`, of every allowance or of none.
+        """Take one request, a place, and the estimated `amounts` and `cost`, of every allowance or of none.
 
         Raises `LimitExceeded`, which names the one that has to be waited for longest.
         """
@@ -136,19 +157,19 @@ class Ledger:
         holds: list[Hold] = []
         shadowed: tuple[Shadowed, ...] = ()
         for allowance in allowances:
-            hold = allowance.take(tokens, picos, now, utc)
+            hold = allowance.take(amounts, picos, now, utc)
             if hold is not None:
                 holds.append(hold)
             elif allowance.in_shadow:
-                worst = _worst(allowance.refusals(tokens, picos, now, utc))
+                worst = _worst(allowance.refusals(amounts, picos, now, utc))
                 shadowed += (Shadowed(worst.unit, allowance.config.per),)
             else:
                 for taken in holds:
-                    taken.undo(now)
+                    taken.allowance.undo(taken, now)
                 enforced = [a for a in allowances if not a.in_shadow]
-                refusals = [refusal for a in enforced for refusal in a.refusals(tokens, picos, now, utc)]
+                refusals = [refusal for a in enforced for refusal in a.refusals(amounts, picos, now, utc)]
                 raise _exceeded(facts.tenant, _worst(refusals))
-        return Reservation(self.accounts[facts.tenant], facts.key, holds, tokens, shadowed)
+        return Reservation(self.accounts[facts.tenant], facts.key, holds, amounts[TOKENS], shadowed)
 
 
 def _scopes(limits: Iterable[LimitsConfig]) -> list[Scope]:

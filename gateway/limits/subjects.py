@@ -1,7 +1,8 @@
 """The allowances of one limit: one for the tenant, or one for each key, model or end user that came."""
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from hashlib import sha256
 from itertools import islice
 
@@ -10,11 +11,20 @@ from gateway.limits.allowance import Allowance
 from policies.facts import Facts
 from policies.globs import GlobSet
 
+Spare = Callable[[], Allowance]
+"""The one that newcomers share."""
+Store = Callable[[str, str, LimitsConfig, Spare | None, float, float], Allowance | None]
+"""Makes the allowance of a scope's subject, or none where there is no room and it has a `Spare`; by both clocks."""
 MAX_SUBJECTS = 10_000
 SCANNED = 8
 MAX_NAME = 128
 WHOLE_TENANT = "tenant"
 _OTHERS = "others"
+
+
+def in_memory(scope: str, subject: str, config: LimitsConfig, spare: Spare | None, now: float, utc: float) -> Allowance:
+    """For one process, which needs nobody else's name for it."""
+    return Allowance(config, now, utc)
 
 
 class Limit:
@@ -26,10 +36,14 @@ class Limit:
     more allowance: together they get what one of them would.
     """
 
-    __slots__ = ("_allowances", "_max", "_models", "config")
+    __slots__ = ("_allowances", "_max", "_models", "_scope", "_store", "config")
 
-    def __init__(self, config: LimitsConfig, max_subjects: int = MAX_SUBJECTS) -> None:
+    def __init__(
+        self, config: LimitsConfig, store: Store = in_memory, scope: str = "", max_subjects: int = MAX_SUBJECTS
+    ) -> None:
         self.config = config
+        self._store = store
+        self._scope = scope
         self._models = None if config.models is None else GlobSet(config.models)
         self._max = max_subjects
         self._allowances: OrderedDict[str, Allowance] = OrderedDict()
@@ -69,10 +83,20 @@ class Limit:
 
     def _newcomer(self, subject: str, now: float, utc: float) -> Allowance:
         if len(self._allowances) >= self._max and not self._made_room(now, utc):
-            subject = _OTHERS
-        found = self._allowances.get(subject)
+            return self._others(now, utc)
+        spare = None if self.config.per in ("tenant", "model") else partial(self._others, now, utc)
+        found = self._store(self._scope, subject, self.config, spare, now, utc)
         if found is None:
-            found = self._allowances[subject] = Allowance(self.config, now, utc)
+            return self._others(now, utc)
+        self._allowances[subject] = found
+        return found
+
+    def _others(self, now: float, utc: float) -> Allowance:
+        found = self._allowances.get(_OTHERS)
+        if found is None:
+            found = self._store(self._scope, _OTHERS, self.config, None, now, utc)
+            assert found is not None
+            self._allowances[_OTHERS] = found
         return found
 
     def _made_room(self, now: float, utc: float) -> bool:

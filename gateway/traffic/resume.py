@@ -94,6 +94,7 @@ class ResumedStream(Answer):
             raise error from failure
         request.events += (("resume", resume.pool),)
         self._said.resumed()
+        inner.usage.bytes += self._inner.usage.bytes
         self._inner = inner
         self.endpoint = inner.endpoint
 

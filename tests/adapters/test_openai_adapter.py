@@ -158,13 +158,13 @@ async def test_paths_under_a_base(base: str, calls: str, probes: str) -> None:
 async def test_whole(content_type: str) -> None:
     answer = await call(http(BODY, content_type), chat())
     assert (answer.status, answer.content_type, answer.body) == (200, "application/json", BODY)
-    assert answer.usage == Usage(3, 2, exact=True)
+    assert answer.usage == Usage(3, 2, exact=True, bytes=len(BODY))
     assert (answer.ended, answer.error) == (True, None)
 
 
 async def test_whole_without_usage() -> None:
     answer = await call(http(b'{"choices": []}'), chat())
-    assert answer.usage == Usage(0, 0, exact=False)
+    assert answer.usage == Usage(0, 0, exact=False, bytes=15)
 
 
 BAD = {
@@ -196,21 +196,21 @@ async def test_a_whole_answer_that_breaks_off() -> None:
 async def test_usage_that_the_client_did_not_ask_for_is_read_and_kept_back() -> None:
     parts, answer = await streamed(stream(A, B, ONLY_USAGE, DONE))
     assert b"".join(parts) == b"".join([event + b"\n\n" for event in (A, B, DONE)])
-    assert answer.usage == Usage(3, 2, exact=True)
+    assert answer.usage == Usage(3, 2, exact=True, bytes=sum(map(len, parts)))
     assert (answer.ended, answer.error, answer.body) == (True, None, None)
 
 
 async def test_usage_that_the_client_asked_for_is_passed_on() -> None:
     parts, answer = await streamed(stream(A, B, ONLY_USAGE, DONE), stream_options={"include_usage": True})
     assert b"".join(parts) == b"".join([event + b"\n\n" for event in (A, B, ONLY_USAGE, DONE)])
-    assert answer.usage == Usage(3, 2, exact=True)
+    assert answer.usage == Usage(3, 2, exact=True, bytes=sum(map(len, parts)))
 
 
 async def test_usage_beside_a_choice_is_passed_on() -> None:
     last = chunk("b", usage=USAGE)
     parts, answer = await streamed(stream(A, last, DONE))
     assert b"".join(parts) == b"".join([event + b"\n\n" for event in (A, last, DONE)])
-    assert answer.usage == Usage(3, 2, exact=True)
+    assert answer.usage == Usage(3, 2, exact=True, bytes=sum(map(len, parts)))
 
 
 async def test_without_usage_events_are_counted() -> None:
@@ -403,7 +403,7 @@ async def test_a_client_that_leaves_ends_the_upstreams_work_at_once() -> None:
         assert isinstance(answer.error, InferenceError)
         assert answer.error.kind == "cancelled"
         await answer.aclose()
-        assert answer.usage == Usage(answer.usage.prompt_tokens, 1, exact=False)
+        assert answer.usage == Usage(answer.usage.prompt_tokens, 1, exact=False, bytes=answer.usage.bytes)
 
 
 async def test_a_reader_that_is_cancelled_ends_the_upstreams_work_at_once() -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from .conftest import RIGHT, Complaints
 
+UNITS = "requests, tokens, rows, bytes, device_ms, spend, concurrency"
 PRICED = RIGHT.replace("- name: chat", "- name: chat\n    price: {prompt: 1 usd/1M, completion: 2 usd/1M}")
 
 
@@ -32,8 +33,14 @@ def test_what_is_accepted(complaints: Complaints, limits: str) -> None:
         ("limits: {request: 5/s}", 'limits.request: unknown field (did you mean "requests"?)'),
         ("limits: [{request: 5/s}]", 'limits[0].request: unknown field (did you mean "requests"?)'),
         ("limits: {per: keys, requests: 5/s}", "limits.per: expected tenant or key or model or user"),
-        ("limits: {per: key}", "limits: limits nothing: give one of requests, tokens, spend, concurrency"),
-        ("limits: [{}]", "limits[0]: limits nothing: give one of requests, tokens, spend, concurrency"),
+        (
+            "limits: {per: key}",
+            f"limits: limits nothing: give one of {UNITS}",
+        ),
+        (
+            "limits: [{}]",
+            f"limits[0]: limits nothing: give one of {UNITS}",
+        ),
         (
             "limits: {requests: 5/s, models: []}",
             "limits.models: is empty and matches nothing: say what matches, or remove it",

@@ -76,14 +76,14 @@ def a_reload_fills_every_bucket(patch: pytest.MonkeyPatch) -> None:
 
     def forgiving(self: TokenBucket, amount: float, period: float, now: float) -> None:
         resize(self, amount, period, now)
-        self._level = amount
+        self.level = amount
 
     patch.setattr(TokenBucket, "resize", forgiving)
 
 
 def tenants_share_an_account(patch: pytest.MonkeyPatch) -> None:
     shared = Account("t0")
-    patch.setattr("gateway.limits.ledger.Account", lambda tenant: shared)
+    patch.setattr("gateway.limits.ledger.Account", lambda tenant, store: shared)
 
 
 def a_broken_stream_goes_on_elsewhere(patch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from config.schema import TenantConfig
 from gateway.limits.allowance import Allowance
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.traffic.pool import Pool
+from policies.amounts import TOKENS, Amounts
 from policies.facts import Facts
 from tests.simulation.oracle import Admission, LimitsOracle
 
@@ -25,9 +26,9 @@ class WatchedReservation:
         self._admission = admission
         self.shadowed = real.shadowed
 
-    def settle(self, tokens: int, cost: Money | None, now: float) -> None:
-        self._real.settle(tokens, cost, now)
-        self._ledger.oracle.settled(self._admission, tokens, 0 if cost is None else cost.picos, now)
+    def settle(self, amounts: Amounts, cost: Money | None, now: float) -> None:
+        self._real.settle(amounts, cost, now)
+        self._ledger.oracle.settled(self._admission, int(amounts[TOKENS]), 0 if cost is None else cost.picos, now)
 
 
 class WatchedLedger(Ledger):
@@ -45,11 +46,12 @@ class WatchedLedger(Ledger):
         return super().allowances(facts, model, now)
 
     def reserve(
-        self, facts: Facts, allowances: Sequence[Allowance], tokens: int, cost: Money | None, now: float
+        self, facts: Facts, allowances: Sequence[Allowance], amounts: Amounts, cost: Money | None, now: float
     ) -> Any:
+        tokens = int(amounts[TOKENS])
         picos, utc = 0 if cost is None else cost.picos, self._wall()
         try:
-            real = super().reserve(facts, allowances, tokens, cost, now)
+            real = super().reserve(facts, allowances, amounts, cost, now)
         except LimitExceeded as error:
             self.oracle.reserved(facts, self._model, tokens, picos, now, utc, error.limit)
             raise

@@ -13,7 +13,6 @@ from config.schema import Config
 from gateway.auth.keys import KeyRecord, Principal, digest, new_key
 from gateway.auth.table import KeyTable
 from gateway.core import Core
-from gateway.limits.allowance import Rated
 from gateway.limits.ledger import Ledger
 from gateway.snapshot import build, with_keys
 from gateway.telemetry import AccessLog, Metrics, Record, Telemetry
@@ -21,6 +20,7 @@ from gateway.telemetry.access_log import Line
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.pool import Pool
 from gateway.traffic.queue import PoolQueue
+from policies.amounts import Rated
 from policies.breaker import Breaker
 from policies.pickers import picker
 

@@ -1,71 +1,27 @@
-from datetime import UTC, datetime
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from adapters.errors import LimitExceeded
-from config.money import PICOS, Money
-from config.schema import TenantConfig
-from gateway.limits.allowance import Allowance
-from gateway.limits.ledger import OTHER_KEYS, Ledger, Reservation
-from policies.facts import Facts
-
-NOON = datetime(2028, 2, 29, 12, tzinfo=UTC).timestamp()
+from config.money import PICOS
+from gateway.limits.ledger import OTHER_KEYS, Reservation
+from tests.gateway.limits.books import Books, dollars, ledger, used
 
 
-class Books:
-    """A ledger at a time that the test sets, and requests of tenant acme."""
-
-    def __init__(self, limits: Any) -> None:
-        self.utc = NOON
-        self.ledger = Ledger(lambda: self.utc)
-        self.configure(limits)
-
-    def configure(self, limits: Any, now: float = 0.0) -> None:
-        self.ledger.configure([tenant(limits)], now)
-
-    def reserve(
-        self,
-        tokens: int = 1,
-        now: float = 0.0,
-        *,
-        usd: float | None = None,
-        key: str = "k1",
-        model: str = "chat",
-        user: str | None = None,
-    ) -> Reservation:
-        facts = Facts("acme", key, model, {}, False, tokens, user, "r")
-        allowances = self.ledger.allowances(facts, model, now)
-        return self.ledger.reserve(facts, allowances, tokens, None if usd is None else dollars(usd), now)
-
-    @property
-    def first(self) -> Allowance:
-        """The allowance of the tenant as a whole."""
-        return self.ledger.accounts["acme"].always[0]
-
-    def left(self, unit: str) -> float:
-        return self.first.remaining(0.0, self.utc)[unit]
-
-
-def dollars(amount: float) -> Money:
-    return Money(round(amount * 1000) * PICOS // 1000, "usd")
-
-
-def ledger(**limits: Any) -> Books:
-    return Books(limits)
-
-
-def tenant(limits: Any) -> TenantConfig:
-    return TenantConfig.model_validate({"name": "acme", "models": ["*"], "limits": limits})
+@pytest.fixture(params=["memory", "shared"], autouse=True, scope="module")
+def _kind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test runs on every kind of ledger."""
+    Books.kind = request.param
+    yield
+    Books.kind = "memory"
 
 
 def test_the_limit_that_refuses_is_named_and_says_when() -> None:
     books = ledger(requests="2/min")
     for _ in range(2):
-        books.reserve(1, now=0.0).settle(1, None, now=0.0)
+        books.reserve(1, now=0.0).settle(used(1), None, now=0.0)
     with pytest.raises(LimitExceeded) as refused:
         books.reserve(1, now=0.0)
     assert refused.value.limit == "requests"
@@ -84,13 +40,13 @@ def test_a_refusal_takes_nothing() -> None:
     assert books.left("requests") == before
     assert account.in_flight == 1
     assert account.reserved_tokens == 100
-    held.settle(0, None, now=0.0)
+    held.settle(used(0), None, now=0.0)
     assert books.left("tokens") == 100
 
 
 def test_the_truth_is_charged_even_beyond_the_estimate() -> None:
     books = ledger(tokens="100/min")
-    books.reserve(10, now=0.0).settle(160, None, now=0.0)
+    books.reserve(10, now=0.0).settle(used(160), None, now=0.0)
     with pytest.raises(LimitExceeded) as refused:
         books.reserve(40, now=0.0)
     assert refused.value.retry_after == pytest.approx(60, abs=0.01)  # 60 of debt and 40 to earn, at 100/min
@@ -98,15 +54,15 @@ def test_the_truth_is_charged_even_beyond_the_estimate() -> None:
 
 def test_an_estimate_above_the_limit_is_not_refused_for_ever() -> None:
     books = ledger(tokens="100/min")
-    books.reserve(5000, now=0.0).settle(20, None, now=0.0)
+    books.reserve(5000, now=0.0).settle(used(20), None, now=0.0)
     assert books.left("tokens") == 80
 
 
 def test_settling_twice_changes_nothing() -> None:
     books = ledger(tokens="100/min", concurrency=1)
     held = books.reserve(50, now=0.0)
-    held.settle(10, None, now=0.0)
-    held.settle(90, None, now=0.0)
+    held.settle(used(10), None, now=0.0)
+    held.settle(used(90), None, now=0.0)
     assert books.left("tokens") == 90
     assert books.ledger.accounts["acme"].in_flight == 0
 
@@ -117,7 +73,7 @@ def test_a_new_limit_keeps_the_share_used_and_what_is_in_flight() -> None:
     books.configure({"requests": "50/min", "concurrency": 2})
     assert books.left("requests") == 48
     for reservation in held[:3]:
-        reservation.settle(0, None, now=0.0)
+        reservation.settle(used(0), None, now=0.0)
     books.reserve(1, now=0.0)
     with pytest.raises(LimitExceeded, match="at once"):
         books.reserve(1, now=0.0)
@@ -129,7 +85,7 @@ def test_a_limit_may_come_and_go_while_requests_run() -> None:
     books.configure({"concurrency": 1, "tokens": "100/min"})
     with pytest.raises(LimitExceeded):
         books.reserve(10, now=0.0)
-    held.settle(10, None, now=0.0)
+    held.settle(used(10), None, now=0.0)
     assert books.ledger.accounts["acme"].in_flight == 0
     assert books.left("tokens") == 90
 
@@ -139,17 +95,17 @@ def test_a_tenant_that_left_is_forgotten_once_idle() -> None:
     held = books.reserve(1, now=0.0)
     books.ledger.configure([], now=0.0)
     assert "acme" in books.ledger.accounts
-    held.settle(1, None, now=0.0)
+    held.settle(used(1), None, now=0.0)
     books.ledger.configure([], now=0.0)
     assert not books.ledger.accounts
 
 
 def test_the_tightest_of_several_is_named_with_its_scope() -> None:
     books = Books([{"requests": "2/min"}, {"tokens": "100/h", "per": "key", "models": ["ch*"]}])
-    books.reserve(100).settle(100, None, 0.0)
+    books.reserve(100).settle(used(100), None, 0.0)
     with pytest.raises(LimitExceeded, match=r"tokens: 100/h for each key, models ch\*"):
         books.reserve(50)
-    books.reserve(50, key="k2").settle(50, None, 0.0)
+    books.reserve(50, key="k2").settle(used(50), None, 0.0)
     with pytest.raises(LimitExceeded, match="tokens") as refused:  # requests would be granted earlier
         books.reserve(100, key="k2")
     assert refused.value.limit == "tokens"
@@ -212,13 +168,13 @@ def test_a_budget_cannot_be_passed_by_requests_at_the_same_time() -> None:
         books.reserve(usd=0.25)
     assert refused.value.retry_after == 12 * 3600
     for reservation in held[:2]:
-        reservation.settle(1, dollars(0.05), 0.0)
+        reservation.settle(used(1), dollars(0.05), 0.0)
     assert books.left("spend") == 0.4
-    held[2].settle(0, None, 0.0)  # never answered
+    held[2].settle(used(0), None, 0.0)  # never answered
     assert books.left("spend") == 0.65
     books.utc += 12 * 3600
     assert books.left("spend") == 1
-    held[3].settle(1, dollars(0.25), 0.0)  # belongs to yesterday
+    held[3].settle(used(1), dollars(0.25), 0.0)  # belongs to yesterday
     assert books.left("spend") == 1
 
 
@@ -228,12 +184,12 @@ def test_a_budget_survives_a_reload() -> None:
     books.configure({"spend": "2 usd/month"})
     assert books.left("spend") == 1.5
     books.configure({"spend": "2 usd/day"})
-    held.settle(1, dollars(1.5), 0.0)
+    held.settle(used(1), dollars(1.5), 0.0)
     assert books.left("spend") == 0.5
     late = books.reserve(usd=0.5)
     books.configure({})
     books.configure({"spend": "1 usd/day"})
-    late.settle(1, dollars(0.2), 0.0)  # holds nothing of the new one: never below nothing used
+    late.settle(used(1), dollars(0.2), 0.0)  # holds nothing of the new one: never below nothing used
     assert 0 <= books.left("spend") <= 1
 
 
@@ -241,94 +197,9 @@ def test_spend_is_known_by_key_and_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("gateway.limits.ledger.MAX_SUBJECTS", 2)
     books = ledger()
     for key in ("a", "b", "a", "c", "d"):
-        books.reserve(usd=1, key=key).settle(1, dollars(0.1), 0.0)
+        books.reserve(usd=1, key=key).settle(used(1), dollars(0.1), 0.0)
     spent = books.ledger.accounts["acme"].spent
     assert {key: picos * 10 // PICOS for (key, _), picos in spent.items()} == {"a": 2, "b": 1, OTHER_KEYS: 2}
-
-
-SCOPES: list[dict[str, Any]] = [
-    {"requests": "50/min", "tokens": "1000/min", "concurrency": 6, "spend": "40 usd/day"},
-    {"tokens": "600/min", "per": "key", "concurrency": 4},
-    {"spend": "9 usd/hour", "per": "user"},
-    {"requests": "20/min", "per": "model", "models": ["c*"]},
-    {"tokens": "300/h", "enforce": "shadow"},
-]
-
-
-class LedgerMachine(RuleBasedStateMachine):
-    """Whatever is reserved, refused, settled and reloaded in whatever order: the counts are those of what is held."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = 0.0
-        self.books = Books(SCOPES)
-        self.held: list[tuple[Reservation, int]] = []
-        self.waits: list[float | None] = []
-
-    @rule(
-        tokens=st.integers(0, 1500),
-        passed=st.floats(0, 30),
-        usd=st.integers(0, 12),
-        key=st.sampled_from(["k1", "k2"]),
-        user=st.sampled_from([None, "ann", "bob"]),
-        model=st.sampled_from(["chat", "vision"]),
-    )
-    def reserve(self, tokens: int, passed: float, usd: int, **who: Any) -> None:
-        self.now += passed
-        self.books.utc += passed
-        before = self.remaining()
-        try:
-            reservation = self.books.reserve(tokens, self.now, usd=usd, **who)
-        except LimitExceeded as refused:
-            self.waits.append(refused.retry_after)
-            after = self.remaining()
-            assert all(after[place] == pytest.approx(left) for place, left in before.items())
-        else:
-            self.held.append((reservation, tokens))
-
-    @rule(data=st.data(), tokens=st.integers(0, 1500), usd=st.integers(0, 15))
-    def settle(self, data: st.DataObject, tokens: int, usd: int) -> None:
-        if self.held:
-            reservation, _ = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
-            reservation.settle(tokens, dollars(usd), self.now)
-
-    @rule()
-    def reload(self) -> None:
-        before = self.remaining()
-        self.books.configure(SCOPES, self.now)
-        assert self.remaining() == pytest.approx(before)
-
-    def remaining(self) -> dict[tuple[int, str], float]:
-        """By allowance and unit."""
-        return {
-            (id(allowance), unit): left
-            for limit in self.books.ledger.accounts["acme"].limits
-            for allowance in limit
-            for unit, left in allowance.remaining(self.now, self.books.utc).items()
-        }
-
-    @invariant()
-    def every_refusal_says_when(self) -> None:
-        assert all(wait is not None and 0 < wait <= 86_400 for wait in self.waits)
-
-    @invariant()
-    def counts_are_what_is_held(self) -> None:
-        account = self.books.ledger.accounts["acme"]
-        assert account.in_flight == len(self.held) <= 6
-        assert account.reserved_tokens == sum(tokens for _, tokens in self.held)
-        for limit in account.limits:
-            held = sum(allowance.concurrency.in_flight for allowance in limit)
-            partly = limit.config.models is not None or limit.config.enforce == "shadow"
-            assert held <= len(self.held) if partly else held == len(self.held)
-
-    def teardown(self) -> None:
-        for reservation, _ in self.held:
-            reservation.settle(0, None, self.now)
-        for limit in self.books.ledger.accounts["acme"].limits:
-            assert all(allowance.concurrency.in_flight == 0 for allowance in limit)
-
-
-TestLedgerMachine = LedgerMachine.TestCase
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 40), st.integers(0, 60)), max_size=60))
@@ -348,7 +219,7 @@ def test_no_interleaving_spends_more_than_the_budget_and_what_was_underestimated
             under = 0  # admitted: the budget held all that was spent and reserved until now
         elif held:
             reservation, reserved = held.pop(estimate % len(held))
-            reservation.settle(1, dollars(truth), 0.0)
+            reservation.settle(used(1), dollars(truth), 0.0)
             spent += truth
             under += max(0, truth - reserved)
         assert spent <= 100 + under

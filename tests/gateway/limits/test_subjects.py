@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from config.schema import LimitsConfig
 from gateway.limits.subjects import Limit
 from policies.facts import Facts
+from tests.gateway.limits.books import used
 
 MOST = 4
 
@@ -21,9 +22,9 @@ def by(user: str) -> Facts:
 def test_an_idle_one_makes_room_and_one_that_owes_does_not() -> None:
     users = limit(tokens="10/min")
     in_debt = users.allowance(by("u0"), "chat", 0.0, 0.0)
-    hold = in_debt.take(10, 0, 0.0, 0.0)
+    hold = in_debt.take(used(10), 0, 0.0, 0.0)
     assert hold is not None
-    hold.settle(20, 0, 0.0)
+    hold.allowance.settle(hold, used(20), 0, 0.0)
     for i in range(1, MOST):
         users.allowance(by(f"u{i}"), "chat", 0.0, 0.0)
     newcomer = users.allowance(by("new"), "chat", 0.0, 0.0)
@@ -38,7 +39,7 @@ def test_an_idle_one_makes_room_and_one_that_owes_does_not() -> None:
 def test_where_nobody_is_idle_newcomers_share_one() -> None:
     users = limit(spend="1 usd/month")
     for i in range(MOST):
-        assert users.allowance(by(f"u{i}"), "chat", 0.0, 0.0).take(1, 1, 0.0, 0.0)
+        assert users.allowance(by(f"u{i}"), "chat", 0.0, 0.0).take(used(1), 1, 0.0, 0.0)
     shared = users.allowance(by("new"), "chat", 0.0, 0.0)
     assert users.allowance(by("newer"), "chat", 0.0, 0.0) is shared
     assert len(users) == MOST + 1
@@ -54,8 +55,8 @@ def test_no_user_is_granted_more_by_being_forgotten_and_no_more_are_remembered(
     for user, tokens, passed in calls:
         now += passed
         allowance = users.allowance(by(f"u{user}"), "chat", now, now)
-        if (hold := allowance.take(min(tokens, 10), 0, now, now)) is not None:
-            hold.settle(min(tokens, 10), 0, now)
+        if (hold := allowance.take(used(min(tokens, 10)), 0, now, now)) is not None:
+            hold.allowance.settle(hold, used(min(tokens, 10)), 0, now)
             own.setdefault(user, []).append((now, min(tokens, 10)))
         assert len(users) <= MOST + 1
     for granted in own.values():

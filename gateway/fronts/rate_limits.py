@@ -1,0 +1,54 @@
+"""What is left of a request's limits, as headers: those that OpenAI has, and the like for other units."""
+
+import time
+from collections.abc import Iterable, Sequence
+
+from config.money import Money
+from gateway.limits.allowance import Allowance
+from policies.amounts import RATED, Rated
+from policies.limits import TokenBucket
+
+_NAMES = {
+    unit: tuple(f"x-ratelimit-{what}-{unit.replace('_', '-')}" for what in ("limit", "remaining", "reset"))
+    for unit in (*RATED, "spend")
+}
+
+
+def headers(allowances: Sequence[Allowance], now: float) -> list[tuple[str, str]]:
+    """Of each unit, the limit with the least left. One in shadow refuses nothing, and is not told."""
+    enforced = [allowance for allowance in allowances if not allowance.in_shadow]
+    found: list[tuple[str, str]] = []
+    # One is the common case, and there is nothing to compare.
+    buckets = enforced[0].buckets if len(enforced) == 1 else _tightest(enforced, now)
+    for unit, bucket in buckets.items():
+        limit, remaining, reset = _NAMES[unit]
+        found.append((limit, str(int(bucket.capacity))))
+        found.append((remaining, str(int(bucket.remaining(now)))))
+        found.append((reset, _span(bucket.reset(now))))
+    if any(a.spend is not None for a in enforced):
+        found += _spend(enforced, time.time())
+    return found
+
+
+def _tightest(allowances: Iterable[Allowance], now: float) -> dict[Rated, TokenBucket]:
+    least: dict[Rated, TokenBucket] = {}
+    for allowance in allowances:
+        for unit, bucket in allowance.buckets.items():
+            if unit not in least or bucket.remaining(now) < least[unit].remaining(now):
+                least[unit] = bucket
+    return least
+
+
+def _spend(allowances: Iterable[Allowance], utc: float) -> list[tuple[str, str]]:
+    budgets = [(a.spend.remaining(utc), a.spend, a.config.spend) for a in allowances if a.spend and a.config.spend]
+    left, budget, written = min(budgets, key=lambda entry: entry[0])
+    limit, remaining, reset = _NAMES["spend"]
+    return [(limit, str(written)), (remaining, str(Money(left, written.currency))), (reset, _span(budget.reset(utc)))]
+
+
+def _span(seconds: float) -> str:
+    """A duration as OpenAI writes it: `12ms`, `3.5s`, `6m0s`."""
+    if seconds < 1:
+        return f"{int(seconds * 1000)}ms"
+    minutes, rest = divmod(seconds, 60)
+    return f"{int(minutes)}m{rest:.0f}s" if minutes else f"{rest:.1f}s"

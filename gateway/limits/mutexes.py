@@ -1,0 +1,93 @@
+"""Locks in memory that processes share, which a process that dies gives up.
+
+They are POSIX's robust mutexes: without contention a lock costs no system call, and where a process was killed
+between lock and unlock the kernel tells the next one so. Beside each lies a word with who has it, for whoever
+has to tidy up after the dead.
+"""
+
+import ctypes
+import errno
+import mmap
+import struct
+import time
+from collections.abc import Callable
+
+from adapters.errors import CapacityError
+
+SIZE = 64
+"""Of one, in bytes: at most 48 for the system's, the last 8 for the word."""
+_OWNER = 7
+_SHARED = _ROBUST = 1  # PTHREAD_PROCESS_SHARED, PTHREAD_MUTEX_ROBUST: the same with glibc and musl
+PATIENCE = 1.0
+"""Seconds that a lock is waited for. They are held for microseconds, so the holder is stopped, or ill."""
+IMPATIENCE = 0.005
+"""Seconds, after one was waited for in vain and until one was had again."""
+_Timespec = struct.Struct("ll")
+
+
+class LimitsUnavailable(CapacityError):
+    """What has been used cannot be told now, and so nothing granted."""
+
+    code = "limits_unavailable"
+    blames_endpoint = False
+    retryable = False
+
+    def __init__(self, retry_after: float = 1.0) -> None:
+        super().__init__("The limits of this request cannot be counted at the moment.", retry_after=retry_after)
+
+
+class Mutexes:
+    """`count` of them at `offset` of a shared mapping, which begins with zeros. `me` is never 0.
+
+    `undo` is called with who died with a lock in hand, while it is held.
+    """
+
+    def __init__(self, memory: mmap.mmap, offset: int, count: int, me: int, undo: Callable[[int], None]) -> None:
+        self.owners = memoryview(memory)[offset : offset + count * SIZE].cast("Q")[_OWNER :: SIZE // 8]
+        """0 for a lock that is free, or whose holder has nothing to tidy up."""
+        self._me = me
+        self._undo = undo
+        self._anchor = ctypes.c_char.from_buffer(memory, offset)
+        start = ctypes.addressof(self._anchor)
+        self._at = [ctypes.c_void_p(start + i * SIZE) for i in range(count)]
+        self._lib = lib = ctypes.PyDLL(None)  # keeps the interpreter's lock: to give it up costs more than the call
+        for function in (lib.pthread_mutex_trylock, lib.pthread_mutex_unlock, lib.pthread_mutex_consistent):
+            function.argtypes = [ctypes.c_void_p]
+        lib.pthread_mutex_timedlock.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+        self._trylock, self._unlock = lib.pthread_mutex_trylock, lib.pthread_mutex_unlock
+        self._patience = PATIENCE
+
+    def make(self) -> None:
+        """Once, before any other process uses them."""
+        attributes = ctypes.create_string_buffer(64)
+        lib = self._lib
+        failed = lib.pthread_mutexattr_init(attributes)
+        failed = failed or lib.pthread_mutexattr_setpshared(attributes, _SHARED)
+        failed = failed or lib.pthread_mutexattr_setrobust(attributes, _ROBUST)
+        for address in self._at:
+            failed = failed or lib.pthread_mutex_init(address, attributes)
+        if failed:
+            raise OSError(failed, "the system has no mutexes that survive their holder")
+
+    def lock(self, i: int) -> None:
+        """Raises `LimitsUnavailable`."""
+        if status := self._trylock(self._at[i]):
+            self._lock_slowly(i, status)
+        if dead := self.owners[i]:
+            self._undo(dead)
+        self.owners[i] = self._me
+
+    def _lock_slowly(self, i: int, status: int) -> None:
+        lib, address = self._lib, self._at[i]
+        if status == errno.EBUSY:
+            end = time.time() + self._patience  # the system's own choice of clock
+            status = lib.pthread_mutex_timedlock(address, _Timespec.pack(int(end), int(end % 1 * 1e9)))
+            self._patience = IMPATIENCE if status == errno.ETIMEDOUT else PATIENCE
+        if status == errno.EOWNERDEAD:
+            status = lib.pthread_mutex_consistent(address)
+        if status:
+            raise LimitsUnavailable
+
+    def unlock(self, i: int) -> None:
+        self.owners[i] = 0
+        self._unlock(self._at[i])

@@ -1,0 +1,259 @@
+"""Numbers that all processes of a host share: what was used, and what each process holds of it.
+
+One file in memory, of rows of words. A row is one subject's of one limit; each process has beside it a column
+for what it holds of that row, so that what a dead one held can be given back. Words are written one at a time
+under the row's lock, after a copy of row and column has gone into the writer's journal: who takes a lock over
+from the dead puts that copy back, and all is as if the dead one had not begun.
+"""
+
+import mmap
+import os
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from hashlib import blake2b
+from math import inf
+from typing import Any
+
+from gateway.limits import mutexes
+from gateway.limits.mutexes import LimitsUnavailable, Mutexes
+
+# ── words of a row ────────────────────────────────────────────────────────────────────────────────────────
+KEY = 0  # two words; 0 for a row that nobody has
+IN_FLIGHT = 2
+IDLE_AT, IDLE_UTC = 3, 4  # from when on, by both clocks, a new row would grant the same
+LONGEST = 5  # period of its rates
+USED = 6  # of the budget: low word, high word
+WINDOW, START, END, PERIOD = 8, 9, 10, 11
+RATES = 12  # of each unit: level, at, capacity
+ROW = 28
+# ── words of a column ─────────────────────────────────────────────────────────────────────────────────────
+HELD = 0  # in flight
+# 1 to 4: what is reserved of each unit that is settled, as its place in `Amounts` is
+HELD_PICOS, HELD_WINDOW = 5, 7
+COLUMN = 8
+# ── words of a journal: the row's number and 1, whose column, and both as they were ──────────────────────
+JOURNAL = 64
+
+STRIPES = 256
+"""Locks of rows; a row's is its number modulo that."""
+PROBED = 32
+"""A key's row is one of so many, from its own number on."""
+FEW, MANY = 2**14, 2**16
+"""Rows for tenants and models, of which the configuration has so many, and for keys and users, who come and go."""
+_MAGIC = 0x4845_4144_5241_4345
+_HEADER = 64
+
+Key = tuple[int, int]
+
+
+class SharedTable:
+    """The table as one process sees it. `create` in the parent of all, `attach` in each of them."""
+
+    def __init__(self, fd: int, workers: int, few: int, many: int, me: int) -> None:
+        self.fd = fd
+        self.me = me
+        self.workers = workers
+        self._few, self._many = few, many
+        rows, self._columns = few + many, _HEADER + (STRIPES + 1) * mutexes.SIZE + (workers + 1) * JOURNAL * 8
+        self._rows = self._columns + (workers + 1) * rows * COLUMN * 8
+        size = self._rows + rows * ROW * 8
+        if os.fstat(fd).st_size < size:
+            os.ftruncate(fd, size)  # holes: a page is there once it is written to
+        self._memory = mmap.mmap(fd, size)
+        self._bytes = memoryview(self._memory)
+        self._locks = Mutexes(self._memory, _HEADER, STRIPES + 1, me + 1, self._undo)
+        self.lock, self.unlock = self._locks.lock, self._locks.unlock  # of a stripe
+        self._journal, self._old_row, self._old_column = self._journal_of(me)
+        self.wall: Callable[[], float] = time.time
+        self.late: list[Callable[[], None]] = []
+        """What is still to be settled: its lock could not be had."""
+
+    @classmethod
+    def create(cls, workers: int, *, few: int = FEW, many: int = MANY) -> "SharedTable":
+        """For at most so many processes at a time. `fd` is for them to attach to, and goes on to children."""
+        if not hasattr(os, "memfd_create"):
+            raise OSError("several workers can share limits on Linux only")
+        fd = os.memfd_create("headrace-limits", 0)
+        os.set_inheritable(fd, True)
+        table = cls(fd, workers, few, many, workers)
+        table._locks.make()
+        header = table._bytes[:_HEADER].cast("Q")
+        header[1], header[2], header[3], header[0] = workers, few, many, _MAGIC
+        return table
+
+    @classmethod
+    def attach(cls, source: int | str | os.PathLike[str], *, worker: int) -> "SharedTable":
+        """As process number `worker`, which no other that lives is. What that number held before is given back."""
+        fd = os.dup(source) if isinstance(source, int) else os.open(source, os.O_RDWR | os.O_CLOEXEC)
+        magic, workers, few, many = memoryview(os.pread(fd, 32, 0).ljust(32, b"\0")).cast("Q")
+        if magic != _MAGIC:
+            os.close(fd)
+            raise ValueError("this is no table of limits")
+        if not 0 <= worker < workers:
+            os.close(fd)
+            raise ValueError(f"the table is for workers 0 to {workers - 1}")
+        table = cls(fd, workers, few, many, worker)
+        table.release_worker(worker)
+        return table
+
+    def close(self) -> None:
+        """Only the descriptor: the memory goes with the process."""
+        os.close(self.fd)
+
+    def settle_late(self) -> None:
+        """What could not be settled in its time. What cannot be now either stays."""
+        late, self.late = self.late, []
+        for settle in late:
+            settle()
+
+    # ── rows ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def views(self, row: int, worker: int | None = None) -> tuple[memoryview, memoryview]:
+        """The bytes of a row, and of a process's column of it."""
+        worker = self.me if worker is None else worker
+        start = self._rows + row * ROW * 8
+        column = self._columns + (worker * (self._few + self._many) + row) * COLUMN * 8
+        return self._bytes[start : start + ROW * 8], self._bytes[column : column + COLUMN * 8]
+
+    def key(self, scope: str, subject: str) -> Key:
+        """Of a subject under a limit. Never two zeros."""
+        digest = blake2b(f"{scope}\0{subject}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        return int.from_bytes(digest[:8], "little") | 1, int.from_bytes(digest[8:], "little")
+
+    def find(self, key: Key, scope: str, *, lasting: bool, now: float, utc: float) -> int | None:
+        """The number of the key's row, which may be new; None where there is no room.
+
+        A row that is idle is as good as a new one, so it makes room. Keys and users of one limit stay within a
+        quarter of the rows, so that those that one tenant makes up cannot crowd out all others.
+        """
+        self.lock(STRIPES)
+        try:
+            free = None
+            for row in self._probe(key, scope, lasting=lasting):
+                q = self._words(row)
+                if q[KEY] == key[0] and q[KEY + 1] == key[1]:
+                    return row
+                if free is None and self._is_free(q, now, utc):
+                    free = row
+            return free if free is None or self._claim(free, key, now, utc) else None
+        finally:
+            self.unlock(STRIPES)
+
+    def _probe(self, key: Key, scope: str, *, lasting: bool) -> Iterator[int]:
+        if lasting:
+            return ((key[1] + i) % self._few for i in range(min(PROBED, self._few)))
+        base = self.key(scope, "")[1] + key[1] % max(1, self._many // 4)
+        return (self._few + (base + i) % self._many for i in range(min(PROBED, self._many)))
+
+    def _words(self, row: int) -> memoryview:
+        return self.views(row)[0].cast("Q")
+
+    def _is_free(self, q: memoryview, now: float, utc: float) -> bool:
+        if q[KEY] == 0:
+            return True
+        d = q.cast("B").cast("d")
+        return q[IN_FLIGHT] == 0 and bool(d[IDLE_AT] <= now and d[IDLE_UTC] <= utc)
+
+    def _claim(self, row: int, key: Key, now: float, utc: float) -> bool:
+        """Where a process is killed on the way, the row is nobody's or the key's, and full of zeros."""
+        self.lock(row % STRIPES)
+        try:
+            q = self._words(row)
+            if not self._is_free(q, now, utc):
+                return False
+            q[KEY] = 0
+            for i in range(1, ROW):
+                q[i] = 0
+            q[KEY + 1] = key[1]
+            q[KEY] = key[0]
+            return True
+        finally:
+            self.unlock(row % STRIPES)
+
+    # ── writing ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _journal_of(self, worker: int) -> tuple[memoryview, memoryview, memoryview]:
+        """Two words, of which the first is 0 while nothing is being written, and the old row and column."""
+        start = _HEADER + (STRIPES + 1) * mutexes.SIZE + worker * JOURNAL * 8
+        row = start + 16
+        column = row + ROW * 8
+        words = self._bytes[start:row].cast("Q")
+        return words, self._bytes[row:column], self._bytes[column : column + COLUMN * 8]
+
+    def begin(self, row: int, worker: int, base: memoryview, column: memoryview) -> None:
+        """From here to `commit` the old row and column count, should this process die. Its lock is held."""
+        self._old_row[:] = base
+        self._old_column[:] = column
+        journal = self._journal
+        journal[1] = worker
+        journal[0] = row + 1
+
+    def commit(self) -> None:
+        """What was written since `begin` counts."""
+        self._journal[0] = 0
+
+    def _undo(self, owner: int) -> None:
+        """Put back the row at which a process died. Its lock is held."""
+        journal, old_row, old_column = self._journal_of(owner - 1)
+        if journal[0]:
+            row, column = self.views(journal[0] - 1, journal[1])
+            row[:], column[:] = old_row, old_column
+            journal[0] = 0
+
+    # ── the dead ──────────────────────────────────────────────────────────────────────────────────────
+
+    def release_worker(self, worker: int, now: float | None = None) -> bool:
+        """Give back what a process held that is no more: its requests in flight, and what was reserved for them.
+
+        True when that is all; False where some row was in use for too long: call again.
+        """
+        now = time.monotonic() if now is None else now
+        done = True
+        for stripe in (i for i, owner in enumerate(self._locks.owners) if owner == worker + 1):
+            done &= self._attempt(partial(self.lock, stripe), stripe)
+        for row in self._held(worker):
+            done &= self._attempt(partial(self._release, row, worker, now), row % STRIPES)
+        return done
+
+    def _attempt(self, work: Callable[[], Any], stripe: int) -> bool:
+        try:
+            work()
+        except LimitsUnavailable:
+            return False
+        self.unlock(stripe)
+        return True
+
+    def _held(self, worker: int) -> list[int]:
+        """Rows of which a process holds something. Read from the file, for to touch a hole would fill it."""
+        size = (self._few + self._many) * COLUMN * 8
+        column = memoryview(os.pread(self.fd, size, self._columns + worker * size)).cast("Q")
+        return [row for row, held in enumerate(column[HELD::COLUMN].tolist()) if held]
+
+    def _release(self, row: int, worker: int, now: float) -> None:
+        self.lock(row % STRIPES)
+        base, column = self.views(row, worker)
+        q, d, held, reserved = base.cast("Q"), base.cast("d"), column.cast("Q"), column.cast("d")
+        self.begin(row, worker, base, column)
+        q[IN_FLIGHT] -= min(q[IN_FLIGHT], held[HELD])
+        used = 0.0  # the largest share of a rate
+        for i in range(RATES, RATES + 15, 3):
+            if capacity := d[i + 2]:
+                if i > RATES:  # a request stays counted
+                    d[i] = min(capacity, d[i] + reserved[(i - RATES) // 3])
+                used = max(used, (capacity - d[i]) / capacity)
+        if held[HELD_WINDOW] == q[WINDOW]:
+            set_wide(q, USED, max(0, wide(q, USED) - wide(held, HELD_PICOS)))
+        d[IDLE_AT] = now + used * d[LONGEST] if q[IN_FLIGHT] == 0 else inf
+        d[IDLE_UTC] = d[END] if wide(q, USED) else 0.0
+        column[:] = bytes(COLUMN * 8)
+        self.commit()
+
+
+def wide(q: memoryview, i: int) -> int:
+    """A whole number of 128 bits."""
+    return int(q[i] | q[i + 1] << 64)
+
+
+def set_wide(q: memoryview, i: int, value: int) -> None:
+    q[i], q[i + 1] = value & 0xFFFF_FFFF_FFFF_FFFF, value >> 64

@@ -1,0 +1,262 @@
+"""An allowance whose numbers all processes of a host share."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import inf
+from typing import get_args
+
+from config.limits import LimitsConfig
+from config.money import Period
+from gateway.limits.allowance import Allowance, Hold, Refusal
+from gateway.limits.mutexes import LimitsUnavailable
+from gateway.limits.shared import (
+    END,
+    HELD,
+    HELD_PICOS,
+    HELD_WINDOW,
+    IDLE_AT,
+    IDLE_UTC,
+    IN_FLIGHT,
+    KEY,
+    LONGEST,
+    PERIOD,
+    RATES,
+    START,
+    STRIPES,
+    USED,
+    WINDOW,
+    SharedTable,
+    set_wide,
+    wide,
+)
+from gateway.limits.subjects import Spare, Store
+from policies.amounts import RATED, Amounts
+from policies.budget import CalendarBudget, window
+
+PERIODS: tuple[Period, ...] = get_args(Period)
+
+
+class SharedAllowance(Allowance):
+    """Reads its row under the row's lock, counts as any allowance does, and writes what has changed.
+
+    A row that was idle may have gone to somebody else since; then it looks for another, and where there is no
+    room draws on `spare`, the one that newcomers share.
+    """
+
+    __slots__ = ("_base", "_column", "_d", "_held", "_key", "_lasting", "_longest", "_q", "_rates", "_reserved", "_row",
+                 "_scope", "_spare", "_stripe", "_table", "_words")  # fmt: skip
+
+    def __init__(
+        self,
+        table: SharedTable,
+        scope: str,
+        subject: str,
+        config: LimitsConfig,
+        spare: Spare | None,
+        now: float,
+        utc: float,
+    ) -> None:
+        self._table = table
+        self._scope = scope
+        self._key = table.key(scope, subject)
+        self._spare = spare
+        super().__init__(config, now, utc)
+        self._row = -1
+        self._find(now, utc)
+
+    @property
+    def has_row(self) -> bool:
+        """Whether there was room for it."""
+        return self._row >= 0
+
+    def configure(self, config: LimitsConfig, now: float, utc: float) -> None:
+        super().configure(config, now, utc)
+        rates = [(RATES + 3 * RATED.index(unit), getattr(config, unit), b) for unit, b in self.buckets.items()]
+        self._words = tuple((i, i + 1, i + 2, bucket, rate.period / rate.amount) for i, rate, bucket in rates)
+        """Of each rate: where its numbers are, what counts them, and in how many seconds it earns one."""
+        self._longest = max((rate.period for _, rate, _ in rates), default=0.0)
+
+    def _find(self, now: float, utc: float) -> bool:
+        table, lasting = self._table, self._spare is None
+        row = table.find(self._key, self._scope, lasting=lasting, now=now, utc=utc)
+        if row is None:
+            self._row = -1
+            return False
+        self._row, self._stripe = row, row % STRIPES
+        self._base, self._column = table.views(row)
+        self._q, self._d = self._base.cast("Q"), self._base.cast("d")
+        self._held, self._reserved = self._column.cast("Q"), self._column.cast("d")
+        return True
+
+    # ── what any allowance does ───────────────────────────────────────────────────────────────────────
+
+    def take(self, amounts: Amounts, picos: int, now: float, utc: float) -> Hold | None:
+        table = self._table
+        if table.late:
+            table.settle_late()
+        if not self._open(now, utc):
+            return self._stand_in().take(amounts, picos, now, utc)
+        try:
+            self._load(now, utc)
+            hold = Allowance.take(self, amounts, picos, now, utc)
+            if hold is not None:
+                self._save_taken(hold)
+            return hold
+        finally:
+            table.unlock(self._stripe)
+
+    def settle(self, hold: Hold, amounts: Amounts, picos: int, now: float) -> None:
+        try:
+            self._table.lock(self._stripe)  # what holds of a row keeps it
+        except LimitsUnavailable:
+            self._table.late.append(partial(self.settle, hold, amounts, picos, now))
+            return
+        try:
+            self._load(now, None)
+            Allowance.settle(self, hold, amounts, picos, now)
+            self._save_ended(hold)
+        finally:
+            self._table.unlock(self._stripe)
+
+    def undo(self, hold: Hold, now: float) -> None:
+        try:
+            self._table.lock(self._stripe)
+        except LimitsUnavailable:
+            self._table.late.append(partial(self.undo, hold, now))
+            return
+        try:
+            self._load(now, None)
+            Allowance.undo(self, hold, now)
+            self._save_ended(hold)
+        finally:
+            self._table.unlock(self._stripe)
+
+    def refusals(self, amounts: Amounts, picos: int, now: float, utc: float) -> list[Refusal]:
+        if not self.look(now, utc):
+            return self._stand_in().refusals(amounts, picos, now, utc)
+        return super().refusals(amounts, picos, now, utc)
+
+    def remaining(self, now: float, utc: float) -> dict[str, float]:
+        self.look(now, utc)
+        return super().remaining(now, utc)
+
+    def is_idle(self, now: float, utc: float) -> bool:
+        """Whether this process may forget where the numbers are: the numbers themselves stay."""
+        return self._row < 0 or self._held[HELD] == 0
+
+    # ── the row ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _open(self, now: float, utc: float) -> bool:
+        """Lock the row, which is then this one's; False where it has none."""
+        table, key = self._table, self._key
+        while self._row >= 0 or self._find(now, utc):
+            table.lock(self._stripe)
+            if self._q[KEY] == key[0] and self._q[KEY + 1] == key[1]:
+                return True
+            table.unlock(self._stripe)
+            self._row = -1
+        return False
+
+    def _stand_in(self) -> Allowance:
+        if self._spare is None:
+            raise LimitsUnavailable
+        return self._spare()
+
+    def look(self, now: float, utc: float) -> bool:
+        if not self._open(now, utc):
+            return False
+        self._load(now, utc)
+        self._table.unlock(self._stripe)
+        return True
+
+    def _load(self, now: float, utc: float | None) -> None:
+        d = self._d
+        self.concurrency.in_flight = self._q[IN_FLIGHT]
+        for level, at, capacity, bucket, _ in self._words:
+            if (written := d[capacity]) == bucket.capacity:
+                bucket.level = d[level]
+                bucket.at = d[at]
+            elif written:  # another amount, in another process or an older configuration: the share used stays
+                bucket.level = d[level] / written * bucket.capacity
+                bucket.at = d[at]
+            else:
+                bucket.level = bucket.capacity
+                bucket.at = now
+        if self.spend is not None:
+            self._load_budget(self._table.wall() if utc is None else utc)
+
+    def _load_budget(self, utc: float) -> None:
+        budget, q, d = self.spend, self._q, self._d
+        assert budget is not None
+        if q[PERIOD] == 0:  # a new row
+            budget.used = budget.window = 0
+            budget.start, budget.end = window(budget.period, utc)
+            return
+        budget.used, budget.window, budget.start, budget.end = wide(q, USED), q[WINDOW], d[START], d[END]
+        period = PERIODS[q[PERIOD] - 1]
+        if period != budget.period:
+            mine, budget.period = budget.period, period
+            budget.resize(budget.amount, mine, utc)
+
+    def _save_taken(self, hold: Hold) -> None:
+        table, d, held, reserved = self._table, self._d, self._held, self._reserved
+        table.begin(self._row, table.me, self._base, self._column)
+        self._q[IN_FLIGHT] = self.concurrency.in_flight
+        d[IDLE_AT] = inf
+        d[LONGEST] = self._longest
+        for level, at, capacity, bucket, _ in self._words:
+            d[level] = bucket.level
+            d[at] = bucket.at
+            d[capacity] = bucket.capacity
+        held[HELD] += 1
+        for unit, amount in hold.reserved.items():
+            reserved[unit] += amount
+        if self.spend is not None:
+            self._save_budget(self.spend)
+            picos = wide(held, HELD_PICOS) if held[HELD_WINDOW] == hold.window else 0
+            set_wide(held, HELD_PICOS, picos + hold.picos)
+            held[HELD_WINDOW] = hold.window
+        table.commit()
+
+    def _save_ended(self, hold: Hold) -> None:
+        table, d, held, reserved = self._table, self._d, self._held, self._reserved
+        table.begin(self._row, table.me, self._base, self._column)
+        self._q[IN_FLIGHT] = in_flight = self.concurrency.in_flight
+        idle = 0.0  # when the last rate is full again
+        for level, at, capacity, bucket, seconds in self._words:
+            d[level] = left = bucket.level
+            d[at] = bucket.at
+            d[capacity] = bucket.capacity
+            full = bucket.at + (bucket.capacity - left) * seconds
+            if full > idle:
+                idle = full
+        if in_flight == 0:
+            d[IDLE_AT] = idle
+        held[HELD] -= 1
+        for unit, amount in hold.reserved.items():
+            reserved[unit] -= amount
+        if self.spend is not None:
+            self._save_budget(self.spend)
+            if held[HELD_WINDOW] == hold.window:
+                set_wide(held, HELD_PICOS, max(0, wide(held, HELD_PICOS) - hold.picos))
+        table.commit()
+
+    def _save_budget(self, budget: CalendarBudget) -> None:
+        q, d = self._q, self._d
+        set_wide(q, USED, budget.used)
+        q[WINDOW], d[START], d[END] = budget.window, budget.start, budget.end
+        q[PERIOD] = PERIODS.index(budget.period) + 1
+        d[IDLE_UTC] = budget.end if budget.used else 0.0
+
+
+def shared(table: SharedTable) -> Store:
+    """A store of allowances that counts in the table."""
+
+    def make(
+        scope: str, subject: str, config: LimitsConfig, spare: Spare | None, now: float, utc: float
+    ) -> Allowance | None:
+        allowance = SharedAllowance(table, scope, subject, config, spare, now, utc)
+        return allowance if allowance.has_row or spare is None else None
+
+    return make

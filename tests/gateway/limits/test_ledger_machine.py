@@ -1,0 +1,101 @@
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from adapters.errors import LimitExceeded
+from gateway.limits.ledger import Reservation
+from tests.gateway.limits.books import Books, dollars, used
+
+SCOPES: list[dict[str, Any]] = [
+    {"requests": "50/min", "tokens": "1000/min", "concurrency": 6, "spend": "40 usd/day"},
+    {"tokens": "600/min", "per": "key", "concurrency": 4},
+    {"spend": "9 usd/hour", "per": "user"},
+    {"requests": "20/min", "per": "model", "models": ["c*"]},
+    {"tokens": "300/h", "enforce": "shadow"},
+]
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """Whatever is reserved, refused, settled and reloaded in whatever order: the counts are those of what is held."""
+
+    kind = "memory"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        Books.kind = self.kind
+        self.books = Books(SCOPES)
+        self.held: list[tuple[Reservation, int]] = []
+        self.waits: list[float | None] = []
+
+    @rule(
+        tokens=st.integers(0, 1500),
+        passed=st.floats(0, 30),
+        usd=st.integers(0, 12),
+        key=st.sampled_from(["k1", "k2"]),
+        user=st.sampled_from([None, "ann", "bob"]),
+        model=st.sampled_from(["chat", "vision"]),
+    )
+    def reserve(self, tokens: int, passed: float, usd: int, **who: Any) -> None:
+        self.now += passed
+        self.books.utc += passed
+        before = self.remaining()
+        try:
+            reservation = self.books.reserve(tokens, self.now, usd=usd, **who)
+        except LimitExceeded as refused:
+            self.waits.append(refused.retry_after)
+            after = self.remaining()
+            assert all(after[place] == pytest.approx(left) for place, left in before.items())
+        else:
+            self.held.append((reservation, tokens))
+
+    @rule(data=st.data(), tokens=st.integers(0, 1500), usd=st.integers(0, 15))
+    def settle(self, data: st.DataObject, tokens: int, usd: int) -> None:
+        if self.held:
+            reservation, _ = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
+            reservation.settle(used(tokens), dollars(usd), self.now)
+
+    @rule()
+    def reload(self) -> None:
+        before = self.remaining()
+        self.books.configure(SCOPES, self.now)
+        assert self.remaining() == pytest.approx(before)
+
+    def remaining(self) -> dict[tuple[int, str], float]:
+        """By allowance and unit."""
+        return {
+            (id(allowance), unit): left
+            for limit in self.books.ledger.accounts["acme"].limits
+            for allowance in limit
+            for unit, left in allowance.remaining(self.now, self.books.utc).items()
+        }
+
+    @invariant()
+    def every_refusal_says_when(self) -> None:
+        assert all(wait is not None and 0 < wait <= 86_400 for wait in self.waits)
+
+    @invariant()
+    def counts_are_what_is_held(self) -> None:
+        account = self.books.ledger.accounts["acme"]
+        assert account.in_flight == len(self.held) <= 6
+        assert account.reserved_tokens == sum(tokens for _, tokens in self.held)
+        for limit in account.limits:
+            held = sum(allowance.concurrency.in_flight for allowance in limit)
+            partly = limit.config.models is not None or limit.config.enforce == "shadow"
+            assert held <= len(self.held) if partly else held == len(self.held)
+
+    def teardown(self) -> None:
+        for reservation, _ in self.held:
+            reservation.settle(used(0), None, self.now)
+        for limit in self.books.ledger.accounts["acme"].limits:
+            assert all(allowance.concurrency.in_flight == 0 for allowance in limit)
+
+
+class SharedLedgerMachine(LedgerMachine):
+    kind = "shared"
+
+
+TestLedgerMachine = LedgerMachine.TestCase
+TestSharedLedgerMachine = SharedLedgerMachine.TestCase
