@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # More arguments for pip, for instance an index that has PyTorch's CPU-only or CUDA builds.
 PIP_ARGS ?=
 
-.PHONY: serve test check format bench-gateway bench-memory bench-balancing clean
+.PHONY: serve test check format bench-gateway bench-memory bench-workers bench-balancing clean
 
 serve: $(VENV)/.serve
 	exec $(BIN)/headrace serve $(ARGS)
@@ -29,6 +29,9 @@ bench-gateway: $(VENV)/.dev
 
 bench-memory: $(VENV)/.dev
 	$(BIN)/python -m loadtests.bench_memory $(ARGS)
+
+bench-workers: $(VENV)/.dev
+	$(BIN)/python -m loadtests.bench_workers $(ARGS)
 
 bench-balancing: $(VENV)/.dev
 	$(BIN)/python -m loadtests.simulate_balancing $(ARGS)

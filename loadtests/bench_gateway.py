@@ -133,7 +133,7 @@ class Bench:
 
     stack: contextlib.ExitStack
     folder: Path
-    gateway_core: int
+    gateway_core: int | str
     generator: Generator
     mock: Gateway = UPSTREAM
 

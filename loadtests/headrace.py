@@ -13,13 +13,14 @@ TENANT = "bench"
 KEY_TIMEOUT_S = 60
 
 
-def config(site: Site, admin_port: int) -> dict[str, object]:
+def config(site: Site, admin_port: int, workers: int = 1) -> dict[str, object]:
     """The YAML as data: several limits that count but never bind, a rule that is tried before the split, prefix
     affinity over two endpoints, a fair queue that never fills, retry and breaker, probes, metrics, and an access log
     to a file.
     """
     return {
         "version": 1,
+        "workers": workers,
         "listen": {"http": f"127.0.0.1:{site.port}", "admin": f"127.0.0.1:{admin_port}"},
         "state": {"database": f"sqlite:///{site.folder}/state.db"},
         "access_log": {"to": str(site.folder / "access.log")},
@@ -63,10 +64,10 @@ def _routes() -> list[dict[str, object]]:
     ]
 
 
-def launch_headrace(site: Site, python: Path) -> Launch:
+def launch_headrace(site: Site, python: Path, workers: int = 1) -> Launch:
     """``headrace serve``, with a key issued the way an operator issues one."""
     file = site.folder / "headrace.yaml"
-    file.write_text(yaml.safe_dump(config(site, free_port()), sort_keys=False))
+    file.write_text(yaml.safe_dump(config(site, free_port(), workers), sort_keys=False))
     return Launch([str(python), "-m", "gateway", "serve", "--config", str(file)], create_key(python, file))
 
 

@@ -98,8 +98,11 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def child(name: str, launch: Launch, core: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process (and all its threads and children) on one core, its output in ``NAME.log``; stopped at the end."""
+def child(name: str, launch: Launch, core: int | str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process (and all its threads and children), its output in ``NAME.log``; stopped at the end.
+
+    It has one core, or a list of them such as `0-3`.
+    """
     command = ["taskset", "--cpu-list", str(core), *launch.command]
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
@@ -128,7 +131,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def running(gateway: Gateway, installed: Path, upstream: int, core: int, folder: Path) -> Iterator[Target]:
+def running(gateway: Gateway, installed: Path, upstream: int, core: int | str, folder: Path) -> Iterator[Target]:
     """Starts a gateway, waits until it answers a real request, and stops it at the end.
 
     Raises:

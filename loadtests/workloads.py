@@ -157,7 +157,7 @@ class Generator:
     """The compiled load generator, the core it runs on, and where its request files lie."""
 
     program: Path
-    core: int
+    core: int | str
     folder: Path
 
     def run(self, workload: Workload, target: Target, seconds: float) -> Load:
