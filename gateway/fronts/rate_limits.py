@@ -16,27 +16,26 @@ _NAMES = {
 
 def headers(allowances: Sequence[Allowance], now: float) -> list[tuple[str, str]]:
     """Of each unit, the limit with the least left. One in shadow refuses nothing, and is not told."""
-    enforced = [allowance for allowance in allowances if not allowance.in_shadow]
+    least: dict[Rated, tuple[float, TokenBucket]] = {}
+    spends = False
+    for allowance in allowances:
+        if allowance.in_shadow:
+            continue
+        spends = spends or allowance.spend is not None
+        for unit, bucket in allowance.buckets.items():
+            left = bucket.remaining(now)
+            known = least.get(unit)
+            if known is None or left < known[0]:
+                least[unit] = left, bucket
     found: list[tuple[str, str]] = []
-    # One is the common case, and there is nothing to compare.
-    buckets = enforced[0].buckets if len(enforced) == 1 else _tightest(enforced, now)
-    for unit, bucket in buckets.items():
+    for unit, (left, bucket) in least.items():
         limit, remaining, reset = _NAMES[unit]
         found.append((limit, str(int(bucket.capacity))))
-        found.append((remaining, str(int(bucket.remaining(now)))))
+        found.append((remaining, str(int(left))))
         found.append((reset, _span(bucket.reset(now))))
-    if any(a.spend is not None for a in enforced):
-        found += _spend(enforced, time.time())
+    if spends:
+        found += _spend([allowance for allowance in allowances if not allowance.in_shadow], time.time())
     return found
-
-
-def _tightest(allowances: Iterable[Allowance], now: float) -> dict[Rated, TokenBucket]:
-    least: dict[Rated, TokenBucket] = {}
-    for allowance in allowances:
-        for unit, bucket in allowance.buckets.items():
-            if unit not in least or bucket.remaining(now) < least[unit].remaining(now):
-                least[unit] = bucket
-    return least
 
 
 def _spend(allowances: Iterable[Allowance], utc: float) -> list[tuple[str, str]]:
