@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import product
 from math import ceil
 
+from config.attempts import is_alone
 from config.document import Document
 from config.globs import covers, is_glob, may_overlap
 from config.matching import covers_when
@@ -29,6 +30,7 @@ def advise(doc: Document, root: Node) -> Iterator[Problem]:
 
 def _all(doc: Document, root: Node) -> Iterator[Problem]:
     yield from _unused_pools(doc, root)
+    yield from _lone(doc, root)
     for model in root["models"]:
         yield from _shadowed(doc, model)
         yield from _nobodys(doc, root, model)
@@ -46,6 +48,14 @@ def _unused_pools(doc: Document, root: Node) -> Iterator[Problem]:
     for pool in root["pools"]:
         if pool["name"].text not in used:
             yield doc.problem(pool["name"].place, "no route leads here")
+
+
+def _lone(doc: Document, root: Node) -> Iterator[Problem]:
+    for pool in root["pools"]:
+        for name in ("breaker", "outliers"):
+            if name in pool and is_alone(pool):
+                message = "has no effect while the pool has one endpoint: the last one is never left alone"
+                yield doc.problem_with_key(pool[name].place, message)
 
 
 def _shadowed(doc: Document, model: Node) -> Iterator[Problem]:

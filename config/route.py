@@ -1,8 +1,8 @@
 """The ``models`` part of the file: which requests go to which pools, and what happens when one fails."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from config.money import Amount, PerTokens
 from config.queue import Priority
@@ -11,8 +11,17 @@ from config.rewrite import RewriteConfig
 from config.section import Section
 from config.target import FallbackConfig, SplitConfig, TargetConfig
 from config.text import Glob, Name
-from config.units import Delay, Duration, Percent
+from config.units import Delay, Duration, Percent, format_duration
 from config.when import MatchConfig, Version
+
+LONGEST_BACKOFF = 2.0
+"""Seconds that any retry waits at most."""
+
+
+def _at_most_the_longest(backoff: float) -> float:
+    if backoff > LONGEST_BACKOFF:
+        raise ValueError(f"no retry waits longer than {format_duration(LONGEST_BACKOFF)}")
+    return backoff
 
 
 class RetryConfig(Section):
@@ -22,8 +31,9 @@ class RetryConfig(Section):
     """Tries in all, the first included."""
     budget: Percent = 0.2
     """Retries as a share of recent requests; beyond it a failure is final, so retries cannot become a storm."""
-    backoff: Delay = 0.025
-    """Longest wait before the first retry; it doubles for each next one, and the real wait is drawn below it."""
+    backoff: Annotated[Delay, AfterValidator(_at_most_the_longest)] = 0.025
+    """Longest wait before the first retry; it doubles for each next one up to 2 s, and the real wait is drawn below
+    it."""
 
 
 class TimeoutConfig(Section):

@@ -9,7 +9,7 @@ from config.globs import is_glob
 from config.matching import token_range
 from config.node import Node
 from config.problem import Problem, closest
-from config.references import pool_of, targets, within
+from config.references import pool_of, targets
 
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
@@ -21,8 +21,7 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
         for route in model["routes"]:
             yield from _when(doc, model, route["when"])
             yield from _model_sent(doc, pools, route)
-            for target in within(route):
-                yield from _fallback(doc, target)
+            yield from _fallback(doc, route)
 
 
 def _family(doc: Document, model: Node) -> Iterator[Problem]:
@@ -103,12 +102,17 @@ def _model_sent(doc: Document, pools: dict[str, Node], route: Node) -> Iterator[
         yield doc.problem_with_key(route["rewrite"]["model"].place, message)
 
 
-def _fallback(doc: Document, target: Node) -> Iterator[Problem]:
+def _fallback(doc: Document, target: Node, passed: frozenset[str] = frozenset()) -> Iterator[Problem]:
+    """Of a target and all inside it; `passed` are the pools that have surely failed before it is come to."""
+    for arm in target["split"]["arms"]:
+        yield from _fallback(doc, arm, passed)
     arms = [arm for arm in target["split"]["arms"] if arm["weight"].value != 0]
     always = pool_of(target).text or (pool_of(arms[0]).text if len(arms) == 1 else None)
+    passed = passed if always is None else passed | {always}
     for entry in target["fallback"]:
         pool = pool_of(entry)
-        if pool.text is not None and pool.text == always:
-            yield doc.problem(pool.place, f'has no effect: "{always}" is where the route goes already')
+        if pool.text in passed:
+            yield doc.problem(pool.place, f'has no effect: "{pool.text}" is where the route goes already')
         if {"transport", "timeout"} <= set(entry["on"].texts()):
             yield doc.problem(entry["on"].place, "names timeout for nothing: transport holds it already")
+        yield from _fallback(doc, entry, passed)

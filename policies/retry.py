@@ -2,8 +2,9 @@
 
 from random import Random
 
+from config.route import LONGEST_BACKOFF
+
 SLOTS = 10
-LONGEST_BACKOFF = 2.0  # seconds
 
 
 class RetryBudget:

@@ -17,6 +17,8 @@ DONE = b"[DONE]"
 BYTES_PER_TOKEN = 4
 MAX_CHOICES = 128
 MAX_TOKENS = 2**31 - 1
+LENGTHS = ("max_tokens", "max_completion_tokens", "n_predict")
+"""Names of one field: which of them counts differs from server to server."""
 MAX_MESSAGE = 2_000
 
 _TRUE, _NULL = Raw(b"true"), Raw(b"null")
@@ -130,8 +132,12 @@ def _request(kind: type[R], fields: dict[str, Raw], prompt: Raw) -> R:
 
 
 def _max_tokens(fields: dict[str, Raw]) -> int | None:
-    newer = _field(fields, "max_completion_tokens", _tokens)
-    return _field(fields, "max_tokens", _tokens) if newer is None else newer
+    """The longest answer that any server may make of it."""
+    most = None
+    for name in LENGTHS:
+        if name in fields and (given := _field(fields, name, _tokens)) is not None and (most is None or given > most):
+            most = given
+    return most
 
 
 class _OpenAI(Codec):

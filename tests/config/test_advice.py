@@ -49,6 +49,16 @@ def warnings(tmp_path: Path, text: str) -> list[str]:
             ["10: models[0].routes[0].split.arms: weights look like percentages and add up to 95"],
         ),
         (TO, SPLIT.format(33.3, 66.6), []),
+        (
+            "[http://10.0.0.7:8000]",
+            "[http://10.0.0.7:8000]\n    outliers: {}\n    breaker: {failures: 2}",
+            [
+                f"{line}: pools[1].{name}: has no effect while the pool has one endpoint: "
+                "the last one is never left alone"
+                for line, name in ((7, "outliers"), (8, "breaker"))
+            ],
+        ),
+        ("10.0.0.6:8000]", "10.0.0.6:8000]\n    outliers: {}\n    breaker: {failures: 2}", []),
         (TENANT, "models: [chat, 'gpt-*']", ["14: tenants[0].models[1]: matches no model"]),
         (
             f"\ntenants:\n  - name: acme\n    {TENANT}",

@@ -199,6 +199,28 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
         ),
         (
             TO,
+            f"{TO}\n        hedge: {{after: 5s}}\n        timeout: {{first_byte: 5s}}",
+            "11: models[0].routes[0].hedge.after: has no effect: timeout.first_byte ends the first attempt before, "
+            "after 5s",
+        ),
+        (
+            TO,
+            f"{TO}\n        hedge: {{after: 1m}}",
+            "11: models[0].routes[0].hedge.after: has no effect: timeout.first_byte ends the first attempt before, "
+            "after 1m",
+        ),
+        (
+            TO,
+            f"{TO}\n        hedge: {{after: 3s}}\n        timeout: {{total: 3s}}",
+            "11: models[0].routes[0].hedge.after: has no effect: timeout.total ends the first attempt before, after 3s",
+        ),
+        (
+            TO,
+            f"{TO}\n        retry: {{backoff: 10s}}",
+            "11: models[0].routes[0].retry.backoff: no retry waits longer than 2s",
+        ),
+        (
+            TO,
             f"{TO}\n        hedge: {{after: 0s}}",
             "11: models[0].routes[0].hedge.after: a hedge waits for some time: two requests at once are twice the load",
         ),

@@ -147,6 +147,18 @@ ROUTES = "routes:\n      - "
         ),
         (
             "[spare]",
+            "[{pool: spare, fallback: [vllm]}]",
+            '11: models[0].routes[0].fallback[0].fallback[0]: has no effect: "vllm" is where the route goes already',
+        ),
+        (
+            TO,
+            "split: {arms: [{name: a, pool: vllm, weight: 1, fallback: [{pool: spare, fallback: [vllm]}]}, "
+            "{pool: spare, weight: 1}]}",
+            "10: models[0].routes[0].split.arms[0].fallback[0].fallback[0]: has no effect: "
+            '"vllm" is where the route goes already',
+        ),
+        (
+            "[spare]",
             "[spare, {pool: spare, on: [context_length]}]",
             "11: models[0].routes[0].fallback[1].pool: is given twice, first on line 11",
         ),

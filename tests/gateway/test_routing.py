@@ -8,6 +8,7 @@ import pytest
 
 from adapters.errors import CallerError, ContextTooLong, LimitExceeded, NotFound, Unavailable
 from adapters.fake import FakeAdapter, Script
+from adapters.wire.openai import LENGTHS
 from gateway.auth.keys import Principal
 from tests.support.gateways import Rig, chat, config
 
@@ -104,13 +105,15 @@ async def test_every_fact_reaches_the_rules() -> None:
 
 
 @pytest.mark.looptime
-async def test_what_is_rewritten_is_what_is_sent_and_reserved() -> None:
+@pytest.mark.parametrize("length", LENGTHS)
+async def test_what_is_rewritten_is_what_is_sent_and_reserved(length: str) -> None:
     route = {"to": "main", "rewrite": {"caps": {"max_tokens": 100}, "force": {"seed": 7}, "model": "llama"}}
     one = rig([route], FakeAdapter(Script(gap=1.0)), limits={"tokens": "300/min"})
-    request = chat(max_tokens=10**6, seed=1, stream=True)
+    fields: dict[str, Any] = {length: 10**6, "seed": 1}
+    request = chat(**fields, stream=True)
     answer = await one.core.handle(one.principal, request, {}, record := one.record())
     assert one.ledger.accounts["acme"].reserved_tokens == request.prompt_tokens + 100
-    assert (record.model, sent(one)["model"], sent(one)["seed"], sent(one)["max_tokens"]) == ("chat", "llama", 7, 100)
+    assert (record.model, sent(one)["model"], sent(one)["seed"], sent(one)[length]) == ("chat", "llama", 7, 100)
     await answer.aclose()
     one.assert_idle()
 

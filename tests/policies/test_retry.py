@@ -3,7 +3,8 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.retry import LONGEST_BACKOFF, SLOTS, RetryBudget, backoff, rested
+from config.route import LONGEST_BACKOFF
+from policies.retry import SLOTS, RetryBudget, backoff, rested
 
 ratios = st.sampled_from([0.0, 0.1, 0.2, 0.5, 1.0])
 # A step in sixteenths of a second (now and then back, or past the whole window), and what happens then.

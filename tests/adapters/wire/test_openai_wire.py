@@ -54,11 +54,14 @@ def test_null_is_absence() -> None:
         ({"max_tokens": 5, "max_completion_tokens": 6}, 6),
         ({"max_tokens": 5, "max_completion_tokens": None}, 5),
         ({"max_tokens": 0}, 0),
-        ({"max_completion_tokens": 0, "max_tokens": 5}, 0),
+        ({"max_completion_tokens": 0, "max_tokens": 5}, 5),
+        ({"max_completion_tokens": 6, "max_tokens": 9}, 9),
+        ({"n_predict": 7}, 7),
+        ({"n_predict": 8, "max_tokens": 2}, 8),
         ({"max_tokens": wire.MAX_TOKENS}, wire.MAX_TOKENS),
     ],
 )
-def test_the_newer_name_of_max_tokens_wins(fields: dict[str, Any], expected: int) -> None:
+def test_of_an_answers_length_under_several_names_the_largest_counts(fields: dict[str, Any], expected: int) -> None:
     assert chat(**fields).max_tokens == expected
 
 
@@ -114,6 +117,7 @@ WRONG: dict[str, list[Any]] = {
     "n": [0, -1, 129, 1.5, "2", True, 10**30],
     "max_tokens": [-1, 2**31, 1.5, "5", True, 10**30, -(10**30)],
     "max_completion_tokens": [-1, 2**31, "5"],
+    "n_predict": [-1, 2**31, "5"],
     "user": [1, [], {}],
 }
 
