@@ -18,6 +18,7 @@ auth/        keys, tokens and client certificates; the tables that requests see
 limits/      the ledger: reserve before, settle after, of every limit that applies
 traffic/     endpoints and their health, pools, probes; fleet.py keeps them across reloads
 discovery/   where endpoints come from while it runs: DNS, a file, Kubernetes
+explain/     why a request goes where it goes, and the tests of a policy
 placement/   bundled runtimes as supervised children
 telemetry/   the access log and every metric
 fronts/      openai.py, admin.py, and errors.py: the one table from errors to statuses

@@ -116,6 +116,7 @@ def _field(
 def _request(kind: type[R], fields: dict[str, Raw], prompt: Raw) -> R:
     options = _field(fields, "stream_options", _options) or {}
     model = _field(fields, "model", _string, required=True)
+    fields["model"] = fields.pop("model")  # last: a server that takes `Model` for it too goes by the last it reads
     view = memoryview(prompt)
     return kind(
         model=model or "",

@@ -157,8 +157,9 @@ async def test_killing_the_engine_under_streams_ends_each_with_an_error(running:
             ends = await asyncio.gather(*streams)
     assert all(isinstance(end, openai.APIError) for end in ends), ends
     await g.until_idle()
-    after = await g.until("s['endpoints'][0]['health'] == 'healthy'", seconds=60)
-    assert after["endpoints"][0]["restarts"] == before["restarts"] + 1
+    again = before["restarts"] + 1
+    restarted = f"s['endpoints'][0]['restarts'] == {again} and s['endpoints'][0]['health'] == 'healthy'"
+    after = await g.until(restarted, seconds=60)
     assert after["endpoints"][0]["pid"] != before["pid"]
     async with client(running) as sdk:
         assert await stream_text(sdk, "Say hello.", 8)

@@ -159,7 +159,18 @@ def test_of_a_key_given_twice_the_last_counts_and_only_it_goes_on() -> None:
     request = wire.decode_chat(body)
     assert (request.model, request.n) == ("dear", 3)
     out = wire.upstream_body(request, None)
-    assert json.loads(out, object_pairs_hook=list) == [("model", "dear"), ("messages", ["b"]), ("n", 3)]
+    assert json.loads(out, object_pairs_hook=list) == [("messages", ["b"]), ("n", 3), ("model", "dear")]
+
+
+def test_the_model_that_was_authorised_is_the_last_that_a_lax_server_reads() -> None:
+    """Some servers take a field by any spelling of upper and lower case, and of several the last."""
+    body = b'{"model": "chat", "messages": [{}], "Model": "secret", "stream": true}'
+    request = wire.decode_chat(body)
+    assert list(json.loads(wire.upstream_body(request, "own")))[-2:] == ["model", "stream_options"]
+    request.codec.rename(request, "other")
+    assert [name for name in json.loads(wire.upstream_body(request, None)) if name.lower() == "model"][-1] == "model"
+    with pytest.raises(CallerError, match="`model` is missing"):
+        wire.decode_chat(b'{"Model": "secret", "messages": [{}]}')
 
 
 def test_of_an_option_given_twice_the_last_counts_and_only_it_goes_on() -> None:
@@ -195,7 +206,7 @@ def test_a_stream_is_always_asked_for_its_usage(options: Any, expected: Any) -> 
 
 
 def test_decoding_and_encoding_change_no_number_and_no_text() -> None:
-    exact = b'{"model":"m","messages":["\\u00e9\xc3\xa9"],"seed":123456789012345678901234567890,"top_p":0.10}'
+    exact = b'{"messages":["\\u00e9\xc3\xa9"],"seed":123456789012345678901234567890,"top_p":0.10,"model":"m"}'
     assert wire.upstream_body(wire.decode_chat(exact), None) == exact
 
 
