@@ -165,8 +165,8 @@ def a_client_that_leaves_stops_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 def silence_is_waited_out(patch: pytest.MonkeyPatch) -> None:
-    piece = Exchange.piece
-    patch.setattr(Exchange, "piece", lambda self, patience=None: piece(self, 1e6))
+    more = Exchange.more
+    patch.setattr(Exchange, "more", lambda self, patience=None: more(self, 1e6))
 
 
 def connections_are_used_again_whatever_they_hold(patch: pytest.MonkeyPatch) -> None:
