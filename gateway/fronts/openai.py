@@ -153,8 +153,8 @@ class OpenAIFront:
             headers.append(("x-headrace-overhead-ms", f"{record.overhead * 1000:.2f}"))
             if record.queue_seconds:
                 headers.append(("x-headrace-queue-ms", f"{record.queue_seconds * 1000:.2f}"))
-            if record.arm is not None:
-                headers.append(("x-headrace-arm", record.arm))
+        if record.arm is not None:  # kept answers and failures are its own too
+            headers.append(("x-headrace-arm", record.arm))
         if record.explanation:
             headers.append((header.NAME, record.explanation))
         allowances = record.allowances or self._core.ledger.shown(record.tenant, now)

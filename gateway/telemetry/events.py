@@ -20,6 +20,8 @@ class _Family(NamedTuple):
 
 _CACHE = ("headrace_cache_requests", "Requests of routes that cache, by what the cache did.", "model")
 _FAMILIES = {
+    "retry": _Family("headrace_retries", "Further attempts after one that failed.", "pool"),
+    "fallback": _Family("headrace_fallbacks", "Answers that a pool gave in the place of one that failed.", "pool"),
     "hedge": _Family("headrace_hedges", "Second attempts begun because the first was late.", "pool"),
     "hedge_win": _Family("headrace_hedge_wins", "Second attempts that began to answer first.", "pool"),
     "resume": _Family("headrace_resumes", "Broken streams that another endpoint carried on.", "pool"),

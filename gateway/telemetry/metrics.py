@@ -3,7 +3,7 @@
 Requests count into plain numbers, and a scrape turns them into Prometheus' families: counting happens
 thousands of times a second, scraping a few times a minute.
 
-Labels are bounded: tenants and models are those of the configuration, pools and endpoints too, and a status
+Labels are bounded: tenants, models and arms are those of the configuration, pools and endpoints too, and a status
 or an error kind comes from a fixed list. What a client sends is never a label.
 """
 
@@ -23,7 +23,7 @@ from gateway.telemetry.record import Record
 from gateway.traffic.endpoint import Endpoint
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-OUTCOME = ("tenant", "model", "pool", "status", "error")
+OUTCOME = ("tenant", "model", "arm", "pool", "status", "error")
 OVERHEAD = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.25, 1.0)
 
 
@@ -41,7 +41,7 @@ class Metrics(Collector):
     """One registry a gateway. `watch` adds gauges that are read at the moment of the scrape."""
 
     def __init__(self) -> None:
-        self._requests: Counter[tuple[str, str, str, int, str]] = Counter()  # by OUTCOME
+        self._requests: Counter[tuple[str, str, str, str, int, str]] = Counter()  # by OUTCOME
         self._prompt_tokens: Counter[tuple[str, str]] = Counter()
         self._completion_tokens: Counter[tuple[str, str]] = Counter()
         self._spend: Counter[tuple[str, str, str]] = Counter()  # picos by currency, tenant, model
@@ -56,7 +56,8 @@ class Metrics(Collector):
     def count(self, record: Record) -> None:
         """Take a request that has ended."""
         model, pool, error = record.model, record.pool, record.error
-        self._requests[record.tenant, model, pool, record.status, error.kind if error is not None else ""] += 1
+        kind = error.kind if error is not None else ""
+        self._requests[record.tenant, model, record.arm or "", pool, record.status, kind] += 1
         if record.first_chunk:
             served = self._served.get((model, pool))
             if served is None:

@@ -31,13 +31,18 @@ class Fallback:
         upstream, left = self._first, iter(self._steps)
         while True:
             try:
-                return await upstream.call(request, deadline)
+                answer = await upstream.call(request, deadline)
             except InferenceError as error:
                 classes = _classes(error)
                 step = next((step for step in left if not step.on.isdisjoint(classes)), None)
                 if step is None:
                     raise
                 upstream = step.upstream
+            else:
+                event = ("fallback", answer.pool)
+                if upstream is not self._first and event not in request.events:  # a fallback within told of it
+                    request.events += (event,)
+                return answer
 
 
 def _classes(error: InferenceError) -> frozenset[str]:

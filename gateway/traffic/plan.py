@@ -80,6 +80,7 @@ class Composer:
             upstream = Hedge(self._pools[name], patience=patience, most=hedge.max, budget=hedges, clock=self._clock)
         upstream = Retry(
             upstream,
+            name,
             attempts=retry.attempts,
             base=retry.backoff,
             budget=self._kept.retries(branch, retry.budget),

@@ -21,6 +21,7 @@ class Retry:
     def __init__(
         self,
         upstream: Upstream,
+        pool: str,
         *,
         attempts: int,
         base: float,
@@ -31,6 +32,7 @@ class Retry:
     ) -> None:
         self._patient = patient
         self._upstream = upstream
+        self._pool = pool
         self._attempts = attempts
         self._base = base
         self._budget = budget
@@ -56,6 +58,7 @@ class Retry:
                 if now + pause >= deadline.at or not self._budget.allow(now):
                     raise
                 attempt += 1
+                request.events += (("retry", self._pool),)
             await asyncio.sleep(pause)
 
     @staticmethod

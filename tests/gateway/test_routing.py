@@ -165,6 +165,17 @@ async def test_arms_and_fallbacks_nest() -> None:
         assert await ask(one, user=user) == "long"
     assert {record.arm for record in one.log.records} == {"new>main", "new>spare"}
     assert all(fake.calls for fake in down)
+    text = one.metrics.exposition().decode()
+    assert 'headrace_fallbacks_total{pool="long"} 20.0' in text
+    assert all(f'headrace_requests_total{{arm="{arm}",' in text for arm in ("new>main", "new>spare"))
+
+
+@pytest.mark.looptime
+async def test_a_fallback_inside_a_fallback_is_told_of_once() -> None:
+    down = [FakeAdapter(Script(fault=Unavailable("x"))) for _ in range(2)]
+    one = rig([{"to": "main", "fallback": [{"pool": "spare", "fallback": ["long"]}]}], *down)
+    assert await ask(one) == "long"
+    assert one.log.records[0].events == (("fallback", "long"),)
 
 
 @pytest.mark.looptime

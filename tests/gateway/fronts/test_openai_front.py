@@ -337,13 +337,28 @@ async def test_no_credential_and_no_text_is_remembered(door: Opener) -> None:
     assert d.rig.key.id in line
 
 
+async def test_an_arm_is_told_of_whatever_became_of_the_request(door: Opener) -> None:
+    arms = [{"pool": "main", "weight": 1}, {"name": "off", "pool": "main", "weight": 0}]
+    models = [{"name": "chat", "routes": [{"split": {"arms": arms}, "cache": {}, "retry": {"attempts": 1}}]}]
+    fake = FakeAdapter(Script(chunks=(WHOLE,)), Script(fault=BackendError("x")))
+    async with door(fake, models=models) as d:
+        answers = [await d.post(chat(seed=seed)) for seed in (1, 1, 2)]
+        assert [answer.status for answer in answers] == [200, 200, 502]
+        assert answers[1].headers["x-headrace-cache"] == "hit"
+        assert [answer.headers["x-headrace-arm"] for answer in answers] == ["main"] * 3
+        text = d.rig.metrics.exposition().decode()
+        assert 'headrace_requests_total{arm="main",error="backend",model="chat",pool="",status="502"' in text
+
+
 async def test_completions_and_metrics(door: Opener) -> None:
     async with door() as d:
         answer = await d.sdk.completions.create(model="chat", prompt=["a", "b"], max_tokens=4)
         assert answer.usage is not None
         await d.post(chat(model="made-up-by-a-client"))
         text = d.rig.metrics.exposition().decode()
-        assert 'headrace_requests_total{error="",model="chat",pool="main",status="200",tenant="acme"} 1.0' in text
+        assert (
+            'headrace_requests_total{arm="",error="",model="chat",pool="main",status="200",tenant="acme"} 1.0' in text
+        )
         assert 'headrace_tokens_total{model="chat",tenant="acme",type="completion"} 2.0' in text
         assert "made-up-by-a-client" not in text
 

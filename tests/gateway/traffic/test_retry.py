@@ -28,6 +28,7 @@ def retry(
 ) -> Retry:
     return Retry(
         upstream,
+        "main",
         attempts=attempts,
         base=base,
         budget=budget or RetryBudget(1.0),
@@ -56,6 +57,14 @@ async def test_what_no_try_will_answer_is_raised_at_once(fault: InferenceError) 
     with pytest.raises(type(fault)):
         await retry(fake).call(chat(), FOREVER)
     assert len(fake.calls) == 1
+
+
+@pytest.mark.looptime
+async def test_retries_are_told_of_and_first_attempts_are_not() -> None:
+    for faults in ([], [BackendError("x")], [BackendError("x"), TransportError("y")]):
+        request = chat()
+        await retry(failing(*faults)).call(request, FOREVER)
+        assert request.events == (("retry", "main"),) * len(faults)
 
 
 @pytest.mark.looptime
