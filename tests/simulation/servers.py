@@ -30,7 +30,7 @@ class ScriptedServer:
         """How often it may have been blamed."""
         self.was_away = False
         """Whether nobody could reach it at some time, which it may be blamed for any number of times."""
-        self.connections: set[_ServerSide] = set()
+        self.connections: dict[_ServerSide, None] = {}  # in the order in which they came, the same each time
         self.most_connections = 0
         self.most_running = 0
         self.listener: Listener = loop.network.listen(lambda: _ServerSide(self), (f"10.0.0.{port}", 80))
@@ -88,11 +88,11 @@ class _ServerSide(asyncio.Protocol):
         assert isinstance(transport, Wire)
         self.wire = transport
         server = self._server
-        server.connections.add(self)
+        server.connections[self] = None
         server.most_connections = max(server.most_connections, len(server.connections))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._server.connections.discard(self)
+        self._server.connections.pop(self, None)
         self._over("left")
         if self._task is not None:
             self._task.cancel()

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -84,6 +85,8 @@ class _Teller:
         looking = asyncio.create_task(self._look())
         await asyncio.gather(*events, *clients)
         looking.cancel()
+        with suppress(asyncio.CancelledError):
+            await looking
         for server in world.servers:
             server.revive()
             server.mood = FINE

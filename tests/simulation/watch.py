@@ -142,7 +142,10 @@ class WatchedPool:
 
     def _usable(self, now: float) -> list[str]:
         """Illness that probes saw, no room, a rest that was asked for: nothing else takes the last endpoint away."""
-        alive = [e for e in self._real.endpoints if e.health != "unhealthy"]
+        endpoints, panic = self._real.endpoints, self._real._panic
+        alive = [e for e in endpoints if e.health != "unhealthy"]
+        if len(alive) < panic * len(endpoints):
+            alive = endpoints
         free = [e for e in alive if e.in_flight < self._real._max_in_flight]
         if any(e.breaker.allows(now) for e in alive):
             return [e.id for e in free if e.breaker.allows(now)]
