@@ -80,10 +80,13 @@ async def test_a_full_endpoint_is_not_ill_and_a_health_check_takes_no_requests_p
     gate = asyncio.Event()
     async with upstream() as up:
         up.behaviour = slow
-        written = {"name": "main", "endpoints": [up.url], "max_connections": 1, "probe": {"unhealthy_after": 1}}
+        probe = {"interval": "1h", "unhealthy_after": 1}
+        written = {"name": "main", "endpoints": [up.url], "max_connections": 1, "probe": probe}
         fleet = Fleet(Random(1), asyncio.get_running_loop().time)
         pool = use(fleet, config(pools=[written]))
         (endpoint,) = pool.endpoints
+        while endpoint.health != "healthy":  # the only check that is not made here
+            await asyncio.sleep(0.005)
         for _ in range(2):  # the second time, a check's connection is there already
             call = asyncio.create_task(pool.call(chat(), Deadline(1e9, 60.0, 60.0)))
             while not up.asked:
