@@ -163,13 +163,16 @@ class Client:
     async def _connect(self, deadline: Deadline) -> Exchange:
         if len(self._open) + self._connecting >= self._max_connections:
             raise Unavailable("Every connection to the upstream is in use.")
-        seconds = min(self._connect_timeout, deadline.at - self._loop.time())
+        left = deadline.at - self._loop.time()
         self._connecting += 1
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(min(self._connect_timeout, left)):
                 exchange = await self._dial()
         except TimeoutError:
-            raise self._too_slow(deadline) from None
+            # By which of the two was shorter, and not by the clock: a timer may be a millisecond early.
+            if left <= self._connect_timeout:
+                raise DeadlineError("The request's time is up.") from None
+            raise UpstreamTimeout("The upstream did not accept a connection in time.") from None
         except (OSError, ssl.SSLError):
             raise TransportError("The upstream could not be reached.") from None
         finally:
@@ -191,11 +194,6 @@ class Client:
         if transport.is_closing():
             raise ConnectionResetError
         return exchange
-
-    def _too_slow(self, deadline: Deadline) -> InferenceError:
-        if self._loop.time() >= deadline.at:
-            return DeadlineError("The request's time is up.")
-        return UpstreamTimeout("The upstream did not accept a connection in time.")
 
     def give_back(self, exchange: Exchange) -> None:
         """Keep a connection whose answer is over; drop any other."""
