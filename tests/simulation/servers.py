@@ -89,7 +89,9 @@ class _ServerSide(asyncio.Protocol):
         self.wire = transport
         server = self._server
         server.connections[self] = None
-        server.most_connections = max(server.most_connections, len(server.connections))
+        # One that the gateway has closed is on its way out.
+        kept = sum(not connection.wire.peer.is_closing() for connection in server.connections)
+        server.most_connections = max(server.most_connections, kept)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.pop(self, None)

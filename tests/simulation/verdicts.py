@@ -30,10 +30,11 @@ def judge(world: World, seen: list[Seen], *, peaceful: bool) -> list[str]:
         for call in server.calls:
             calls[call.request_id].append(call)
     told = [*world.watch.told, *world.ledger.oracle.told, *standing(world, seen)]
+    queued = any(pool.queue is not None for config in world.configs for pool in config.pools)
     for one in seen:
         mine = records[one.order.id]
         told += [f"{one.order.id}: {problem}" for problem in _request(world, one, mine, calls[one.order.id])]
-        if peaceful and one.status in (502, 504):
+        if peaceful and one.status in (502, 504) and not (queued and b"deadline_exceeded" in one.body):
             told.append(f"{one.order.id}: {one.status} in peace: {one.body!r}")
     return told
 
