@@ -70,6 +70,14 @@ def test_every_test_that_a_page_names_exists() -> None:
         assert f"def {name}(" in written, name
 
 
+def test_every_metric_is_on_a_page_and_no_other() -> None:
+    source = "\n".join(path.read_text() for path in Path("gateway").rglob("*.py"))
+    made = set(re.findall(r'"(headrace_[a-z_]+)"', source)) | {"headrace_spend_usd"}
+    text = "\n".join(page.read_text() for page in PAGES)
+    named = {name.removesuffix("_total") for name in re.findall(r"`(headrace_[a-z_]+)`", text)}
+    assert named == made
+
+
 def test_every_link_between_pages_leads_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):

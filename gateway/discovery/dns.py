@@ -27,12 +27,14 @@ class Lookup:
     async def ask(self, name: str, kind: RecordType) -> "Answer | None":
         """The records; None where there are none or no such name. Raises `DiscoveryError` when nobody could say."""
         from dns.exception import DNSException
-        from dns.resolver import NXDOMAIN, NoAnswer
+        from dns.resolver import NXDOMAIN, LifetimeTimeout, NoAnswer
 
         try:
             return await self._resolver.resolve(name, kind, lifetime=LOOKUP_SECONDS, search=True)
         except (NXDOMAIN, NoAnswer):
             return None
+        except LifetimeTimeout:  # its own words differ each time, and would be logged each time
+            raise DiscoveryError(f"{name} {kind} is not answered within {LOOKUP_SECONDS:g} s") from None
         except (DNSException, OSError, ValueError) as error:
             raise DiscoveryError(f"{name} {kind} cannot be looked up: {error}") from None
 

@@ -77,6 +77,7 @@ async def test_a_server_that_does_not_answer_leaves_the_last_endpoints(monkeypat
             await until(lambda: found.targets)
             server.silent = {"A", "AAAA"}
             await until(lambda: found.error)
+            assert found.error == "models.test A is not answered within 0.2 s"  # the same each time: logged once
             assert urls(found) == ["http://10.0.0.1:8000"]
 
 
