@@ -30,6 +30,7 @@ from gateway.fronts import admin
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.openai import OpenAIFront
 from gateway.limits.ledger import Ledger
+from gateway.limits.shared import SharedTable
 from gateway.operators import GatewayDesk
 from gateway.placement.runtime import Runtimes
 from gateway.snapshot import Snapshot, build, with_keys
@@ -60,6 +61,7 @@ class Lent:
 
     runtimes: Runtimes
     demo: ApiKey | None
+    limits: SharedTable
 
 
 class Gateway:
@@ -72,7 +74,7 @@ class Gateway:
         self.clock = asyncio.get_running_loop().time
         self.rng = random.Random()
         self.metrics = Metrics()
-        self.ledger = Ledger()
+        self.ledger = Ledger(table=lent.limits if lent else None)
         self.fleet = Fleet(self.rng, self.clock, lent.runtimes if lent else None)
         self.kept = Kept()
         self.demo = lent.demo if lent else new_key() if config.auth.demo_key else None

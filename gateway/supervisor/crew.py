@@ -5,15 +5,18 @@ import logging
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from gateway.app import StartError
 from gateway.placement.local import FIRST_BACKOFF, LONGEST_BACKOFF, STABLE_SECONDS
-from gateway.supervisor.orders import Orders, Terms
+from gateway.supervisor.background import Background
+from gateway.supervisor.hiring import Hiring, stop
+from gateway.supervisor.orders import Terms
 from gateway.supervisor.process import Reply, WorkerLost, WorkerProcess
 from gateway.supervisor.sockets import Sockets
+from gateway.supervisor.states import spent
 from gateway.telemetry.merge import Tally
 
 log = logging.getLogger(__name__)
@@ -34,21 +37,19 @@ class Slot:
 class Crew:
     """Keeps the slots filled. `lock` is held by whoever changes who works, or under which terms."""
 
-    def __init__(self, path: Path, folder: Path, sockets: Sockets, demo: str | None, tally: Tally) -> None:
+    def __init__(self, hiring: Hiring, sockets: Sockets, tally: Tally) -> None:
         self.lock = asyncio.Lock()
         self.terms: Terms
         self.slots: list[Slot] = []
         self.leaving: set[WorkerProcess] = set()
         self.drain_seconds = 0.0
-        self._path = path
-        self._folder = folder
+        self.spent: list[Any] = []
+        """By tenants, through workers that are gone."""
+        self._hiring = hiring
         self._sockets = sockets
-        self._demo = demo
         self._tally = tally
-        self._overrides = b""
-        self._serial = 0
         self._assigning = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._farewells = Background()
 
     @property
     def ready(self) -> list[WorkerProcess]:
@@ -92,20 +93,14 @@ class Crew:
 
         With the lock held. Raises `StartError` or `WorkerLost`.
         """
-        self._sockets.grow(terms.workers)
+        try:
+            self._sockets.grow(terms.workers)
+        except OSError as error:
+            raise StartError(f"listen: {error.strerror or error}") from None
         await self._hire(slots, terms)
 
     async def _hire(self, slots: Sequence[Slot], terms: Terms) -> None:
-        fresh = [self._new(slot.number, terms) for slot in slots]
-        inherited = [fd for slot in self._sockets.numbers() for fd in slot]
-        try:
-            results = await asyncio.gather(*(worker.start(inherited) for worker in fresh), return_exceptions=True)
-            for failure in results:
-                if failure is not None:
-                    raise failure
-        except BaseException:
-            await self._end(fresh)
-            raise
+        fresh = await self._hiring.begin([slot.number for slot in slots], terms)
         before = [slot.worker for slot in slots]
         for slot, worker in zip(slots, fresh, strict=True):
             slot.worker = worker
@@ -113,13 +108,6 @@ class Crew:
         for predecessor in before:
             if predecessor is not None:
                 self._retire(predecessor)
-
-    def _new(self, slot: int, terms: Terms) -> WorkerProcess:
-        self._serial += 1
-        listeners = self._sockets.numbers()
-        control = f"{self._folder}/{slot}-{self._serial}.sock"
-        orders = Orders(slot, terms, str(self._path), listeners, control, -1, self._demo, self._overrides)
-        return WorkerProcess(self._serial, orders)
 
     async def assign(self) -> None:
         """Every socket has a worker that accepts from it: its own, or for as long as that is away another one."""
@@ -141,9 +129,9 @@ class Crew:
         for worker in self.ready:
             with suppress(WorkerLost):
                 reply = await worker.ask("POST", "/operate", operation)
-                self._overrides = (await worker.ask("GET", "/overrides")).body
+                self._hiring.overrides = (await worker.ask("GET", "/overrides")).body
                 others = [other for other in self.ready if other is not worker]
-                told = (other.ask("PUT", "/overrides", self._overrides) for other in others)
+                told = (other.ask("PUT", "/overrides", self._hiring.overrides) for other in others)
                 await asyncio.gather(*told, return_exceptions=True)  # whoever is gone is followed by one that knows
                 return reply
         raise WorkerLost("no worker serves")
@@ -160,7 +148,7 @@ class Crew:
         while True:
             worker = slot.worker
             if worker is not None:
-                how = await asyncio.shield(worker.gone)
+                how = await worker.ended()
                 if slot.worker is not worker:
                     continue  # its successor was there before its end
                 if time.monotonic() - worker.since > STABLE_SECONDS:
@@ -203,9 +191,7 @@ class Crew:
 
     def _retire(self, worker: WorkerProcess) -> None:
         self.leaving.add(worker)
-        task = asyncio.create_task(self._see_off(worker))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._farewells.run(self._see_off(worker), f"farewell to worker {worker.slot}")
 
     async def _see_off(self, worker: WorkerProcess) -> None:
         try:
@@ -217,6 +203,8 @@ class Crew:
     async def _drained(self, worker: WorkerProcess) -> None:
         with suppress(WorkerLost):
             self._tally.take(worker.serial, await worker.drain(self.drain_seconds))
+            state = msgspec.json.decode((await worker.ask("GET", "/state")).body)
+            self.spent = spent([self.spent, state["tenants"]])
 
     async def drain(self) -> None:
         """Everyone ends what is under way, at the same time; nobody comes any more."""
@@ -224,14 +212,15 @@ class Crew:
         staying = self.ready
         await asyncio.gather(*(worker.ask("POST", "/let-go") for worker in staying), return_exceptions=True)
         self._sockets.close()  # now each is one worker's alone, who takes what waits in it before it closes
-        await asyncio.gather(*self._tasks, *(self._drained(worker) for worker in staying))
+        await asyncio.gather(*self._farewells.tasks, *(self._drained(worker) for worker in staying))
 
     async def aclose(self) -> None:
         """End everyone now."""
         await self._let_slots_be()
-        for task in self._tasks:
-            task.cancel()
-        await self._end(self.everyone)
+        everyone = self.everyone
+        await self._farewells.cancel()
+        await stop(everyone)
+        await self._hiring.aclose()
         self._sockets.close()
 
     async def _let_slots_be(self) -> None:
@@ -239,6 +228,3 @@ class Crew:
         for keeper in keepers:
             keeper.cancel()
         await asyncio.gather(*keepers, return_exceptions=True)
-
-    async def _end(self, workers: Iterable[WorkerProcess]) -> None:
-        await asyncio.gather(*(worker.stop() for worker in workers if worker.pid is not None))

@@ -86,7 +86,10 @@ class SupervisorDesk:
         """The workers' states as one, and the workers."""
         supervisor = self._supervisor
         replies = await _ask(supervisor.crew.everyone, "/state")
-        told = states.merged([msgspec.json.decode(reply.body) for _, reply in replies]) if replies else {}
+        views = [msgspec.json.decode(reply.body) for _, reply in replies]
+        known = {tenant["tenant"] for view in views for tenant in view["tenants"]}
+        views.append({"tenants": [tenant for tenant in supervisor.crew.spent if tenant["tenant"] in known]})
+        told = states.merged(views) if replies else {}
         self._tell_runtimes(told.get("endpoints", ()))
         return {
             **told,

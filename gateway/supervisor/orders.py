@@ -15,7 +15,7 @@ class Terms(msgspec.Struct, frozen=True):
     """The socket of each bundled runtime, by pool."""
 
 
-class Orders(msgspec.Struct, frozen=True):
+class Orders(msgspec.Struct, frozen=True, kw_only=True):
     """One worker's, on its standard input."""
 
     slot: int
@@ -27,12 +27,16 @@ class Orders(msgspec.Struct, frozen=True):
     """Inherited file descriptors by slot."""
     control: str
     """The Unix socket on which the supervisor asks things of it."""
-    report: int
-    """The file descriptor to tell on how the start went."""
     demo: str | None
     """The demo key."""
-    overrides: bytes = b""
+    overrides: bytes
     """What operators have changed in the pools; empty for nothing."""
+    limits: int
+    """The file descriptor of the table in which all workers count what tenants use."""
+    seat: int = -1
+    """Which part of that table is its own: nobody else who lives has it."""
+    report: int = -1
+    """The file descriptor to tell on how the start went."""
 
 
 class Report(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ State = Literal["starting", "ready", "draining"]
 START_SECONDS = 120.0
 ASK_SECONDS = 10.0
 LOOK_SECONDS = 1.0
-SILENT_SECONDS = 30.0
+SILENT_SECONDS = 15.0
 """A worker that answers nothing for that long is stuck, and is replaced."""
 STOP_SECONDS = 10.0
 
@@ -41,7 +41,7 @@ class Reply:
 
 
 class WorkerProcess:
-    """`start` it, `ask` it, `stop` it. `gone` is done when it has ended, with a sentence on how."""
+    """`start` it, `ask` it, `stop` it."""
 
     def __init__(self, serial: int, orders: Orders) -> None:
         self.serial = serial
@@ -49,7 +49,7 @@ class WorkerProcess:
         self.state: State = "starting"
         self.since = time.monotonic()
         self.orders = orders
-        self.gone: asyncio.Task[str]
+        self._gone: asyncio.Task[str] | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._session: aiohttp.ClientSession | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -60,12 +60,17 @@ class WorkerProcess:
         process = self._process
         return process.pid if process is not None and process.returncode is None else None
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is, or was, a process."""
+        return self._process is not None
+
     # ── begin ─────────────────────────────────────────────────────────────────────────────────────────
 
-    async def start(self, inherited: Sequence[int]) -> None:
+    async def start(self, seat: int, inherited: Sequence[int]) -> None:
         """Returns when it can be asked. Raises `StartError` with its reason, `WorkerLost` when it gave none."""
         reader, writer = os.pipe()
-        orders = msgspec.structs.replace(self.orders, report=writer)
+        orders = msgspec.structs.replace(self.orders, report=writer, seat=seat)
         try:
             await self._spawn((*inherited, writer), encode(orders))
         except OSError as error:
@@ -80,9 +85,9 @@ class WorkerProcess:
             await self.stop()
             raise WorkerLost(f"was not ready within {START_SECONDS:g} s") from None
         if not line:
-            raise WorkerLost(await self.gone)
+            raise WorkerLost(await self.ended())
         if why := decode(line, Report).error:
-            await self.gone
+            await self.ended()
             raise StartError(why)
         self.state, self.since = "ready", time.monotonic()
         self._looking = asyncio.create_task(self._look())
@@ -94,7 +99,7 @@ class WorkerProcess:
             pass_fds=inherited,
             start_new_session=True,  # a Ctrl-C is for the supervisor, which drains its workers
         )
-        self.gone = asyncio.create_task(self._end(self._process), name=f"worker {self.slot}")
+        self._gone = asyncio.create_task(self._end(self._process), name=f"worker {self.slot}")
         assert self._process.stdin is not None
         with contextlib.suppress(ConnectionError):  # it died on the spot, which `gone` tells
             self._process.stdin.write(orders + b"\n")
@@ -117,7 +122,8 @@ class WorkerProcess:
             try:
                 await self.ask("GET", "/alive", seconds=SILENT_SECONDS)
             except WorkerLost:
-                await asyncio.wait([self.gone], timeout=LOOK_SECONDS)  # it may be ending, which is no illness
+                with contextlib.suppress(TimeoutError):  # it may be ending, which is no illness
+                    await asyncio.wait_for(self.ended(), LOOK_SECONDS)
                 if self.pid is not None:
                     log.error("worker %d (pid %d) is stuck: killed", self.slot, self.pid)
                     self._kill()
@@ -151,13 +157,18 @@ class WorkerProcess:
             self._looking.cancel()
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGINT)
+                self._process.send_signal(signal.SIGKILL if self.state == "starting" else signal.SIGINT)
             try:
-                return await asyncio.wait_for(asyncio.shield(self.gone), STOP_SECONDS)
+                return await asyncio.wait_for(self.ended(), STOP_SECONDS)
             except TimeoutError:
                 log.warning("worker %d does not stop; killed", self.slot)
                 self._kill()
-        return await self.gone
+        return await self.ended()
+
+    async def ended(self) -> str:
+        """Wait until it has; how it ended."""
+        assert self._gone is not None
+        return await asyncio.shield(self._gone)
 
     def _kill(self) -> None:
         if self._process is not None:

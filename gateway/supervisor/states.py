@@ -66,6 +66,12 @@ def merged(views: Values, way: Way | None = None) -> Any:
     return next((view for view in views if view), views[0])
 
 
+def spent(views: Values) -> list[Any]:
+    """Of the tenants of states only what they have spent, which outlives the workers that counted it."""
+    told = [[{"tenant": tenant["tenant"], "spent": tenant["spent"]} for tenant in view] for view in views]
+    return list(merged(told)) if told else []
+
+
 def _lists(views: Values, way: Way | None) -> list[Any]:
     """Entries of the same name, or without names of the same position, as one."""
     entries: dict[object, list[Any]] = {}

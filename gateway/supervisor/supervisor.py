@@ -5,7 +5,6 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -23,10 +22,13 @@ from gateway.auth.keys import ApiKey, new_key
 from gateway.auth.state import this_process
 from gateway.auth.trail import Trail
 from gateway.supervisor import desk
+from gateway.supervisor.background import Background
 from gateway.supervisor.crew import Crew
+from gateway.supervisor.hiring import Hiring
 from gateway.supervisor.orders import Terms
 from gateway.supervisor.process import WorkerLost
 from gateway.supervisor.runtimes import Prepared, SharedRuntimes, sockets
+from gateway.supervisor.seats import Seats
 from gateway.supervisor.sockets import Sockets
 from gateway.supervisor.swap import Refused, retire, swap
 from gateway.telemetry.merge import Tally
@@ -58,11 +60,14 @@ class Supervisor:
         self._folder = tempfile.TemporaryDirectory(prefix="headrace-")  # nobody else may enter it
         self._sockets = Sockets(config.listen.http)
         demo = self.demo.plaintext if self.demo else None
-        self.crew = Crew(path, Path(self._folder.name), self._sockets, demo, self.tally)
+        self._seats = Seats(config.workers)
+        hiring = Hiring(path, Path(self._folder.name), self._sockets, self._seats, demo, self.tally)
+        self.crew = Crew(hiring, self._sockets, self.tally)
         self._restarting: asyncio.Task[None] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = Background()
         self._ends = AsyncExitStack()
         self._ends.callback(self._folder.cleanup)
+        self._ends.callback(self._seats.close)
         self._ends.push_async_callback(self.runtimes.aclose)
         self._ends.push_async_callback(self.crew.aclose)
 
@@ -76,8 +81,8 @@ class Supervisor:
             self._tls.load()
         except (FleetError, KeysError) as error:
             raise StartError(str(error)) from None
-        for _, work in self.identity.works():
-            self._spawn(work)
+        for name, work in self.identity.works():
+            self._background.run(work, name)
         self._keep_trail()
         await self._listen()
         prepared = self.runtimes.prepare(self.config)
@@ -92,7 +97,7 @@ class Supervisor:
         """Ends before the database is given up, and after all that leaves an entry."""
         self.trail = Trail(self.identity.store.note)
         self._ends.push_async_callback(self.trail.aclose)
-        self._spawn(self.trail.run())
+        self._background.run(self.trail.run(), "audit")
         self._note("gateway.start")
 
     async def _listen(self) -> None:
@@ -113,7 +118,7 @@ class Supervisor:
 
     def watch(self, watcher: Watcher) -> None:
         """Follow the configuration's file until the end."""
-        self._spawn(watcher.run())
+        self._background.run(watcher.run(), "configuration")
 
     async def reload(self, config: Config) -> None:
         """New terms for all workers at one moment, or for none, and then it says why."""
@@ -137,7 +142,7 @@ class Supervisor:
             await self.runtimes.abandon(prepared)
             raise
         for runtime in self.runtimes.commit(prepared):
-            self._spawn(retire(runtime, self.crew))
+            self._background.run(retire(runtime, self.crew), f"end of runtime {runtime.name}")
         self.config = config
         self.identity.configure(config)
         self.crew.drain_seconds = config.drain
@@ -151,6 +156,8 @@ class Supervisor:
         mine = ["http", "admin", "admin_tls", *(["tls"] if old.admin_tls else [])]
         changed = [f"listen.{name}" for name in mine if getattr(old, name) != getattr(new, name)]
         changed += [name for name in ("state", "auth") if getattr(self.config, name) != getattr(config, name)]
+        if config.workers > self._seats.most_workers:
+            changed.append(f"workers above {self._seats.most_workers}")
         return ", ".join(changed)
 
     async def _exchange(self, terms: Terms) -> None:
@@ -172,7 +179,7 @@ class Supervisor:
         """Every worker anew, one after the other, without a request lost; False while that is going on already."""
         if self._restarting is not None and not self._restarting.done():
             return False
-        self._restarting = self._spawn(self._restart())
+        self._restarting = self._background.run(self._restart(), "restart")
         return True
 
     async def _restart(self) -> None:
@@ -188,13 +195,6 @@ class Supervisor:
                     log.error("restart stopped, the workers that are left stay as they are: %s", self.last_error)
                     return
         log.info("all workers restarted")
-
-    def _spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(_log_failure)
-        return task
 
     def _note(self, action: str, outcome: Outcome = "done", **detail: object) -> None:
         """For the audit log: what this process does, and with which file."""
@@ -213,8 +213,7 @@ class Supervisor:
         """Take no more, let requests in flight end. True when all did within the configured time."""
         self.accepting = False
         self._note("gateway.drain")
-        for task in self._tasks:
-            task.cancel()
+        await self._background.cancel()
         await self.crew.drain()
         return True
 
@@ -222,15 +221,9 @@ class Supervisor:
         """End everything now."""
         self.accepting = False
         self._note("gateway.stop")
-        for task in self._tasks:
-            task.cancel()
+        await self._background.cancel()
         await self._ends.aclose()
 
 
 def _terms(config: Config, runtimes: Prepared) -> Terms:
     return Terms(pack(config), config.workers, sockets(runtimes))
-
-
-def _log_failure(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.critical("a task of the supervisor ended, and with it what it does", exc_info=error)

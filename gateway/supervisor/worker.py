@@ -19,6 +19,7 @@ from config.handover import unpack
 from config.schema import Config
 from gateway.app import Gateway, Lent, StartError
 from gateway.auth.keys import ApiKey, id_of
+from gateway.limits.shared import SharedTable
 from gateway.placement.lent import LentRuntimes
 from gateway.supervisor.control import Control
 from gateway.supervisor.orders import Orders, Report, Terms, decode, encode
@@ -100,7 +101,8 @@ class Worker:
         self._orders = orders
         self._lent = LentRuntimes(orders.terms.runtimes)
         demo = ApiKey(id_of(orders.demo) or "", orders.demo) if orders.demo else None
-        self.gateway = Gateway(Path(orders.path), self._config(orders.terms), Lent(self._lent, demo))
+        table = SharedTable.attach(orders.limits, worker=orders.seat)
+        self.gateway = Gateway(Path(orders.path), self._config(orders.terms), Lent(self._lent, demo, table))
         self._sockets = [[socket.socket(fileno=fd) for fd in slot] for slot in orders.listeners]
         self._accepting: dict[int, list[asyncio.Server]] = {}
         self._change: Change | None = None

@@ -14,10 +14,11 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from adapters.http1.message import Response
 from tests.e2e.test_operations import ask, configuration, issue, until_status
 from tests.support.processes import GatewayProcess, command, gateway
 from tests.support.traffic import traffic
-from tests.support.upstreams import stream, upstream
+from tests.support.upstreams import Upstream, stream, upstream, whole
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -336,6 +337,70 @@ async def test_what_operators_change_in_a_pool_counts_in_every_worker_and_in_its
         async with traffic(g.url, key, clients=10, renew=1) as load:
             await load.until_answered(60)
         assert set(load.texts) == {"two"}
+
+
+async def test_ten_thousand_requests_at_four_workers_against_a_limit_of_a_thousand_admit_a_thousand(
+    tmp_path: Path,
+) -> None:
+    tenants = [
+        {
+            "name": "acme",
+            "models": ["*"],
+            "limits": [{"requests": "1000/month"}, {"requests": "5k/month", "per": "key"}],
+        }
+    ]
+    config = {"workers": 4, "tenants": tenants, "auth": {"demo_key": True}}
+    async with upstream() as up:
+        pools = [{"name": "up", "endpoints": [up.url], "max_connections": 4000}]
+        await admit_a_thousand(tmp_path, up, configuration(up, pools=pools, **config))
+
+
+async def admit_a_thousand(folder: Path, up: Upstream, config: dict[str, Any]) -> None:
+    async with gateway(folder, config) as g:
+        await until_ready(g, 4)
+        key = (await g.printed(r"Demo key [^:]*: (hr-\S+)"))[1]
+        async with traffic(g.url, key, clients=400, renew=50, total=10_000) as load:
+            await load.until_answered(10_000, seconds=240)
+        assert load.dropped == []
+        assert load.statuses == {200: 1000, 429: 9000}
+        assert len(up.asked) == 1000
+        state = await g.until_idle()
+        assert [limit["remaining"]["requests"] for limit in state["tenants"][0]["limits"]] == [
+            pytest.approx(0, abs=1),
+            pytest.approx(4000, abs=2),
+        ]
+        assert await counted(g, "headrace_requests_total", status="200") == 1000
+
+
+async def test_what_a_killed_worker_held_of_a_limit_is_given_back(tmp_path: Path) -> None:
+    tenants = [{"name": "acme", "models": ["*"], "limits": {"concurrency": 16}}]
+    config = {"workers": 2, "tenants": tenants, "auth": {"demo_key": True}}
+    async with upstream() as up, gateway(tmp_path, configuration(up, **config)) as g:
+        victim, _ = (await until_ready(g, 2))["workers"]
+        key = (await g.printed(r"Demo key [^:]*: (hr-\S+)"))[1]
+        release = asyncio.Event()
+
+        async def wait(_: dict[str, Any]) -> Response:
+            await release.wait()
+            return whole("at last")
+
+        up.behaviour = wait
+        first = [asyncio.create_task(ask(g, key)) for _ in range(16)]
+        await g.until("s['in_flight'] == 16")
+        assert (await ask(g, key))[0] == 429
+        os.kill(victim["pid"], signal.SIGKILL)
+        state = await g.until("s['workers'][0]['restarts'] == 1 and s['workers'][0]['state'] == 'ready'")
+        lost = 16 - state["in_flight"]
+        assert 0 < lost < 16  # all went to one worker once in 30,000 times
+        second = [asyncio.create_task(ask(g, key)) for _ in range(lost)]
+        await g.until("s['in_flight'] == 16")
+        assert (await ask(g, key))[0] == 429
+        release.set()
+        ended = await asyncio.gather(*first, *second, return_exceptions=True)
+        assert sum(isinstance(end, aiohttp.ClientError) for end in ended) == lost
+        assert sum(isinstance(end, tuple) and end[0] == 200 for end in ended) == 16
+        state = await g.until_idle()
+        assert state["tenants"][0]["limits"][0]["remaining"] == {"concurrency": 16}
 
 
 async def test_one_bundled_runtime_serves_all_workers(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from math import inf
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,7 +13,10 @@ from urllib.parse import urlsplit
 class Traffic:
     """Each client asks again and again, over a connection kept alive for `renew` requests."""
 
-    def __init__(self, url: str, key: str, *, renew: int = 20, pause: float = 0.0, **fields: Any) -> None:
+    def __init__(
+        self, url: str, key: str, *, renew: int = 20, pause: float = 0.0, total: float = inf, **fields: Any
+    ) -> None:
+        """`total` is how many requests are sent at most."""
         parts = urlsplit(url)
         self._host, self._port = parts.hostname or "", parts.port or 0
         body = json.dumps({"model": "chat", "messages": [{"role": "user", "content": "hi"}], **fields}).encode()
@@ -22,6 +26,7 @@ class Traffic:
         ).encode() + body
         self._renew = renew
         self._pause = pause
+        self._total = total
         self.sent = 0
         self.statuses: Counter[int] = Counter()
         self.texts: Counter[str] = Counter()
@@ -56,7 +61,8 @@ class Traffic:
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for _ in range(self._renew):
-            if self.stopping:
+            if self.stopping or self.sent >= self._total:
+                self.stopping = True
                 return
             self.sent += 1
             writer.write(self._request)
@@ -71,10 +77,10 @@ class Traffic:
                 return
             await asyncio.sleep(self._pause)
 
-    async def until_answered(self, more: int) -> None:
+    async def until_answered(self, more: int, seconds: float = 60) -> None:
         """Wait until that many more have been answered."""
         goal = self.answered + more
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(seconds):
             while self.answered < goal:
                 await asyncio.sleep(0.01)
 

@@ -1,6 +1,6 @@
 from typing import Any
 
-from gateway.supervisor.states import merged
+from gateway.supervisor.states import merged, spent
 
 
 def test_amounts_are_summed_and_of_views_the_worst_counts() -> None:
@@ -41,6 +41,14 @@ def test_money_is_summed_and_stays_money() -> None:
         [{"key": "k2", "amount": "1 usd"}, {"key": "k1", "amount": "1 usd"}],
     ]
     assert merged(views) == [{"key": "k1", "amount": "1.75 usd"}, {"key": "k2", "amount": "1 usd"}]
+
+
+def test_what_was_spent_through_workers_that_are_gone_is_kept_and_nothing_else() -> None:
+    def view(amount: str) -> list[dict[str, Any]]:
+        return [{"tenant": "a", "in_flight": 1, "limits": [], "spent": [{"key": "k1", "amount": amount}]}]
+
+    kept = spent([[], view("1 usd")])
+    assert spent([kept, view("0.5 usd")]) == [{"tenant": "a", "spent": [{"key": "k1", "amount": "1.5 usd"}]}]
 
 
 def test_rates_are_summed_as_far_as_they_are_known() -> None:

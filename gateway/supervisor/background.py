@@ -1,0 +1,33 @@
+"""Tasks that nobody waits for."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+
+log = logging.getLogger(__name__)
+
+
+class Background:
+    """Keeps them alive, and logs the bug of one that fails."""
+
+    def __init__(self) -> None:
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def run(self, work: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
+        """Begin it."""
+        task = asyncio.create_task(work, name=name)
+        self.tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.critical("the task %s ended, and with it what it does", task.get_name(), exc_info=error)
+
+    async def cancel(self) -> None:
+        """End all of them."""
+        tasks = list(self.tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
