@@ -19,7 +19,7 @@ from pathlib import Path
 
 from loadtests import native, report, rounds
 from loadtests.cpu import Meter
-from loadtests.headrace import HEADRACE
+from loadtests.headrace import HEADRACE, find_redis, headrace_redis
 from loadtests.peers import PEERS
 from loadtests.replies import CheckError, ask, chat_body, check_answer, check_refusal, http_request
 from loadtests.servers import Gateway, Launch, StartError, Target, running
@@ -58,6 +58,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="two rounds of one second: a look, not a result")
     parser.add_argument("--peers", type=_names(PEERS), default=list(PEERS), help=f"of {','.join(PEERS)}; or none")
     parser.add_argument("--only", type=_names(WORKLOADS), default=list(WORKLOADS), help=",".join(WORKLOADS))
+    parser.add_argument("--redis", action="store_true", help="ours once more, every limit counted exactly in a Redis")
     parser.add_argument(
         "--foreign-limit",
         type=float,
@@ -163,6 +164,15 @@ class Bench:
             self.stack.push(attempt.pop_all())
         return target
 
+    def with_redis(self, missing: dict[str, str]) -> list[Gateway]:
+        """Ours once more, with its limits in a Redis."""
+        try:
+            program = find_redis()
+        except InstallError as error:
+            missing["headrace-redis"] = str(error)
+            return []
+        return [self.stack.enter_context(headrace_redis(program, self.generator.core, self.folder))]
+
     def start(self, peers: Sequence[Gateway], missing: dict[str, str]) -> list[Target]:
         """The upstream, ours, and every peer that can be had; those that cannot go to ``missing``.
 
@@ -229,7 +239,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name, contextlib.ExitStack() as stack:
             generator = Generator(native.build("load"), load_core, Path(name))
             bench = Bench(stack, Path(name), gateway_core, generator)
-            targets = bench.start([PEERS[peer] for peer in options.peers], missing)
+            redis = bench.with_redis(missing) if options.redis else []
+            targets = bench.start([*redis, *(PEERS[peer] for peer in options.peers)], missing)
             results = [measure(WORKLOADS[name], targets, generator, options) for name in options.only]
     except (StartError, CheckError, LoadError, InstallError, native.BuildError) as error:
         say(f"error: {error}")

@@ -1,19 +1,27 @@
 """How our own gateway is started: with everything on that a company would have on."""
 
+import contextlib
+import functools
+import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from loadtests.replies import MODEL
-from loadtests.servers import REPOSITORY, Gateway, Launch, Site, StartError, environment, free_port
+from loadtests.servers import REPOSITORY, Gateway, Launch, Site, StartError, child, environment, free_port
+from loadtests.venvs import InstallError
 
 TENANT = "bench"
 KEY_TIMEOUT_S = 60
+REDIS_TIMEOUT_S = 10
 
 
-def config(site: Site, admin_port: int, workers: int = 1) -> dict[str, object]:
+def config(site: Site, admin_port: int, workers: int = 1) -> dict[str, Any]:
     """The YAML as data: several limits that count but never bind, a rule that is tried before the split, prefix
     affinity over two endpoints, a fair queue that never fills, retry and breaker, probes, metrics, and an access log
     to a file.
@@ -64,11 +72,21 @@ def _routes() -> list[dict[str, object]]:
     ]
 
 
-def launch_headrace(site: Site, python: Path, workers: int = 1) -> Launch:
-    """``headrace serve``, with a key issued the way an operator issues one."""
+def launch_headrace(site: Site, python: Path, workers: int = 1, redis: str | None = None) -> Launch:
+    """``headrace serve``, with a key issued the way an operator issues one; with ``redis`` it counts exactly there."""
     file = site.folder / "headrace.yaml"
-    file.write_text(yaml.safe_dump(config(site, free_port(), workers), sort_keys=False))
+    written = config(site, free_port(), workers)
+    if redis is not None:
+        count_in_redis(written, redis)
+    file.write_text(yaml.safe_dump(written, sort_keys=False))
     return Launch([str(python), "-m", "gateway", "serve", "--config", str(file)], create_key(python, file))
+
+
+def count_in_redis(written: dict[str, Any], url: str) -> None:
+    """Has every limit counted exactly, together with other gateways."""
+    written["state"]["redis"] = url
+    for limit in written["tenants"][0]["limits"]:
+        limit["count"] = "exact"
 
 
 def create_key(python: Path, file: Path) -> str:
@@ -86,3 +104,25 @@ def create_key(python: Path, file: Path) -> str:
 
 
 HEADRACE = Gateway("headrace", lambda: Path(sys.executable), launch_headrace)
+
+
+def find_redis() -> Path:
+    """redis-server from PATH."""
+    if (program := shutil.which("redis-server")) is None:
+        raise InstallError("headrace-redis: no redis-server on PATH; apt-get install redis-server")
+    return Path(program)
+
+
+@contextlib.contextmanager
+def headrace_redis(program: Path, core: int | str, folder: Path) -> Iterator[Gateway]:
+    """Ours with every limit counted exactly in a Redis that runs meanwhile, on the core of load and upstream."""
+    path = folder / "redis.sock"
+    options = ["--port", "0", "--unixsocket", str(path), "--save", "", "--appendonly", "no"]
+    with child("redis", Launch([str(program), *options]), core, folder):
+        deadline = time.monotonic() + REDIS_TIMEOUT_S
+        while not path.exists():
+            if time.monotonic() > deadline:
+                raise StartError(f"redis did not listen within {REDIS_TIMEOUT_S} s")
+            time.sleep(0.05)
+        launch = functools.partial(launch_headrace, redis=f"unix://{path}")
+        yield Gateway("headrace-redis", lambda: Path(sys.executable), launch)
