@@ -6,24 +6,14 @@ from contextlib import suppress
 from config.document import Document
 from config.node import Node
 from config.problem import Problem
-from config.references import targets
 from config.route import TimeoutConfig
 from config.units import format_duration, parse_duration
 
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
-    """Hedges and resumes without anybody else to ask, and hedges that come too late."""
-    lone = {pool["name"].text for pool in root["pools"] if is_alone(pool)}
-    for pool in root["pools"]:
-        if "resume" in pool and is_alone(pool):
-            message = "has no effect: another endpoint of the same pool carries on, and there is none"
-            yield doc.problem_with_key(pool["resume"].place, message)
+    """Hedges that come too late."""
     for model in root["models"]:
         for route in model["routes"]:
-            pools = [pool.text for pool in targets(route) if pool.text]
-            if "hedge" in route and pools and lone.issuperset(pools):
-                message = "has no effect: a hedge asks another endpoint of the same pool, and there is none"
-                yield doc.problem_with_key(route["hedge"].place, message)
             yield from _late(doc, route)
 
 

@@ -71,7 +71,7 @@ class Gateway:
         """Raises `StartError`."""
         self.path = path
         self.config = config
-        self.clock = asyncio.get_running_loop().time
+        self.clock = time.monotonic  # what the loop's own clock shows too, but that one ticks in milliseconds
         self.rng = random.Random()
         self.metrics = Metrics()
         self.ledger = Ledger(table=lent.limits if lent else None)

@@ -63,6 +63,7 @@ class Core:
         try:
             answer = await snapshot.plan(decision).call(request, deadline)
         except BaseException as error:
+            record.pool = _last_pool(request)
             self._settle(reservation, price, request, record, None, error)
             raise
         finally:
@@ -171,6 +172,11 @@ def _rewrite(rewrite: Rewrite, request: GenerateRequest) -> None:
         request.codec.rewrite(request, rewrite(request.fields))
     except NotANumber as error:
         raise CallerError(str(error), param=error.field) from None
+
+
+def _last_pool(request: GenerateRequest) -> str:
+    """Where it was tried last; endpoints' ids begin with their pool's name."""
+    return request.tried[-1].rpartition("/")[0] if request.tried else ""
 
 
 def _amounts(request: GenerateRequest, usage: Usage | None) -> Amounts:

@@ -58,6 +58,22 @@ def warnings(tmp_path: Path, text: str) -> list[str]:
                 for line, name in ((7, "outliers"), (8, "breaker"))
             ],
         ),
+        (
+            "[http://10.0.0.7:8000]",
+            "[http://10.0.0.7:8000]\n    resume: text",
+            [
+                "7: pools[1].resume: has no effect while the pool has one endpoint: another one of it would carry on",
+            ],
+        ),
+        (
+            f"{TO}\n        fallback: [spare]",
+            "to: spare\n        hedge: {after: p90}",
+            [
+                "3: pools[0].name: no route leads here",
+                "11: models[0].routes[0].hedge: has no effect while its pools have one endpoint: a hedge asks another "
+                "one of the same pool",
+            ],
+        ),
         ("10.0.0.6:8000]", "10.0.0.6:8000]\n    outliers: {}\n    breaker: {failures: 2}", []),
         (TENANT, "models: [chat, 'gpt-*']", ["14: tenants[0].models[1]: matches no model"]),
         (

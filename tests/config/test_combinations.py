@@ -187,17 +187,6 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
             "13: models[0].routes[0].retry.backoff: has no effect: attempts is 1, so nothing is retried",
         ),
         (
-            "name: spare",
-            "name: spare\n    resume: text",
-            "6: pools[1].resume: has no effect: another endpoint of the same pool carries on, and there is none",
-        ),
-        (
-            "to: vllm\n        fallback: [spare]",
-            "to: spare\n        hedge: {after: p90}",
-            "11: models[0].routes[0].hedge: has no effect: a hedge asks another endpoint of the same pool, "
-            "and there is none",
-        ),
-        (
             TO,
             f"{TO}\n        hedge: {{after: 5s}}\n        timeout: {{first_byte: 5s}}",
             "11: models[0].routes[0].hedge.after: has no effect: timeout.first_byte ends the first attempt before, "

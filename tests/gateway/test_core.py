@@ -278,3 +278,17 @@ async def test_scopes_leave_less_than_the_tenant_may_do() -> None:
     # The route that matches decides, and no scope leads to another one.
     assert await refused() == unknown.replace("nothing", "chat")
     one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_failure_is_told_of_with_the_pool_that_failed_last() -> None:
+    pools = [{"name": n, "endpoints": ["http://127.0.0.1:9"]} for n in ("main", "spare")]
+    models = [{"name": "chat", "routes": [{"to": "main", "fallback": ["spare"], "retry": {"attempts": 1}}]}]
+    broken = [FakeAdapter(Script(fault=BackendError("down"), fault_after=0)) for _ in pools]
+    one = Rig(config(pools=pools, models=models), {"main": broken[:1], "spare": broken[1:]})
+    with pytest.raises(BackendError):
+        await one.core.handle(one.principal, chat(), {}, record := one.record())
+    assert (record.pool, record.endpoint) == ("spare", "")
+    with pytest.raises(NotFound):
+        await one.core.handle(one.principal, chat(model="unknown"), {}, record := one.record())
+    assert record.pool == ""
