@@ -104,7 +104,9 @@ async def test_a_dead_server_that_discovery_keeps_listing_costs_no_request_and_r
     async with mortals(2) as servers:
         listed.write_text(yaml.safe_dump({"endpoints": [server.url for server in servers]}))
         probe = {"interval": "100ms", "timeout": "5s"}
-        pool = {"name": "found", "discover": {"file": str(listed)}, "probe": probe}
+        # Fewer failures than retries are always granted, whatever the dice say.
+        breaker = {"failures": 3}
+        pool = {"name": "found", "discover": {"file": str(listed)}, "probe": probe, "breaker": breaker}
         async with gateway(tmp_path, configuration(pool)) as g:
             key = await g.key()
             await g.until("len(s['endpoints']) == 2 and all(e['health'] == 'healthy' for e in s['endpoints'])")

@@ -347,7 +347,7 @@ async def test_an_arm_is_told_of_whatever_became_of_the_request(door: Opener) ->
         assert answers[1].headers["x-headrace-cache"] == "hit"
         assert [answer.headers["x-headrace-arm"] for answer in answers] == ["main"] * 3
         text = d.rig.metrics.exposition().decode()
-        assert 'headrace_requests_total{arm="main",error="backend",model="chat",pool="",status="502"' in text
+        assert 'headrace_requests_total{arm="main",error="backend",model="chat",pool="main",status="502"' in text
 
 
 async def test_completions_and_metrics(door: Opener) -> None:
