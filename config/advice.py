@@ -113,6 +113,10 @@ def _applies_wherever(other: Node, limit: Node) -> bool:
     """Whether every use that counts for one of `limit`'s subjects counts for one of the other's."""
     if other["enforce"].value == "shadow":
         return False
+    if (other["count"].value or "host") == "host" != (limit["count"].value or "host"):
+        return False  # each host has it, and all of them share this one
+    if (other["count"].value or "host") == "host" != (limit["count"].value or "host"):
+        return False  # each host has it, and all of them share this one
     whose = other["per"].value or "tenant"
     wide = other["models"].texts() or ["*"]
     return (whose in ("tenant", limit["per"].value)) and all(

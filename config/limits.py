@@ -14,7 +14,7 @@ ONE, SEVERAL = "[one]", "[several]"
 """Steps that pydantic puts into an error's place and that nobody wrote."""
 
 
-class LimitsConfig(Section):
+class QuotaConfig(Section):
     """Absent means unlimited. All that apply to a request must grant it."""
 
     requests: Rate | None = None
@@ -31,13 +31,23 @@ class LimitsConfig(Section):
     """Money per hour, day or month of the calendar, in UTC: every model it covers needs a price."""
     concurrency: int | None = Field(None, ge=1)
     """Requests at the same time."""
+    count: Literal["host", "exact", "leased"] = "host"
+    """Who counts together: the workers of this host, or every gateway that has the same ``state.redis``:
+    ``exact`` asks it once a request, ``leased`` takes a little in advance, so that no request waits."""
+    on_redis_failure: Literal["allow", "refuse"] = "allow"
+    """While Redis is away: ``allow`` has each gateway count for itself, ``refuse`` answers 503."""
+    enforce: Literal["always", "shadow"] = "always"
+    """``shadow`` counts and reports what it would have refused, and refuses nothing."""
+
+
+class LimitsConfig(QuotaConfig):
+    """Limits of a tenant."""
+
     per: Per = "tenant"
     """Who has these limits each for itself: the tenant as a whole, each of its keys, each model, or each end
     user (the request's ``user`` field, else its key)."""
     models: tuple[Glob, ...] | None = None
     """Only requests for these models count; all when absent."""
-    enforce: Literal["always", "shadow"] = "always"
-    """``shadow`` counts and reports what it would have refused, and refuses nothing."""
 
 
 def _form(value: object) -> str:
@@ -46,4 +56,8 @@ def _form(value: object) -> str:
 
 Limits = Annotated[
     Annotated[LimitsConfig, Tag(ONE)] | Annotated[tuple[LimitsConfig, ...], Tag(SEVERAL)], Discriminator(_form)
+]
+
+Quotas = Annotated[
+    Annotated[QuotaConfig, Tag(ONE)] | Annotated[tuple[QuotaConfig, ...], Tag(SEVERAL)], Discriminator(_form)
 ]

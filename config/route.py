@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from config.limits import QuotaConfig, Quotas
 from config.money import Amount, PerTokens
 from config.queue import Priority
 from config.resilience import CacheConfig, HedgeConfig
@@ -131,3 +132,9 @@ class ModelConfig(Section):
     """Tried in order."""
     price: PriceConfig | None = None
     """What its use costs, for budgets and reports."""
+    limits: Quotas = ()
+    """How much all tenants together may use of it, for the sake of what serves it."""
+
+    def limit_list(self) -> tuple[QuotaConfig, ...]:
+        """Its limits in whichever form they were written."""
+        return self.limits if isinstance(self.limits, tuple) else (self.limits,)

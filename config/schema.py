@@ -16,7 +16,7 @@ from config.balance import BalanceConfig, OutliersConfig, SignalsConfig
 from config.discovery import DiscoverConfig, KubernetesConfig
 from config.globs import is_glob
 from config.identity import AdminAuthConfig, CertificateConfig, ClaimsConfig, GrantConfig, JwtConfig, ScopesConfig
-from config.limits import Limits, LimitsConfig
+from config.limits import Limits, LimitsConfig, QuotaConfig
 from config.pool import (
     BreakerConfig,
     EndpointConfig,
@@ -69,6 +69,7 @@ __all__ = [
     "Priority",
     "ProbeConfig",
     "QueueConfig",
+    "QuotaConfig",
     "RetryConfig",
     "RewriteConfig",
     "RouteConfig",
@@ -98,6 +99,12 @@ Database = Annotated[
     Shape(
         r"(sqlite|postgresql)(\+[a-z0-9]+)?://\S*",
         "a database URL such as sqlite:///.headrace/state.db or postgresql://HOST/NAME",
+    ),
+]
+RedisUrl = Annotated[
+    str,
+    Shape(
+        r"rediss?://[^\s/]\S*|unix:///?\S+", "a Redis URL such as redis://HOST:6379/0, rediss://HOST or unix:///PATH"
     ),
 ]
 LogTarget = Annotated[
@@ -133,10 +140,15 @@ class ListenConfig(Section):
 
 
 class StateConfig(Section):
-    """Where issued keys live. Read in the background, never while a request waits."""
+    """Where issued keys live, and counts that several gateways share."""
 
     database: Database = Field("sqlite:///.headrace/state.db", repr=False)
-    """A SQLAlchemy URL. A SQLite path is relative to the working directory."""
+    """A SQLAlchemy URL. A SQLite path is relative to the working directory. Read in the background, never while a
+    request waits."""
+    redis: RedisUrl | None = Field(None, repr=False)
+    """Counts the limits that say ``count: exact`` or ``leased``. Write a password as ``${NAME}``."""
+    redis_timeout: Duration = 0.1
+    """How long a request waits for it at most; whoever asks next is told at once that it is away."""
 
 
 class AuthConfig(Section):

@@ -10,13 +10,14 @@ from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from adapters.http1.message import Response
 from adapters.http1.server import Limits, Server
 from config.loader import ConfigError
-from config.schema import Config
+from config.schema import Config, StateConfig
 from config.watcher import Watcher
 from gateway.auth.audit import Act, Outcome
 from gateway.auth.errors import KeysError
@@ -39,11 +40,15 @@ from gateway.telemetry.answers_kept import CacheGauges
 from gateway.telemetry.discovery import DiscoveryMetrics
 from gateway.telemetry.metrics import Gauges, IdentityGauges
 from gateway.telemetry.queues import QueueMetrics
+from gateway.telemetry.redis import RedisGauges
 from gateway.tls import ServerTls
 from gateway.traffic.fleet import Change, Fleet
 from gateway.traffic.kept import Kept
 from gateway.traffic.member import FleetError
 from gateway.traffic.pool import Pool
+
+if TYPE_CHECKING:
+    from gateway.limits.remote.books import Books  # which needs an extra
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +79,8 @@ class Gateway:
         self.clock = time.monotonic  # what the loop's own clock shows too, but that one ticks in milliseconds
         self.rng = random.Random()
         self.metrics = Metrics()
-        self.ledger = Ledger(table=lent.limits if lent else None)
+        self.books = self._open_books(config.state)
+        self.ledger = Ledger(table=lent.limits if lent else None, books=self.books)
         self.fleet = Fleet(self.rng, self.clock, lent.runtimes if lent else None)
         self.kept = Kept()
         self.demo = lent.demo if lent else new_key() if config.auth.demo_key else None
@@ -113,7 +119,7 @@ class Gateway:
             pools = self.fleet.commit(change)
         except (FleetError, KeysError) as error:
             raise StartError(str(error)) from None
-        self.ledger.configure(self.config.tenants, self.clock())
+        await self._open_ledger()
         snapshot = self._build(self.config, pools)
         telemetry = Telemetry(self.metrics, self._access_log)
         self._ends.callback(telemetry.flush)
@@ -131,6 +137,23 @@ class Gateway:
         for name, work in self.identity.works():
             self._run(work, name)
         self.accepting = True
+
+    def _open_books(self, state: StateConfig) -> "Books | None":
+        if state.redis is None:
+            return None
+        try:
+            from gateway.limits.remote.books import Books
+        except ModuleNotFoundError as error:
+            raise StartError(str(error)) from None
+        return Books(state.redis, state.redis_timeout, self.rng, self.clock, time.time)
+
+    async def _open_ledger(self) -> None:
+        self.ledger.configure(self.config.tenants, self.clock(), self.config.models)
+        if self.books is not None:
+            self._run(self.books.run(), "redis")
+            self._ends.push_async_callback(self.books.aclose)
+            self.metrics.watch(RedisGauges(self.books))
+            await self.books.opened()
 
     def _run(self, work: Coroutine[object, object, None], name: str) -> None:
         """A task that goes on until the gateway ends; one that ends before has a bug, which is logged."""
@@ -230,7 +253,7 @@ class Gateway:
         """Nothing here can fail and nothing is awaited: a request sees all of the old or all of the new."""
         config = change.config
         self.identity.configure(config)
-        self.ledger.configure(config.tenants, self.clock())
+        self.ledger.configure(config.tenants, self.clock(), config.models)
         pools = self.fleet.commit(change)
         self.core.snapshot = self._build(config, pools)
         self.config = config

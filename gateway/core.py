@@ -7,6 +7,7 @@ from random import Random
 from adapters.base import Answer, as_inference_error
 from adapters.errors import BackendError, CallerError, ClientGone, NotFound
 from adapters.types import Deadline, GenerateRequest, Usage
+from config.money import Money
 from gateway.auth.keys import Principal
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.snapshot import Snapshot
@@ -58,7 +59,12 @@ class Core:
             _rewrite(decision.rewrite, request)
         now = self.clock()
         price = snapshot.prices.get(record.model)
-        reservation = self._reserve(facts, request, price, record, now)
+        amounts, cost = self._estimate(facts, request, price, record, now)
+        if facts.tenant in self.ledger.awaited:
+            reservation = await self.ledger.reserve_exactly(facts, record.allowances, amounts, cost, now)
+        else:
+            reservation = self.ledger.reserve(facts, record.allowances, amounts, cost, now)
+        record.shadowed = reservation.shadowed
         deadline = Deadline(now + decision.timeout.total, decision.timeout.first_byte, decision.timeout.idle)
         try:
             answer = await snapshot.plan(decision).call(request, deadline)
@@ -74,16 +80,14 @@ class Core:
         answer.when_ended(lambda answer, error: self._finish(reservation, price, request, record, answer, error))
         return answer
 
-    def _reserve(
+    def _estimate(
         self, facts: Facts, request: GenerateRequest, price: Price | None, record: Record, now: float
-    ) -> Reservation:
-        """The prompt, and what it may make at most as far as it says. Raises `LimitExceeded`."""
+    ) -> tuple[Amounts, Money | None]:
+        """The prompt, and what it may make at most as far as it says; and what the request draws on."""
         prompt, output = request.prompt_tokens, expected_output(request.max_tokens, request.n)
-        cost = None if price is None else price.cost(prompt, output)
         record.allowances = self.ledger.allowances(facts, record.model, now)
-        reservation = self.ledger.reserve(facts, record.allowances, (1, prompt + output, 0, request.size, 0), cost, now)
-        record.shadowed = reservation.shadowed
-        return reservation
+        cost = None if price is None else price.cost(prompt, output)
+        return (1, prompt + output, 0, request.size, 0), cost
 
     def _decide(
         self, snapshot: Snapshot, principal: Principal, request: GenerateRequest, record: Record

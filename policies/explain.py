@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from config.schema import Config, ModelConfig, RouteConfig, TenantConfig
+from config.schema import Config, ModelConfig, QuotaConfig, RouteConfig, TenantConfig
 from policies.clock import Window
 from policies.conditions import Want, wants
 from policies.facts import Facts
@@ -127,8 +127,19 @@ def changed(before: Fields, after: Fields) -> dict[str, Any]:
 def limits_of(tenant: TenantConfig, model: str) -> tuple[dict[str, Any], ...]:
     """The limits that requests for a model draw on, as they are written."""
     covering = (limit for limit in tenant.limit_list() if limit.models is None or model in GlobSet(limit.models))
-    written = (limit.model_dump(mode="json", exclude_none=True) for limit in covering)
-    return tuple(limit for limit in written if set(limit) - {"per", "enforce", "models"})
+    return tuple(limit for limit in map(_limit, covering) if set(limit) - {"per", "enforce", "models"})
+
+
+def quotas_of(model: ModelConfig) -> tuple[dict[str, Any], ...]:
+    """The limits of a model, which all tenants draw on together."""
+    return tuple({**_limit(quota), "per": "everybody"} for quota in model.limit_list())
+
+
+def _limit(limit: QuotaConfig) -> dict[str, Any]:
+    written = limit.model_dump(mode="json", exclude_none=True)
+    if limit.count == "host":
+        del written["count"], written["on_redis_failure"]
+    return written
 
 
 def settings_of(route: RouteConfig) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from config.units import format_percent
 from policies.explain import Explanation, Later, RouteCheck, Side
 
-_SCOPE = {"per", "enforce", "models"}
+_SCOPE = {"per", "enforce", "models", "count", "on_redis_failure"}
 
 
 def explained(found: Explanation) -> str:
@@ -70,7 +70,8 @@ def _rest(found: Explanation) -> Iterator[str]:
     for limit in found.limits:
         units = ", ".join(f"{unit} {value}" for unit, value in limit.items() if unit not in _SCOPE)
         shadow = ", in shadow" if limit.get("enforce") == "shadow" else ""
-        yield f"  limit per {limit['per']}: {units}{shadow}"
+        counted = f", counted {limit['count']} by Redis" if "count" in limit else ""
+        yield f"  limit per {limit['per']}: {units}{counted}{shadow}"
     if found.cost is not None:
         yield f"  costs {found.cost} at most"
     for name, value in found.settings.items():

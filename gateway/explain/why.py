@@ -117,7 +117,7 @@ class Policy:
             arms=arms,
             sent=explain.changed(before, sent),
             cost=cost,
-            limits=explain.limits_of(tenant, request.model),
+            limits=explain.limits_of(tenant, request.model) + explain.quotas_of(model),
             settings=explain.settings_of(route),
         )
 

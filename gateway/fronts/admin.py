@@ -73,6 +73,11 @@ def describe(gateway: "Gateway") -> dict[str, Any]:
         }
         for account in gateway.ledger.accounts.values()
     ]
+    models = [
+        {"model": name, "limits": [_limit(limit, now, utc) for limit in account.limits]}
+        for name, account in gateway.ledger.models.items()
+    ]
+    books = gateway.ledger.books
     issuers = [
         {
             "issuer": key_set.name,
@@ -90,6 +95,8 @@ def describe(gateway: "Gateway") -> dict[str, Any]:
         "endpoints": endpoints,
         "queues": [_queue(queue, now) for queue in gateway.fleet.queues()],
         "tenants": tenants,
+        "models": models,
+        "redis": books.describe() if books is not None else None,
         "issuers": issuers,
     }
 

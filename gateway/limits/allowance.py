@@ -70,6 +70,12 @@ class Allowance:
         self.spend = _budget(self.spend, config, utc)
         self.concurrency.limit = config.concurrency or sys.maxsize
 
+    @property
+    def units(self) -> list[Unit]:
+        """What it limits."""
+        others: list[tuple[Unit, object]] = [("spend", self.config.spend), ("concurrency", self.config.concurrency)]
+        return [*self.buckets, *(unit for unit, limit in others if limit is not None)]
+
     def take(self, amounts: Amounts, picos: int, now: float, utc: float) -> Hold | None:
         """A place, a request, and the estimated `amounts` and `picos`; None when one is not to be had.
 

@@ -18,7 +18,8 @@ Store = Callable[[str, str, LimitsConfig, Spare | None, float, float], Allowance
 MAX_SUBJECTS = 10_000
 SCANNED = 8
 MAX_NAME = 128
-WHOLE_TENANT = "tenant"
+WHOLE = "tenant"
+"""The subject of a limit for all together."""
 _OTHERS = "others"
 
 
@@ -115,7 +116,7 @@ def _subject(per: Per, facts: Facts, model: str) -> str:
     Prefixes keep a user from taking a key's name.
     """
     if per == "tenant":
-        return WHOLE_TENANT
+        return WHOLE
     if per == "model":
         return f"model:{model}"
     if per == "key" or not facts.user:

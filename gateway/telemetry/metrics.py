@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from config.money import PICOS
 from gateway.auth.jwks import Jwks
-from gateway.limits.ledger import Account
+from gateway.limits.account import Account
 from gateway.telemetry.events import Event, families
 from gateway.telemetry.histogram import Histogram
 from gateway.telemetry.record import Record

@@ -88,3 +88,62 @@ def test_a_budget_needs_a_price_on_every_model_it_covers(complaints: Complaints)
 def test_prices_that_cannot_be(complaints: Complaints, price: str, problem: str) -> None:
     told = complaints(RIGHT.replace("- name: chat", f"- name: chat\n    price: {price}"))
     assert any(problem in line for line in told)
+
+
+REDIS = PRICED.replace("version: 1", "version: 1\nstate: {redis: redis://127.0.0.1:6379}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{REDIS}    limits: {{requests: 5/s, count: exact, on_redis_failure: refuse}}\n",
+        f"{REDIS}    limits: [{{requests: 5/s}}, {{requests: 20/s, count: leased}}]\n",
+        f"{REDIS}".replace("price:", "limits: {rows: 5/s, count: exact}\n    price:"),
+        f"{PRICED}    limits: {{rows: 10k/min, bytes: 1.5MiB/s, device_ms: 900/s}}\n",
+        f"{PRICED}".replace("price:", "limits: [{concurrency: 8}, {spend: 5 usd/day}]\n    price:"),
+    ],
+)
+def test_who_counts_is_written_at_the_limit(complaints: Complaints, text: str) -> None:
+    assert complaints(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            f"{PRICED}    limits: {{requests: 5/s, count: exact}}\n",
+            "16: tenants[0].limits.count: needs state.redis: only the workers of a host count without it",
+        ),
+        (
+            f"{PRICED}    limits: {{requests: 5/s, on_redis_failure: refuse}}\n",
+            "16: tenants[0].limits.on_redis_failure: has no effect: Redis counts what is `count: exact` or `leased`",
+        ),
+        (REDIS, "2: state.redis: has no effect: no limit is `count: exact` or `leased`"),
+        (
+            PRICED.replace("version: 1", "version: 1\nstate: {redis_timeout: 50ms}"),
+            "2: state.redis_timeout: has no effect without state.redis",
+        ),
+        (
+            REDIS.replace("redis://", "http://") + "    limits: {requests: 5/s, count: exact}\n",
+            "2: state.redis: expected a Redis URL such as redis://HOST:6379/0, rediss://HOST or unix:///PATH",
+        ),
+        (
+            PRICED.replace("price:", "limits: {enforce: shadow}\n    price:"),
+            f"9: models[0].limits: limits nothing: give one of {UNITS}",
+        ),
+        (
+            PRICED.replace("price:", "limits: {per: key, requests: 5/s}\n    price:"),
+            "9: models[0].limits.per: unknown field",
+        ),
+        (
+            RIGHT.replace("- name: chat", "- name: chat\n    limits: {spend: 1 usd/day}"),
+            "9: models[0].limits.spend: needs the model's price: without one its use costs nothing",
+        ),
+        (
+            PRICED + "    limits: {bytes: 5/s}\n",
+            "16: tenants[0].limits.bytes: expected a rate of bytes such as 64KiB/s or 10MiB/min",
+        ),
+    ],
+)
+def test_what_redis_counts_needs_one_and_the_other_way_round(complaints: Complaints, text: str, problem: str) -> None:
+    assert complaints(text) == [problem]

@@ -47,7 +47,8 @@ def test_the_default_needs_nothing() -> None:
 
 def test_every_example_loads_and_has_a_test_here(example: Path) -> None:
     names = sorted(path.stem for path in example.glob("*.yaml") if not path.stem.endswith(".tests"))
-    assert names == ["canary", "discovery", "hosted", "queue", "replicas", "resilient", "sidecar", "tenants"]
+    first = ["canary", "discovery", "hosted", "queue", "replicas", "resilient"]
+    assert names == [*first, "shared-limits", "sidecar", "tenants"]
     for name in names:
         load(example / f"{name}.yaml")
 
@@ -64,6 +65,17 @@ def test_canary(example: Path) -> None:
     assert split.retry.attempts == 3
     assert (split.timeout.first_byte, split.timeout.idle, split.timeout.total) == (10, 20, 300)
     assert [endpoint.weight for endpoint in config.pools[0].endpoints] == [1, 2]
+
+
+def test_shared_limits(example: Path) -> None:
+    config = load(example / "shared-limits.yaml")
+    assert config.state.redis == "redis://:secret@redis.internal:6379/0"
+    assert "secret" not in repr(config)
+    assert config.state.redis_timeout == 0.05
+    rates, budget, places = config.tenants[0].limit_list()
+    assert (rates.count, budget.count, places.count) == ("leased", "exact", "host")
+    assert (rates.on_redis_failure, budget.on_redis_failure) == ("allow", "refuse")
+    assert [limit.concurrency for limit in config.models[0].limit_list()] == [256]
 
 
 def test_replicas(example: Path) -> None:

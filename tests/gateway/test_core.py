@@ -1,7 +1,8 @@
 import asyncio
 import itertools
+from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -9,6 +10,7 @@ from adapters.errors import BackendError, CallerError, ClientGone, LimitExceeded
 from adapters.fake import FakeAdapter, Script
 from adapters.types import Usage
 from gateway.auth.scope import Scope
+from policies.amounts import Rated
 from tests.support.gateways import Rig, chat, config
 
 
@@ -292,3 +294,43 @@ async def test_a_failure_is_told_of_with_the_pool_that_failed_last() -> None:
     with pytest.raises(NotFound):
         await one.core.handle(one.principal, chat(model="unknown"), {}, record := one.record())
     assert record.pool == ""
+
+
+UNITS: list[tuple[dict[str, Any], Usage, str]] = [
+    ({"rows": "10/h"}, Usage(rows=8), "rows"),
+    ({"device_ms": "100/h"}, Usage(device_ms=80.5), "device_ms"),
+    ({"bytes": "1KiB/h"}, Usage(bytes=400), "bytes"),
+]
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(("limits", "usage", "unit"), UNITS, ids=[unit for _, _, unit in UNITS])
+async def test_each_unit_is_charged_with_what_the_answer_says(limits: dict[str, Any], usage: Usage, unit: str) -> None:
+    tenant = {"name": "acme", "models": ["*"], "limits": limits}
+    one = Rig(config(tenants=[tenant]), {"main": [FakeAdapter(Script(usage=usage))]})
+
+    async def ask() -> None:
+        request = chat()
+        request.size = 150
+        await one.core.handle(one.principal, request, {}, one.record())
+
+    for _ in range(2):  # what an answer costs is known at its end: a debt
+        await ask()
+    with pytest.raises(LimitExceeded, match=f"its limit of {unit}: ") as refused:
+        await ask()
+    assert refused.value.limit == unit
+    assert one.left(cast(Rated, unit)) == 0
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_models_limit_is_for_all_tenants_together() -> None:
+    models = [{"name": "chat", "routes": [{"to": "main"}], "limits": [{"requests": "2/h"}, {"concurrency": 5}]}]
+    tenants = [{"name": name, "models": ["*"]} for name in ("acme", "other")]
+    one = Rig(config(models=models, tenants=tenants), {"main": [FakeAdapter()]})
+    for name in ("acme", "other"):
+        await one.core.handle(replace(one.principal, tenant=name), chat(), {}, one.record())
+    message = "The model chat is over its limit of requests: 2/h for everybody together"
+    with pytest.raises(LimitExceeded, match=message):
+        await one.core.handle(one.principal, chat(), {}, one.record())
+    one.assert_idle()

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.schema import Config, MatchConfig
-from policies.explain import limits_of, routes_of, settings_of, sides_of
+from config.schema import Config, MatchConfig, ModelConfig
+from policies.explain import limits_of, quotas_of, routes_of, settings_of, sides_of
 from policies.facts import Facts
 from policies.rules import Rules
 
@@ -135,3 +135,13 @@ def test_settings_are_what_a_route_says_beside_where_it_leads() -> None:
     assert found["retry"]["attempts"] == 3
     assert found["timeout"]["total"] == "5s"
     assert not {"to", "when", "split", "fallback", "else"} & found.keys()
+
+
+def test_limits_of_a_model_are_told_too_and_who_counts_where_it_is_not_the_host() -> None:
+    model = ModelConfig.model_validate(
+        {"name": "chat", "routes": [{"to": "a"}], "limits": [{"concurrency": 5}, {"rows": "5/s", "count": "leased"}]}
+    )
+    first, second = quotas_of(model)
+    assert first == {"concurrency": 5, "per": "everybody", "enforce": "always"}
+    assert second["count"] == "leased"
+    assert second["on_redis_failure"] == "allow"

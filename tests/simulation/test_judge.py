@@ -12,7 +12,8 @@ from adapters.http1.exchange import Exchange
 from adapters.wire.said import Said
 from gateway.core import Core
 from gateway.fronts.openai import StreamBody
-from gateway.limits.ledger import Account
+from gateway.limits.account import Account
+from gateway.limits.subjects import in_memory
 from gateway.telemetry import Telemetry
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.hedge import _Attempt
@@ -82,8 +83,8 @@ def a_reload_fills_every_bucket(patch: pytest.MonkeyPatch) -> None:
 
 
 def tenants_share_an_account(patch: pytest.MonkeyPatch) -> None:
-    shared = Account("t0")
-    patch.setattr("gateway.limits.ledger.Account", lambda tenant, store: shared)
+    shared = Account("t0", {"host": in_memory})
+    patch.setattr("gateway.limits.ledger.Account", lambda tenant, stores: shared)
 
 
 def a_broken_stream_goes_on_elsewhere(patch: pytest.MonkeyPatch) -> None:

@@ -59,9 +59,9 @@ class WatchedLedger(Ledger):
         admission = self.oracle.reserved(facts, self._model, tokens, picos, now, utc, None)
         return WatchedReservation(real, self, admission)
 
-    def configure(self, tenants: Any, now: float) -> None:
+    def configure(self, tenants: Any, now: float, models: Any = ()) -> None:
         tenants = list(tenants)
-        super().configure(tenants, now)
+        super().configure(tenants, now, models)
         self.oracle.configure(_Tenants(tuple(tenants)), now, self._wall())  # type: ignore[arg-type]
 
 

@@ -10,7 +10,7 @@ from gateway.auth.table import KeyTable
 from gateway.core import Core
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.openai import OpenAIFront
-from gateway.limits.ledger import Account
+from gateway.limits.account import Account
 from gateway.snapshot import Snapshot, build, with_keys
 from gateway.telemetry import Metrics, Telemetry
 from gateway.traffic.endpoint import Endpoint

@@ -19,5 +19,6 @@ def examples(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PROVIDER_API_KEY", "provider-key")
     monkeypatch.setenv("KEY_PEPPER", "pepper")
     monkeypatch.setenv("DATABASE_PASSWORD", "secret")
+    monkeypatch.setenv("REDIS_PASSWORD", "secret")
     monkeypatch.delenv("ADMIN_ADDRESS", raising=False)
     return made

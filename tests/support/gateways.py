@@ -83,7 +83,7 @@ class Rig:
         self.key = new_key()
         self.principal = Principal(configuration.tenants[0].name, self.key.id)
         self.ledger = Ledger()
-        self.ledger.configure(configuration.tenants, clock())
+        self.ledger.configure(configuration.tenants, clock(), configuration.models)
         self.log = Lines()
         self.metrics = Metrics()
         snapshot = build(configuration, self._keys(), pools, rng, clock)

@@ -14,6 +14,8 @@ from gateway.fronts.admin import describe
 from gateway.traffic.queue import PoolQueue
 from tests.support.gateways import Rig, chat, config
 
+BY_HOST = {"count": "host", "on_redis_failure": "allow"}
+
 
 @pytest.mark.looptime
 async def test_state_tells_limits_and_spend_and_names_no_user() -> None:
@@ -27,11 +29,11 @@ async def test_state_tells_limits_and_spend_and_names_no_user() -> None:
     assert state["spent"] == [{"key": one.key.id, "amount": "0.75 usd"}]
     assert state["limits"] == [
         {
-            "requests": "10/min", "spend": "5 usd/day", "per": "tenant", "enforce": "always",
+            "requests": "10/min", "spend": "5 usd/day", "per": "tenant", "enforce": "always", **BY_HOST,
             "subjects": 1, "remaining": {"requests": 7, "spend": 4.25},
         },
         {
-            "requests": "2/h", "concurrency": 3, "per": "user", "enforce": "always",
+            "requests": "2/h", "concurrency": 3, "per": "user", "enforce": "always", **BY_HOST,
             "subjects": 2, "remaining": {"requests": 0, "concurrency": 3},
         },
     ]  # fmt: skip

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from adapters.errors import LimitExceeded
 from config.money import PICOS
-from gateway.limits.ledger import OTHER_KEYS, Reservation
+from gateway.limits.account import OTHER_KEYS
+from gateway.limits.ledger import Reservation
 from tests.gateway.limits.books import Books, dollars, ledger, used
 
 
@@ -194,7 +195,7 @@ def test_a_budget_survives_a_reload() -> None:
 
 
 def test_spend_is_known_by_key_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.limits.ledger.MAX_SUBJECTS", 2)
+    monkeypatch.setattr("gateway.limits.account.MAX_SUBJECTS", 2)
     books = ledger()
     for key in ("a", "b", "a", "c", "d"):
         books.reserve(usd=1, key=key).settle(used(1), dollars(0.1), 0.0)

@@ -1,0 +1,109 @@
+"""Whom limits are for: a tenant, or everybody who asks for a model."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from config.limits import LimitsConfig, Per, QuotaConfig
+from config.money import Money
+from gateway.limits.allowance import Allowance
+from gateway.limits.subjects import MAX_SUBJECTS, WHOLE, Limit, Store
+from policies.facts import Facts
+
+Count = Literal["host", "exact", "leased"]
+Scope = tuple[Per, tuple[str, ...] | None, Count, int]
+Stores = Mapping[str, Store]
+"""By who counts together."""
+OTHER_KEYS = "(others)"
+
+
+class Account:
+    """One tenant's limits, what it holds and what it has spent. Outlives reloads."""
+
+    __slots__ = (
+        "_limits",
+        "_stores",
+        "always",
+        "in_flight",
+        "is_plain",
+        "limits",
+        "reserved_tokens",
+        "spent",
+        "tenant",
+    )
+
+    def __init__(self, tenant: str, stores: Stores) -> None:
+        self.tenant = tenant
+        self._stores = stores
+        self.limits: tuple[Limit, ...] = ()
+        self._limits: dict[Scope, Limit] = {}
+        self.in_flight = 0
+        self.reserved_tokens: float = 0
+        """Estimates of the requests in flight."""
+        self.spent: Counter[tuple[str, str]] = Counter()
+        """Picos by key and currency, since this process began; keys beyond `MAX_SUBJECTS` are `OTHER_KEYS`."""
+        self.always: tuple[Allowance, ...] = ()
+        """What every request draws on, whatever its key, model and user."""
+        self.is_plain = True
+        """Whether that is all that any request draws on."""
+
+    def configure(self, limits: Sequence[LimitsConfig], now: float, utc: float) -> None:
+        """Apply the limits of a (new) configuration.
+
+        A limit of the same scope goes on with what was used: the first of a scope in the file takes over from
+        the first there was, and so on. The enforced ones come first: what they refuse counts in no shadow.
+        """
+        old, self._limits = self._limits, {}
+        for scope, config in zip(_scopes(limits), limits, strict=True):
+            name = "\0".join([self.tenant, *map(str, scope)])
+            self._limits[scope] = limit = (
+                old[scope] if scope in old else Limit(config, self._stores[config.count], name)
+            )
+            limit.configure(config, now, utc)
+        self.limits = tuple(sorted(self._limits.values(), key=lambda limit: limit.config.enforce == "shadow"))
+        self.always = tuple(limit.of(WHOLE, now, utc) for limit in self.limits if limit.is_for_all)
+        self.is_plain = len(self.always) == len(self.limits)
+
+    @property
+    def awaits(self) -> bool:
+        """Whether a request may have to wait for an exact count."""
+        return any(limit.config.count == "exact" for limit in self.limits)
+
+    def allowances(self, facts: Facts, model: str, now: float, utc: float) -> tuple[Allowance, ...]:
+        """What a request draws on. `model` is the configured one, where `facts` has the one asked for."""
+        asked = facts.model
+        return tuple(limit.allowance(facts, model, now, utc) for limit in self.limits if limit.covers(asked))
+
+    def charge(self, key: str, cost: Money) -> None:
+        """Remember what a key has spent."""
+        entry = (key, cost.currency)
+        if entry not in self.spent and len(self.spent) >= MAX_SUBJECTS:
+            entry = (OTHER_KEYS, cost.currency)
+        self.spent[entry] += cost.picos
+
+
+class ModelAccount(Account):
+    """The limits of one model, for all tenants together. Every request for it draws on all of them."""
+
+    __slots__ = ()
+
+    def __init__(self, model: str, stores: Stores) -> None:
+        super().__init__(f"model\0{model}", stores)
+
+    def limit(self, quotas: Iterable[QuotaConfig], now: float, utc: float) -> None:
+        """Apply the limits of a (new) configuration."""
+        fields = [{name: getattr(quota, name) for name in QuotaConfig.model_fields} for quota in quotas]
+        self.configure([LimitsConfig.model_construct(**given, per="model") for given in fields], now, utc)
+        self.always = tuple(limit.of(WHOLE, now, utc) for limit in self.limits)
+        self.is_plain = True
+
+
+def _scopes(limits: Iterable[LimitsConfig]) -> list[Scope]:
+    """Whom each is for, of which models, who counts, and which one of that scope it is."""
+    seen: Counter[tuple[Per, tuple[str, ...] | None, Count]] = Counter()
+    scopes = []
+    for limit in limits:
+        scope = (limit.per, limit.models, limit.count)
+        scopes.append((*scope, seen[scope]))
+        seen[scope] += 1
+    return scopes

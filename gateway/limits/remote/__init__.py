@@ -1,0 +1,1 @@
+"""Limits that several gateways count together, in Redis. Needs the extra `redis`."""

@@ -1,0 +1,97 @@
+"""An allowance whose numbers are in Redis, and what of them is known here."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any, Protocol
+
+from config.limits import LimitsConfig
+from gateway.limits.allowance import Allowance, Hold
+from gateway.limits.mutexes import LimitsUnavailable
+from policies.amounts import RATED, Amounts
+
+PREFIX = b"{headrace}:"
+"""In braces, so that a cluster keeps all of it in one place, as a script needs."""
+HOUR = 3600
+
+
+class Debts(Protocol):
+    """Where it is remembered what Redis has not been told of."""
+
+    @property
+    def up(self) -> bool: ...
+
+    @property
+    def patience(self) -> float:
+        """Seconds until Redis is tried again."""
+        ...
+
+    def owe(self, allowance: RemoteAllowance, amounts: Amounts, picos: int) -> None: ...
+
+
+class RemoteAllowance(Allowance):
+    """A mirror of a row in Redis. While Redis is away it counts by itself, from where the row was last seen, and
+    what was used then is owed."""
+
+    __slots__ = ("_debts", "_rates", "_refuses", "_ttl", "key", "own")
+
+    def __init__(self, debts: Debts, scope: str, subject: str, config: LimitsConfig, now: float, utc: float) -> None:
+        self._debts = debts
+        name = blake2b(f"{scope}\0{subject}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        self.key = PREFIX + b"row:" + name.encode()
+        self.own = 0
+        """Requests in flight of this gateway."""
+        super().__init__(config, now, utc)
+
+    def configure(self, config: LimitsConfig, now: float, utc: float) -> None:
+        super().configure(config, now, utc)
+        self._refuses = config.on_redis_failure == "refuse" and not self.in_shadow
+        units = [(RATED.index(unit), getattr(config, unit)) for unit in self.buckets]
+        self._rates = [(unit, float(rate.amount), rate.period) for unit, rate in units]
+        periods = [2 * rate.period for _, rate in units]
+        self._ttl = int(max([60, *periods, HOUR if config.concurrency else 0]))
+
+    def row(self, amounts: Amounts, picos: int, utc: float) -> list[Any]:
+        """As the script takes it, with what to take of each; more than there can ever be is not asked for."""
+        rates = [(unit, capacity, period, min(amounts[unit], capacity)) for unit, capacity, period in self._rates]
+        ttl, spend = self._ttl, None
+        if (budget := self.spend) is not None:
+            ttl = max(ttl, int(budget.reset(utc)) + HOUR)
+            spend = (budget.period, float(budget.amount), budget.end, float(budget.clamp(picos)))
+        return [ttl, self.config.concurrency or False, rates, spend or False, self.in_shadow]
+
+    def load(self, state: list[Any], now: float) -> None:
+        """What the row was a moment ago."""
+        in_flight, levels, used, _ = state
+        self.concurrency.in_flight = int(in_flight)
+        for bucket, level in zip(self.buckets.values(), levels, strict=True):
+            bucket.level, bucket.at = level, now
+        if self.spend is not None:
+            self.spend.used = int(used)
+
+    def take_here(self, amounts: Amounts, picos: int, now: float, utc: float) -> Hold | None:
+        """While Redis is away. Raises `LimitsUnavailable` where the limit does not allow that."""
+        if self._refuses:
+            raise LimitsUnavailable(self._debts.patience)
+        self.concurrency.in_flight = self.own
+        hold = Allowance.take(self, amounts, picos, now, utc)
+        if hold is not None:
+            self.own += 1
+        return hold
+
+    def settle_here(self, hold: Hold, amounts: Amounts, picos: int, now: float) -> None:
+        """What was taken here is owed by now."""
+        self.concurrency.in_flight = max(1, self.own)
+        self.own -= 1
+        Allowance.settle(self, hold, amounts, picos, now)
+        self._debts.owe(self, (1, *amounts[1:]), picos)
+
+    def undo_here(self, hold: Hold, now: float) -> None:
+        """It was not used after all."""
+        self.concurrency.in_flight = max(1, self.own)
+        self.own -= 1
+        Allowance.undo(self, hold, now)
+
+    def is_idle(self, now: float, utc: float) -> bool:
+        """Whether it may be forgotten here: the numbers are in Redis."""
+        return self.own == 0

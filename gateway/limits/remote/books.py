@@ -1,0 +1,289 @@
+"""This gateway's part of the numbers in Redis: what it asks, what it has yet to tell, and what it does without."""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import count, islice
+from random import Random
+from typing import Any
+
+from config.limits import LimitsConfig
+from gateway.limits.allowance import Allowance, Hold
+from gateway.limits.mutexes import LimitsUnavailable
+from gateway.limits.remote.allowance import PREFIX, RemoteAllowance
+from gateway.limits.remote.exact import Booking, ExactAllowance
+from gateway.limits.remote.leased import LeasedAllowance
+from gateway.limits.remote.link import CONNECT, Link, LinkDown
+from gateway.limits.subjects import Spare, Store
+from policies.amounts import NOTHING, Amounts
+
+LEASE = 10.0
+"""Seconds after which a gateway that says nothing counts as gone, and what it held is given back."""
+SYNC = 0.02
+"""Seconds between two looks at pockets."""
+IDLE = 1.0
+"""Seconds after which a pocket that nobody took from is emptied."""
+BATCH = 100
+"""Rows in one call."""
+GOODBYE = 2.0
+"""Seconds for what is left to tell at the end."""
+
+
+class Debt:
+    """What a row has yet to be charged."""
+
+    __slots__ = ("allowance", "amounts", "picos")
+
+    def __init__(self, allowance: RemoteAllowance) -> None:
+        self.allowance = allowance
+        self.amounts: Amounts = NOTHING
+        self.picos = 0
+
+
+End = tuple[int, bool, list[ExactAllowance], Amounts, int]
+
+
+class Books:
+    """One for a process. `run` keeps it in touch; without that it counts by itself, as with Redis away."""
+
+    def __init__(
+        self, url: str, timeout: float, rng: Random, clock: Callable[[], float], wall: Callable[[], float]
+    ) -> None:
+        self.link = Link(url, timeout, rng)
+        self._clock = clock
+        self._wall = wall
+        self.name = secrets.token_hex(8)
+        self._keys = [PREFIX + b"gateways", PREFIX + b"held:" + self.name.encode()]
+        self._generation = 0
+        self._ids = count(1)
+        self._settled = 0
+        self._batch: tuple[list[End], list[Debt]] | None = None
+        self._ends: list[End] = []
+        self._debts: dict[bytes, Debt] = {}
+        self._to_settle = asyncio.Event()
+        self._pockets: dict[LeasedAllowance, None] = {}
+        self._to_fill = asyncio.Event()
+        self._in_use: dict[LeasedAllowance, None] = {}
+
+    @property
+    def up(self) -> bool:
+        return self.link.up
+
+    @property
+    def patience(self) -> float:
+        return max(1.0, self.link.next_try - self._clock())
+
+    @property
+    def untold(self) -> int:
+        """Requests that ended, and rows that owe, of which Redis does not know yet."""
+        ends, debts = self._batch or ([], [])
+        return len(self._ends) + len(self._debts) + len(ends) + len(debts)
+
+    @property
+    def stores(self) -> dict[str, Store]:
+        """By who counts together."""
+        return {"exact": self._store(ExactAllowance), "leased": self._store(LeasedAllowance)}
+
+    def _store(self, kind: type[ExactAllowance] | type[LeasedAllowance]) -> Store:
+        """Of allowances of that kind."""
+
+        def make(
+            scope: str, subject: str, config: LimitsConfig, spare: Spare | None, now: float, utc: float
+        ) -> Allowance:
+            return kind(self, scope, subject, config, now, utc)
+
+        return make
+
+    # ── one request at a time ─────────────────────────────────────────────────────────────────────────
+
+    async def reserve(
+        self, exact: Sequence[ExactAllowance], amounts: Amounts, picos: int, utc: float
+    ) -> tuple[list[Hold], list[ExactAllowance]]:
+        """What is held, and which refuse. Where one refuses that is not in shadow, nothing is held.
+
+        Raises `LimitsUnavailable`.
+        """
+        if self.link.up:
+            booking = next(self._ids)
+            rows = [allowance.row(amounts, picos, utc) for allowance in exact]
+            try:
+                everything, granted, states = await self._call(b"reserve", exact, booking, rows)
+            except LinkDown:
+                self._tell((booking, True, list(exact), NOTHING, 0))  # whether it was taken or not
+            except asyncio.CancelledError:
+                self._tell((booking, True, list(exact), NOTHING, 0))
+                raise
+            else:
+                now = self._clock()
+                for allowance, state in zip(exact, states, strict=True):
+                    allowance.load(state, now)
+                refused = [a for a, has in zip(exact, granted, strict=True) if not has]
+                parts = [a for a, has in zip(exact, granted, strict=True) if has and everything]
+                return [Booking(booking, parts)] if parts else [], refused
+        return self._reserve_here(exact, amounts, picos, utc)
+
+    def _reserve_here(
+        self, exact: Sequence[ExactAllowance], amounts: Amounts, picos: int, utc: float
+    ) -> tuple[list[Hold], list[ExactAllowance]]:
+        now = self._clock()
+        holds: list[Hold] = []
+        refused: list[ExactAllowance] = []
+        try:
+            for allowance in exact:
+                if hold := allowance.take_here(amounts, picos, now, utc):
+                    holds.append(hold)
+                else:
+                    refused.append(allowance)
+        except LimitsUnavailable:
+            _undo(holds, now)
+            raise
+        if not all(allowance.in_shadow for allowance in refused):
+            _undo(holds, now)
+            return [], refused
+        return holds, refused
+
+    def end(self, booking: Booking, amounts: Amounts, picos: int, *, undone: bool) -> None:
+        """Tell of a booking's end, soon."""
+        self._tell((booking.id, undone, booking.parts, amounts, picos))
+
+    def _tell(self, end: End) -> None:
+        self._ends.append(end)
+        self._to_settle.set()
+
+    def owe(self, allowance: RemoteAllowance, amounts: Amounts, picos: int) -> None:
+        """Tell of what was used while Redis was away. One sum for each row."""
+        debt = self._debts.get(allowance.key)
+        if debt is None:
+            debt = self._debts[allowance.key] = Debt(allowance)
+        a, b = debt.amounts, amounts
+        debt.amounts = (a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3], a[4] + b[4])
+        debt.picos += picos
+        self._to_settle.set()
+
+    def want(self, allowance: LeasedAllowance) -> None:
+        self._pockets[allowance] = None
+        self._to_fill.set()
+
+    # ── in the background ─────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.link.run(self._hello), name="redis")
+            tasks.create_task(self._always(self._settle))
+            tasks.create_task(self._always(self._fill))
+            tasks.create_task(self._always(self._beat))
+            tasks.create_task(self._sweep())
+
+    async def opened(self) -> None:
+        """Wait for Redis, and not for long: without it the gateway counts by itself."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CONNECT):
+                await self.link.is_up.wait()
+
+    async def aclose(self) -> None:
+        """Tell what there is to tell and give back what is held, while `run` runs. In bounded time."""
+        with suppress(TimeoutError, LinkDown):
+            async with asyncio.timeout(GOODBYE):
+                while self.untold and self.up:  # noqa: ASYNC110 - at the end of the process, once
+                    await asyncio.sleep(SYNC)
+                if self.up:
+                    await self._call(b"bye", ())
+
+    async def _hello(self) -> None:
+        """What was asked before under this name, and may still be on its way, counts no more."""
+        self._generation += 1
+        await self._call(b"hello", (), LEASE, self._settled - (self._batch is not None))
+
+    async def _call(self, step: bytes, rows: Sequence[RemoteAllowance], *arguments: Any) -> Any:
+        keys = [*self._keys, *(allowance.key for allowance in rows)]
+        return await self.link.call(step, keys, [self.name, self._generation, *arguments])
+
+    async def _always(self, work: Callable[[], Any]) -> None:
+        """Again and again while the link is up. What fails with it is done anew when it is back."""
+        while True:
+            await self.link.is_up.wait()
+            with suppress(LinkDown):
+                await work()
+
+    async def _beat(self) -> None:
+        await self._call(b"beat", (), LEASE)
+        await asyncio.sleep(LEASE / 3)
+
+    async def _settle(self) -> None:
+        """A batch is told until it is known to have been heard; its number keeps it from counting twice."""
+        if self._batch is None:
+            if not self._ends and not self._debts:
+                self._to_settle.clear()
+                await self._to_settle.wait()
+            self._batch = self._next_batch()
+            self._settled += 1
+        ends, debts = self._batch
+        rows = {a.key: a for _, _, parts, _, _ in ends for a in parts} | {d.allowance.key: d.allowance for d in debts}
+        place = {key: i + 1 for i, key in enumerate(rows)}
+        utc = self._wall()
+        told = [
+            (id_, undone, [(place[a.key], amounts, float(picos)) for a in parts])
+            for id_, undone, parts, amounts, picos in ends
+        ]
+        owed = [(place[d.allowance.key], d.amounts, float(d.picos)) for d in debts]
+        templates = [allowance.row(NOTHING, 0, utc) for allowance in rows.values()]
+        await self._call(b"settle", list(rows.values()), self._settled, templates, told, owed)
+        self._batch = None
+
+    def _next_batch(self) -> tuple[list[End], list[Debt]]:
+        ends, self._ends = self._ends[:BATCH], self._ends[BATCH:]
+        debts = [self._debts.pop(key) for key in list(islice(self._debts, BATCH))]
+        return ends, debts
+
+    async def _fill(self) -> None:
+        if not self._pockets:
+            self._to_fill.clear()
+            await self._to_fill.wait()
+        if not self.up:
+            return
+        utc = self._wall()
+        asked = []
+        for allowance in list(islice(self._pockets, BATCH)):
+            del self._pockets[allowance]
+            self._in_use[allowance] = None
+            if (wanted := allowance.wanted(utc, idle=False)) is not None:
+                asked.append((allowance, *wanted))
+        await self._lease(asked)
+        await asyncio.sleep(SYNC)
+
+    async def _lease(self, asked: list[tuple[LeasedAllowance, list[Any], int | bool]]) -> None:
+        if not asked:
+            return
+        rows = [allowance for allowance, _, _ in asked]
+        states, grants = await self._call(b"lease", rows, [row for _, row, _ in asked], [s for _, _, s in asked])
+        now = self._clock()
+        for allowance, state, grant in zip(rows, states, grants, strict=True):
+            allowance.granted(state, grant, now)
+
+    async def _sweep(self) -> None:
+        """Pockets that nobody took from since the last look are emptied."""
+        while True:
+            await asyncio.sleep(IDLE)
+            utc = self._wall()
+            idle = [allowance for allowance in self._in_use if not allowance.used]
+            for allowance in self._in_use:
+                allowance.used = False
+            for start in range(0, len(idle) if self.up else 0, BATCH):
+                some = idle[start : start + BATCH]
+                asked = [(a, *wanted) for a in some if (wanted := a.wanted(utc, idle=True)) is not None]
+                with suppress(LinkDown):
+                    await self._lease(asked)
+                for allowance in some:
+                    if allowance.is_idle(self._clock(), utc):
+                        del self._in_use[allowance]
+
+    def describe(self) -> dict[str, Any]:
+        """For operators."""
+        return {"up": self.up, "error": self.link.error, "breaks": self.link.breaks, "untold": self.untold}
+
+
+def _undo(holds: list[Hold], now: float) -> None:
+    for hold in holds:
+        hold.allowance.undo(hold, now)

@@ -1,0 +1,55 @@
+"""Limits that every gateway counts together, one request at a time."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from gateway.limits.allowance import Hold
+from gateway.limits.remote.allowance import Debts, RemoteAllowance
+from policies.amounts import NOTHING, Amounts
+
+
+class Bookings(Debts, Protocol):
+    """Where the ends of bookings go."""
+
+    def end(self, booking: Booking, amounts: Amounts, picos: int, *, undone: bool) -> None: ...
+
+
+class Booking(Hold):
+    """What one request holds of all its rows."""
+
+    __slots__ = ("id", "parts")
+
+    def __init__(self, id_: int, parts: list[ExactAllowance]) -> None:
+        super().__init__(parts[0], {}, 0, 0)
+        self.id = id_
+        self.parts = parts
+        for part in parts:
+            part.own += 1
+
+
+class ExactAllowance(RemoteAllowance):
+    """Taken by `Books.reserve`, together with the request's others; `take` is for when Redis is away."""
+
+    __slots__ = ()
+    _debts: Bookings
+
+    def take(self, amounts: Amounts, picos: int, now: float, utc: float) -> Hold | None:
+        return self.take_here(amounts, picos, now, utc)
+
+    def settle(self, hold: Hold, amounts: Amounts, picos: int, now: float) -> None:
+        if isinstance(hold, Booking):
+            self._end(hold, amounts, picos, undone=False)
+        else:
+            self.settle_here(hold, amounts, picos, now)
+
+    def undo(self, hold: Hold, now: float) -> None:
+        if isinstance(hold, Booking):
+            self._end(hold, NOTHING, 0, undone=True)
+        else:
+            self.undo_here(hold, now)
+
+    def _end(self, booking: Booking, amounts: Amounts, picos: int, *, undone: bool) -> None:
+        for part in booking.parts:
+            part.own -= 1
+        self._debts.end(booking, amounts, picos, undone=undone)

@@ -1,0 +1,178 @@
+"""Limits of which each gateway takes a little in advance, so that no request waits for Redis.
+
+A pocket holds what was taken in advance. A request takes from it, also somewhat more than is there: by a
+twentieth of the amount, or by one request where that is more. In the background the pocket is filled again, and
+what it holds for long without need is given back. So all gateways together are ahead of the limit by at most
+that much each, and hold at most as much each that others may miss.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from config.limits import LimitsConfig
+from gateway.limits.allowance import CONCURRENCY_RETRY_AFTER, Hold, Refusal
+from gateway.limits.remote.allowance import Debts, RemoteAllowance
+from policies.amounts import RATED, Amounts
+from policies.pocket import Pocket
+
+SOON = 0.05
+"""Seconds until the pocket is filled, where Redis has enough."""
+
+
+class Lender(Debts, Protocol):
+    """Who fills pockets."""
+
+    def want(self, allowance: LeasedAllowance) -> None:
+        """Look at its pockets soon."""
+        ...
+
+
+class LeasedAllowance(RemoteAllowance):
+    """A pocket for each unit. `own` counts the requests in flight."""
+
+    __slots__ = ("_money", "_places", "_pockets", "_window", "used")
+    _debts: Lender
+
+    def __init__(self, debts: Debts, scope: str, subject: str, config: LimitsConfig, now: float, utc: float) -> None:
+        self._pockets: dict[int, Pocket] = {}
+        self._money: Pocket | None = None
+        self._places: Pocket | None = None
+        self._window = 0.0
+        self.used = False
+        """Since it was last looked at."""
+        super().__init__(debts, scope, subject, config, now, utc)
+
+    def configure(self, config: LimitsConfig, now: float, utc: float) -> None:
+        super().configure(config, now, utc)
+        self._pockets = {unit: _resized(self._pockets.get(unit), amount) for unit, amount, _ in self._rates}
+        self._money = None if self.spend is None else _resized(self._money, self.spend.amount)
+        self._places = _resized(self._places, config.concurrency) if config.concurrency else None
+
+    # ── what any allowance does ───────────────────────────────────────────────────────────────────────
+
+    def take(self, amounts: Amounts, picos: int, now: float, utc: float) -> Hold | None:
+        debts = self._debts
+        if not debts.up:
+            return self.take_here(amounts, picos, now, utc)
+        self._roll(utc)
+        self.used = True
+        debts.want(self)
+        if any(wait for _, wait in self._waits(amounts, picos, now, utc)):
+            return None
+        reserved = {unit: pocket.take(amounts[unit]) for unit, pocket in self._pockets.items()}
+        cost = 0 if self._money is None else int(self._money.take(picos))
+        if self._places is not None:
+            self._places.take(1)
+        self.own += 1
+        return Lent(self, reserved, cost, int(self._window))
+
+    def settle(self, hold: Hold, amounts: Amounts, picos: int, now: float) -> None:
+        if not isinstance(hold, Lent):
+            self.settle_here(hold, amounts, picos, now)
+            return
+        for unit, pocket in self._pockets.items():
+            if unit:  # a request stays counted
+                pocket.level += hold.reserved.get(unit, 0.0) - amounts[unit]
+        self._refill(hold, picos)
+
+    def undo(self, hold: Hold, now: float) -> None:
+        if not isinstance(hold, Lent):
+            self.undo_here(hold, now)
+            return
+        for unit, amount in hold.reserved.items():
+            if (pocket := self._pockets.get(unit)) is not None:
+                pocket.level += amount
+        self._refill(hold, 0)
+
+    def _refill(self, hold: Hold, picos: int) -> None:
+        if self._money is not None and hold.window == int(self._window):
+            self._money.level += hold.picos - picos
+        if self._places is not None:
+            self._places.level += 1
+        self.own -= 1
+        self._debts.want(self)
+
+    def refusals(self, amounts: Amounts, picos: int, now: float, utc: float) -> list[Refusal]:
+        if not self._debts.up:
+            return super().refusals(amounts, picos, now, utc)
+        return [Refusal(wait, unit, self) for unit, wait in self._waits(amounts, picos, now, utc) if wait]
+
+    def _waits(self, amounts: Amounts, picos: int, now: float, utc: float) -> Any:
+        """Of each unit, how long until it may be had: as the row was last seen, or soon."""
+        for unit, pocket in self._pockets.items():
+            n = min(amounts[unit], pocket.amount)
+            bucket = self.buckets[RATED[unit]]
+            yield RATED[unit], 0.0 if pocket.has(n) else max(SOON, bucket.wait(bucket.clamp(n - pocket.level), now))
+        if self._money is not None and self.spend is not None:
+            n = min(picos, self._money.amount)
+            ok = self._money.has(n)
+            yield "spend", 0.0 if ok else max(SOON, self.spend.wait(self.spend.clamp(picos), utc))
+        if self._places is not None:
+            yield "concurrency", 0.0 if self._places.has(1) else CONCURRENCY_RETRY_AFTER
+
+    def remaining(self, now: float, utc: float) -> dict[str, float]:
+        left = super().remaining(now, utc)
+        for unit, pocket in self._pockets.items():
+            left[RATED[unit]] = max(0.0, left[RATED[unit]] + pocket.level)
+        return left
+
+    def is_idle(self, now: float, utc: float) -> bool:
+        return self.own == 0 and not self.used and all(pocket.level == 0 for pocket in self._all())
+
+    # ── filling ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _all(self) -> list[Pocket]:
+        return [*self._pockets.values(), *(p for p in (self._money, self._places) if p is not None)]
+
+    def _roll(self, utc: float) -> None:
+        """A new window's budget begins with empty pockets."""
+        if self.spend is not None and self._money is not None:
+            self.spend.reset(utc)
+            if self.spend.end != self._window:
+                self._window, self._money.level = self.spend.end, 0
+
+    def wanted(self, utc: float, *, idle: bool) -> tuple[list[Any], int | bool] | None:
+        """The row with what is wanted of it, and how many requests at once; None where all is well.
+
+        What is given back has left the pocket by now: lost on its way it is lost, never there twice.
+        """
+        self._roll(utc)
+        wants = {unit: pocket.want(idle=idle) for unit, pocket in self._pockets.items()}
+        money = 0.0 if self._money is None else self._money.want(idle=idle)
+        places: float = 0
+        if self._places is not None:
+            places = self._places.want(idle=idle)
+        if not any(wants.values()) and not money and not places:
+            return None
+        row = self.row((0, 0, 0, 0, 0), 0, utc)
+        row[2] = [(unit, capacity, period, wants[unit]) for unit, capacity, period, _ in row[2]]
+        if row[3]:
+            row[3] = (*row[3][:3], money)
+        slots = False if self._places is None else int(self.own + self._places.level + max(0, places))
+        return row, slots
+
+    def granted(self, state: list[Any], grant: list[Any], now: float) -> None:
+        """What came of it. Slots are told as a whole."""
+        rates, money, slots = grant
+        self.load(state, now)
+        for (unit, _, _), got in zip(self._rates, rates, strict=True):
+            if got > 0:
+                self._pockets[unit].level += got
+        if self._money is not None and money > 0:
+            self._money.level += int(money)
+        if self._places is not None and slots is not False:
+            self._places.level = int(slots) - self.own
+
+
+class Lent(Hold):
+    """Taken from pockets."""
+
+    __slots__ = ()
+
+
+def _resized(pocket: Pocket | None, amount: float) -> Pocket:
+    made = Pocket(amount)
+    if pocket is not None:
+        made.level = pocket.level
+    return made

@@ -1,0 +1,26 @@
+"""Whether Redis counts, and what it has yet to be told."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from gateway.limits.remote.books import Books  # which needs an extra
+
+
+class RedisGauges(Collector):
+    """Read from the books themselves."""
+
+    def __init__(self, books: "Books") -> None:
+        self._books = books
+
+    def collect(self) -> Iterator[Metric]:
+        up = GaugeMetricFamily("headrace_redis_up", "1 while Redis counts the limits that say so.")
+        up.add_metric([], self._books.up)
+        untold = GaugeMetricFamily("headrace_redis_untold", "Ends of requests and rows that Redis is yet to hear of.")
+        untold.add_metric([], self._books.untold)
+        breaks = CounterMetricFamily("headrace_redis_breaks", "Times that Redis went away or was too slow.")
+        breaks.add_metric([], self._books.link.breaks)
+        yield from (up, untold, breaks)

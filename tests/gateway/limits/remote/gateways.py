@@ -1,0 +1,96 @@
+"""Gateways that share a real Redis, each with a ledger and nothing else."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from redis.asyncio import Redis
+
+from config.schema import ModelConfig
+from gateway.limits.ledger import Ledger, Reservation
+from gateway.limits.remote.allowance import RemoteAllowance
+from gateway.limits.remote.books import Books
+from policies.facts import Facts
+from tests.gateway.limits.books import dollars, tenant, used
+from tests.support.redis import RedisServer
+
+PATIENT = 30.0
+"""A timeout that only a Redis that is ill exceeds, however busy the machine."""
+
+
+class Gateway:
+    """One of several."""
+
+    def __init__(self, server: RedisServer, limits: Any, timeout: float = PATIENT, models: Any = ()) -> None:
+        loop = asyncio.get_running_loop()
+        self.clock = loop.time
+        self.server = server
+        self.books = Books(server.url, timeout, random.Random(1), loop.time, time.time)
+        self.ledger = Ledger(books=self.books)
+        kinds = [ModelConfig.model_validate(model) for model in models]
+        self.ledger.configure([tenant(limits)], self.clock(), kinds)
+        self._running = asyncio.create_task(self.books.run())
+
+    async def reserve(
+        self, tokens: int = 1, usd: float = 0, user: str | None = None, model: str = "chat"
+    ) -> Reservation:
+        now, facts = self.clock(), Facts("acme", "k1", model, {}, False, tokens, user, "r")
+        allowances = self.ledger.allowances(facts, model, now)
+        if "acme" in self.ledger.awaited:
+            return await self.ledger.reserve_exactly(facts, allowances, used(tokens), dollars(usd), now)
+        return self.ledger.reserve(facts, allowances, used(tokens), dollars(usd), now)
+
+    def settle(self, held: Reservation, tokens: int = 0, usd: float = 0) -> None:
+        held.settle(used(tokens), dollars(usd), self.clock())
+
+    @property
+    def allowance(self) -> RemoteAllowance:
+        found = self.ledger.accounts["acme"].always[0]
+        assert isinstance(found, RemoteAllowance)
+        return found
+
+    async def row(self) -> dict[str, float]:
+        """What Redis has of the tenant's first limit, once it was told all: `n` in flight, what is left else."""
+        await self.told()
+        client = Redis.from_url(self.server.url, decode_responses=True)
+        fields = await client.hgetall(self.allowance.key)
+        await client.aclose()
+        return {str(name): float(value) for name, value in fields.items()}
+
+    async def told(self) -> None:
+        """Until Redis knows of everything."""
+        async with asyncio.timeout(60):
+            while self.books.untold or not self.books.up:
+                await asyncio.sleep(0.01)
+
+    async def until(self, *, up: bool) -> None:
+        async with asyncio.timeout(60):
+            while self.books.up != up:
+                await asyncio.sleep(0.01)
+
+    async def die(self) -> None:
+        """Without a word."""
+        self._running.cancel()
+        await asyncio.wait([self._running])
+
+    async def aclose(self) -> None:
+        await self.books.aclose()
+        await self.die()
+
+
+@asynccontextmanager
+async def gateways(
+    number: int, server: RedisServer, limits: Any, timeout: float = PATIENT, models: Any = ()
+) -> AsyncIterator[list[Gateway]]:
+    """So many, connected."""
+    made = [Gateway(server, limits, timeout, models) for _ in range(number)]
+    try:
+        for one in made:
+            await one.until(up=True)
+        yield made
+    finally:
+        for one in made:
+            await one.die()

@@ -1,0 +1,138 @@
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapters.errors import LimitExceeded
+from gateway.limits.mutexes import LimitsUnavailable
+from tests.gateway.limits.remote.gateways import Gateway, gateways
+from tests.support.redis import RedisServer, redis_server
+
+QUICK = 0.2
+
+
+@pytest.fixture
+async def redis(tmp_path: Path) -> AsyncIterator[RedisServer]:
+    async with redis_server(tmp_path, keep=True) as server:
+        yield server
+
+
+def limits(count: str, **more: Any) -> dict[str, Any]:
+    return {"tokens": "1000/month", "requests": "100/month", "count": count, **more}
+
+
+@pytest.mark.parametrize("count", ["exact", "leased"])
+async def test_killed_and_back_again_what_was_used_meanwhile_is_charged(redis: RedisServer, count: str) -> None:
+    async with gateways(2, redis, limits(count)) as (one, two):
+        held = await one.reserve(100)
+        await asyncio.sleep(0.1)
+        redis.kill()
+        await one.until(up=False)
+        for _ in range(5):
+            one.settle(await one.reserve(50), 20)
+        one.settle(held, 40)
+        await redis.start(keep=True)
+        await one.until(up=True)
+        await two.until(up=True)
+        await one.told()
+        one.ledger.accounts["acme"].limits[0].configure(one.allowance.config, one.clock(), time.time())
+        async with asyncio.timeout(60):
+            while count == "leased" and (await one.row())["l1"] < 859:
+                await asyncio.sleep(0.1)  # until idle pockets are empty
+        row = await two.row()
+        assert row["l1"] == pytest.approx(1000 - 100 - 40, abs=0.1)
+        assert row["l0"] == pytest.approx(100 - 6, abs=0.1)
+
+
+@pytest.mark.parametrize("count", ["exact", "leased"])
+async def test_while_redis_is_away_each_gateway_holds_the_limit_by_itself(redis: RedisServer, count: str) -> None:
+    async with gateways(1, redis, limits(count)) as (one,):
+        one.settle(await one.reserve(1), 1)
+        await one.told()
+        redis.kill()
+        await one.until(up=False)
+        admitted = 0
+        for _ in range(200):
+            try:
+                one.settle(await one.reserve(1), 1)
+                admitted += 1
+            except LimitExceeded:
+                break
+        assert 90 <= admitted <= 100
+
+
+@pytest.mark.parametrize("count", ["exact", "leased"])
+async def test_a_limit_that_must_not_be_passed_is_refused_at_once(redis: RedisServer, count: str) -> None:
+    refuse = [limits(count, on_redis_failure="refuse"), {"requests": "5/month"}]
+    async with gateways(1, redis, refuse) as (one,):
+        redis.kill()
+        await one.until(up=False)
+        for _ in range(20):  # more than the host's own limit has, of which nothing is kept
+            with pytest.raises(LimitsUnavailable) as refused:
+                await one.reserve()
+            assert refused.value.retry_after is not None
+            assert refused.value.retry_after >= 1
+        await redis.start(keep=True)
+        await one.until(up=True)
+        for _ in range(5):
+            await one.reserve()
+
+
+@pytest.mark.parametrize("policy", ["allow", "refuse"])
+async def test_a_redis_that_stops_answering_is_waited_for_once(redis: RedisServer, policy: str) -> None:
+    async with gateways(2, redis, limits("exact", on_redis_failure=policy), timeout=QUICK) as (one, two):
+        redis.stop()
+        asked = [asyncio.create_task(one.reserve(10)) for _ in range(20)]
+        async with asyncio.timeout(60):
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+        kept = [answer for answer in answers if not isinstance(answer, BaseException)]
+        assert len(kept) == (20 if policy == "allow" else 0)
+        assert all(isinstance(a, LimitsUnavailable) for a in answers if isinstance(a, BaseException))
+        assert not one.books.up  # whoever comes now does not wait
+        for held in kept:
+            one.settle(held, 3)
+        redis.go_on()
+        await two.until(up=True)
+        row = await one.row()
+        assert row["n"] == 0  # what was sent and never answered is undone, whenever it was carried out
+        assert row["l1"] == pytest.approx(1000 - 3 * len(kept), abs=0.1)
+        assert row["l0"] == pytest.approx(100 - len(kept), abs=0.1)
+
+
+class Imposter:
+    """In Redis' place: counts who comes, and says what it likes."""
+
+    def __init__(self, says: bytes) -> None:
+        self._says = says
+        self.connections = 0
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        while await reader.read(65536):
+            writer.write(self._says)
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "says", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"+OK\r\n", b"*-7\r\n", b"$99999999\r\nx", b"\x00"]
+)
+async def test_garbage_in_its_place_is_no_answer_and_no_storm(tmp_path: Path, says: bytes) -> None:
+    server = RedisServer(tmp_path)
+    imposter = Imposter(says)
+    listening = await asyncio.start_unix_server(imposter, server.path)
+    one = Gateway(server, limits("exact"), timeout=QUICK)
+    began, asked = time.monotonic(), 0
+    while time.monotonic() - began < 1.0:
+        one.settle(await one.reserve(0), 0) if asked < 100 else None
+        asked += 1
+        await asyncio.sleep(0.001)
+    assert asked > 50
+    assert imposter.connections <= 6
+    assert not one.books.up
+    assert one.books.describe()["error"]
+    await one.die()
+    listening.close()
+    await listening.wait_closed()

@@ -1,0 +1,106 @@
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.errors import LimitExceeded
+from gateway.limits.ledger import Reservation
+from gateway.limits.remote import books as module
+from policies.pocket import Pocket
+from tests.gateway.limits.remote.gateways import Gateway, gateways
+from tests.support.redis import RedisServer, redis_server
+
+
+@pytest.fixture
+async def redis(tmp_path: Path) -> AsyncIterator[RedisServer]:
+    async with redis_server(tmp_path) as server:
+        yield server
+
+
+async def test_three_gateways_admit_the_limit_within_the_bound(redis: RedisServer) -> None:
+    async with gateways(3, redis, {"requests": "1000/month", "count": "leased"}) as all_:
+        assert not all_[0].ledger.awaited  # no request waits for Redis
+        admitted = 0
+        for round_ in range(100):
+            for i in range(100):
+                one = all_[(i + round_) % 3]
+                try:
+                    one.settle(await one.reserve(), 1)
+                    admitted += 1
+                except LimitExceeded:
+                    pass
+            await asyncio.sleep(0.005)
+        assert 1000 - 3 * 50 <= admitted <= 1000 + 3 * 50
+
+
+async def test_the_first_request_is_admitted_before_redis_was_asked(redis: RedisServer) -> None:
+    async with gateways(1, redis, {"requests": "1/month", "tokens": "100/month", "count": "leased"}) as (one,):
+        one.settle(await one.reserve(80), 80)
+        with pytest.raises(LimitExceeded):
+            one.settle(await one.reserve(80), 80)
+        async with asyncio.timeout(60):
+            while (await one.row()).get("l1", 100) > 20.5:
+                await asyncio.sleep(0.02)
+
+
+async def test_what_nobody_needs_is_given_back(redis: RedisServer) -> None:
+    limits = {"tokens": "1000/month", "spend": "20 usd/month", "concurrency": 40, "count": "leased"}
+    async with gateways(2, redis, limits) as (one, _):
+        one.settle(await one.reserve(10, usd=1), 10, usd=1)
+        async with asyncio.timeout(60):
+            while (row := await one.row()).get("umonth") != 10**12 or row["n"] or row["l1"] < 989:
+                await asyncio.sleep(0.05)
+        assert row["l1"] == pytest.approx(990, abs=0.1)
+        assert one.allowance.is_idle(0.0, 0.0)
+
+
+async def test_places_are_shared_within_the_bound_and_come_back_from_the_dead(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LEASE", 0.5)
+    async with gateways(2, redis, {"concurrency": 40, "count": "leased"}) as (one, two):
+
+        async def fill(gateway: Gateway) -> list[Reservation]:
+            held = []
+            for _ in range(100):
+                try:
+                    held.append(await gateway.reserve())
+                except LimitExceeded:
+                    await asyncio.sleep(0.005)
+            return held
+
+        mine, others = await fill(one), await fill(two)
+        assert 40 - 2 * 2 <= len(mine) + len(others) <= 40 + 2 * 2
+        await one.die()
+        async with asyncio.timeout(60):
+            while len(others) < 36:
+                others += await fill(two)
+        assert len(others) <= 42
+        for held in others:
+            two.settle(held)
+        assert two.ledger.accounts["acme"].in_flight == 0
+
+
+@given(st.integers(1, 500), st.lists(st.tuples(st.integers(0, 300), st.booleans(), st.integers(0, 300)), max_size=60))
+def test_a_pocket_is_never_further_ahead_than_its_part_or_one_request(
+    amount: int, steps: list[tuple[int, bool, int]]
+) -> None:
+    """Each step takes n, or fills from a shared amount, of which `lent` has left it."""
+    pocket, lent, used = Pocket(amount), 0.0, 0.0
+    most = 0.0
+    for n, fill, there in steps:
+        if fill:
+            want = pocket.want(idle=n % 2 == 0)
+            if want > 0:
+                want = min(want, there)
+                pocket.level += want
+            lent += want
+        elif pocket.has(min(n, amount)):
+            used += pocket.take(n)
+            most = max(most, min(n, amount))
+        assert lent - used == pytest.approx(pocket.level)
+        assert used <= lent + max(pocket.most, most)
+        assert pocket.level <= max(2 * pocket.most, 0) + 1e-9
