@@ -15,6 +15,7 @@ from config.loader import load
 from gateway.app import StartError
 from gateway.supervisor import crew, process
 from gateway.supervisor.supervisor import Supervisor
+from tests.support.traffic import traffic
 
 
 def supervisor(folder: Path, workers: int = 2) -> Supervisor:
@@ -111,3 +112,36 @@ async def test_a_crash_loop_pauses_longer_each_time_and_is_over_when_it_is(
         assert [worker.slot for worker in made.crew.ready] == [1]
         monkeypatch.setattr(sys, "executable", right)
         await until("len(crew.ready) == 2", made)
+
+
+async def test_while_a_worker_is_away_others_take_its_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as made:
+        victim = made.crew.ready[0]
+        assert victim.pid is not None
+        monkeypatch.setattr(sys, "executable", "/bin/false")
+        os.kill(victim.pid, signal.SIGKILL)
+        await until("crew.slots[0].last_end", made)
+        async with traffic(f"http://127.0.0.1:{made.address[1]}", "no key", clients=10, renew=1) as load:
+            await load.until_answered(200)  # half of them come by the socket of the one that is away
+        assert [worker.slot for worker in made.crew.ready] == [1]
+        assert (load.dropped, load.refused, load.statuses) == ([], 0, {401: load.sent})
+
+
+async def test_a_seat_is_had_again_when_its_worker_is_gone_and_nobody_starts_without_one(tmp_path: Path) -> None:
+    async with running(tmp_path) as made:
+        seats = made._seats
+        seats._free = {seats._free.pop()}
+        for _ in range(3):
+            async with made.crew.lock:
+                await made.crew.replace(made.crew.slots[:1], made.crew.terms)
+            async with asyncio.timeout(60):
+                while not seats._free:
+                    await asyncio.sleep(0.02)
+        seats._free.clear()
+        before = [worker.pid for worker in made.crew.ready]
+        async with made.crew.lock:
+            with pytest.raises(process.WorkerLost, match="too many others are still leaving"):
+                await made.crew.replace(made.crew.slots[:1], made.crew.terms)
+        assert [worker.pid for worker in made.crew.ready] == before
