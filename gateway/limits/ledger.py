@@ -146,7 +146,7 @@ class Ledger:
 
         Raises `LimitExceeded`, which names the one that has to be waited for longest.
         """
-        picos, utc = (0, 0.0) if cost is None else (cost.picos, self._wall())  # no budget covers what has no price
+        picos, utc = 0 if cost is None else cost.picos, self._wall()
         holds: list[Hold] = []
         shadowed: tuple[Shadowed, ...] = ()
         refused: Allowance | None = None
@@ -178,7 +178,7 @@ class Ledger:
         here = [allowance for allowance in allowances if not isinstance(allowance, ExactAllowance)]
         reservation = self.reserve(facts, here, amounts, cost, now)
         assert self.books is not None
-        picos, utc = (0, 0.0) if cost is None else (cost.picos, self._wall())
+        picos, utc = 0 if cost is None else cost.picos, self._wall()
         try:
             holds, refused = await self.books.reserve(exact, amounts, picos, utc)
         except BaseException:
