@@ -4,9 +4,6 @@ from datetime import UTC, datetime, timedelta
 
 from config.money import Period
 
-SET_BACK = 3600.0
-"""Seconds by which a clock that is kept may be behind what it said before."""
-
 
 def window(period: Period, now: float) -> tuple[float, float]:
     """Start and end, in Unix seconds, of the hour, day or month of UTC that `now` (Unix seconds) lies in.
@@ -31,10 +28,8 @@ class CalendarBudget:
     requests at the same time cannot pass the budget together: what a window is charged is at most `amount`,
     and beyond it by how much the requests that were in flight when it ran out had been underestimated.
 
-    A request is charged to the window in which it began, also where it ends in a later one. A `now` a little earlier
-    than one seen before counts as the latest seen: a clock that is set back opens no old window again. One that is
-    set back by more had been wrong, and is believed, for else the budget would stay closed until what it had said
-    is true: what was used by then counts in the window that it is now.
+    A request is charged to the window in which it began, also where it ends in a later one. A `now` earlier
+    than one seen before counts as the latest seen: a clock that is set back opens no old window again.
     """
 
     __slots__ = ("amount", "end", "period", "start", "used", "window")
@@ -50,7 +45,7 @@ class CalendarBudget:
 
     def take(self, n: int, now: float) -> float:
         """0.0 when `n` were taken, else the seconds until the next window; nothing is taken then."""
-        if not self.start - SET_BACK <= now < self.end:
+        if now >= self.end:
             self._roll(now)
         if self.used + n <= self.amount:
             self.used += n
@@ -73,27 +68,25 @@ class CalendarBudget:
 
     def remaining(self, now: float) -> int:
         """What can be taken now; 0 when overdrawn."""
-        if not self.start - SET_BACK <= now < self.end:
+        if now >= self.end:
             self._roll(now)
         return max(0, self.amount - self.used)
 
     def reset(self, now: float) -> float:
         """Seconds until the next window."""
-        if not self.start - SET_BACK <= now < self.end:
+        if now >= self.end:
             self._roll(now)
         return self.end - max(now, self.start)
 
     def resize(self, amount: int, period: Period, now: float) -> None:
         """A new limit; what was used in the window stays used, and is held so by a new period's first window."""
-        if not self.start - SET_BACK <= now < self.end:
+        if now >= self.end:
             self._roll(now)
         if period != self.period:
             self.start, self.end = window(period, now)
         self.amount, self.period = amount, period
 
     def _roll(self, now: float) -> None:
-        is_later = now >= self.end
         self.start, self.end = window(self.period, now)
-        if is_later:
-            self.window += 1
-            self.used = 0
+        self.window += 1
+        self.used = 0

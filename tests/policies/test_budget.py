@@ -71,20 +71,6 @@ def test_a_clock_that_goes_back_opens_no_old_window() -> None:
     assert budget.remaining(now - 86400) == 0
 
 
-@pytest.mark.parametrize("period", ["hour", "day", "month"])
-def test_a_clock_that_was_far_ahead_for_a_moment_closes_no_budget(period: Period) -> None:
-    """Nor does it open more than one: what was used in the meantime counts in the window that it really is."""
-    now = at(2027, 2, 1)
-    budget = CalendarBudget(10, period, now)
-    assert budget.take(10, now) == 0
-    assert budget.take(4, at(2036, 2, 7)) == 0
-    assert budget.remaining(now + 1) == 6
-    assert budget.take(7, now + 1) == window(period, now)[1] - (now + 1)
-    assert budget.take(6, now + 2) == 0
-    assert budget.remaining(now + 3) == 0
-    assert budget.remaining(window(period, now)[1]) == 10
-
-
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 60), st.integers(0, 2 * 86400)), max_size=50))
 def test_settled_exactly_and_each_request_in_the_window_it_began_in(calls: list[tuple[int, int, int]]) -> None:
     """Each call takes an estimate and settles the one before it, perhaps in a later window."""
