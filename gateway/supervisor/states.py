@@ -35,6 +35,8 @@ def _total(values: Values) -> Any:
 WAYS: Mapping[str, Way] = {
     "accepting": any,
     "available": all,
+    "up": all,
+    "limits": lambda values: values[0],
     "health": _worst("unhealthy", "unknown", "healthy"),
     "breaker": _worst("open", "half_open", "closed"),
     "remaining": _least,
@@ -48,7 +50,7 @@ WAYS: Mapping[str, Way] = {
 }
 """Of a field, and of all that stands in it. Other numbers are summed, and of other values one that says something
 is taken."""
-NAMES = ("pool", "endpoint", "tenant", "issuer", "key", "name", "arm", "id")
+NAMES = ("pool", "endpoint", "tenant", "model", "issuer", "key", "name", "arm", "id")
 """Fields that tell which entries of two lists are the same one."""
 
 

@@ -20,6 +20,7 @@ GAUGES: Mapping[str, Way] = {
     "headrace_jwks_age_seconds": max,
     "headrace_jwks_keys": min,
     "headrace_key_database_available": min,
+    "headrace_redis_up": min,
 }
 """Gauges that are no amounts: of all workers' views the one that gives most reason to look. Others are summed."""
 ONLY_GROW = ("counter", "histogram")

@@ -29,10 +29,12 @@ def test_entries_are_matched_by_name_wherever_they_stand() -> None:
 
 def test_limits_are_matched_by_position_and_the_least_that_is_left_counts() -> None:
     def view(left: float, subjects: int) -> list[dict[str, Any]]:
-        return [{"requests": "10/min", "per": "key", "subjects": subjects, "remaining": {"requests": left}}]
+        limit = {"requests": "10/min", "concurrency": 8, "models": ["a", "b"], "per": "key"}
+        return [{"model": "a", "limits": [{**limit, "subjects": subjects, "remaining": {"requests": left}}]}]
 
-    [limit] = merged([view(7, 2), view(3, 5), view(9, 1)])
-    assert limit == {"requests": "10/min", "per": "key", "subjects": 5, "remaining": {"requests": 3}}
+    [model] = merged([view(7, 2), view(3, 5), view(9, 1)])
+    [limit] = model["limits"]
+    assert limit == {**view(3, 5)[0]["limits"][0]}
 
 
 def test_money_is_summed_and_stays_money() -> None:
