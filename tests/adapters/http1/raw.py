@@ -75,7 +75,9 @@ class Raw:
         self._ahead = b""
 
     def send(self, data: bytes) -> None:
-        self.writer.write(data)
+        """Write, unless the server has reset the connection: uvloop raises then, where a socket would lose the bytes."""
+        if not self.writer.transport.is_closing():
+            self.writer.write(data)
 
     async def reply(self, method: str = "GET") -> Reply:
         """Read one response; `IncompleteReadError` when the connection ends before it does."""
