@@ -75,7 +75,7 @@ class Raw:
         self._ahead = b""
 
     def send(self, data: bytes) -> None:
-        """Write, unless the server has reset the connection: uvloop raises then, where a socket would lose the bytes."""
+        """Write; where the server has reset the connection, into nothing: uvloop would raise."""
         if not self.writer.transport.is_closing():
             self.writer.write(data)
 
