@@ -1,0 +1,1 @@
+"""One file per framework. Each is an extra: importing this package imports none of them."""
