@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,8 +28,12 @@ class Device:
 class Model(Protocol):
     """One loaded copy. Only one call at a time is made of it, always from the same thread or process."""
 
-    def infer(self, inputs: Tensors) -> Tensors | Iterator[Tensors]:
-        """All outputs of one batch; a decoupled model gives an iterator of them. May raise anything."""
+    def infer(self, inputs: Tensors) -> Any:
+        """All outputs of one batch, by name; a decoupled model gives an iterator of them. May raise anything.
+
+        Outputs beside a mapping of row to what is wrong with it: those rows fail alone. Inputs belong to the model
+        until it has answered, and have the shape that the model itself has (`TensorSpec.reshape`).
+        """
         ...
 
     def close(self) -> None: ...
@@ -38,9 +42,9 @@ class Model(Protocol):
 class Backend(Protocol):
     """A framework. Everything here may be slow, and is called off the loop."""
 
-    name: str
-    in_thread: bool
-    """Whether it computes outside of Python's lock, so that a thread serves as well as a process."""
+    def in_thread(self, config: ModelConfig) -> bool:
+        """Whether it computes outside of Python's lock, so that a thread serves as well as a process."""
+        ...
 
     def complete(self, config: ModelConfig, folder: Path) -> ModelConfig:
         """Fill in what the model's own file knows: inputs, outputs, whether they have a batch dimension.
@@ -67,25 +71,67 @@ class Batch:
 
 
 Done = Callable[[Tensors | BaseException], None]
-"""Called on the loop, once: the outputs of the whole batch, or why there are none."""
+"""Called on the loop, once: the outputs of the whole batch, or why there are none (`RowsFailed`: for some rows)."""
+
+
+class Stream(Protocol):
+    """One request of a decoupled model while it is answered. `done` comes once, also after `stop`."""
+
+    def pause(self) -> None:
+        """No further response until `resume`; the model waits."""
+        ...
+
+    def resume(self) -> None: ...
+
+    def stop(self) -> None:
+        """No further response at all; the model's generator is closed when it next yields."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """What loading a copy told of it."""
+
+    seconds: float = 0
+    memory_bytes: int = 0
+    """What it takes beyond an empty process; on a thread, by how much this process grew."""
+    pid: int = 0
+    quantization: Mapping[str, float | str] = field(default_factory=dict)
+    """What `quantize` changed, measured against the original."""
 
 
 class Instance(Protocol):
-    """One copy of a model that is ready to compute. Made, used and ended on the loop's thread; one batch at a time."""
+    """One copy of a model that is ready to compute. Made, used and ended on the loop's thread; one batch at a time.
+
+    Inputs come in the shape that callers see; the instance gives the model the one that it has, and back. Outputs
+    are checked against the configuration before `done` gets them.
+    """
 
     name: str
+    ready: bool
+    """False while a replacement starts; then `start` is answered with `InstanceLost` at once."""
+    on_ready: Callable[[], None]
+    """Set by who schedules; called on the loop whenever it is ready again."""
+    report: LoadReport
+    restarts: int
+    """How often it was replaced."""
 
     def start(self, batch: Batch, done: Done) -> None:
-        """Compute a batch. `done` gets `InstanceLost` when the copy died or hung; a replacement is then under way."""
+        """Compute a batch. `done` gets `InstanceLost` when the copy died or hung; a replacement is then under way.
+
+        `done` may come before this returns.
+        """
         ...
 
     def stream(
         self, inputs: Tensors, response: Callable[[Tensors], None], done: Callable[[BaseException | None], None]
-    ) -> Callable[[], None]:
-        """Compute one request of a decoupled model; returns what stops it."""
+    ) -> Stream:
+        """Compute one request of a decoupled model."""
         ...
 
-    async def aclose(self) -> None: ...
+    async def aclose(self) -> None:
+        """End it; a batch that it computes gets `InstanceLost`. Idempotent."""
+        ...
 
 
 class ModelLoadError(Exception):
@@ -93,7 +139,16 @@ class ModelLoadError(Exception):
 
 
 class ModelFailed(Exception):
-    """The model's own code raised. The message is what it said, for the caller."""
+    """The model's own code raised, or answered what the configuration does not allow. The message is for the caller."""
+
+
+class RowsFailed(ModelFailed):
+    """Some rows failed alone. `outputs` holds every row, and those in `errors` mean nothing."""
+
+    def __init__(self, outputs: Tensors, errors: Mapping[int, str]) -> None:
+        super().__init__(next(iter(errors.values()), ""))
+        self.outputs = outputs
+        self.errors = errors
 
 
 class InstanceLost(Exception):
