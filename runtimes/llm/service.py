@@ -21,8 +21,9 @@ from runtimes.llm.chat_template import ChatTemplate
 from runtimes.llm.engine import AsyncEngine, Engine, EngineConfig
 from runtimes.llm.error_responses import refusal
 from runtimes.llm.server import App, LoadedModel
-from runtimes.llm.store import ModelUnavailable, resolve
+from runtimes.llm.store import resolve
 from runtimes.llm.tokenizer_loader import load_tokenizer
+from runtimes.wheels import ModelUnavailable
 
 MAX_BODY = 16 << 20
 LAST_WORDS_SECONDS = 1.0

