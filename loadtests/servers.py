@@ -85,10 +85,16 @@ class Target:
 
 def free_port() -> int:
     """A TCP port of loopback that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """So many different ones."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -164,6 +170,6 @@ def await_answer(name: str, process: subprocess.Popen[bytes], site: Site, launch
     raise StartError(f"{name} did not answer within {START_TIMEOUT_S:.0f} s, {last}:\n{log_tail(name, site.folder)}")
 
 
-def log_tail(name: str, folder: Path) -> str:
+def log_tail(name: str, folder: Path, lines: int = 15) -> str:
     """The last lines that a server wrote."""
-    return "\n".join((folder / f"{name}.log").read_text(errors="replace").splitlines()[-15:])
+    return "\n".join((folder / f"{name}.log").read_text(errors="replace").splitlines()[-lines:])

