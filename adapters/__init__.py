@@ -1,9 +1,10 @@
 """What speaks: the domain's types, the codecs of each wire, one client for each server protocol.
 
 types.py     what is asked (`ChatRequest`, `CompletionRequest`), what it cost (`Usage`), when it must end (`Deadline`)
+tensors.py   tensors in plain data, in the Open Inference Protocol's words
 errors.py    every way to fail, drawn as a tree; its kinds decide retries, breakers and statuses
 base.py      `Upstream.call(request, deadline) -> Answer`: the one interface that everything composes by
-wire/        bytes ↔ types without I/O: openai.py, sse.py
+wire/        bytes ↔ types without I/O: openai.py, oip*.py, sse.py, compression.py
 http1/       HTTP/1.1, server and client, for the gateway and the runtimes
 openai.py    the adapter for servers that speak OpenAI
 fake.py      a scripted upstream, for tests of everything above

@@ -1,0 +1,128 @@
+"""Tensors in plain data, in the words of the Open Inference Protocol. No numpy and no I/O.
+
+`data` is always the protocol's binary form: little-endian, row-major, without padding; BOOL is one byte, and
+BYTES is each element's length in four bytes, then the element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from struct import Struct
+from types import MappingProxyType
+
+from adapters.errors import CallerError
+
+Parameter = str | int | float | bool
+Parameters = Mapping[str, Parameter]
+Data = bytes | memoryview
+
+NO_PARAMETERS: Parameters = MappingProxyType({})
+"""Shared by all that have none."""
+
+BINARY = "binary_data"
+BINARY_SIZE = "binary_data_size"
+BINARY_OUTPUT = "binary_data_output"
+CLASSES = "classification"
+SHARED_MEMORY = "shared_memory_region"
+FRAMING = frozenset({BINARY_SIZE, BINARY, BINARY_OUTPUT})
+"""Parameters that tell how the bytes of one message lie, and say nothing about the tensor."""
+
+ITEM_SIZE: dict[str, int] = {
+    "BOOL": 1,
+    "UINT8": 1, "UINT16": 2, "UINT32": 4, "UINT64": 8,
+    "INT8": 1, "INT16": 2, "INT32": 4, "INT64": 8,
+    "FP16": 2, "FP32": 4, "FP64": 8, "BF16": 2,
+}  # fmt: skip
+"""Bytes of one element; BYTES has no fixed size."""
+
+DATATYPES = frozenset({*ITEM_SIZE, "BYTES"})
+MAX_ELEMENTS = 1 << 40
+"""Of a tensor without any data: a dimension of zero must not hide others that nothing can hold."""
+
+_LENGTH = Struct("<I")
+
+
+@dataclass(slots=True)
+class Tensor:
+    """One input or output. Where it lies in shared memory, `parameters` say so and `data` is empty."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    data: Data = field(repr=False)
+    parameters: Parameters = field(default_factory=lambda: NO_PARAMETERS)
+
+
+@dataclass(slots=True)
+class RequestedOutput:
+    """An output that the caller asks for by name, and how."""
+
+    name: str
+    parameters: Parameters = field(default_factory=lambda: NO_PARAMETERS)
+
+
+@dataclass(slots=True)
+class Inference:
+    """What is asked of a model. `model_version` is empty where the model's own policy is to choose.
+
+    `parameters` hold what belongs to the whole request: `sequence_id`, `sequence_start`, `sequence_end`,
+    `priority`, `timeout` (µs) and what is the model's own.
+    """
+
+    model_name: str
+    model_version: str = ""
+    id: str = ""
+    parameters: Parameters = field(default_factory=lambda: NO_PARAMETERS)
+    inputs: list[Tensor] = field(default_factory=list)
+    outputs: list[RequestedOutput] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Inferred:
+    """One response of a model."""
+
+    model_name: str
+    model_version: str = ""
+    id: str = ""
+    parameters: Parameters = field(default_factory=lambda: NO_PARAMETERS)
+    outputs: list[Tensor] = field(default_factory=list)
+
+
+def element_count(shape: tuple[int, ...]) -> int:
+    """How many elements a tensor of this shape has; 1 for a scalar."""
+    return prod(shape)
+
+
+def byte_size(datatype: str, shape: tuple[int, ...]) -> int:
+    """How long its data must be. Of a datatype with a fixed size only."""
+    return prod(shape) * ITEM_SIZE[datatype]
+
+
+def join_bytes(elements: list[bytes]) -> bytes:
+    """The binary form of BYTES elements."""
+    pack = _LENGTH.pack
+    return b"".join([part for element in elements for part in (pack(len(element)), element)])
+
+
+def split_bytes(data: Data, count: int, name: str) -> list[bytes]:
+    """The elements of a BYTES tensor. Raises `CallerError` unless there are exactly `count` of them."""
+    view = memoryview(data)
+    end, at = len(view), 0
+    elements: list[bytes] = []
+    add, unpack = elements.append, _LENGTH.unpack_from
+    while at < end and len(elements) <= count:
+        start = at + 4
+        if start > end:
+            raise CallerError(f"BYTES tensor `{name}` ends within the length of an element.", param=name)
+        at = start + unpack(view, at)[0]
+        if at > end:
+            raise CallerError(
+                f"BYTES tensor `{name}` has an element of {at - start} bytes where {end - start} are left.", param=name
+            )
+        add(bytes(view[start:at]))
+    if len(elements) != count or at < end:
+        found = f"{len(elements)}" if at >= end else f"more than {count}"
+        raise CallerError(f"BYTES tensor `{name}` holds {found} elements, and its shape has {count}.", param=name)
+    return elements

@@ -1,0 +1,127 @@
+"""Bodies that are compressed (RFC 9110 8.4), with a bound on what they become."""
+
+import importlib
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from adapters.errors import CallerError, TooLarge
+
+zstandard: Any
+try:
+    zstandard = importlib.import_module("zstandard")
+except ImportError:  # a body in it is then refused as one in any unknown coding
+    zstandard = None
+
+SMALLEST = 860
+"""Bytes. Less than that would rather grow."""
+_SLICE = 256
+_ZLIB_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
+
+KNOWN = "gzip, deflate" + (", zstd" if zstandard is not None else "")
+"""For the `accept-encoding` of a refusal."""
+
+
+def decompress(body: bytes, coding: str, limit: int) -> bytes:
+    """What a `content-encoding` hides. Raises `TooLarge` over `limit` bytes and `CallerError` for what is broken."""
+    coding = coding.strip().lower()
+    if coding in ("", "identity"):
+        return body
+    try:
+        if (bits := _ZLIB_BITS.get(coding)) is not None:
+            return _inflate(body, bits, limit)
+        if coding == "zstd" and zstandard is not None:
+            return _unzstd(body, limit)
+    except (zlib.error, _ZSTD_ERROR):
+        raise CallerError(f"The body is not valid {coding}.", code="invalid_encoding") from None
+    raise CallerError(
+        f"The content-encoding `{coding[:32]}` is not known here. Send one of: {KNOWN}.", code="unsupported_media_type"
+    )
+
+
+_ZSTD_ERROR: type[Exception] = zstandard.ZstdError if zstandard is not None else zlib.error
+
+
+def _inflate(body: bytes, bits: int, limit: int) -> bytes:
+    """Some send deflate without its header, since all clients read it."""
+    if bits == 15 and (len(body) < 2 or body[0] & 15 != 8 or int.from_bytes(body[:2], "big") % 31):
+        bits = -15
+    inflater = zlib.decompressobj(bits)
+    out = inflater.decompress(body, limit + 1)
+    if len(out) > limit:
+        raise _too_large(limit)
+    if not inflater.eof or inflater.unused_data:
+        raise zlib.error("it ends too early or too late")
+    return out
+
+
+def _unzstd(body: bytes, limit: int) -> bytes:
+    """Fed in slices, none of which can become more than a few megabytes: it has no bound of its own."""
+    inflater = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
+    pieces: list[bytes] = []
+    size = fed = 0
+    while fed < len(body) and not inflater.eof:
+        pieces.append(inflater.decompress(body[fed : fed + _SLICE]))
+        fed += _SLICE
+        size += len(pieces[-1])
+        if size > limit:
+            raise _too_large(limit)
+    if not inflater.eof or fed < len(body) or inflater.unused_data:
+        raise _ZSTD_ERROR("it ends too early or too late")
+    return b"".join(pieces)
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"The body has more than {limit} bytes when it is decompressed.")
+
+
+def chosen(accept_encoding: str | None) -> str | None:
+    """The coding that a client takes and that costs us least; None: send it plain."""
+    if accept_encoding is None:
+        return None
+    weights: dict[str, float] = {}
+    for part in accept_encoding.lower().split(","):
+        name, _, parameters = part.partition(";")
+        weights[name.strip()] = _weight(parameters)
+    every = weights.get("*", 0.0)
+    best, most = None, 0.0
+    for name in _ENCODERS:
+        if (weight := weights.get(name, every)) > most:
+            best, most = name, weight
+    return best
+
+
+def _weight(parameters: str) -> float:
+    name, _, value = parameters.strip().partition("=")
+    if name.strip() != "q":
+        return 1.0
+    try:
+        return float(value)
+    except ValueError:
+        return 0.0
+
+
+def compress(body: bytes, coding: str) -> bytes:
+    """`coding` is one that `chosen` gave."""
+    return _ENCODERS[coding](body)
+
+
+def _gzip(body: bytes) -> bytes:
+    encoder = zlib.compressobj(1, zlib.DEFLATED, 31)
+    return encoder.compress(body) + encoder.flush()
+
+
+def _deflate(body: bytes) -> bytes:
+    return zlib.compress(body, 1)
+
+
+def _zstd(body: bytes) -> bytes:
+    packed: bytes = zstandard.ZstdCompressor(level=1).compress(body)
+    return packed
+
+
+_ENCODERS: dict[str, Callable[[bytes], bytes]] = {
+    **({"zstd": _zstd} if zstandard is not None else {}),
+    "gzip": _gzip,
+    "deflate": _deflate,
+}

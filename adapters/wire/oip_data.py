@@ -1,0 +1,161 @@
+"""A tensor's elements as JSON, both ways: `data` of the Open Inference Protocol.
+
+Numbers are read by a decoder made for the datatype, so that what does not fit is found while it is parsed, and
+nothing is looked at twice. A list may be flat, or nested as the shape is; what goes out is flat.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import chain
+from math import prod
+from struct import error, pack, unpack
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Raw
+
+from adapters.errors import CallerError
+from adapters.tensors import DATATYPES, Tensor, join_bytes, split_bytes
+
+MAX_RANK = 32
+
+_KNOWN = ", ".join(sorted(DATATYPES))
+_CODES = {
+    "BOOL": "?",
+    "UINT8": "B", "UINT16": "H", "UINT32": "I", "UINT64": "Q",
+    "INT8": "b", "INT16": "h", "INT32": "i", "INT64": "q",
+    "FP16": "e", "FP32": "f", "FP64": "d",
+}  # fmt: skip
+_FLOATS = frozenset({"FP16", "FP32", "FP64"})
+
+
+def _element(datatype: str) -> Any:
+    """The type of one element. 64-bit bounds are left to `struct`, where msgspec has none."""
+    if datatype == "BYTES":
+        return str
+    if datatype in _FLOATS:
+        return float
+    if datatype == "BOOL":
+        return bool | Annotated[int, Meta(ge=0, le=1)]
+    bits = int(datatype.lstrip("UINT"))
+    if datatype.startswith("U"):
+        return Annotated[int, Meta(ge=0)] if bits == 64 else Annotated[int, Meta(ge=0, le=2**bits - 1)]
+    return int if bits == 64 else Annotated[int, Meta(ge=-(2 ** (bits - 1)), le=2 ** (bits - 1) - 1)]
+
+
+@lru_cache(maxsize=256)
+def _decoder(datatype: str, depth: int, nulls: bool = False) -> Callable[[Raw | bytes], list[Any]]:
+    kind = _element(datatype)
+    if nulls and datatype in _FLOATS:
+        kind = kind | None
+    for _ in range(depth):
+        kind = list[kind]  # type: ignore[valid-type]
+    return msgspec.json.Decoder(kind).decode
+
+
+_FLAT = {datatype: _decoder(datatype, 1) for datatype in (*_CODES, "BYTES")}
+
+
+def read(raw: Raw, datatype: str, shape: tuple[int, ...], name: str, *, nulls: bool = False) -> bytes:
+    """The binary form of a tensor's JSON. Raises `CallerError` that names the tensor and says what to change.
+
+    `nulls` takes null for a number that JSON has no word for.
+    """
+    flat = _FLAT.get(datatype)
+    if flat is None:
+        raise _unreadable(datatype, name)
+    try:
+        values = (_decoder(datatype, 1, True) if nulls else flat)(raw)
+    except msgspec.ValidationError as why:
+        values = _nested(raw, datatype, shape, name, nulls, why)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as why:
+        raise CallerError(f"The data of `{name}` is not valid JSON: {why}.", param=name) from None
+    count = prod(shape)
+    if len(values) != count:
+        raise CallerError(
+            f"`{name}` has {len(values)} elements in `data`, and {count} in its shape {list(shape)}.", param=name
+        )
+    return _pack(values, datatype, count, name, nulls)
+
+
+def _pack(values: list[Any], datatype: str, count: int, name: str, nulls: bool) -> bytes:
+    if datatype == "BYTES":
+        try:
+            return join_bytes([value.encode() for value in values])
+        except UnicodeEncodeError:
+            raise CallerError(f"`{name}` has text with half of a surrogate pair.", param=name) from None
+    if nulls and datatype in _FLOATS:
+        values = [float("nan") if value is None else value for value in values]
+    try:
+        return pack(f"<{count}{_CODES[datatype]}", *values)
+    except (error, OverflowError):
+        raise CallerError(f"`{name}` has a number that does not fit into {datatype}.", param=name) from None
+
+
+def _nested(
+    raw: Raw, datatype: str, shape: tuple[int, ...], name: str, nulls: bool, flat: msgspec.ValidationError
+) -> list[Any]:
+    """Lists within lists, which must have the shape's dimensions; those of 1 may be left out or added."""
+    depth = _depth(raw)
+    if depth > MAX_RANK:
+        raise CallerError(f"The data of `{name}` is nested deeper than {MAX_RANK} lists.", param=name)
+    if depth < 2:
+        raise CallerError(f"The data of `{name}` is not {datatype}: {flat}.", param=name)
+    try:
+        values = _decoder(datatype, depth, nulls)(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as why:
+        message = f"The data of `{name}` is not {datatype}, or not nested evenly: {why}."
+        raise CallerError(message, param=name) from None
+    dims = [len(values)]
+    for _ in range(depth - 1):
+        lengths = set(map(len, values))
+        if len(lengths) > 1:
+            raise CallerError(f"The data of `{name}` is ragged: lists of one level differ in length.", param=name)
+        dims.append(lengths.pop() if lengths else 0)
+        values = list(chain.from_iterable(values))
+    if values and [dim for dim in dims if dim != 1] != [dim for dim in shape if dim != 1]:
+        raise CallerError(
+            f"The data of `{name}` is nested as {dims}, and its shape is {list(shape)}. "
+            "Nest it as its shape, or send a flat list.",
+            param=name,
+        )
+    return values
+
+
+def _depth(raw: Raw) -> int:
+    """How many lists open before the first element."""
+    head = bytes(memoryview(raw)[:1024]).translate(None, b" \t\r\n")
+    return len(head) - len(head.lstrip(b"["))
+
+
+def written(tensor: Tensor) -> Sequence[Any]:
+    """The elements, for a JSON encoder, which writes null for what is no number.
+
+    Raises `CallerError` for what has no form in JSON.
+    """
+    count = prod(tensor.shape)
+    code = _CODES.get(tensor.datatype)
+    if code is not None:
+        return unpack(f"<{count}{code}", tensor.data)
+    if tensor.datatype != "BYTES":
+        raise CallerError(
+            f"{tensor.datatype} has no form in JSON. Ask for output `{tensor.name}` with `binary_data: true`.",
+            param=tensor.name,
+        )
+    try:
+        return [element.decode() for element in split_bytes(tensor.data, count, tensor.name)]
+    except UnicodeDecodeError:
+        raise CallerError(
+            f"Output `{tensor.name}` holds bytes that are not text. Ask for it with `binary_data: true`.",
+            param=tensor.name,
+        ) from None
+
+
+def _unreadable(datatype: str, name: str) -> CallerError:
+    if datatype == "BF16":
+        return CallerError(f"BF16 has no form in JSON. Send `{name}` with `binary_data_size`.", param=name)
+    return unknown_datatype(datatype, name)
+
+
+def unknown_datatype(datatype: str, name: str) -> CallerError:
+    return CallerError(f"`{name}` has the unknown datatype `{datatype[:32]}`. Known: {_KNOWN}.", param=name)
