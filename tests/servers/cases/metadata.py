@@ -1,0 +1,35 @@
+"""What a server tells of itself and its models."""
+
+from tests.servers.exchange import Ask, get, post
+
+METADATA = {
+    "live": [get("/v2/health/live")],
+    "ready": [get("/v2/health/ready")],
+    "live by HEAD": [Ask("HEAD", "/v2/health/live")],
+    "live by POST": [post("/v2/health/live", {})],
+    "server": [get("/v2")],
+    "server by POST": [post("/v2", {})],
+    "model": [get("/v2/models/add_sub")],
+    "model of any length": [get("/v2/models/add_sub_any")],
+    "model of bytes": [get("/v2/models/text")],
+    "model of every datatype": [get("/v2/models/datatypes")],
+    "decoupled model": [get("/v2/models/repeat")],
+    "model with sequences": [get("/v2/models/accumulate")],
+    "version of a model": [get("/v2/models/add_sub/versions/1")],
+    "unknown model": [get("/v2/models/nobody")],
+    "unknown version": [get("/v2/models/add_sub/versions/9")],
+    "version that is no number": [get("/v2/models/add_sub/versions/latest")],
+    "model ready": [get("/v2/models/add_sub/ready"), get("/v2/models/add_sub/versions/1/ready")],
+    "unknown model ready": [get("/v2/models/nobody/ready"), get("/v2/models/add_sub/versions/9/ready")],
+    "config": [get("/v2/models/add_sub/config")],
+    "config of bytes": [get("/v2/models/text/config")],
+    "config with a queue delay": [get("/v2/models/picky/config")],
+    "config of a decoupled model": [get("/v2/models/repeat/config")],
+    "config with sequences": [get("/v2/models/accumulate/config")],
+    "config of a version": [get("/v2/models/add_sub/versions/1/config")],
+    "config of an unknown model": [get("/v2/models/nobody/config")],
+    "stats of an unknown model": [get("/v2/models/nobody/stats")],
+    "list of models": [get("/v2/models")],
+    "no such path": [get("/v2/nothing"), get("/v2/models/add_sub/nothing"), get("/nothing")],
+    "infer by GET": [get("/v2/models/add_sub/infer")],
+}

@@ -1,0 +1,134 @@
+"""What is sent to a server, byte for byte, and what it said, in a form in which two servers can be compared."""
+
+import json
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from typing import Any
+
+PATIENCE = 30.0
+_TIMES = ("ns", "last_inference")
+_BINARY = "inference-header-content-length"
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One HTTP request."""
+
+    method: str
+    path: str
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    until: bytes = b""
+    """Asked again until the answer holds this, since statistics are written after the answers that they count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An answer. `document` is its JSON, with binary tensors as hexadecimal `data`; of an error, only that it is one.
+
+    An error is what its words say, and those are each server's own; its shape is not.
+    """
+
+    status: int
+    kind: str = ""
+    document: Any = None
+
+
+def get(path: str, **headers: str) -> Ask:
+    return Ask("GET", path, headers=_fields(headers))
+
+
+def post(path: str, document: Any = None, **headers: str) -> Ask:
+    """With a JSON body, or with bytes as they are."""
+    body = document if isinstance(document, bytes) else b"" if document is None else json.dumps(document).encode()
+    return Ask("POST", path, body, _fields(headers))
+
+
+def _fields(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+def tensor(name: str, datatype: str, shape: Sequence[Any], data: Any, **parameters: Any) -> dict[str, Any]:
+    """An input with its data in JSON."""
+    made = {"name": name, "datatype": datatype, "shape": list(shape), "data": data}
+    return made | ({"parameters": parameters} if parameters else {})
+
+
+def binary(name: str, datatype: str, shape: Sequence[Any], size: Any) -> dict[str, Any]:
+    """An input whose `size` bytes follow the JSON."""
+    return {"name": name, "datatype": datatype, "shape": list(shape), "parameters": {"binary_data_size": size}}
+
+
+def infer(model: str, *inputs: Any, **more: Any) -> Ask:
+    """An inference in JSON; `more` are further members of the request."""
+    return post(f"/v2/models/{model}/infer", {"inputs": list(inputs), **more})
+
+
+def infer_binary(model: str, inputs: Sequence[Any], blobs: bytes, length: Any = None, **more: Any) -> Ask:
+    """An inference with binary tensors; `length` is the header's, where it is to lie."""
+    head = json.dumps({"inputs": list(inputs), **more}).encode()
+    declared = str(len(head) if length is None else length)
+    return Ask("POST", f"/v2/models/{model}/infer", head + blobs, {"Inference-Header-Content-Length": declared})
+
+
+def asked(address: str, ask: Ask, headers: Mapping[str, str]) -> Told:
+    """Send it on a connection of its own to `HOST:PORT`, with what this server wants in `headers` besides."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        status, fields, body = _sent(address, ask, headers)
+        if ask.until in body.replace(b" ", b"") or time.monotonic() > end:
+            return _told(status, fields, body)
+        time.sleep(0.05)
+
+
+def _sent(address: str, ask: Ask, headers: Mapping[str, str]) -> tuple[int, dict[str, str], bytes]:
+    connection = HTTPConnection(address, timeout=PATIENCE)
+    try:
+        connection.request(ask.method, ask.path, ask.body or None, {**ask.headers, **headers})
+        response = connection.getresponse()
+        return response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
+    finally:
+        connection.close()
+
+
+def _told(status: int, headers: Mapping[str, str], body: bytes) -> Told:
+    if headers.get("content-encoding") in ("gzip", "deflate"):
+        body = zlib.decompress(body, 47)
+    kind = headers.get("content-type", "").partition(";")[0]
+    if kind == "text/event-stream":
+        return Told(status, kind, [_document(event) for event in body.decode().split("\n\n") if event])
+    if _BINARY in headers:
+        return Told(status, "binary", _joined(json.loads(body[: int(headers[_BINARY])]), body[int(headers[_BINARY]) :]))
+    if not body:
+        return Told(status)
+    return Told(status, "error" if status >= 400 else kind, _document(body.decode(errors="surrogateescape")))
+
+
+def _document(text: str) -> Any:
+    try:
+        document = json.loads(text.removeprefix("data: "))
+    except ValueError:
+        return {"text": True}
+    if isinstance(document, dict) and list(document) == ["error"]:
+        return {"error": isinstance(document["error"], str)}
+    return steady(document)
+
+
+def steady(document: Any) -> Any:
+    """Without what differs from one run to the next: times."""
+    if isinstance(document, dict):
+        return {key: "a time" if key in _TIMES else steady(value) for key, value in document.items()}
+    return [steady(one) for one in document] if isinstance(document, list) else document
+
+
+def _joined(document: Any, blobs: bytes) -> Any:
+    """The JSON of a binary answer, with each output's bytes in it."""
+    for output in document["outputs"]:
+        size = output.get("parameters", {}).get("binary_data_size")
+        if size is not None:
+            output["data"], blobs = blobs[:size].hex(), blobs[size:]
+    assert not blobs, "bytes that belong to no output"
+    return document
