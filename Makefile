@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # More arguments for pip, for instance an index that has PyTorch's CPU-only or CUDA builds.
 PIP_ARGS ?=
 
-.PHONY: serve test check format bench-gateway bench-memory bench-workers bench-balancing clean
+.PHONY: serve test check format protos bench-gateway bench-memory bench-workers bench-balancing clean
 
 serve: $(VENV)/.serve
 	exec $(BIN)/headrace serve $(ARGS)
@@ -23,6 +23,11 @@ check: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The descriptors of the published gRPC messages, from their .proto files.
+PROTOS := adapters/wire/protos
+protos: $(VENV)/.dev
+	$(BIN)/python -m grpc_tools.protoc -I$(PROTOS) --descriptor_set_out=$(PROTOS)/oip.binpb $(notdir $(wildcard $(PROTOS)/*.proto))
 
 bench-gateway: $(VENV)/.dev
 	$(BIN)/python -m loadtests.bench_gateway $(ARGS)

@@ -1,0 +1,62 @@
+"""The published messages of the Open Inference Protocol's gRPC service, of Triton's configuration and of gRPC's health.
+
+The `.proto` files are Triton's, unchanged (BSD 3-clause, see their heads); `oip.binpb` is made from them by
+`make protos`. The messages live in a pool of their own: `tritonclient`, `kserve` and others register the same names
+in protobuf's common one, and two cannot.
+"""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+
+
+class Method(NamedTuple):
+    """One call of a service, and its messages."""
+
+    path: str
+    request: Any
+    response: Any
+    streams: bool
+
+
+def _load() -> dict[str, Any]:
+    """The descriptor of each file, by the file's name."""
+    pool = DescriptorPool()
+    files = FileDescriptorSet.FromString((Path(__file__).parent / "oip.binpb").read_bytes()).file
+    for file in files:
+        pool.Add(file)
+    return {file.name: pool.FindFileByName(file.name) for file in files}
+
+
+def _messages(file: Any) -> Any:
+    return SimpleNamespace(**{name: GetMessageClass(d) for name, d in file.message_types_by_name.items()})
+
+
+def _methods(service: Any) -> dict[str, Method]:
+    return {
+        method.name: Method(
+            f"/{service.full_name}/{method.name}",
+            GetMessageClass(method.input_type),
+            GetMessageClass(method.output_type),
+            bool(method.server_streaming),
+        )
+        for method in service.methods
+    }
+
+
+_FILES = _load()
+
+inference: Any = _messages(_FILES["grpc_service.proto"])
+"""`inference.ModelInferRequest` and the others."""
+model_config: Any = _messages(_FILES["model_config.proto"])
+"""`model_config.ModelConfig` and what it is made of."""
+health: Any = _messages(_FILES["health.proto"])
+
+METHODS = _methods(_FILES["grpc_service.proto"].services_by_name["GRPCInferenceService"])
+"""Of `inference.GRPCInferenceService`, by name."""
+HEALTH_METHODS = _methods(_FILES["health.proto"].services_by_name["Health"])
+"""Of `grpc.health.v1.Health`, by name."""
