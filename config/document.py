@@ -71,20 +71,30 @@ class Document:
         return value
 
 
-def parse(path: Path) -> Document:
+def parse(path: Path, example: str = "version: 1") -> Document:
     """Read and parse a file. What can be read beside a problem is read, so that all can be told at once.
+
+    `example` is a field of such a file.
 
     Raises ConfigError where nothing can be: no such file, not UTF-8, not YAML, or beyond the bounds.
     """
     file = str(path)
     try:
         text = _read(path)
-        _check_depth(text)
-        root = yaml.compose(text, Loader=yaml.CBaseLoader)
     except OSError as error:
         raise ConfigError([Problem(file, None, "", f"cannot be read: {error.strerror}")]) from None
     except UnicodeDecodeError:
         raise ConfigError([Problem(file, None, "", "is not UTF-8 text")]) from None
+    except _TooMuchError as error:
+        raise ConfigError([Problem(file, error.line, "", str(error))]) from None
+    return parse_text(text, file, example)
+
+
+def parse_text(text: str, file: str, example: str = "version: 1") -> Document:
+    """Like `parse`, of text that is there already; `file` is what problems call it."""
+    try:
+        _check_depth(text)
+        root = yaml.compose(text, Loader=yaml.CBaseLoader)
     except yaml.reader.ReaderError:
         raise ConfigError([Problem(file, None, "", "holds a control character, which YAML refuses")]) from None
     except yaml.MarkedYAMLError as error:
@@ -92,7 +102,7 @@ def parse(path: Path) -> Document:
         raise ConfigError([Problem(file, line, "", f"is not valid YAML: {error.problem}")]) from None
     except _TooMuchError as error:
         raise ConfigError([Problem(file, error.line, "", str(error))]) from None
-    return _Builder(file).document(root)
+    return _Builder(file).document(root, example)
 
 
 class _TooMuchError(Exception):
@@ -129,12 +139,12 @@ class _Builder:
         self._doc = Document(file)
         self._nodes = 0
 
-    def document(self, root: yaml.Node | None) -> Document:
+    def document(self, root: yaml.Node | None, example: str) -> Document:
         doc = self._doc
         if root is None:
-            raise ConfigError([Problem(doc.file, None, "", "is empty: start from the packaged headrace.yaml")])
+            raise ConfigError([Problem(doc.file, None, "", f"is empty: start with fields such as `{example}`")])
         if not isinstance(root, yaml.MappingNode):
-            raise ConfigError([Problem(doc.file, _line(root), "", "expected fields such as `version: 1`")])
+            raise ConfigError([Problem(doc.file, _line(root), "", f"expected fields such as `{example}`")])
         try:
             doc.data = self._build(root, (), _line(root))
         except _TooMuchError as error:

@@ -49,8 +49,10 @@ def _not_none(hint: object) -> object:
 
 def _form(hint: object, step: str | int) -> object:
     """Of what may be written as a section or as a list, the form that has such a step."""
-    if get_origin(hint) is not Annotated or get_origin(get_args(hint)[0]) not in (Union, UnionType):
+    if get_origin(hint) is not Annotated:
         return hint
+    if get_origin(get_args(hint)[0]) not in (Union, UnionType):
+        return get_args(hint)[0]
     forms = [get_args(form)[0] for form in get_args(get_args(hint)[0])]
     origin = tuple if isinstance(step, int) else None
     return next(form for form in forms if get_origin(form) is origin)

@@ -28,6 +28,10 @@ class TensorSpec:
     """Requests of different shapes share a batch, joined end to end."""
     labels: tuple[str, ...] = ()
     """Of an output: the classes that its last dimension counts."""
+    label_file: str = ""
+    """The file beside the model's versions that they were read from, one a line."""
+    layout: Literal["", "nhwc", "nchw"] = ""
+    """Of an input that is an image: where its channels are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,10 @@ class SequenceState:
     dims: Dims
     initial: Literal["zero"] | bytes = "zero"
     """The first value: zeros, or one row in binary form."""
+    initial_file: str = ""
+    """The file of the model's `initial_state` folder that it was read from."""
+    initial_dims: Dims | None = None
+    """The first value's shape, where -1 leaves it open; None: 1 in place of each -1."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,155 @@
+"""The folders that models are served from: `NAME/VERSION/FILE`, with the configuration beside the versions.
+
+Hidden entries and those of programs that copy (`.model.onnx.x7Gh2`, `3.tmp`) are no models and no versions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+MAX_NAME = 255
+MAX_FILES = 100_000
+_VERSION = re.compile(r"[1-9]\d{0,17}")
+
+
+class RepositoryError(Exception):
+    """The repository cannot be read, or has no such model; the message says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFolder:
+    """A model as it lies on the disk.
+
+    `stamps` change with any file of a version, `beside` with any other file of the model.
+    """
+
+    name: str
+    path: Path
+    stamps: Mapping[int, str]
+    beside: str
+
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """All that are there, in order."""
+        return tuple(sorted(self.stamps))
+
+    def version(self, number: int) -> Path:
+        """The folder of one."""
+        return self.path / str(number)
+
+    def fingerprint(self, number: int) -> str:
+        """Changes when answers of this version may."""
+        return hashlib.blake2b(f"{self.beside} {self.stamps[number]}".encode(), digest_size=12).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Every model, and why some that are there are none."""
+
+    models: Mapping[str, ModelFolder]
+    refused: Mapping[str, str]
+
+
+class Repository:
+    """One folder of models, or several that are served as one. Everything here blocks for the disk."""
+
+    def __init__(self, *roots: Path) -> None:
+        self.roots = roots
+
+    def scan(self) -> Listing:
+        """All models. Raises `RepositoryError` where a root cannot be read."""
+        models: dict[str, ModelFolder] = {}
+        refused: dict[str, str] = {}
+        for root in self.roots:
+            for name in _folders(root):
+                if name in models or name in refused:
+                    models.pop(name, None)
+                    refused[name] = f"{name} is in more than one repository: keep one of them"
+                    continue
+                try:
+                    models[name] = _model(root / name, name)
+                except OSError as error:
+                    refused[name] = f"{name} cannot be read: {error.strerror}"
+        return Listing(models, refused)
+
+    def find(self, name: str) -> ModelFolder:
+        """One model. Raises `RepositoryError` where there is none."""
+        check_name(name)
+        found = [root / name for root in self.roots if (root / name).is_dir()]
+        if len(found) > 1:
+            raise RepositoryError(f"{name} is in more than one repository: keep one of them")
+        if not found:
+            raise RepositoryError(f"there is no model {name} in the repository")
+        try:
+            return _model(found[0], name)
+        except OSError as error:
+            raise RepositoryError(f"{name} cannot be read: {error.strerror}") from None
+
+
+def check_name(name: str) -> None:
+    """Raises `RepositoryError` for what is no plain name of one folder."""
+    if (
+        not name
+        or len(name.encode()) > MAX_NAME
+        or name.startswith(".")
+        or not name.isprintable()
+        or set(name) & set("/\\")
+    ):
+        raise RepositoryError("a model's name is that of one folder: no / or \\, and no dot at the beginning")
+
+
+def model_at(path: Path, name: str) -> ModelFolder:
+    """A model in a folder of its own, outside of any repository."""
+    return _model(path, name)
+
+
+def _folders(root: Path) -> list[str]:
+    try:
+        with os.scandir(root) as entries:
+            return sorted(entry.name for entry in entries if _is_ours(entry.name) and entry.is_dir())
+    except OSError as error:
+        raise RepositoryError(f"the model repository {root} cannot be read: {error.strerror}") from None
+
+
+def _is_ours(name: str) -> bool:
+    return not name.startswith(".") and not name.endswith(("~", ".tmp", ".part", ".partial"))
+
+
+def _model(path: Path, name: str) -> ModelFolder:
+    versions: dict[int, Path] = {}
+    beside: list[Path] = []
+    with os.scandir(path) as entries:
+        for entry in entries:
+            if _VERSION.fullmatch(entry.name) and entry.is_dir():
+                versions[int(entry.name)] = path / entry.name
+            elif _is_ours(entry.name):
+                beside.append(path / entry.name)
+    stamps = {number: stamp([folder]) for number, folder in versions.items() if any(_files(folder))}
+    return ModelFolder(name, path, stamps, stamp(sorted(beside)))
+
+
+def stamp(paths: Iterable[Path]) -> str:
+    """Of all files there, hidden ones too, which may be copies under way: names, sizes, times."""
+    digest = hashlib.blake2b(digest_size=12)
+    for path in paths:
+        for file in sorted([path] if path.is_file() else _files(path, hidden=True)):
+            status = file.stat()
+            digest.update(f"{file}\0{status.st_size} {status.st_mtime_ns} {status.st_ino}\0".encode(errors="replace"))
+    return digest.hexdigest()
+
+
+def _files(folder: Path, *, hidden: bool = False) -> Iterator[Path]:
+    count = 0
+    for path, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name != "__pycache__" and (hidden or _is_ours(name))]
+        for name in names:
+            if hidden or _is_ours(name):
+                count += 1
+                if count > MAX_FILES:
+                    raise OSError(0, f"more than {MAX_FILES} files")
+                yield Path(path, name)
