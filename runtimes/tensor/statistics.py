@@ -1,0 +1,156 @@
+"""What a version of a model has done: counts and times, told in Triton's words.
+
+Everything here is a few additions, made while a request or a batch ends; how it is told is worked out when
+somebody asks. Times come in seconds, are kept as such, and are told in nanoseconds.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Mapping
+from typing import Any, Literal
+
+BOUNDS = (
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+)  # fmt: skip
+"""Seconds: the upper ends of a histogram's buckets, the last of which is open."""
+
+Reason = Literal["REJECTED", "CANCELED", "BACKEND", "OTHER"]
+"""Why a request failed, as Triton's metrics call it: never begun, given up, the model, anything else."""
+
+
+class Histogram:
+    """Times by size."""
+
+    __slots__ = ("counts", "sum")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS) + 1)
+        self.sum = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.sum += seconds
+
+
+class Sized:
+    """Executions of one batch size."""
+
+    __slots__ = ("count", "infer", "input", "output")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.input = self.infer = self.output = 0.0
+
+
+class ModelStatistics:
+    """Of one version of a model, since it was loaded.
+
+    A request that the cache answers is a success without an execution. Times of a batch count for each request in
+    it, as Triton has it: so the times of a request's parts add up to the time of the request.
+    """
+
+    __slots__ = (
+        "batches", "cache_hits", "cache_misses", "durations", "executions", "failures", "hit_seconds", "infer",
+        "inferences", "input", "last_inference", "miss_seconds", "output", "queue", "queued", "requests",
+        "responses", "waits",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.inferences = self.executions = self.requests = self.responses = 0
+        self.queued = 0
+        """Requests that were part of an execution."""
+        self.queue = self.input = self.infer = self.output = 0.0
+        self.batches: dict[int, Sized] = {}
+        self.durations = Histogram()
+        """Of requests that succeeded, from decoded to answered."""
+        self.waits = Histogram()
+        """Mean wait of the requests of each execution."""
+        self.failures: dict[Reason, Histogram] = {}
+        self.cache_hits = self.cache_misses = 0
+        self.hit_seconds = self.miss_seconds = 0.0
+        self.last_inference = 0.0
+
+    def executed(
+        self, rows: int, requests: int, waited: float, infer: float, *, input: float = 0.0, output: float = 0.0
+    ) -> None:
+        """One execution ended. `waited` is the sum over its requests; `input` and `output` are joining, splitting."""
+        self.executions += 1
+        self.inferences += rows
+        self.queued += requests
+        self.queue += waited
+        self.infer += infer * requests
+        self.input += input * requests
+        self.output += output * requests
+        self.waits.add(waited / requests if requests else 0.0)
+        sized = self.batches.get(rows)
+        if sized is None:
+            sized = self.batches[rows] = Sized()
+        sized.count += 1
+        sized.infer += infer
+        sized.input += input
+        sized.output += output
+
+    def succeeded(self, seconds: float) -> None:
+        """A request was answered."""
+        self.requests += 1
+        self.durations.add(seconds)
+        self.last_inference = time.time()
+
+    def failed(self, seconds: float, reason: Reason) -> None:
+        """A request that named this version was not."""
+        if reason not in self.failures:
+            self.failures[reason] = Histogram()
+        self.failures[reason].add(seconds)
+
+    def cache_hit(self, seconds: float) -> None:
+        """An answer was found, in so many seconds."""
+        self.cache_hits += 1
+        self.hit_seconds += seconds
+
+    def cache_missed(self, seconds: float) -> None:
+        """None was; the time is that of looking and keeping."""
+        self.cache_misses += 1
+        self.miss_seconds += seconds
+
+    def told(self, name: str, version: str, memory: int = 0, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """One entry of Triton's `model_stats`, with what is ours beside it."""
+        entry: dict[str, Any] = {
+            "name": name,
+            "version": version,
+            "last_inference": int(self.last_inference * 1000),
+            "inference_count": self.inferences,
+            "execution_count": self.executions,
+            "inference_stats": self._parts(),
+            "response_stats": {},
+            "batch_stats": [_batch(size, self.batches[size]) for size in sorted(self.batches)],
+            "memory_usage": [{"type": "CPU", "id": 0, "byte_size": memory}] if memory else [],
+        }
+        return {**entry, **extra} if extra else entry
+
+    def _parts(self) -> dict[str, dict[str, int]]:
+        failed = sum(sum(failures.counts) for failures in self.failures.values())
+        return {
+            "success": _part(self.requests, self.durations.sum),
+            "fail": _part(failed, sum(failures.sum for failures in self.failures.values())),
+            "queue": _part(self.queued, self.queue),
+            "compute_input": _part(self.queued, self.input),
+            "compute_infer": _part(self.queued, self.infer),
+            "compute_output": _part(self.queued, self.output),
+            "cache_hit": _part(self.cache_hits, self.hit_seconds),
+            "cache_miss": _part(self.cache_misses, self.miss_seconds),
+        }
+
+
+def _batch(size: int, sized: Sized) -> dict[str, Any]:
+    return {
+        "batch_size": size,
+        "compute_input": _part(sized.count, sized.input),
+        "compute_infer": _part(sized.count, sized.infer),
+        "compute_output": _part(sized.count, sized.output),
+    }
+
+
+def _part(count: int, seconds: float) -> dict[str, int]:
+    return {"count": count, "ns": round(seconds * 1e9)}
