@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from adapters.errors import ClientGone, InferenceError
-from adapters.types import Deadline, GenerateRequest, Usage
+from adapters.types import OPENAI, Deadline, Form, ModelRequest, Usage
 
 Ended = Callable[["Answer", BaseException | None], None]
 
@@ -31,17 +31,28 @@ class Answer:
         "endpoint",
         "ended",
         "error",
+        "form",
         "headers",
         "pool",
         "status",
         "usage",
     )
 
-    def __init__(self, *, content_type: str, body: bytes | None, usage: Usage | None = None, status: int = 200) -> None:
+    def __init__(
+        self,
+        *,
+        content_type: str,
+        body: bytes | None,
+        usage: Usage | None = None,
+        status: int = 200,
+        form: Form = OPENAI,
+    ) -> None:
         self.status = status
         self.content_type = content_type
         self.body = body
         """All of it, or None for a stream, which is then iterated."""
+        self.form = form
+        """What it is written in: a front of another wire writes it anew."""
         self.usage = usage or Usage()
         self.endpoint = ""
         self.pool = ""
@@ -85,7 +96,7 @@ class Answer:
 class Upstream(Protocol):
     """Anything that answers."""
 
-    async def call(self, request: GenerateRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
         """Raise `InferenceError` while nothing was answered, else return the begun answer."""
         ...
 

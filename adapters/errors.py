@@ -4,7 +4,8 @@
     ├── CallerError           caller      no                   no     the request itself is wrong
     │   ├── NotFound          caller      no                   no     no such model (or none for this caller)
     │   ├── TooLarge          caller      no                   no     a body or a prompt over its bound
-    │   └── ContextTooLong    caller      no                   no     prompt longer than the model's context
+    │   ├── ContextTooLong    caller      no                   no     prompt longer than the model's context
+    │   └── Unsupported       caller      no                   no     the model's servers know no such operation
     ├── CredentialError       credential  no                   no     no key, a wrong, revoked or expired one
     ├── Forbidden             credential  no                   no     a right key, for something else
     ├── CapacityError         capacity    yes                  yes    the upstream is full
@@ -79,6 +80,12 @@ class ContextTooLong(CallerError):
     """Prompt and asked-for output do not fit the model's context."""
 
     code = "context_length_exceeded"
+
+
+class Unsupported(CallerError):
+    """The model is there, and its servers do not do what is asked of it."""
+
+    code = "unsupported_operation"
 
 
 class CredentialError(InferenceError):

@@ -12,7 +12,7 @@ from typing import Literal
 
 from adapters.base import Answer
 from adapters.errors import DeadlineError, InferenceError, UpstreamTimeout
-from adapters.types import Deadline, GenerateRequest, Usage
+from adapters.types import OPENAI, Deadline, Form, ModelRequest, Usage
 
 End = Literal["running", "whole", "failed", "cancelled"]
 
@@ -29,6 +29,7 @@ class Script:
     gap: float = 0.0
     fault: InferenceError | None = None
     fault_after: int = 0
+    form: Form = OPENAI
     usage: Usage = field(default_factory=lambda: Usage(prompt_tokens=3, completion_tokens=2, exact=True))
 
 
@@ -36,7 +37,7 @@ class Script:
 class Call:
     """What became of one call."""
 
-    request: GenerateRequest
+    request: ModelRequest
     end: End = "running"
 
 
@@ -55,7 +56,7 @@ class FakeAdapter:
     def in_flight(self) -> int:
         return sum(call.end == "running" for call in self.calls)
 
-    async def call(self, request: GenerateRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
         script = next(self._scripts)
         record = Call(request)
         self.calls.append(record)
@@ -69,7 +70,8 @@ class FakeAdapter:
         if request.stream:
             return _FakeStream(script, record, deadline)
         record.end = "whole"
-        return Answer(content_type="application/json", body=b"".join(script.chunks), usage=replace(script.usage))
+        body = b"".join(script.chunks)
+        return Answer(content_type="application/json", body=body, usage=replace(script.usage), form=script.form)
 
     async def probe(self, timeout: float) -> None:
         if not self.healthy:
@@ -83,7 +85,7 @@ class _FakeStream(Answer):
     __slots__ = ("_deadline", "_record", "_script", "_sent")
 
     def __init__(self, script: Script, record: Call, deadline: Deadline) -> None:
-        super().__init__(content_type="text/event-stream", body=None)
+        super().__init__(content_type="text/event-stream", body=None, form=script.form)
         self._script = script
         self._record = record
         self._deadline = deadline

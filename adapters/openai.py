@@ -16,10 +16,19 @@ from adapters.errors import (
     InferenceError,
     TooLarge,
     TransportError,
+    Unsupported,
     UpstreamTimeout,
 )
 from adapters.http1.client import Client, ClientResponse, encode_fields
-from adapters.types import ChatRequest, CompletionRequest, Deadline, GenerateRequest, Usage
+from adapters.types import (
+    ChatRequest,
+    CompletionRequest,
+    Deadline,
+    EmbeddingRequest,
+    GenerateRequest,
+    ModelRequest,
+    Usage,
+)
 from adapters.wire import openai as wire
 from adapters.wire import sse
 
@@ -36,7 +45,9 @@ class OpenAIAdapter:
         self._model = model
         base = client.base_path
         prefix = base if base.endswith("/v1") else base + "/v1"
-        self._targets = {kind.path: (prefix + kind.path).encode() for kind in (ChatRequest, CompletionRequest)}
+        self._targets = {
+            kind.path: (prefix + kind.path).encode() for kind in (ChatRequest, CompletionRequest, EmbeddingRequest)
+        }
         self._probe_target = (base.removesuffix("/v1") + probe).encode()
         fields = [("user-agent", "headrace"), ("accept", "application/json, text/event-stream")]
         if key:
@@ -44,7 +55,9 @@ class OpenAIAdapter:
         self._fields = encode_fields(fields)
         self._post_fields = self._fields + encode_fields([("content-type", "application/json")])
 
-    async def call(self, request: GenerateRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        if not isinstance(request, GenerateRequest):
+            raise Unsupported(f"The model `{request.model}` takes no tensors: its servers speak OpenAI's protocol.")
         fields = self._post_fields + encode_fields((("x-request-id", request.request_id),))
         body = wire.upstream_body(request, self._model)
         response = await self._client.request(b"POST", self._targets[request.path], fields, body, deadline)
@@ -56,7 +69,7 @@ class OpenAIAdapter:
         body = await response.read()
         if request.stream or not content_type.startswith("application/json"):
             raise BackendError("The upstream answered with the wrong content type.", code="upstream_bad_response")
-        usage = wire.usage_of_body(body) or Usage()
+        usage = wire.usage_of_body(body, request.answered) or Usage()
         usage.bytes = len(body)
         return Answer(content_type="application/json", body=body, usage=usage)
 

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from msgspec import Raw
 
+if TYPE_CHECKING:
+    from adapters.tensors import Inference
+
 Feature = Literal["tools", "json_schema", "vision"]
 """What a request may ask of a model beside text."""
+TensorWire = Literal["oip-http", "oip-grpc"]
+Wire = Literal["openai", "oip-http", "oip-grpc"]
+InferKind = Literal["infer", "infer_stream", "generate", "generate_stream"]
+"""One answer or a stream of them, to tensors or (`oip-http` only) to a prompt and what else a JSON object holds."""
+ModelPart = Literal["metadata", "ready", "config", "stats"]
+"""What may be asked about a model: answers are JSON, as the protocol has it over HTTP, whatever the upstream speaks."""
+DEVICE_MS = "headrace-device-ms"
+"""The header, or gRPC's trailer, by which our own runtime tells for how long a request kept its device busy."""
 
 
 @dataclass(slots=True)
@@ -37,47 +48,66 @@ class Codec:
     This one knows none, for a request that came by no wire.
     """
 
-    def asks_for(self, request: GenerateRequest, feature: Feature) -> bool:
+    def asks_for(self, request: ModelRequest, feature: Feature) -> bool:
         return False
 
-    def rename(self, request: GenerateRequest, model: str) -> None:
+    def rename(self, request: ModelRequest, model: str) -> None:
         """Let it ask for its model by another name."""
         request.model = model
 
-    def rewrite(self, request: GenerateRequest, fields: dict[str, Raw]) -> None:
+    def fields(self, request: ModelRequest) -> dict[str, Raw]:
+        """What a route may rewrite: the body's own fields, or an inference's parameters; still encoded."""
+        return {}
+
+    def rewrite(self, request: ModelRequest, fields: dict[str, Raw]) -> None:
         """Put others in the place of its fields."""
-        request.fields = fields
+
+    def inference(self, request: InferRequest) -> Inference:
+        """The tensors and all else that it asks for. Raises `CallerError`."""
+        raise NotImplementedError
+
+    def canonical(self, request: ModelRequest) -> bytes:
+        """The same for two requests only if an upstream cannot tell them apart."""
+        return b""
+
+    def is_deterministic(self, request: ModelRequest) -> bool:
+        """Whether asking again would be answered the same."""
+        return False
 
 
 NO_WIRE = Codec()
 
 
-@dataclass(slots=True)
-class GenerateRequest:
-    """A request for text, as far as routing and limits need to know it.
+@dataclass(slots=True, kw_only=True)
+class ModelRequest:
+    """A request of a model, whatever it is written in, as far as routing and limits need to know it.
 
-    `fields` are the body's top-level values, still encoded: an adapter splices the upstream's body from them
-    without touching what nobody here reads.
+    What its kind does not have is nothing: tensors have no prompt, and a chat no rows.
     """
 
-    path: ClassVar[str]
     operation: ClassVar[str]
     """As the access log names it."""
 
     model: str
-    fields: dict[str, Raw] = field(repr=False)
+    version: str = ""
+    """Of the model, that the server is to know of; empty for the server's choice."""
     stream: bool = False
-    include_usage: bool = False
-    """Whether the client itself asked for usage at the end of its stream."""
     prompt_tokens: int = 0
     """An estimate; the truth comes with the answer."""
     max_tokens: int | None = None
     n: int = 1
+    rows: int = 0
+    """Of tensors: the first dimension, an estimate too."""
     size: int = 0
     """Bytes of the body."""
     user: str | None = None
     prompt: memoryview = field(default=memoryview(b""), repr=False)
-    """The prompt's own value among `fields`, as the client sent it."""
+    """The prompt's own value, as the client sent it."""
+    timeout: float | None = None
+    """Seconds that the client itself gives it, where it says."""
+    sequence: str = ""
+    """Of a request that is one of several: what they have in common. The endpoint that has the first keeps state
+    for the others, so they go there too, and no other endpoint is ever asked in its place."""
     tenant: str = ""
     key: str = ""
     """The key's id, never its secret."""
@@ -96,8 +126,15 @@ class GenerateRequest:
     """Its route's, in a full pool; None for its tenant's."""
     passed_by: list[str] | None = None
     """Pools that were full, of a request that is to go elsewhere first; None: it waits where it comes to."""
+    place: str = ""
+    """The only endpoint that may answer it, where there is one."""
     codec: Codec = field(default=NO_WIRE, repr=False)
     _features: dict[Feature, bool] | None = field(default=None, repr=False)
+
+    @property
+    def shareable(self) -> bool:
+        """Whether one answer may serve all who ask the same."""
+        return True
 
     def asks_for(self, feature: Feature) -> bool:
         """Found out when it is first wanted, and then remembered."""
@@ -109,7 +146,24 @@ class GenerateRequest:
         return known[feature]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
+class GenerateRequest(ModelRequest):
+    """A request for text or of a text, with OpenAI's body.
+
+    `fields` are the body's top-level values, still encoded: an adapter splices the upstream's body from them
+    without touching what nobody here reads.
+    """
+
+    path: ClassVar[str]
+    answered: ClassVar[str] = "choices"
+    """The key of an answer that holds what was asked for."""
+
+    fields: dict[str, Raw] = field(repr=False)
+    include_usage: bool = False
+    """Whether the client itself asked for usage at the end of its stream."""
+
+
+@dataclass(slots=True, kw_only=True)
 class ChatRequest(GenerateRequest):
     """`/v1/chat/completions`."""
 
@@ -117,12 +171,104 @@ class ChatRequest(GenerateRequest):
     operation: ClassVar[str] = "chat"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class CompletionRequest(GenerateRequest):
     """`/v1/completions`."""
 
     path: ClassVar[str] = "/completions"
     operation: ClassVar[str] = "text_completion"
+
+
+@dataclass(slots=True, kw_only=True)
+class EmbeddingRequest(GenerateRequest):
+    """`/v1/embeddings`."""
+
+    path: ClassVar[str] = "/embeddings"
+    operation: ClassVar[str] = "embeddings"
+    answered: ClassVar[str] = "data"
+
+    n: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class InferRequest(ModelRequest):
+    """Tensors in, tensors out: a request of the Open Inference Protocol, as its client wrote it.
+
+    `body` goes on as it is where the upstream speaks the same wire and knows the model by the same name, and is read
+    into an `inference` where it does not, or where somebody wants to know what is in it. Of names and versions,
+    `model` and `version` count, and not what the client wrote.
+    """
+
+    operation: ClassVar[str] = "infer"
+
+    n: int = 0
+    kind: InferKind = "infer"
+    wire: TensorWire
+    body: bytes = field(repr=False)
+    """Of `oip-grpc` the message, which holds the names that the client wrote; of `oip-http` what followed the head."""
+    header_length: int | None = None
+    """Of `oip-http`: bytes of JSON before the tensors' own; None where all is JSON, 0 where nothing is."""
+    encoding: str = ""
+    """How `body` is compressed, as the client's Content-Encoding names it."""
+    opened: bytes = field(default=b"", repr=False)
+    """`body` without its compression, where it has one."""
+    accepts: str = ""
+    """What the client's Accept-Encoding says that the answer may be compressed by."""
+    starts: bool = False
+    """It begins its sequence, whatever was before."""
+    ends: bool = False
+    """It is the last of its sequence."""
+    _inference: Inference | None = field(default=None, repr=False)
+
+    @property
+    def shareable(self) -> bool:
+        return not self.sequence and self.kind in ("infer", "generate")
+
+    @property
+    def inference(self) -> Inference:
+        """What is asked, read when it is first wanted. Raises `CallerError`."""
+        if self._inference is None:
+            self._inference = self.codec.inference(self)
+        return self._inference
+
+    @property
+    def plain(self) -> bytes:
+        """`body` as it is to be read."""
+        return self.opened or self.body
+
+    def write(self, body: bytes, header_length: int | None = None) -> None:
+        """Put another body, which is not compressed, in the place of the client's."""
+        self.body, self.header_length = body, header_length
+        self.encoding, self.opened, self._inference = "", b"", None
+
+
+@dataclass(slots=True, kw_only=True)
+class ModelQuery(ModelRequest):
+    """A question about a model of tensors, which its server answers. It goes where an inference would."""
+
+    operation: ClassVar[str] = "infer"
+
+    n: int = 0
+    about: ModelPart = "metadata"
+
+    @property
+    def shareable(self) -> bool:
+        return False
+
+
+class Form(NamedTuple):
+    """What the bytes of an answer are written in."""
+
+    wire: Wire = "openai"
+    header_length: int | None = None
+    """Of `oip-http`: bytes of JSON before the tensors' own; None where all is JSON."""
+    encoding: str = ""
+    """How they are compressed, as Content-Encoding names it."""
+
+
+OPENAI = Form()
+OIP_JSON = Form("oip-http")
+OIP_GRPC = Form("oip-grpc")
 
 
 class Deadline(NamedTuple):

@@ -150,6 +150,11 @@ class PoolConfig(Section):
     ``continue_final_message``, which SGLang has too. ``tokens``: exactly, and Headrace's own runtime only."""
 
     @property
+    def takes_tensors(self) -> bool:
+        """Whether its endpoints speak the Open Inference Protocol."""
+        return self.protocol != "openai" or (self.runtime is not None and self.runtime.kind != "llm")
+
+    @property
     def max_in_flight(self) -> int:
         """Requests that one endpoint has at a time."""
         cap = self.queue.max_in_flight if self.queue is not None else self.max_connections

@@ -33,7 +33,7 @@ Clock = Annotated[
     ),
 ]
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
-Front = Literal["chat", "text_completion"]
+Front = Literal["chat", "text_completion", "embeddings", "infer"]
 
 
 def parse_zone(value: object) -> ZoneInfo:
@@ -91,7 +91,7 @@ class MatchConfig(Section):
     version: tuple[VersionGlob, ...] | None = None
     """Versions asked for, as in ``chat@2``. A request that names none does not match."""
     front: tuple[Front, ...] | None = None
-    """What is asked for, as the access log names it: ``chat`` or ``text_completion``."""
+    """What is asked for, as the access log names it: ``chat``, ``text_completion``, ``embeddings`` or ``infer``."""
     header: dict[HeaderName, str] | None = None
     """Header name to glob of its value. An absent header does not match."""
     stream: bool | None = None

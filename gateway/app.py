@@ -29,7 +29,7 @@ from gateway.auth.trail import Trail
 from gateway.core import Core
 from gateway.fronts import admin
 from gateway.fronts.errors import openai_refusal
-from gateway.fronts.openai import OpenAIFront
+from gateway.fronts.listener import Fronts
 from gateway.limits.ledger import Ledger
 from gateway.limits.shared import SharedTable
 from gateway.operators import GatewayDesk
@@ -132,7 +132,7 @@ class Gateway:
         self.metrics.watch(DiscoveryMetrics(self.fleet, self.clock))
         self.metrics.watch(CacheGauges(self.kept.shelves))
         self._note_loaded()
-        self.server = Server(OpenAIFront(self.core), self._http_limits(), self._refuse)
+        self.server = Server(Fronts(self.core, self.is_ready), self._http_limits(), self._refuse)
         self._ends.push_async_callback(self.server.aclose)
         for name, work in self.identity.works():
             self._run(work, name)
@@ -272,6 +272,10 @@ class Gateway:
 
     def _keys_changed(self, keys: KeyTable) -> None:
         self.core.snapshot = with_keys(self.core.snapshot, keys)
+
+    def is_ready(self) -> bool:
+        """Whether requests are taken, and each model has an endpoint."""
+        return self.accepting and not self.models_without_endpoint()
 
     def models_without_endpoint(self) -> list[str]:
         """Names of models of which no route leads to an endpoint that may be picked."""

@@ -6,14 +6,17 @@ from random import Random
 
 from adapters.base import Answer, as_inference_error
 from adapters.errors import BackendError, CallerError, ClientGone, NotFound
-from adapters.types import Deadline, GenerateRequest, Usage
+from adapters.types import Deadline, ModelRequest, Usage
 from config.money import Money
+from config.schema import TimeoutConfig
 from gateway.auth.keys import Principal
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.snapshot import Snapshot
 from gateway.telemetry import Record, Telemetry
+from gateway.traffic.sequences import Sequences
 from policies.amounts import NOTHING, Amounts
 from policies.decision import Decision
+from policies.expected import DeviceTime
 from policies.facts import Facts
 from policies.price import Price, expected_output
 from policies.rewrite import NotANumber, Rewrite
@@ -41,9 +44,11 @@ class Core:
         self.rng = rng
         self.clock = clock
         self.wall = wall
+        self._sequences = Sequences(clock)
+        self._device_time = DeviceTime()
 
     async def handle(
-        self, principal: Principal, request: GenerateRequest, headers: Mapping[str, str], record: Record
+        self, principal: Principal, request: ModelRequest, headers: Mapping[str, str], record: Record
     ) -> Answer:
         """From an authenticated request to an answer that has begun.
 
@@ -65,9 +70,12 @@ class Core:
         else:
             reservation = self.ledger.reserve(facts, record.allowances, amounts, cost, now)
         record.shadowed = reservation.shadowed
-        deadline = Deadline(now + decision.timeout.total, decision.timeout.first_byte, decision.timeout.idle)
+        deadline = _deadline(decision.timeout, request, now)
+        plan = snapshot.plan(decision)
+        if request.sequence:
+            plan, record.arm = self._sequences.place(record.model, request, plan, snapshot.pools, record.arm)
         try:
-            answer = await snapshot.plan(decision).call(request, deadline)
+            answer = await plan.call(request, deadline)
         except BaseException as error:
             record.pool = _last_pool(request)
             self._settle(reservation, price, request, record, None, error)
@@ -77,20 +85,23 @@ class Core:
         record.first_chunk = self.clock()
         record.upstream_seconds = request.upstream_seconds
         record.pool, record.endpoint = answer.pool, answer.endpoint
+        if request.sequence:
+            self._sequences.answered(record.model, request, answer, record.arm)
         answer.when_ended(lambda answer, error: self._finish(reservation, price, request, record, answer, error))
         return answer
 
     def _estimate(
-        self, facts: Facts, request: GenerateRequest, price: Price | None, record: Record, now: float
+        self, facts: Facts, request: ModelRequest, price: Price | None, record: Record, now: float
     ) -> tuple[Amounts, Money | None]:
         """The prompt, and what it may make at most as far as it says; and what the request draws on."""
         prompt, output = request.prompt_tokens, expected_output(request.max_tokens, request.n)
         record.allowances = self.ledger.allowances(facts, record.model, now)
         cost = None if price is None else price.cost(prompt, output)
-        return (1, prompt + output, 0, request.size, 0), cost
+        device_ms = self._device_time.expected(record.model, request.rows)
+        return (1, prompt + output, request.rows, request.size, device_ms), cost
 
     def _decide(
-        self, snapshot: Snapshot, principal: Principal, request: GenerateRequest, record: Record
+        self, snapshot: Snapshot, principal: Principal, request: ModelRequest, record: Record
     ) -> tuple[Facts, Decision]:
         """A model that is unknown, not allowed, out of scope or without a matching route is all the same to the
         client."""
@@ -116,7 +127,7 @@ class Core:
         self,
         reservation: Reservation,
         price: Price | None,
-        request: GenerateRequest,
+        request: ModelRequest,
         record: Record,
         answer: Answer,
         error: BaseException | None,
@@ -130,7 +141,7 @@ class Core:
         self,
         reservation: Reservation,
         price: Price | None,
-        request: GenerateRequest,
+        request: ModelRequest,
         record: Record,
         usage: Usage | None,
         error: BaseException | None,
@@ -138,7 +149,9 @@ class Core:
         """Charge what was used: what was streamed until a break, and nothing where nothing was answered."""
         if usage is None and isinstance(as_inference_error(error), ClientGone) and request.upstream_seconds:
             # The client left while the upstream was at work on its prompt, which is what it pays for.
-            usage = Usage(prompt_tokens=request.prompt_tokens)
+            usage = Usage(prompt_tokens=request.prompt_tokens, rows=request.rows)
+        if usage is not None and usage.device_ms:
+            self._device_time.told(record.model, usage.rows, usage.device_ms)
         if usage is not None and price is not None:
             record.cost = price.cost(usage.prompt_tokens, usage.completion_tokens)
         reservation.settle(_amounts(request, usage), record.cost, self.clock())
@@ -147,7 +160,13 @@ class Core:
         record.events = request.events
 
 
-def facts_of(principal: Principal, request: GenerateRequest, known: Known, now_utc: float) -> Facts:
+def _deadline(timeout: TimeoutConfig, request: ModelRequest, now: float) -> Deadline:
+    """The route's, or the client's own where that is sooner."""
+    total = timeout.total if request.timeout is None else min(timeout.total, request.timeout)
+    return Deadline(now + total, timeout.first_byte, timeout.idle)
+
+
+def facts_of(principal: Principal, request: ModelRequest, known: Known, now_utc: float) -> Facts:
     """What the rules may know. The request has its headers, and the model's own name."""
     return Facts(
         principal.tenant,
@@ -161,29 +180,30 @@ def facts_of(principal: Principal, request: GenerateRequest, known: Known, now_u
         principal.roles,
         principal.labels,
         known.asked or request.model,
-        known.version,
+        known.version or request.version,
         request.operation,
         request.max_tokens,
         request.n,
         now_utc,
+        request.sequence,
         request.asks_for,
     )
 
 
-def _rewrite(rewrite: Rewrite, request: GenerateRequest) -> None:
+def _rewrite(rewrite: Rewrite, request: ModelRequest) -> None:
     """Before anything is reserved, so that what is held is what may be used."""
     try:
-        request.codec.rewrite(request, rewrite(request.fields))
+        request.codec.rewrite(request, rewrite(request.codec.fields(request)))
     except NotANumber as error:
         raise CallerError(str(error), param=error.field) from None
 
 
-def _last_pool(request: GenerateRequest) -> str:
+def _last_pool(request: ModelRequest) -> str:
     """Where it was tried last; endpoints' ids begin with their pool's name."""
     return request.tried[-1].rpartition("/")[0] if request.tried else ""
 
 
-def _amounts(request: GenerateRequest, usage: Usage | None) -> Amounts:
+def _amounts(request: ModelRequest, usage: Usage | None) -> Amounts:
     if usage is None:
         return NOTHING
     return (1, usage.total_tokens, usage.rows, request.size + usage.bytes, usage.device_ms)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from adapters.base import Upstream
-from config.schema import Config
+from config.schema import Config, ModelConfig, PoolConfig
 from gateway.auth.certificates import Certificates
 from gateway.auth.credentials import Credentials
 from gateway.auth.table import KeyTable
@@ -32,6 +32,8 @@ class Snapshot:
     prices: Mapping[str, Price]
     """By model, as configured."""
     pools: Mapping[str, Pool]
+    tensor_models: frozenset[str]
+    """Those that take tensors, by name as configured."""
     composer: Composer
     _plans: dict[int, Upstream] = field(default_factory=dict)
 
@@ -66,8 +68,13 @@ def build(
         allowed=allowed,
         prices={model.name: Price(model.price) for model in config.models if model.price is not None},
         pools=pools,
+        tensor_models=frozenset(model.name for model in config.models if _takes_tensors(model, configs)),
         composer=Composer(pools, configs, kept, rng, clock),
     )
+
+
+def _takes_tensors(model: ModelConfig, pools: Mapping[str, PoolConfig]) -> bool:
+    return any(pools[name].takes_tensors for route in model.routes for name in route.pools())
 
 
 def with_keys(snapshot: Snapshot, keys: KeyTable) -> Snapshot:

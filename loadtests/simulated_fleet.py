@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from adapters.base import Answer
 from adapters.errors import InferenceError, TransportError
-from adapters.types import ChatRequest, Deadline, GenerateRequest
+from adapters.types import ChatRequest, Deadline, ModelRequest
 from config.schema import BalanceConfig
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.pool import Pool
@@ -70,7 +70,7 @@ class Clock:
 class Job:
     """One request at one replica. Awaiting it gives the answer when that begins."""
 
-    def __init__(self, replica: "Replica", request: GenerateRequest) -> None:
+    def __init__(self, replica: "Replica", request: ModelRequest) -> None:
         self.replica = replica
         self.request = request
         self.call: Call | None = None
@@ -94,7 +94,7 @@ class Replica:
         self._cached = 0
         self.asked_bytes = self.known_bytes = 0
 
-    async def call(self, request: GenerateRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
         if not self.up:
             raise TransportError("connection refused")
         return await Job(self, request)
@@ -132,7 +132,7 @@ class Replica:
             begin = max(self._clock.now, self.stalled_until) + self._prefill(job.request) * self.slowness
             self._clock.at(begin, partial(self._begin, job))
 
-    def _prefill(self, request: GenerateRequest) -> float:
+    def _prefill(self, request: ModelRequest) -> float:
         """Seconds for what is not remembered."""
         conversation, size = (request.tenant, request.user or ""), len(request.prompt)
         known = self._cache.pop(conversation, 0)

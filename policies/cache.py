@@ -41,6 +41,8 @@ class Entry(NamedTuple):
     body: bytes
     at: float
     """When it was kept."""
+    form: object = None
+    """What it is written in, where there are several ways."""
 
 
 class Store:

@@ -28,4 +28,5 @@ class Facts(NamedTuple):
     max_tokens: int | None = None
     n: int = 1
     time: float = 0.0  # Unix seconds
+    sequence: str = ""  # what the requests of one sequence have in common
     asks_for: Callable[[Feature], bool] = lambda _: False  # found out when a rule wants to know

@@ -15,9 +15,9 @@ PROMPT, COMPLETION = 1.0, 2.0
 """What a token counts. One that is made costs a server more than one that is read, as every price list says."""
 
 
-def work(prompt_tokens: int, completion_tokens: int) -> float:
-    """Weighted tokens; never nothing, so that requests without any tokens take turns too."""
-    return max(1.0, PROMPT * prompt_tokens + COMPLETION * completion_tokens)
+def work(prompt_tokens: int, completion_tokens: int, rows: int = 0) -> float:
+    """Weighted tokens, or rows of tensors; never nothing, so that requests without either take turns too."""
+    return max(1.0, PROMPT * prompt_tokens + COMPLETION * completion_tokens + rows)
 
 
 class VirtualTokenCounter:

@@ -26,6 +26,8 @@ class Asker(Protocol):
     def user(self) -> str | None: ...
     @property
     def headers(self) -> Mapping[str, str]: ...  # lower-case names
+    @property
+    def sequence(self) -> str: ...
 
 
 def arm_for(sticky: str, asker: Asker, salt: str, arms: Arms, rng: Random) -> str:
@@ -62,7 +64,7 @@ _known = lru_cache(REMEMBERED)(choose)
 
 def subject_of(sticky: str, asker: Asker, rng: Random) -> str:
     """What is hashed: what `sticky` names, or a new draw each time where it is ``request``."""
-    if sticky == "request":
+    if sticky == "request" and not asker.sequence:
         return f"{rng.getrandbits(64):x}"
     return steady_subject(sticky, asker) or asker.tenant
 
@@ -70,10 +72,11 @@ def subject_of(sticky: str, asker: Asker, rng: Random) -> str:
 def steady_subject(sticky: str, asker: Asker) -> str | None:
     """What `sticky` names, within its tenant, so that two tenants' users never meet.
 
-    ``user`` and ``header:NAME`` fall back to the key. None for ``request``, and where the key is not known.
+    ``user`` and ``header:NAME`` fall back to the key. None for ``request``, save that the requests of one sequence
+    stay together, and where the key is not known.
     """
     if sticky == "request":
-        return None
+        return f"{asker.tenant}\0{asker.sequence}" if asker.sequence else None
     tenant = asker.tenant
     if sticky == "tenant":
         return tenant

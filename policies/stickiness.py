@@ -62,6 +62,12 @@ class BoundedHash:
         return f"{asker.tenant}\0{value}" if value else None
 
 
+def home_of(sequence: str, candidates: Sequence[C]) -> C:
+    """The one of them where a sequence belongs, whatever the load: its state is there."""
+    point = _point(sequence)
+    return min(candidates, key=lambda candidate: _score(point, candidate))
+
+
 def _score(point: int, candidate: Candidate) -> float:
     """An exponential draw whose rate is the weight; it depends on the key and this endpoint alone."""
     mixed = _mix(point ^ _seed(candidate.address))

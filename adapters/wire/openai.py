@@ -10,8 +10,17 @@ import msgspec
 from msgspec import Meta, Raw
 
 from adapters.errors import BackendError, CallerError, ContextTooLong, InferenceError
-from adapters.types import ChatRequest, Codec, CompletionRequest, Feature, GenerateRequest, Usage
-from adapters.wire import features, refusals
+from adapters.types import (
+    ChatRequest,
+    Codec,
+    CompletionRequest,
+    EmbeddingRequest,
+    Feature,
+    GenerateRequest,
+    ModelRequest,
+    Usage,
+)
+from adapters.wire import canonical, features, refusals
 
 DONE = b"[DONE]"
 BYTES_PER_TOKEN = 4
@@ -21,7 +30,7 @@ LENGTHS = ("max_tokens", "max_completion_tokens", "n_predict")
 """Names of one field: which of them counts differs from server to server."""
 MAX_MESSAGE = 2_000
 
-_TRUE, _NULL = Raw(b"true"), Raw(b"null")
+_TRUE, _NULL, _ABSENT = Raw(b"true"), Raw(b"null"), Raw(b"")
 
 T = TypeVar("T")
 R = TypeVar("R", bound=GenerateRequest)
@@ -38,6 +47,7 @@ class _Usage(msgspec.Struct):
 
 class _Whole(msgspec.Struct):
     choices: list[Raw] | None = None
+    data: Raw = _ABSENT
     usage: _Usage | None = None
     error: Raw = _NULL
 
@@ -86,6 +96,16 @@ def decode_completion(body: bytes) -> CompletionRequest:
     fields = _open(body)
     _field(fields, "prompt", _prompt, required=True)
     return _request(CompletionRequest, fields, prompt=fields["prompt"])
+
+
+def decode_embedding(body: bytes) -> EmbeddingRequest:
+    """Raises `CallerError` that names the field at fault."""
+    fields = _open(body)
+    if not _field(fields, "input", _prompt, required=True):
+        raise CallerError("`input` must not be empty.", param="input")
+    request = _request(EmbeddingRequest, fields, prompt=fields["input"])
+    request.stream, request.n = False, 0
+    return request
 
 
 def _open(body: bytes) -> dict[str, Raw]:
@@ -142,17 +162,34 @@ def _max_tokens(fields: dict[str, Raw]) -> int | None:
 
 
 class _OpenAI(Codec):
-    def asks_for(self, request: GenerateRequest, feature: Feature) -> bool:
-        return features.READ[feature](request.fields)
+    """Its requests are all `GenerateRequest`s: they are made here."""
 
-    def rename(self, request: GenerateRequest, model: str) -> None:
+    def asks_for(self, request: ModelRequest, feature: Feature) -> bool:
+        return features.READ[feature](self.fields(request))
+
+    def rename(self, request: ModelRequest, model: str) -> None:
+        assert isinstance(request, GenerateRequest)
         request.model = model
         request.fields = {**request.fields, "model": Raw(_encode(model))}
 
-    def rewrite(self, request: GenerateRequest, fields: dict[str, Raw]) -> None:
+    def fields(self, request: ModelRequest) -> dict[str, Raw]:
+        assert isinstance(request, GenerateRequest)
+        return request.fields
+
+    def rewrite(self, request: ModelRequest, fields: dict[str, Raw]) -> None:
+        assert isinstance(request, GenerateRequest)
         request.fields = fields
-        request.max_tokens = _max_tokens(fields)
-        request.n = _field(fields, "n", _choices) or 1
+        if request.n:
+            request.max_tokens = _max_tokens(fields)
+            request.n = _field(fields, "n", _choices) or 1
+
+    def canonical(self, request: ModelRequest) -> bytes:
+        assert isinstance(request, GenerateRequest)
+        return canonical.canonical(request)
+
+    def is_deterministic(self, request: ModelRequest) -> bool:
+        assert isinstance(request, GenerateRequest)
+        return isinstance(request, EmbeddingRequest) or canonical.is_deterministic(request)
 
 
 _CODEC = _OpenAI()
@@ -175,16 +212,16 @@ def upstream_body(request: GenerateRequest, model: str | None) -> bytes:
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def usage_of_body(body: bytes) -> Usage | None:
-    """What a whole answer says it cost. Raises `BackendError` when it is no answer."""
+def usage_of_body(body: bytes, answered: str = "choices") -> Usage | None:
+    """What a whole answer says it cost. Raises `BackendError` when it is none: it has no list named `answered`."""
     try:
         whole = _whole(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
     if whole.error != _NULL:
         raise BackendError("The upstream failed.")
-    if whole.choices is None:
-        raise BackendError("The upstream's answer has no `choices`.", code="upstream_bad_response")
+    if whole.choices is None if answered == "choices" else bytes(memoryview(whole.data)[:1]) != b"[":
+        raise BackendError(f"The upstream's answer has no `{answered}`.", code="upstream_bad_response")
     return _usage(whole.usage)
 
 

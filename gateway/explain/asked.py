@@ -1,10 +1,12 @@
 """A written request in the form that a real one has: a body, decoded by the front's own codec."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from adapters.types import GenerateRequest
+from adapters.types import InferKind, ModelRequest
+from adapters.wire import oip_asked
 from adapters.wire import openai as wire
 from config.cases import AskedConfig
 from gateway.auth.keys import Principal
@@ -12,10 +14,16 @@ from gateway.auth.keys import Principal
 _IMAGE = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}]
 
 
-def request_of(asked: AskedConfig) -> GenerateRequest:
+_DECODE: dict[str, Callable[[bytes], ModelRequest]] = {
+    "chat": wire.decode_chat,
+    "text_completion": wire.decode_completion,
+    "embeddings": wire.decode_embedding,
+}
+
+
+def request_of(asked: AskedConfig) -> ModelRequest:
     """Raises `CallerError` for a body that a front would refuse."""
-    decode = wire.decode_chat if asked.front == "chat" else wire.decode_completion
-    request = decode(msgspec.json.encode(body_of(asked)))
+    request = _tensors(asked) if asked.front == "infer" else _DECODE[asked.front](msgspec.json.encode(body_of(asked)))
     if asked.prompt_tokens is not None:
         request.prompt_tokens = asked.prompt_tokens
     request.headers = {name.lower(): value for name, value in asked.header.items()}
@@ -31,11 +39,22 @@ def principal_of(asked: AskedConfig, holder: Principal | None) -> Principal:
     return Principal(asked.tenant, asked.key, roles, labels, holder.scope)
 
 
+def _tensors(asked: AskedConfig) -> ModelRequest:
+    """What stands in `body` are its parameters."""
+    body = msgspec.json.encode({"inputs": [{"name": "x", "shape": [1, 1]}], "parameters": asked.body})
+    kind: InferKind = "infer_stream" if asked.stream else "infer"
+    return oip_asked.request_of(body, model=asked.model, version="", kind=kind)
+
+
 def body_of(asked: AskedConfig) -> dict[str, Any]:
     """As its client would send it."""
     content: object = _IMAGE if asked.vision else "…"
-    prompt = {"messages": [{"role": "user", "content": content}]} if asked.front == "chat" else {"prompt": "…"}
-    body: dict[str, Any] = {"model": asked.model, **prompt}
+    prompts: dict[str, dict[str, Any]] = {
+        "chat": {"messages": [{"role": "user", "content": content}]},
+        "text_completion": {"prompt": "…"},
+        "embeddings": {"input": "…"},
+    }
+    body: dict[str, Any] = {"model": asked.model, **prompts[asked.front]}
     if asked.stream:
         body["stream"] = True
     if asked.user is not None:

@@ -66,7 +66,7 @@ def explain(
     key: Annotated[str, typer.Option(help="The key's id.")] = "",
     role: Annotated[Pairs, typer.Option(metavar="NAME", help="A role; may be given several times.")] = None,
     label: Annotated[Pairs, typer.Option(metavar="K=V", help="A label of the key.")] = None,
-    front: Annotated[str, typer.Option(help="chat or text_completion.")] = "chat",
+    front: Annotated[str, typer.Option(help="chat, text_completion, embeddings or infer.")] = "chat",
     header: Annotated[Pairs, typer.Option(metavar="K=V", help="A header.")] = None,
     user: Annotated[str | None, typer.Option(help="The end user.")] = None,
     prompt_tokens: Annotated[int | None, typer.Option(help="The prompt's length.")] = None,

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 
-from adapters.types import GenerateRequest
+from adapters.types import ModelRequest
 from gateway.auth.keys import USER, Principal
 from gateway.explain.why import Policy
 from gateway.snapshot import Snapshot
@@ -24,7 +24,7 @@ def may_ask(snapshot: Snapshot, principal: Principal) -> bool:
 
 
 def told(
-    snapshot: Snapshot, principal: Principal, request: GenerateRequest, headers: Mapping[str, str], now_utc: float
+    snapshot: Snapshot, principal: Principal, request: ModelRequest, headers: Mapping[str, str], now_utc: float
 ) -> str:
     """The header's value. The request is used up."""
     request.headers = headers

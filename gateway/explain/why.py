@@ -8,7 +8,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from adapters.errors import CallerError, Forbidden, NotFound
-from adapters.types import GenerateRequest
+from adapters.types import ModelRequest
 from config.cases import AskedConfig
 from config.problem import closest
 from config.schema import Config, RouteConfig
@@ -58,9 +58,10 @@ class Policy:
         principal = principal_of(asked, holder or self.holder(asked.key))
         return self.explain(principal, request, asked.at.timestamp() if asked.at else now_utc)
 
-    def explain(self, principal: Principal, request: GenerateRequest, now_utc: float) -> Explanation:
+    def explain(self, principal: Principal, request: ModelRequest, now_utc: float) -> Explanation:
         """Of a request as a front decodes it, with its headers; the request is used up."""
-        found, before = Explanation(principal.tenant, request.model[:MAX_SHOWN]), request.fields
+        found = Explanation(principal.tenant, request.model[:MAX_SHOWN])
+        before = request.codec.fields(request)
         try:
             known = self._known(principal, request)
             if known.name and known.name != request.model:
@@ -72,7 +73,7 @@ class Policy:
         except _RefusedError as error:
             return replace(found, refused=error.code, because=error.because)
 
-    def _known(self, principal: Principal, request: GenerateRequest) -> Known:
+    def _known(self, principal: Principal, request: ModelRequest) -> Known:
         """What the name stands for, where it is to be had at all."""
         tenant, asked, scope = principal.tenant, request.model, principal.scope
         if tenant not in self.allowed:
@@ -95,7 +96,7 @@ class Policy:
         return known
 
     def _led(
-        self, found: Explanation, principal: Principal, request: GenerateRequest, facts: Facts, before: Fields
+        self, found: Explanation, principal: Principal, request: ModelRequest, facts: Facts, before: Fields
     ) -> Explanation:
         """Where the matching route leads."""
         model, last = self.config.models[self._index(found.model)], found.routes[-1]
@@ -124,14 +125,15 @@ class Policy:
     def _index(self, name: str | None) -> int:
         return next(i for i, model in enumerate(self.config.models) if model.name == name)
 
-    def _sent(self, request: GenerateRequest, route: RouteConfig, to: Side | None) -> Fields:
+    def _sent(self, request: ModelRequest, route: RouteConfig, to: Side | None) -> Fields:
         """The body as the first pool gets it. The request is rewritten, as what is held for it goes by that."""
         if route.rewrite is not None:
-            request.codec.rewrite(request, Rewrite(route.rewrite)(request.fields))
+            request.codec.rewrite(request, Rewrite(route.rewrite)(request.codec.fields(request)))
         pool = next((pool for pool in self.config.pools if to is not None and pool.name == to.pool), None)
         name = None if pool is None else pool.name if pool.runtime is not None else pool.model
-        return request.fields if name is None else {**request.fields, "model": Raw(msgspec.json.encode(name))}
+        fields = request.codec.fields(request)
+        return fields if name is None else {**fields, "model": Raw(msgspec.json.encode(name))}
 
 
-def _cost(price: Price, request: GenerateRequest) -> object:
+def _cost(price: Price, request: ModelRequest) -> object:
     return price.estimate(request.prompt_tokens, request.max_tokens, request.n)

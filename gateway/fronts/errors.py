@@ -18,6 +18,7 @@ from adapters.errors import (
     UpstreamTimeout,
 )
 from adapters.http1.message import Response
+from adapters.wire import oip_answers
 from adapters.wire import openai as wire
 
 # The first class that an error is an instance of decides: status, OpenAI's `type`.
@@ -64,6 +65,12 @@ def openai_response(error: InferenceError, headers: list[tuple[str, str]]) -> Re
     """The whole response, `headers` added to those that the error asks for."""
     fields = [("content-type", "application/json"), *headers, *_advice(error)]
     return Response(status_of(error), fields, openai_body(error))
+
+
+def oip_response(error: InferenceError, headers: list[tuple[str, str]]) -> Response:
+    """The same for tensors' doors: the Open Inference Protocol's, KServe's and TensorFlow Serving's are alike."""
+    fields = [("content-type", "application/json"), *headers, *_advice(error), ("x-headrace-error", error.code)]
+    return Response(status_of(error), fields, oip_answers.encode_error(error.message))
 
 
 def openai_refusal(status: int, code: str, message: str) -> Response:

@@ -46,6 +46,8 @@ class Line(msgspec.Struct, omit_defaults=True, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     usage_exact: bool | None = None
+    rows: int | None = None
+    device_ms: float | None = None
     cost: str | None = None
     shadow_limits: list[str] | None = None
     hedged: int | None = None
@@ -105,6 +107,8 @@ class AccessLog:
             prompt_tokens=usage.prompt_tokens if usage is not None else None,
             completion_tokens=usage.completion_tokens if usage is not None else None,
             usage_exact=usage.exact if usage is not None else None,
+            rows=usage.rows or None if usage is not None else None,
+            device_ms=round(usage.device_ms, 3) or None if usage is not None else None,
             cost=str(record.cost) if record.cost is not None else None,
             shadow_limits=[f"{unit} per {per}" for unit, per in record.shadowed] if record.shadowed else None,
             hedged=times(record.events, "hedge") if record.events else None,

@@ -7,7 +7,7 @@ Labels are bounded: tenants, models and arms are those of the configuration, poo
 or an error kind comes from a fixed list. What a client sends is never a label.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -44,6 +44,8 @@ class Metrics(Collector):
         self._requests: Counter[tuple[str, str, str, str, int, str]] = Counter()  # by OUTCOME
         self._prompt_tokens: Counter[tuple[str, str]] = Counter()
         self._completion_tokens: Counter[tuple[str, str]] = Counter()
+        self._rows: Counter[tuple[str, str]] = Counter()
+        self._device_ms: defaultdict[tuple[str, str], float] = defaultdict(float)
         self._spend: Counter[tuple[str, str, str]] = Counter()  # picos by currency, tenant, model
         self._shadowed: Counter[tuple[str, str, str]] = Counter()  # by tenant, unit, per
         self._served: dict[tuple[str, str], Served] = {}
@@ -70,6 +72,9 @@ class Metrics(Collector):
             payer = (record.tenant, model)
             self._prompt_tokens[payer] += usage.prompt_tokens
             self._completion_tokens[payer] += usage.completion_tokens
+            if usage.rows:
+                self._rows[payer] += usage.rows
+                self._device_ms[payer] += usage.device_ms
         if (cost := record.cost) is not None:
             self._spend[cost.currency, record.tenant, model] += cost.picos
         if record.events:
@@ -104,7 +109,15 @@ class Metrics(Collector):
         )
         for code, count in self._refused.items():
             refused.add_metric([code], count)
-        yield from (requests, tokens, refused, *self._money(), *families(self._events), *self._histograms())
+        rows = CounterMetricFamily("headrace_rows", "Rows of tensors charged.", labels=("tenant", "model"))
+        device = CounterMetricFamily(
+            "headrace_device_seconds", "Of models' devices, where servers tell.", labels=("tenant", "model")
+        )
+        for payer, count in self._rows.items():
+            rows.add_metric(payer, count)
+            device.add_metric(payer, self._device_ms[payer] / 1000)
+        yield from (requests, tokens, rows, device, refused, *self._money())
+        yield from (*families(self._events), *self._histograms())
 
     def _money(self) -> Iterator[Metric]:
         """The currency is the unit, and stands in the name as Prometheus' units do."""

@@ -6,8 +6,7 @@ from collections.abc import Callable
 import msgspec
 
 from adapters.base import Answer, Upstream
-from adapters.types import Deadline, GenerateRequest, Usage
-from adapters.wire.canonical import canonical, is_deterministic
+from adapters.types import Deadline, Form, ModelRequest, Usage
 from config.schema import CacheConfig
 from gateway.traffic.coalesce import Flight, Reader
 from policies.cache import Entry, Store, wish
@@ -53,9 +52,10 @@ class Cache:
         self._pool = pool
         self._clock = clock
 
-    async def call(self, request: GenerateRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
         wanted = wish(request.headers.get("cache-control"))
-        if not wanted.store or not (self._config.only == "all" or is_deterministic(request)):
+        certain = self._config.only == "all" or request.codec.is_deterministic(request)
+        if not (wanted.store and certain and request.shareable):
             answer = await self._upstream.call(request, deadline)
             return self._told(request, answer, "bypass")
         digest, now = self._digest(request), self._clock()
@@ -72,16 +72,16 @@ class Cache:
         self._shelf.flights[digest] = flight
         return self._told(request, await Reader(flight).begun(), "miss")
 
-    def _digest(self, request: GenerateRequest) -> bytes:
+    def _digest(self, request: ModelRequest) -> bytes:
         """What is asked, of which pools, and among whom it is shared."""
         whose = (request.tenant, request.key if self._config.share == "key" else "")
-        return hashlib.blake2b(self._salt + _encode(whose) + canonical(request), digest_size=32).digest()
+        return hashlib.blake2b(self._salt + _encode(whose) + request.codec.canonical(request), digest_size=32).digest()
 
     def _may_join(self, flight: Flight, deadline: Deadline, now: float) -> bool:
         """A call whose time is nearly up would fail somebody who has time."""
         return flight.is_whole and flight.deadline.at - now >= WORTH_JOINING * (deadline.at - now)
 
-    async def _join(self, flight: Flight, request: GenerateRequest, now: float) -> Answer:
+    async def _join(self, flight: Flight, request: ModelRequest, now: float) -> Answer:
         try:
             answer = await Reader(flight).begun()
         except BaseException:
@@ -98,10 +98,10 @@ class Cache:
         if answer is None or flight.error is not None or not flight.is_whole or answer.pool != self._pool:
             return
         if answer.status == 200:
-            entry = Entry(answer.content_type, b"".join(flight.pieces), self._clock())
+            entry = Entry(answer.content_type, b"".join(flight.pieces), self._clock(), answer.form)
             self._shelf.store.put(digest, entry)
 
-    def _told(self, request: GenerateRequest, answer: Answer, result: str, age: int | None = None) -> Answer:
+    def _told(self, request: ModelRequest, answer: Answer, result: str, age: int | None = None) -> Answer:
         answer.headers += ((RESULT, result),) if age is None else ((RESULT, result), ("age", str(age)))
         request.events += ((f"cache_{result}", self._model),)
         return answer
@@ -113,7 +113,7 @@ class _Replay(Answer):
     __slots__ = ("_rest",)
 
     def __init__(self, entry: Entry) -> None:
-        super().__init__(content_type=entry.content_type, body=None, usage=Usage(exact=True))
+        super().__init__(content_type=entry.content_type, body=None, usage=Usage(exact=True), form=_form(entry))
         self._rest = entry.body
 
     async def __anext__(self) -> bytes:
@@ -127,4 +127,9 @@ class _Replay(Answer):
 def _replayed(entry: Entry, *, stream: bool) -> Answer:
     if stream:
         return _Replay(entry)
-    return Answer(content_type=entry.content_type, body=entry.body, usage=Usage(exact=True))
+    return Answer(content_type=entry.content_type, body=entry.body, usage=Usage(exact=True), form=_form(entry))
+
+
+def _form(entry: Entry) -> Form:
+    assert isinstance(entry.form, Form)  # what was given with it
+    return entry.form

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from adapters.base import Answer, Upstream
 from adapters.errors import CapacityError, ClientGone
-from adapters.types import Deadline, GenerateRequest, Usage
+from adapters.types import Deadline, ModelRequest, Usage
 
 AHEAD = 256 * 1024
 """Bytes that are read before anybody took them."""
@@ -23,7 +23,7 @@ class Flight:
     def __init__(
         self,
         upstream: Upstream,
-        request: GenerateRequest,
+        request: ModelRequest,
         deadline: Deadline,
         most: int,
         landed: "Callable[[Flight], None]",
@@ -53,7 +53,7 @@ class Flight:
 
     # ── the call ──────────────────────────────────────────────────────────────────────────────────────
 
-    async def _run(self, upstream: Upstream, request: GenerateRequest) -> None:
+    async def _run(self, upstream: Upstream, request: ModelRequest) -> None:
         self.answer = answer = await upstream.call(request, self.deadline)
         if answer.body is not None:
             self._take(answer.body)
@@ -169,7 +169,7 @@ class Reader(Answer):
         except BaseException as error:
             await self._leave(error)
             raise
-        self.status, self.content_type = begun.status, begun.content_type
+        self.status, self.content_type, self.form = begun.status, begun.content_type, begun.form
         self.pool, self.endpoint = begun.pool, begun.endpoint
         if begun.body is not None:
             self.body = begun.body

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from adapters.base import Answer, Upstream
 from adapters.errors import ContextTooLong, InferenceError, UpstreamTimeout
-from adapters.types import Deadline, GenerateRequest
+from adapters.types import Deadline, ModelRequest
 from config.schema import Failure
 
 _NONE: frozenset[str] = frozenset()
@@ -27,7 +27,7 @@ class Fallback:
         self._first = first
         self._steps = steps
 
-    async def call(self, request: GenerateRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
         upstream, left = self._first, iter(self._steps)
         while True:
             try:
@@ -35,7 +35,7 @@ class Fallback:
             except InferenceError as error:
                 classes = _classes(error)
                 step = next((step for step in left if not step.on.isdisjoint(classes)), None)
-                if step is None:
+                if step is None or request.sequence:
                     raise
                 upstream = step.upstream
             else:
@@ -64,7 +64,9 @@ class ElsewhereFirst:
         self._plan = plan
         self._branches = branches
 
-    async def call(self, request: GenerateRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        if request.sequence:
+            return await self._plan.call(request, deadline)
         full: list[str] = []
         request.passed_by = full
         try:

@@ -157,7 +157,7 @@ class Fleet:
                 self._queues[name] = PoolQueue(name, section, config.tenants, self.clock)
 
     def _pool(self, config: PoolConfig) -> Pool:
-        return Pool(
+        pool = Pool(
             config.name,
             self._settle(config),
             self._learned[config.name].picker,
@@ -167,6 +167,11 @@ class Fleet:
             rng=self._rng,
             clock=self.clock,
         )
+        pool.leaving = self._drained(config.name)
+        return pool
+
+    def _drained(self, name: str) -> list[Endpoint]:
+        return [member.endpoint for member in self._members if member.pool == name and member.drained]
 
     def abandon(self, change: Change) -> None:
         """It will not be used: end what was made for it."""
@@ -183,6 +188,7 @@ class Fleet:
         if config is not None and pool is not None:
             self.overrides[name].trim(self.clock())
             pool.endpoints = self._settle(config, joins=bool(pool.endpoints))
+            pool.leaving = self._drained(name)
 
     def _settle(self, config: PoolConfig, *, joins: bool = False) -> list[Endpoint]:
         """Make, keep and end members as the pool is to have them; those endpoints that it may pick.

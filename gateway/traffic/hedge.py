@@ -7,7 +7,7 @@ from typing import Protocol
 
 from adapters.base import Answer, Upstream
 from adapters.errors import InferenceError
-from adapters.types import Deadline, GenerateRequest
+from adapters.types import Deadline, ModelRequest
 from policies.hedge import Patience
 from policies.retry import RetryBudget
 
@@ -38,10 +38,10 @@ class Hedge:
         self._budget = budget
         self.clock = clock
 
-    async def call(self, request: GenerateRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
         self._budget.request(self.clock())
         seconds = self.patience.seconds(stream=request.stream)
-        if seconds is not None:
+        if seconds is not None and not request.sequence:
             return await _Race(self, request, deadline, seconds).run()
         before = request.upstream_seconds
         answer = await self.pool.call(request, deadline)
@@ -78,7 +78,7 @@ class _Attempt:
 class _Race:
     """One request's attempts, oldest first."""
 
-    def __init__(self, hedge: Hedge, request: GenerateRequest, deadline: Deadline, seconds: float) -> None:
+    def __init__(self, hedge: Hedge, request: ModelRequest, deadline: Deadline, seconds: float) -> None:
         self.hedge = hedge
         self.request = request
         self.deadline = deadline

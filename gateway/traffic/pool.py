@@ -6,11 +6,12 @@ from random import Random
 
 from adapters.base import Answer
 from adapters.errors import InferenceError, Overloaded, Resting, Unavailable
-from adapters.types import Deadline, GenerateRequest, Usage
+from adapters.types import Deadline, ModelRequest, Usage
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.queue import PoolQueue, Waiter
 from policies.balance import Picker
 from policies.health import panics
+from policies.stickiness import home_of
 
 RETRY_AFTER = 1.0
 
@@ -38,6 +39,8 @@ class Pool:
         self._rng = rng
         self._clock = clock
         self._queue = queue
+        self.leaving: Sequence[Endpoint] = ()
+        """Those that are to get nothing new, and have sequences that they began."""
         if queue is not None:
             queue.places = self
         if endpoints:
@@ -56,7 +59,7 @@ class Pool:
         if self._queue is not None:
             self._queue.changed()
 
-    async def call(self, request: GenerateRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
         started, queue = self._clock(), self._queue
         waiter: Waiter | None = None
         # Nobody passes those that wait.
@@ -92,7 +95,7 @@ class Pool:
         now, limit = self._clock(), self._max_in_flight
         return any(e.id not in tried and e.in_flight < limit and e.breaker.allows(now) for e in self._alive())
 
-    async def _wait(self, request: GenerateRequest, deadline: Deadline, now: float) -> Waiter:
+    async def _wait(self, request: ModelRequest, deadline: Deadline, now: float) -> Waiter:
         """For a place. Raises `Unavailable` at once where there is no queue, or the request is to go on elsewhere."""
         if request.passed_by is not None:
             request.passed_by.append(self.name)
@@ -104,7 +107,7 @@ class Pool:
         self,
         queue: PoolQueue,
         endpoint: Endpoint,
-        request: GenerateRequest,
+        request: ModelRequest,
         waiter: Waiter | None,
         answer: Answer,
         error: BaseException | None,
@@ -112,12 +115,14 @@ class Pool:
         queue.settle(request, waiter, answer.usage)
         endpoint.end(error, self._clock())
 
-    def lease(self, request: GenerateRequest, now: float) -> Endpoint | None:
+    def lease(self, request: ModelRequest, now: float) -> Endpoint | None:
         """Pick an endpoint, and count the request there; None when all that may be picked are full.
 
         Raises `Unavailable` when none may be. There is no await in here: a burst must not see the same endpoint
         idle.
         """
+        if request.sequence:
+            return self._at_home(request, now)
         limit, tried = self._max_in_flight, request.tried
         alive = self._alive()
         ready = [e for e in alive if e.in_flight < limit and e.breaker.allows(now)]
@@ -133,6 +138,25 @@ class Pool:
         endpoint = self._picker.pick(ready, request, now, self._rng)
         endpoint.begin(now)
         return endpoint
+
+    def _at_home(self, request: ModelRequest, now: float) -> Endpoint | None:
+        """As `lease`, of the only endpoint that may answer a request of a sequence.
+
+        Who does not know where a sequence is goes by its name, as every gateway does: another one may have begun it.
+        """
+        if request.place:
+            everybody = (*self._endpoints, *self.leaving)
+            home = next((e for e in everybody if e.id == request.place), None)
+        else:
+            alive = self._alive()
+            home = home_of(f"{request.tenant}\0{request.sequence}", alive) if alive else None
+        if home is None:
+            message = f"{self.name}: the endpoint that kept this sequence is gone. Start the sequence again."
+            raise Unavailable(message, code="sequence_lost", retry_after=self._retry_after(now))
+        if home.in_flight >= self._max_in_flight:
+            return None
+        home.begin(now)
+        return home
 
     def next_change(self, now: float) -> float:
         """Seconds until an endpoint may be picked that may not be now; infinite when only others' ends tell."""
@@ -168,6 +192,6 @@ class Pool:
         return max(RETRY_AFTER, min(waits, default=0.0))
 
 
-def _begun(request: GenerateRequest, error: BaseException) -> Usage | None:
+def _begun(request: ModelRequest, error: BaseException) -> Usage | None:
     """What an upstream did for a request that it did not answer: when the client left, it was at its prompt."""
-    return None if isinstance(error, InferenceError) else Usage(prompt_tokens=request.prompt_tokens)
+    return None if isinstance(error, InferenceError) else Usage(prompt_tokens=request.prompt_tokens, rows=request.rows)

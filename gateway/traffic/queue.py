@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 from adapters.errors import ClientGone, DeadlineError, InferenceError, Overloaded, Unavailable
-from adapters.types import Deadline, GenerateRequest, Usage
+from adapters.types import Deadline, ModelRequest, Usage
 from config.schema import Priority, QueueConfig, TenantConfig
 from gateway.telemetry.histogram import Histogram
 from gateway.traffic.endpoint import Endpoint
@@ -28,7 +28,7 @@ End = Literal["served", "full", "late", "shed", "timeout", "deadline", "cancelle
 class Places(Protocol):
     """Where places come from: a pool."""
 
-    def lease(self, request: GenerateRequest, now: float) -> Endpoint | None:
+    def lease(self, request: ModelRequest, now: float) -> Endpoint | None:
         """An endpoint with the request counted; None when all are full. Raises `Unavailable`."""
 
     def next_change(self, now: float) -> float:
@@ -40,8 +40,8 @@ class Waiter(Ticket):
 
     __slots__ = ("end", "endpoint", "request", "turn")
 
-    def __init__(self, request: GenerateRequest, band: int, due: float) -> None:
-        super().__init__(request.tenant, band, due, work(request.prompt_tokens, 0))
+    def __init__(self, request: ModelRequest, band: int, due: float) -> None:
+        super().__init__(request.tenant, band, due, work(request.prompt_tokens, 0, request.rows))
         self.request = request
         self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.endpoint: Endpoint | None = None
@@ -84,7 +84,7 @@ class PoolQueue:
 
     # ── one request ───────────────────────────────────────────────────────────────────────────────────
 
-    async def wait(self, request: GenerateRequest, deadline: Deadline) -> Waiter:
+    async def wait(self, request: ModelRequest, deadline: Deadline) -> Waiter:
         """Until it has a place.
 
         Raises `Overloaded` when there is no room or no time to wait in or the time is over, `DeadlineError` when the
@@ -107,7 +107,7 @@ class PoolQueue:
         self.waits.observe(waited)
         return waiter
 
-    def settle(self, request: GenerateRequest, waiter: Waiter | None, usage: Usage | None) -> None:
+    def settle(self, request: ModelRequest, waiter: Waiter | None, usage: Usage | None) -> None:
         """Charge the tenant what the request took; None when nothing was answered. Before its place is free.
 
         Who never waited is charged at the end only, and only while others wait: it has what they want.
@@ -118,10 +118,13 @@ class PoolQueue:
             band, charged = self._band(request), 0.0
         else:
             return
-        took = 0.0 if usage is None else work(usage.prompt_tokens or request.prompt_tokens, usage.completion_tokens)
+        took = 0.0
+        if usage is not None:
+            prompt, rows = usage.prompt_tokens or request.prompt_tokens, usage.rows or request.rows
+            took = work(prompt, usage.completion_tokens, rows)
         self.line.charge(request.tenant, band, took - charged)
 
-    def _enter(self, request: GenerateRequest, deadline: Deadline, now: float) -> Waiter:
+    def _enter(self, request: ModelRequest, deadline: Deadline, now: float) -> Waiter:
         line, band = self.line, self._band(request)
         due = min(deadline.at, now + self._config.timeout)
         ahead = line.ahead(request.tenant, band)
@@ -141,7 +144,7 @@ class PoolQueue:
             self._hand_out()  # a request that began before a reload saw the old endpoints only
         return waiter
 
-    def _band(self, request: GenerateRequest) -> int:
+    def _band(self, request: ModelRequest) -> int:
         """Its route's, or its tenant's. A client may lower it; what it writes otherwise changes nothing."""
         own = self._bands.get(request.tenant, NORMAL) if request.priority is None else BAND[request.priority]
         return max(own, BAND.get(request.headers.get(PRIORITY_HEADER), own))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from adapters.base import Answer, Upstream
 from adapters.errors import BackendError, InferenceError
-from adapters.types import Deadline, GenerateRequest
+from adapters.types import Deadline, GenerateRequest, ModelRequest
 from adapters.wire import continuation
 from adapters.wire.continuation import Fields, Mode
 from adapters.wire.said import Said
@@ -29,8 +29,8 @@ class Resume:
         self.budget = budget
         self.clock = clock
 
-    async def call(self, request: GenerateRequest, deadline: Deadline) -> Answer:
-        if not continuation.can_continue(request, self.mode):
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        if not isinstance(request, GenerateRequest) or not continuation.can_continue(request, self.mode):
             return await self._upstream.call(request, deadline)
         answer = await self.ask(request, continuation.asked(request, self.mode), deadline)
         return answer if answer.body is not None else ResumedStream(self, request, deadline, answer)

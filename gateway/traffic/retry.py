@@ -6,7 +6,7 @@ from random import Random
 
 from adapters.base import Answer, Upstream
 from adapters.errors import InferenceError, Resting, Unavailable
-from adapters.types import Deadline, GenerateRequest
+from adapters.types import Deadline, ModelRequest
 from policies.retry import RetryBudget, backoff, rested
 
 
@@ -39,9 +39,10 @@ class Retry:
         self._rng = rng
         self._clock = clock
 
-    async def call(self, request: GenerateRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
         self._budget.request(self._clock())
         attempt, patient = 1, self._patient
+        attempts = 1 if request.sequence else self._attempts
         while True:
             try:
                 return await self._upstream.call(request, deadline)
@@ -51,7 +52,7 @@ class Retry:
                     raise
                 patient = False  # nobody was asked, so it was no attempt
             except InferenceError as error:
-                if attempt >= self._attempts or not self._may_help(error):
+                if attempt >= attempts or not self._may_help(error):
                     raise
                 now = self._clock()
                 pause = backoff(attempt, self._base, self._rng)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from random import Random
 
 from adapters.base import Answer, Upstream
-from adapters.types import Deadline, GenerateRequest
+from adapters.types import Deadline, ModelRequest
 from policies import target
 from policies.split import arm_for
 
@@ -17,7 +17,7 @@ class Split:
         self._arms = arms
         self._rng = rng
 
-    async def call(self, request: GenerateRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
         split = self._split
         arm = arm_for(split.sticky, request, split.salt, split.arms, self._rng)
         return await self._arms[arm].call(request, deadline)

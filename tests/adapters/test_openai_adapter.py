@@ -20,15 +20,17 @@ from adapters.errors import (
     InferenceError,
     TooLarge,
     TransportError,
+    Unsupported,
     UpstreamTimeout,
 )
 from adapters.http1.client import Client
 from adapters.openai import MAX_ERROR_BODY, OpenAIAdapter
-from adapters.types import ChatRequest, Deadline, Usage
+from adapters.types import ChatRequest, Deadline, EmbeddingRequest, Usage
 from adapters.wire import openai as wire
 from adapters.wire.sse import MAX_EVENT
 from tests.adapters.http1.raw import until
 from tests.adapters.http1.scripted import Asked, Peer, Play, Upstream, answers, scripted
+from tests.support.gateways import infer
 
 SOON = 0.05
 LONG = 10.0
@@ -183,6 +185,34 @@ BAD = {
 async def test_what_is_no_answer(answer: bytes, wants_stream: bool) -> None:
     with pytest.raises(BackendError):
         await call(answer, chat(stream=wants_stream))
+
+
+def embedding() -> EmbeddingRequest:
+    return wire.decode_embedding(b'{"model":"m","input":["a"]}')
+
+
+async def test_embeddings() -> None:
+    told = b'{"object":"list","data":[{"embedding":[1.0]}],"usage":{"prompt_tokens":2,"total_tokens":2}}'
+    got: list[Asked] = []
+    answer = http(told)
+    async with adapting(recording(got, answer)) as (adapter, _):
+        found = await adapter.call(embedding(), within())
+    assert (found.body, found.usage.prompt_tokens, found.usage.exact) == (told, 2, True)
+    assert got[0].line.split()[1] == "/v1/embeddings"
+
+
+async def test_an_answer_to_something_else_is_no_embedding() -> None:
+    body = b'{"choices":[]}'
+    answer = http(body)
+    async with adapting(answers(answer)) as (adapter, _):
+        with pytest.raises(BackendError, match="`data`"):
+            await adapter.call(embedding(), within())
+
+
+async def test_tensors_are_not_its_own() -> None:
+    async with adapting(answers(b"")) as (adapter, _):
+        with pytest.raises(Unsupported, match="takes no tensors"):
+            await adapter.call(infer(), within())
 
 
 async def test_a_whole_answer_that_breaks_off() -> None:

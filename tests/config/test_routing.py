@@ -50,7 +50,8 @@ ROUTES = "routes:\n      - "
         (
             TO,
             f"{TO}\n        when: {{front: [chatt]}}",
-            '11: models[0].routes[0].when.front[0]: expected chat or text_completion (did you mean "chat"?)',
+            "11: models[0].routes[0].when.front[0]: expected chat or text_completion or embeddings or infer "
+            '(did you mean "chat"?)',
         ),
         (
             TO,

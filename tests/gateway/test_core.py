@@ -6,12 +6,20 @@ from typing import Any, cast
 
 import pytest
 
-from adapters.errors import BackendError, CallerError, ClientGone, LimitExceeded, NotFound, TransportError
+from adapters.errors import (
+    BackendError,
+    CallerError,
+    ClientGone,
+    DeadlineError,
+    LimitExceeded,
+    NotFound,
+    TransportError,
+)
 from adapters.fake import FakeAdapter, Script
 from adapters.types import Usage
 from gateway.auth.scope import Scope
 from policies.amounts import Rated
-from tests.support.gateways import Rig, chat, config
+from tests.support.gateways import Rig, chat, config, infer
 
 
 def rig(*fakes: FakeAdapter, limits: dict[str, Any] | None = None, models: list[str] | None = None) -> Rig:
@@ -298,7 +306,7 @@ async def test_a_failure_is_told_of_with_the_pool_that_failed_last() -> None:
 
 UNITS: list[tuple[dict[str, Any], Usage, str]] = [
     ({"rows": "10/h"}, Usage(rows=8), "rows"),
-    ({"device_ms": "100/h"}, Usage(device_ms=80.5), "device_ms"),
+    ({"device_ms": "100/h"}, Usage(device_ms=50.0), "device_ms"),
     ({"bytes": "1KiB/h"}, Usage(bytes=400), "bytes"),
 ]
 
@@ -320,6 +328,28 @@ async def test_each_unit_is_charged_with_what_the_answer_says(limits: dict[str, 
         await ask()
     assert refused.value.limit == unit
     assert one.left(cast(Rated, unit)) == 0
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_what_devices_were_busy_for_is_reserved_once_it_was_told() -> None:
+    """Else a burst would see an allowance that the requests before it have used up."""
+    tenant = {"name": "acme", "models": ["*"], "limits": {"device_ms": "100/h"}}
+    script = Script(latency=1.0, usage=Usage(rows=2, device_ms=20.0))
+    one = Rig(config(tenants=[tenant]), {"main": [FakeAdapter(script)]})
+    await one.core.handle(one.principal, infer(rows=2), {}, one.record())
+    tries = [one.core.handle(one.principal, infer(rows=4), {}, one.record()) for _ in range(4)]
+    results = await asyncio.gather(*tries, return_exceptions=True)
+    assert [isinstance(result, LimitExceeded) for result in results] == [False, False, True, True]
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_clients_own_time_limit_counts_where_it_is_the_shorter() -> None:
+    one = Rig(config(), {"main": [FakeAdapter(Script(latency=5.0))]})
+    with pytest.raises(DeadlineError):
+        await one.core.handle(one.principal, infer(timeout=2.0), {}, one.record())
+    assert asyncio.get_running_loop().time() == pytest.approx(2.0, abs=0.1)
     one.assert_idle()
 
 

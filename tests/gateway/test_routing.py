@@ -29,7 +29,8 @@ def rig(routes: list[dict[str, Any]], *fakes: FakeAdapter, limits: dict[str, Any
 
 def sent(one: Rig, pool: str = "main") -> dict[str, Any]:
     """The fields of the last request that a pool got."""
-    return {name: json.loads(bytes(raw)) for name, raw in one.adapters[pool][0].calls[-1].request.fields.items()}
+    request = one.adapters[pool][0].calls[-1].request
+    return {name: json.loads(bytes(raw)) for name, raw in request.codec.fields(request).items()}
 
 
 async def ask(one: Rig, model: str = "chat", **fields: Any) -> str:

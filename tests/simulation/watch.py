@@ -6,7 +6,7 @@ from typing import Any
 
 from adapters.base import Answer
 from adapters.errors import LimitExceeded, Unavailable
-from adapters.types import Deadline, GenerateRequest
+from adapters.types import Deadline, GenerateRequest, ModelRequest
 from config.money import Money
 from config.schema import TenantConfig
 from gateway.limits.allowance import Allowance
@@ -112,8 +112,9 @@ class WatchedPool:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
-    async def call(self, request: GenerateRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
         real, watch = self._real, self._watch
+        assert isinstance(request, GenerateRequest)
         asks = f"{request.request_id} {len(request.fields['messages'])}"
         attempt = Attempt(real._clock(), request.request_id, real.name, self._generation, asks)
         watch.attempts.append(attempt)

@@ -9,7 +9,7 @@ from gateway.auth.keys import ApiKey, KeyRecord, Principal, digest
 from gateway.auth.table import KeyTable
 from gateway.core import Core
 from gateway.fronts.errors import openai_refusal
-from gateway.fronts.openai import OpenAIFront
+from gateway.fronts.listener import Fronts
 from gateway.limits.account import Account
 from gateway.snapshot import Snapshot, build, with_keys
 from gateway.telemetry import Metrics, Telemetry
@@ -64,7 +64,7 @@ class World:
         pools = self._commit(config)
         snapshot = self._build(config, pools)
         self.core = Core(snapshot, self.ledger, Telemetry(self.metrics, self.log, batch=1), self.rng, self.loop.time)
-        self.server = Server(OpenAIFront(self.core), Limits(send_timeout=SEND_TIMEOUT), openai_refusal)
+        self.server = Server(Fronts(self.core), Limits(send_timeout=SEND_TIMEOUT), openai_refusal)
         await self.server.listen_tcp(*GATEWAY)
 
     async def reload(self, written: dict[str, Any]) -> None:

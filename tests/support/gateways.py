@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from adapters.fake import FakeAdapter
-from adapters.types import ChatRequest
+from adapters.types import ChatRequest, InferRequest
 from adapters.wire import openai as wire
 from config.schema import Config
 from gateway.auth.keys import KeyRecord, Principal, digest, new_key
@@ -126,6 +126,11 @@ class Rig:
         for fakes in self.adapters.values():
             for fake in fakes:
                 assert fake.in_flight == 0
+
+
+def infer(model: str = "chat", **fields: Any) -> InferRequest:
+    """A request of tensors that nobody decodes."""
+    return InferRequest(model=model, wire="oip-http", body=b"{}", **fields)
 
 
 def _breaker(configuration: Config, pool: str) -> Breaker:

@@ -8,7 +8,7 @@ from typing import Any
 from adapters.base import Answer
 from adapters.errors import InferenceError, TransportError
 from adapters.fake import FakeAdapter, Script
-from adapters.types import Deadline, GenerateRequest, Usage
+from adapters.types import Deadline, GenerateRequest, ModelRequest, Usage
 
 PROMPT = 3
 
@@ -35,7 +35,8 @@ class Talker(FakeAdapter):
         self.latency = 0.0
         self.asked: list[dict[str, Any]] = []
 
-    async def call(self, request: GenerateRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        assert isinstance(request, GenerateRequest)
         fields = {key: json.loads(bytes(raw)) for key, raw in request.fields.items()}
         self.asked.append(fields)
         self._scripts = chain([self._script(fields, request)])

@@ -57,6 +57,9 @@ QUESTIONS: list[dict[str, Any]] = [
     {"model": "gpt@2"},
     {"model": "chat@3"},
     {"model": "other"},
+    {"front": "embeddings"},
+    {"front": "infer"},
+    {"front": "infer", "body": {"temperature": 3, "mine": "x"}},
     {"prompt_tokens": 5000},
     {"vision": True, "stream": True},
     {"labels": {"team": "ads"}, "user": "ann"},
@@ -92,8 +95,8 @@ async def test_what_is_explained_is_what_happens(question: dict[str, Any]) -> No
     answer = await handled(one, written, record)
     assert found.to is not None
     assert (found.to.pool, found.to.arm, found.model) == (answer.pool, record.arm, record.model)
-    before = request_of(written).fields
-    after = one.adapters[answer.pool][0].calls[0].request.fields
+    wanted, got_by = request_of(written), one.adapters[answer.pool][0].calls[0].request
+    before, after = wanted.codec.fields(wanted), got_by.codec.fields(got_by)
     for name in before.keys() | after.keys() - {"model"}:  # which the adapter writes for a pool that has one
         got = json.loads(bytes(after[name])) if name in after else None
         same = before.get(name) == after.get(name)

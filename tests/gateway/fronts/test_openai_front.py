@@ -19,7 +19,7 @@ from gateway.auth.keys import KeyRecord, Principal, digest
 from gateway.auth.scope import Scope
 from gateway.auth.table import KeyTable
 from gateway.fronts.errors import openai_refusal
-from gateway.fronts.openai import OpenAIFront
+from gateway.fronts.listener import Fronts
 from gateway.snapshot import with_keys
 from tests.support.gateways import PEPPER, Rig, config
 
@@ -79,7 +79,7 @@ def door() -> Opener:
         tenant = {"name": "acme", "models": kwargs.pop("allowed", ["*"]), "limits": limits or {}}
         tenant |= kwargs.pop("tenant", {})
         rig = Rig(config(tenants=[tenant], **kwargs), {"main": list(fakes) or [FakeAdapter(Script(chunks=(WHOLE,)))]})
-        server = Server(OpenAIFront(rig.core), Limits(max_body=10_000), openai_refusal)
+        server = Server(Fronts(rig.core), Limits(max_body=10_000), openai_refusal)
         host, port = await server.listen_tcp("127.0.0.1", 0)
         try:
             async with aiohttp.ClientSession() as http:
@@ -108,6 +108,18 @@ async def test_the_official_client_gets_a_whole_answer(door: Opener) -> None:
         assert answer.usage.total_tokens == 5
     (record,) = d.rig.log.records
     assert (record.status, record.tenant, record.usage) == (200, "acme", Usage(3, 2, exact=True))
+
+
+async def test_the_official_client_gets_embeddings(door: Opener) -> None:
+    told = {"object": "list", "model": "chat", "data": [{"object": "embedding", "index": 0, "embedding": [0.5, -1.0]}]}
+    body = json.dumps({**told, "usage": {"prompt_tokens": 3, "total_tokens": 3}}).encode()
+    async with door(FakeAdapter(Script(chunks=(body,), usage=Usage(prompt_tokens=3, exact=True)))) as d:
+        answer = await d.sdk.embeddings.create(model="chat", input=["a", "b"], encoding_format="float")
+        assert answer.data[0].embedding == [0.5, -1.0]
+        response = await d.post({"model": "chat", "input": []}, path="/v1/embeddings")
+        assert (response.status, (await error_of(response))["param"]) == (400, "input")
+    first = d.rig.log.records[0]
+    assert (first.operation, first.usage) == ("embeddings", Usage(prompt_tokens=3, exact=True))
 
 
 async def test_the_official_client_gets_a_stream(door: Opener) -> None:
@@ -441,8 +453,8 @@ async def test_a_header_that_claims_a_tenant_changes_nothing(door: Opener) -> No
 
 async def test_every_operation_of_the_door_can_be_named_in_a_scope(door: Opener) -> None:
     async with door() as d:
-        front = OpenAIFront(d.rig.core)
-    served = {route.operation for route in (*front._routes.values(), front._model_route)}
+        front = Fronts(d.rig.core)
+    served = {route.operation for route in front.routes()}
     assert served == set(get_args(Operation)) - {"metrics"}  # the admin listener's
 
 

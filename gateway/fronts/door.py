@@ -1,0 +1,132 @@
+"""What every front of the data listener does alike: who asks, under which id, what is told of it and of its answer."""
+
+import asyncio
+import itertools
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+from adapters.errors import CallerError, ClientGone, InferenceError, NotFound
+from adapters.http1.message import Request, Response
+from config.globs import is_glob
+from config.schema import ModelConfig
+from gateway.auth.keys import Principal, bearer
+from gateway.core import Core
+from gateway.explain import header
+from gateway.fronts import errors, rate_limits
+from gateway.telemetry import Record
+from policies.rules import Known
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_KEY_IN_URL = re.compile(r"hr-[a-z2-7]{12}-|(^|&)(api[_-]?key|key|token|access_token)=")
+
+Fields = list[tuple[str, str]]
+Shape = Callable[[InferenceError, Fields], Response]
+"""How a front words a refusal."""
+
+
+class Route(NamedTuple):
+    """One path: its methods, the operation it is logged as, who answers. An open one needs no key."""
+
+    methods: tuple[str, ...]
+    operation: str
+    answer: Callable[[Principal, Request, Record], Awaitable[Response]]
+
+
+class Door:
+    """One for all fronts of a listener."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self._ids = map(f"req_{secrets.token_hex(6)}{{:08x}}".format, itertools.count(1))
+
+    async def serve(self, http: Request, route: Route | None, unknown: str, refusal: Shape) -> Response:
+        """Answer one request; whatever happens it is told of once. `unknown` is said of a path without a route."""
+        core = self.core
+        record = self.record(http.headers.get("x-request-id"), route.operation if route else "unknown", http.peer)
+        try:
+            principal = self._authenticate(http, record)
+            if route is None:
+                raise CallerError(unknown, code="unknown_url")
+            if http.method not in route.methods:
+                raise CallerError(f"This path takes {' or '.join(route.methods)} only.", code="method_not_allowed")
+            if principal.scope is not None:
+                principal.scope.check_front(route.operation)
+            return await route.answer(principal, http, record)
+        except InferenceError as error:
+            core.telemetry.end(record, error, errors.status_of(error), core.clock())
+            return refusal(error, self.headers(record))
+        except asyncio.CancelledError:
+            core.telemetry.end(record, ClientGone("the client closed the connection"), 499, core.clock())
+            raise
+        except Exception:
+            bug = errors.internal_error()
+            core.telemetry.end(record, bug, errors.status_of(bug), core.clock())
+            raise
+
+    def record(self, given: str | None, operation: str, peer: str) -> Record:
+        """Of a request that begins. Its id is the client's own, where that is harmless, so that its logs and ours can
+        be joined."""
+        id_ = given if given is not None and _REQUEST_ID.fullmatch(given) else next(self._ids)
+        return Record(id_, operation, peer, self.core.clock())
+
+    def _authenticate(self, http: Request, record: Record) -> Principal:
+        if http.query and _KEY_IN_URL.search(http.query):
+            raise CallerError(
+                "A key must not be in the URL, where it is logged. Send it as `Authorization: Bearer KEY`, "
+                "and revoke the one you sent.",
+                code="key_in_url",
+            )
+        token = bearer(http.headers.get("authorization"), http.headers.get("x-api-key"))
+        return self.principal(token, http.peer_certificate if token is None else None, record)
+
+    def principal(self, token: str | None, certificate: Mapping[str, Any] | None, record: Record) -> Principal:
+        """Who asks. Raises `CredentialError`."""
+        principal = self.core.snapshot.credentials.authenticate(token, certificate, time.time())
+        record.tenant, record.key, record.roles = principal.tenant, principal.key_id, principal.roles
+        return principal
+
+    # ── models ────────────────────────────────────────────────────────────────────────────────────────
+
+    def visible(self, principal: Principal) -> list[ModelConfig]:
+        """The models that it may know of, without families, whose names nobody can list."""
+        models = self.core.snapshot.config.models
+        return [m for m in models if not is_glob(m.name) and self._may_see(principal, m.name)]
+
+    def known(self, principal: Principal, name: str) -> Known:
+        """What a name stands for. Raises `NotFound` for one that is unknown, or not for this client."""
+        known = self.core.snapshot.catalogue.find(name)
+        if known is None or not self._may_see(principal, known.name or name):
+            raise NotFound(f"The model `{name[:128]}` does not exist or you may not use it.", param="model")
+        return known
+
+    def _may_see(self, principal: Principal, model: str) -> bool:
+        allowed, scope = self.core.snapshot.allowed[principal.tenant], principal.scope
+        return allowed.allows(model) and (scope is None or scope.allows_model(model))
+
+    # ── answers ───────────────────────────────────────────────────────────────────────────────────────
+
+    def told(self, record: Record, body: bytes, content_type: str = "application/json") -> Response:
+        """An answer of the gateway's own, and the end of its request."""
+        self.core.telemetry.end(record, None, 200, self.core.clock())
+        return Response(200, [("content-type", content_type), *self.headers(record)], body)
+
+    def headers(self, record: Record) -> Fields:
+        """What every answer tells. Of prices and budgets nothing but what is left."""
+        now = self.core.clock()
+        headers = [("x-request-id", record.request_id)]
+        if record.endpoint:
+            headers.append(("x-headrace-model", record.model))
+            headers.append(("x-headrace-endpoint", record.endpoint))
+            headers.append(("x-headrace-overhead-ms", f"{record.overhead * 1000:.2f}"))
+            if record.queue_seconds:
+                headers.append(("x-headrace-queue-ms", f"{record.queue_seconds * 1000:.2f}"))
+        if record.arm is not None:  # kept answers and failures are its own too
+            headers.append(("x-headrace-arm", record.arm))
+        if record.explanation:
+            headers.append((header.NAME, record.explanation))
+        allowances = record.allowances or self.core.ledger.shown(record.tenant, now)
+        headers += rate_limits.headers(allowances, now)
+        return headers

@@ -1,0 +1,137 @@
+"""The tensors' doors over a real socket, with scripted upstreams behind them."""
+
+import gzip
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+
+from adapters.base import Answer
+from adapters.fake import FakeAdapter, Script
+from adapters.http1.server import Limits, Server
+from adapters.types import OIP_JSON, Deadline, Form, InferRequest, ModelQuery, ModelRequest, Usage
+from gateway.fronts.errors import openai_refusal
+from gateway.fronts.listener import Fronts
+from tests.support.gateways import Rig, config
+
+METADATA = {
+    "name": "chat",
+    "versions": ["1"],
+    "platform": "python",
+    "inputs": [
+        {"name": "A", "datatype": "INT32", "shape": [-1, 2]},
+        {"name": "B", "datatype": "INT32", "shape": [-1, 2]},
+    ],
+    "outputs": [{"name": "SUM", "datatype": "INT32", "shape": [-1, 2]}],
+}
+ASKED = {
+    "id": "7",
+    "inputs": [
+        {"name": "A", "shape": [1, 2], "datatype": "INT32", "data": [1, 2]},
+        {"name": "B", "shape": [1, 2], "datatype": "INT32", "data": [3, 4]},
+    ],
+}
+ANSWERED = {
+    "id": "7",
+    "model_name": "chat",
+    "model_version": "1",
+    "outputs": [{"name": "SUM", "datatype": "INT32", "shape": [1, 2], "data": [4, 6]}],
+}
+WHOLE = json.dumps(ANSWERED).encode()
+SUM = Script(chunks=(WHOLE,), form=OIP_JSON, usage=Usage(rows=1, device_ms=2.5))
+
+
+class TensorFake(FakeAdapter):
+    """Answers questions about its model with what is written in `about`, and all else by its scripts."""
+
+    def __init__(self, *scripts: Script) -> None:
+        super().__init__(*(scripts or (SUM,)))
+        self.about: dict[str, Any] = {"metadata": METADATA, "ready": {}, "config": {"name": "chat"}, "stats": {}}
+
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        if not isinstance(request, ModelQuery):
+            return await super().call(request, deadline)
+        self.queries.append(request)
+        return Answer(
+            content_type="application/json", body=json.dumps(self.about[request.about]).encode(), form=OIP_JSON
+        )
+
+    @property
+    def queries(self) -> list[ModelQuery]:
+        """What was asked about the model."""
+        found: list[ModelQuery] = self.__dict__.setdefault("_queries", [])
+        return found
+
+    @property
+    def asked(self) -> list[InferRequest]:
+        """The inferences."""
+        return [call.request for call in self.calls if isinstance(call.request, InferRequest)]
+
+
+class TensorDoor:
+    """A listening gateway and a plain client that holds the key of its tenant."""
+
+    def __init__(self, rig: Rig, url: str, http: aiohttp.ClientSession) -> None:
+        self.rig = rig
+        self.url = url
+        self.address = url.removeprefix("http://")
+        self.http = http
+        self.keyed = {"authorization": f"Bearer {rig.key.plaintext}"}
+
+    @property
+    def fake(self) -> TensorFake:
+        """The first endpoint."""
+        (first, *_) = self.rig.adapters["main"]
+        assert isinstance(first, TensorFake)
+        return first
+
+    async def post(self, path: str, body: Any = None, **headers: str) -> aiohttp.ClientResponse:
+        data = body if isinstance(body, bytes) else json.dumps(ASKED if body is None else body).encode()
+        sent = {**self.keyed, **{name.replace("_", "-"): value for name, value in headers.items()}}
+        response = await self.http.post(self.url + path, data=data, headers=sent)
+        await response.read()
+        return response
+
+    async def get(self, path: str, **headers: str) -> aiohttp.ClientResponse:
+        response = await self.http.get(self.url + path, headers={**self.keyed, **headers})
+        await response.read()
+        return response
+
+
+@asynccontextmanager
+async def tensor_door(
+    *fakes: FakeAdapter, limits: dict[str, Any] | None = None, **changes: Any
+) -> AsyncIterator[TensorDoor]:
+    """One tenant with a key, one model, and its endpoints."""
+    tenant = {"name": "acme", "models": ["*"], "limits": limits or {}}
+    rig = Rig(config(**{"tenants": [tenant], **changes}), {"main": list(fakes or [TensorFake()])})
+    server = Server(Fronts(rig.core), Limits(max_body=1_000_000), openai_refusal)
+    host, port = await server.listen_tcp("127.0.0.1", 0)
+    try:
+        async with aiohttp.ClientSession(auto_decompress=False) as http:
+            yield TensorDoor(rig, f"http://{host}:{port}", http)
+    finally:
+        await server.aclose()
+    rig.assert_idle()
+    assert all(record.ended for record in rig.log.records)
+
+
+def zipped(body: Any) -> bytes:
+    """As a client that compresses sends it."""
+    return gzip.compress(body if isinstance(body, bytes) else json.dumps(body).encode())
+
+
+def binary(rows: int = 1) -> tuple[bytes, int]:
+    """A request whose data follows the JSON, and the JSON's length."""
+    sent = [
+        {"name": name, "shape": [rows, 2], "datatype": "INT32", "parameters": {"binary_data_size": 8 * rows}}
+        for name in "AB"
+    ]
+    head = json.dumps({"inputs": sent}).encode()
+    return head + b"\x01\0\0\0\x02\0\0\0" * rows * 2, len(head)
+
+
+def form(**fields: Any) -> Form:
+    return Form("oip-http", **fields)
