@@ -1,6 +1,6 @@
 """Our HTTP/1.1, both sides, over uvloop and httptools (llhttp, strict).
 
-server.py      listeners, limits, draining
+server.py      limits, draining; listeners.py: sockets, of any server
 connection.py  one accepted connection: parse, queue, answer, time out
 head.py        what a request's head must be, beyond what llhttp checks; incoming.py: a request on its way in
 message.py     Request, Response, Headers: all that a handler sees

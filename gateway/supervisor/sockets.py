@@ -2,7 +2,7 @@
 
 import socket
 
-from adapters.http1.server import BACKLOG
+from adapters.http1.listeners import BACKLOG
 from config.units import HostPort
 
 

@@ -1,0 +1,83 @@
+"""Sockets that are listened on: TCP, TLS, Unix, or another owner's."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+BACKLOG = 1024
+
+
+class Listeners:
+    """Gives each accepted connection to a new protocol. `arriving` are those that are being accepted."""
+
+    def __init__(self, protocol: Callable[[], asyncio.Protocol]) -> None:
+        self._protocol = protocol
+        self.loop = asyncio.get_running_loop()
+        self.arriving: set[asyncio.Task[object]] = set()
+        self._listeners: list[tuple[asyncio.Server, ssl.SSLContext | None]] = []
+        self._unix_paths: list[tuple[Path, int]] = []
+
+    async def listen_tcp(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
+        """Start accepting; returns the address, with the port the kernel chose for 0."""
+        listener = await self.loop.create_server(
+            self._protocol, host, port, ssl=tls, backlog=BACKLOG, reuse_address=True
+        )
+        self._listeners.append((listener, tls))
+        address = listener.sockets[0].getsockname()
+        return address[0], address[1]
+
+    async def listen_socket(self, bound: socket.socket, tls: ssl.SSLContext | None = None) -> asyncio.Server:
+        """Start accepting from a socket that stays its owner's: who else has it may go on when this one stops."""
+        listener = await self.loop.create_server(self._protocol, sock=bound.dup(), ssl=tls, backlog=BACKLOG)
+        self._listeners.append((listener, tls))
+        return listener
+
+    def leave_socket(self, listener: asyncio.Server) -> None:
+        """Accept no more from a socket that another process goes on to accept from."""
+        listener.close()
+        self._listeners = [entry for entry in self._listeners if entry[0] is not listener]
+
+    async def listen_unix(self, path: str | Path) -> None:
+        """Start accepting on a socket that only this user may open."""
+        path = Path(path)
+        path.unlink(missing_ok=True)
+        mask = os.umask(0o177)
+        try:
+            listener = await self.loop.create_unix_server(self._protocol, str(path), backlog=1024)
+        finally:
+            os.umask(mask)
+        self._listeners.append((listener, None))
+        self._unix_paths.append((path, path.stat().st_ino))
+
+    def stop_listening(self, *, accept_waiting: bool = False) -> None:
+        """Accept no more; `accept_waiting` takes those who have connected already."""
+        for listener, tls in self._listeners:
+            bound = [socket.socket(fileno=os.dup(one.fileno())) for one in listener.sockets] if accept_waiting else []
+            listener.close()
+            for one in bound:
+                with one:
+                    self._accept_waiting(one, tls)
+        self._listeners.clear()
+        for path, inode in self._unix_paths:
+            # A successor may already listen under the same name.
+            if path.exists() and path.stat().st_ino == inode:
+                path.unlink()
+        self._unix_paths.clear()
+
+    def _accept_waiting(self, bound: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Take over connections that the kernel has made: closing the socket would reset them."""
+        bound.setblocking(False)
+        with contextlib.suppress(OSError):
+            while True:
+                accepted, _ = bound.accept()
+                task = self.loop.create_task(self._adopt(accepted, tls))
+                self.arriving.add(task)
+                task.add_done_callback(self.arriving.discard)
+
+    async def _adopt(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
+        with contextlib.suppress(OSError):  # it left, or TLS was not what it spoke
+            await self.loop.connect_accepted_socket(self._protocol, accepted, ssl=tls)

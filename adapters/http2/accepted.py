@@ -1,0 +1,241 @@
+"""One accepted connection: calls begun as their heads come, each answered by a task of its own.
+
+    greeting ──preface, SETTINGS──▶ open ──drain──▶ draining ──the peer knows──▶ leaving ──last call──▶ closing
+
+A connection that is open and says nothing is pinged while it has calls, and closed after a while without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Literal
+
+from adapters.http2 import frames
+from adapters.http2.call import Call
+from adapters.http2.connection import Connection
+from adapters.http2.control import DRAIN_PING
+from adapters.http2.fields import Field, encode
+from adapters.http2.frames import END_STREAM, ErrorCode, Violation
+from adapters.http2.head import OVERSIZED, RequestHead, read_request
+from adapters.http2.status import Code, GrpcError
+from adapters.http2.stream import Stream
+
+if TYPE_CHECKING:
+    from adapters.http2.server import Server
+
+Phase = Literal["greeting", "open", "draining", "leaving"]
+HTTP1 = re.compile(rb"[A-Z]{3,10} ")
+TO_HTTP1 = (
+    b"HTTP/1.1 426 Upgrade Required\r\nconnection: close\r\ncontent-type: text/plain\r\ncontent-length: 36\r\n\r\n"
+    b"This port speaks gRPC (HTTP/2) only\n"
+)
+CALL_BYTES = 128
+"""About what a call's head and trailers take."""
+GONE = GrpcError(Code.CANCELLED, "The client has left.")
+
+
+class Accepted(Connection[RequestHead]):
+    """See the module's docstring."""
+
+    __slots__ = ("_asked", "_last", "_phase", "_quiet", "message_timeout", "server")
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server.loop)
+        limits = server.limits
+        self.server = server
+        self.max_head = limits.max_head
+        self.max_message = limits.max_message
+        self.max_held = limits.max_held
+        self.send_timeout = limits.send_timeout
+        self.message_timeout = limits.message_timeout
+        self._greeting = frames.PREFACE
+        self._phase: Phase = "greeting"
+        self._last = 0  # the last stream that the client opened
+        self._quiet = 0.0  # seconds in which nothing came
+        self._asked = False  # whether a ping is to be answered
+
+    # ── beginning ─────────────────────────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._wait_until(self.loop.time() + self.server.limits.greeting_timeout)
+        room = self.server.opened(self)
+        self.outlet.write(self.server.greeting)
+        if not room:
+            self._on_violation(Violation(ErrorCode.ENHANCE_YOUR_CALM, "this server has no connection to spare"))
+
+    def _on_noise(self, data: bytes) -> None:
+        """Whoever speaks HTTP/1 here is told so, in words that it understands."""
+        if HTTP1.match(data):
+            self.outlet.write(TO_HTTP1)
+            self.close_gently()
+        else:
+            self._on_violation(Violation(ErrorCode.PROTOCOL_ERROR, "a connection begins with the preface and SETTINGS"))
+
+    def _on_greeted(self) -> None:
+        self._phase = "open"
+        self._wait_until(self.loop.time() + self.server.limits.ping_interval)
+        if self.server.draining:
+            self.drain()
+
+    # ── calls ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _read_head(self, fields: list[Field]) -> RequestHead:
+        return read_request(fields)
+
+    def _oversized_head(self) -> RequestHead:
+        return OVERSIZED
+
+    def _on_head(self, stream_id: int, head: RequestHead, *, last: bool) -> None:
+        if stream_id > self._last and stream_id & 1:
+            self._last = stream_id
+            self._open(stream_id, head, last)
+            return
+        stream = self.streams.get(stream_id)
+        if stream is None:
+            self._check_known(stream_id)
+            self._spend()
+        elif not last or stream.received_all:
+            stream.break_off(ErrorCode.PROTOCOL_ERROR)
+        else:
+            stream.received_all = True  # trailers, in which gRPC's clients say nothing
+            stream.wake()
+
+    def _open(self, stream_id: int, head: RequestHead, last: bool) -> None:
+        if self.outlet.paused:
+            self._burden(CALL_BYTES)
+        limits = self.server.limits
+        full = len(self.streams) >= limits.max_streams or self.outlet.unsent > limits.max_unsent
+        if full or self._phase == "leaving":
+            self._turn_away(stream_id, ErrorCode.REFUSED_STREAM)
+        elif head.malformed:
+            self._turn_away(stream_id, ErrorCode.PROTOCOL_ERROR)
+        elif head.status != 200:
+            self._spend()
+            block = encode([(b":status", b"%d" % head.status), (b"content-length", b"0")])
+            self.outlet.write(frames.header_frames(stream_id, block, END_STREAM, self.outlet.max_frame))
+            if not last:
+                self.outlet.write(frames.rst_stream(stream_id, ErrorCode.NO_ERROR))
+        else:
+            self._begin(stream_id, head, last)
+
+    def _turn_away(self, stream_id: int, code: ErrorCode) -> None:
+        self._spend()
+        self.outlet.write(frames.rst_stream(stream_id, code))
+
+    def _begin(self, stream_id: int, head: RequestHead, last: bool) -> None:
+        call = Call(self, stream_id, head)
+        call.received_all = last
+        self.streams[stream_id] = call
+        if head.error is not None:
+            self._spend()
+            call.refuse(head.error)
+        else:
+            call.task = self.loop.create_task(self._answer_call(call))
+
+    async def _answer_call(self, call: Call) -> None:
+        try:
+            await self.server.handler(call)
+            if not call.ended:
+                call.finish()
+        except GrpcError as error:
+            self._fail(call, error)
+        except Exception as error:
+            self._report("unhandled error in a handler", error)
+            self._fail(call, GrpcError(Code.INTERNAL, "The server failed on this call."))
+        finally:
+            # Cancelled: by a client that left, which hears no more, or by a wait of the handler's own.
+            self._fail(call, GrpcError(Code.CANCELLED, "The call was cancelled."))
+
+    def _fail(self, call: Call, error: GrpcError) -> None:
+        if call.ended:
+            return
+        try:
+            call.fail(error.code, error.message, error.trailers)
+        except ValueError as broken:
+            self._report("metadata that cannot be sent", broken)
+            call.initial_metadata = ()
+            call.fail(Code.INTERNAL, "The server failed on this call.")
+
+    def _report(self, message: str, error: Exception) -> None:
+        self.loop.call_exception_handler({"message": message, "exception": error})
+
+    def _was_reset(self, stream: Stream, code: int) -> None:
+        stream.close(GONE)
+
+    def _on_goaway(self, flags: int, stream_id: int, payload: bytes) -> None:
+        """The client opens no more; what it has opened is answered."""
+        self._spend()
+
+    def _check_known(self, stream_id: int) -> None:
+        if stream_id > self._last or not stream_id & 1:
+            raise Violation(ErrorCode.PROTOCOL_ERROR, "a frame of a stream that was never opened")
+
+    def _last_stream(self) -> int:
+        return self._last
+
+    # ── ends ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def forget(self, stream: Stream) -> None:
+        super().forget(stream)
+        if self._phase == "leaving" and not self.streams:
+            self.close_gently()
+
+    def drain(self) -> None:
+        """Let the client know, then take no more calls, then close after the last: none is lost on the way."""
+        if self._phase == "open":
+            self._phase = "draining"
+            self.outlet.write(frames.goaway(frames.MAX_STREAM_ID, ErrorCode.NO_ERROR, "the server is leaving"))
+            self.outlet.write(frames.frame(frames.PING, 0, 0, DRAIN_PING))
+            self._wait_until(self.loop.time() + self.server.limits.lull)
+
+    def _on_drain_ping(self) -> None:
+        if self._phase == "draining":
+            self._leave()
+
+    def _leave(self) -> None:
+        self._phase = "leaving"
+        self.outlet.write(frames.goaway(self._last, ErrorCode.NO_ERROR, "the server is leaving"))
+        self._wait_until(self.loop.time() + self.server.limits.ping_interval)
+        if not self.streams:
+            self.close_gently()
+
+    def _lapse(self, now: float) -> None:
+        if self._phase == "greeting":
+            self.abort()
+        elif self._phase == "draining":
+            self._leave()
+        else:
+            self._listen(now)
+
+    def _listen(self, now: float) -> None:
+        """Whether anybody is there: asked of those that owe nothing but silence."""
+        limits = self.server.limits
+        self._wait_until(now + limits.ping_interval)
+        if self._heard:
+            self._heard = self._asked = False
+            self._quiet = 0.0
+            return
+        self._quiet += limits.ping_interval
+        if self._asked:
+            self.abort()
+        elif self.streams:
+            self._asked = True
+            self.outlet.write(frames.frame(frames.PING, 0, 0, b"anybody?"))
+        elif self._quiet >= limits.idle_timeout:
+            self.drain()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.server.closed(self)
+
+    def hurry(self, seconds: float) -> None:
+        """For draining: who has not even greeted has `seconds` to do so."""
+        if self._phase == "greeting":
+            self._wait_until(self.loop.time() + seconds)
+        else:
+            self.drain()
+
+    def _lost(self) -> Exception:
+        return GONE

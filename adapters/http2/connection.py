@@ -1,0 +1,242 @@
+"""What both sides of a connection do: header blocks, streams and their bytes, deadlines, and how it ends."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar, cast
+
+from adapters.http1.sweeper import NEVER
+from adapters.http2 import frames
+from adapters.http2.control import Control
+from adapters.http2.fields import Decoder, Field, TooManyFields
+from adapters.http2.frames import ErrorCode, Violation
+from adapters.http2.framing import MAX_OTHER_FRAME, unpadded
+from adapters.http2.sending import Outlet
+from adapters.http2.stream import Stream
+
+CONNECTION_WINDOW = 64 * 1024 * 1024
+MAX_CONTINUATIONS = 16
+CACHED_BLOCKS = 16
+CACHED_BLOCK_BYTES = 2048
+LINGER_SECONDS = 2.0
+PRIORITY_BYTES = 5
+
+Head = TypeVar("Head")
+
+
+class Connection(Control, Generic[Head]):
+    """`Head` is what a side makes of a header block. A subclass sets the bounds."""
+
+    __slots__ = (
+        "_block", "_block_flags", "_block_stream", "_closing", "_continuations", "_decoder", "_due", "_heads",
+        "_received", "_unread", "deadline", "held", "max_head", "max_held", "max_message", "peer", "send_timeout",
+    )  # fmt: skip
+    max_head: int
+    max_message: int
+    max_held: int
+    send_timeout: float
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self.held = 0  # bytes of messages that nobody has read
+        self.peer = ""
+        self.deadline = NEVER  # when somebody must look again
+        self._due = NEVER  # the connection's own part of that
+        self._closing = False
+        self._received = 0  # bytes of DATA that have not been given back to the peer's window
+        self._decoder = Decoder()
+        self._heads: dict[bytes, Head] = {}
+        self._block: list[bytes] = []  # a header block that CONTINUATIONs follow
+        self._block_flags = 0
+        self._block_stream = 0
+        self._continuations = 0
+
+    # ── transport events ──────────────────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.outlet = Outlet(self.transport)
+        peer = transport.get_extra_info("peername")
+        self.peer = peer[0] if isinstance(peer, tuple) else "unix"
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._deaf = self._closing = True
+        self.outlet.cut()
+        self._end_streams(self._lost())
+        self.deadline = self._due = NEVER
+
+    def peer_certificate(self) -> Mapping[str, Any] | None:
+        """None where TLS checked none: what it did not check says nothing."""
+        return self.transport.get_extra_info("peercert") or None
+
+    def pause_writing(self) -> None:
+        self.outlet.pause()
+
+    def resume_writing(self) -> None:
+        self._backlog = 0
+        self.outlet.resume()
+
+    # ── frames that carry a call ──────────────────────────────────────────────────────────────────────
+
+    def _on_data(self, flags: int, stream_id: int, data: bytes, start: int, stop: int, padding: int) -> None:
+        self._received += stop - start + padding
+        if self._received >= CONNECTION_WINDOW // 2:
+            self.outlet.write(frames.window_update(0, self._received))
+            self._received = 0
+        stream = self.streams.get(stream_id)
+        last = flags & frames.END_STREAM
+        if start == stop and not last:
+            self._spend()
+        if stream is not None and not stream.received_all:
+            stream.receive(data, start, stop, padding, last=bool(last))
+        elif stream is not None:
+            stream.break_off(ErrorCode.STREAM_CLOSED)
+        else:
+            self._check_known(stream_id)
+
+    def _on_headers(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if flags & (frames.PADDED | frames.WITH_PRIORITY):
+            payload = _bare(flags, payload)
+        if flags & frames.END_HEADERS:
+            self._on_block(flags, stream_id, payload)
+        else:
+            self._gathering = True
+            self._block = [payload]
+            self._block_flags, self._block_stream, self._continuations = flags, stream_id, 0
+
+    def _on_continuation(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if not self._gathering or stream_id != self._block_stream:
+            raise Violation(ErrorCode.PROTOCOL_ERROR, "a CONTINUATION that continues nothing")
+        self._block.append(payload)
+        self._continuations += 1
+        if self._continuations > MAX_CONTINUATIONS or sum(map(len, self._block)) > MAX_OTHER_FRAME:
+            raise Violation(ErrorCode.ENHANCE_YOUR_CALM, "a header block is too long")
+        if flags & frames.END_HEADERS:
+            block, self._block, self._gathering = b"".join(self._block), [], False
+            self._on_block(self._block_flags, stream_id, block)
+
+    def _on_block(self, flags: int, stream_id: int, block: bytes) -> None:
+        head = self._heads.get(block)
+        if head is None:
+            head = self._read_block(block)
+        self._on_head(stream_id, head, last=bool(flags & frames.END_STREAM))
+
+    def _read_block(self, block: bytes) -> Head:
+        """Blocks that change the table make what is known of others stale; what they mean is the table's matter."""
+        changes = self._decoder.changes
+        try:
+            head = self._read_head(self._decoder.decode(block, self.max_head))
+        except TooManyFields:
+            return self._oversized_head()
+        if self._decoder.changes != changes:
+            self._heads.clear()
+        elif len(block) <= CACHED_BLOCK_BYTES:
+            if len(self._heads) >= CACHED_BLOCKS:
+                self._heads.clear()
+            self._heads[block] = head
+        return head
+
+    def _read_head(self, fields: list[Field]) -> Head:
+        raise NotImplementedError
+
+    def _oversized_head(self) -> Head:
+        raise NotImplementedError
+
+    def _on_head(self, stream_id: int, head: Head, *, last: bool) -> None:
+        raise NotImplementedError
+
+    def hold(self, size: int) -> None:
+        """Bytes came of a message that nobody has read yet."""
+        self.held += size
+
+    def release(self, size: int) -> None:
+        self.held -= size
+
+    # ── streams ───────────────────────────────────────────────────────────────────────────────────────
+
+    def forget(self, stream: Stream) -> None:
+        """It is closed."""
+        self.streams.pop(stream.id, None)
+
+    def look_at(self, when: float) -> None:
+        """Something ends at `when`."""
+        if when < self.deadline:
+            self.deadline = when
+
+    def expire(self) -> None:
+        """Something may have lasted too long."""
+        now = self.loop.time()
+        due = NEVER
+        for stream in list(self.streams.values()):
+            due = min(due, stream.check(now))
+        if self._due <= now:
+            self._due = NEVER
+            if self._closing:
+                self._end_lingering(now)
+            else:
+                self._lapse(now)
+        self.deadline = min(due, self._due)
+
+    def _lapse(self, now: float) -> None:
+        """The connection's own time is up."""
+        raise NotImplementedError
+
+    def _wait_until(self, when: float) -> None:
+        self._due = when
+        self.look_at(when)
+
+    # ── ends ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _lost(self) -> Exception:
+        """What whoever waits is told when the connection is gone."""
+        raise NotImplementedError
+
+    def _end_streams(self, error: Exception) -> None:
+        for stream in list(self.streams.values()):
+            stream.close(error)
+
+    def _last_stream(self) -> int:
+        """The last of the peer's streams that was acted on."""
+        return 0
+
+    def _on_violation(self, violation: Violation) -> None:
+        self.outlet.write(frames.goaway(self._last_stream(), violation.code, violation.message))
+        self._end_streams(self._lost())
+        self.close_gently()
+
+    def close_gently(self) -> None:
+        """Close so that the last frames arrive: unread input would turn the close into a reset."""
+        if self._closing:
+            return
+        self._closing = self._deaf = True
+        self._unread = self.transport.get_write_buffer_size()
+        self._wait_until(self.loop.time() + LINGER_SECONDS)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        else:
+            self.transport.close()
+
+    def _end_lingering(self, now: float) -> None:
+        """A peer that is slow to take the last bytes, and does, may go on."""
+        unread = self.transport.get_write_buffer_size()
+        if not 0 < unread < self._unread:
+            self.transport.abort()
+            return
+        self._unread = unread
+        self._wait_until(now + LINGER_SECONDS)
+
+    def abort(self) -> None:
+        """Drop the connection now."""
+        self._deaf = self._closing = True
+        self.outlet.cut()
+        self._end_streams(self._lost())
+        self.transport.abort()
+
+
+def _bare(flags: int, payload: bytes) -> bytes:
+    """A header block without padding and priority."""
+    start, stop = unpadded(payload) if flags & frames.PADDED else (0, len(payload))
+    if flags & frames.WITH_PRIORITY:
+        start += PRIORITY_BYTES
+    if start > stop:
+        raise Violation(ErrorCode.FRAME_SIZE_ERROR, "a HEADERS frame is shorter than what it says to hold")
+    return payload[start:stop]

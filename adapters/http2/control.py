@@ -1,0 +1,156 @@
+"""Frames that carry no call: settings, pings, windows, resets.
+
+What a peer may send without asking for anything (pings, settings, resets, empty frames …) comes out of a budget,
+`_calm`, that time and answers taken refill: who floods is told to enhance its calm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from adapters.http2 import frames
+from adapters.http2.frames import ErrorCode, Violation
+from adapters.http2.framing import Framing
+from adapters.http2.sending import MAX_SENT_FRAME, Outlet
+
+if TYPE_CHECKING:
+    from adapters.http2.stream import Stream
+
+CALM = 2000
+"""Frames that a peer may send for nothing at once."""
+CALM_PER_SECOND = 200.0
+CALM_PER_CALL = 8
+FORGIVING_BYTES = 4096
+"""Bytes of DATA sent that forgive a frame: their windows must be given back."""
+MAX_BACKLOG = 1024 * 1024
+"""Bytes of answers to pings and settings, and the like, that a peer may leave unread."""
+DRAIN_PING = b"draining"
+
+
+class Control(Framing):
+    """See the module's docstring."""
+
+    __slots__ = ("_backlog", "_calm", "_calm_since", "loop", "outlet", "streams", "transport")
+    transport: asyncio.Transport
+    outlet: Outlet
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self.loop = loop
+        self.streams: dict[int, Stream] = {}
+        self._backlog = 0  # bytes beside DATA that were written while the peer did not read
+        self._calm = CALM
+        self._calm_since = loop.time()
+
+    def _on_reset(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if len(payload) != frames.WORD.size:
+            raise Violation(ErrorCode.FRAME_SIZE_ERROR, "RST_STREAM has four bytes")
+        self._spend()
+        stream = self.streams.get(stream_id)
+        if stream is not None:
+            self._was_reset(stream, frames.WORD.unpack(payload)[0])
+        else:
+            self._check_known(stream_id)
+
+    def _was_reset(self, stream: Stream, code: int) -> None:
+        raise NotImplementedError
+
+    def _on_settings(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if stream_id or len(payload) % frames.SETTING.size or (flags & frames.ACK and payload):
+            raise Violation(ErrorCode.FRAME_SIZE_ERROR, "a SETTINGS frame of the wrong shape")
+        self._spend()
+        if flags & frames.ACK:
+            return
+        for name, value in frames.SETTING.iter_unpack(payload):
+            self._apply(name, value)
+        self._answer(frames.frame(frames.SETTINGS, frames.ACK, 0))
+
+    def _apply(self, name: int, value: int) -> None:
+        """A setting of the peer's. The size of its table does not matter: we never use it."""
+        if name == frames.INITIAL_WINDOW_SIZE:
+            if value > frames.MAX_WINDOW:
+                raise Violation(ErrorCode.FLOW_CONTROL_ERROR, "a window is larger than a window may be")
+            change, self.outlet.initial_window = value - self.outlet.initial_window, value
+            for stream in list(self.streams.values()):
+                stream.widen(change)
+        elif name == frames.MAX_FRAME_SIZE:
+            if not frames.DEFAULT_FRAME <= value < 2**24:
+                raise Violation(ErrorCode.PROTOCOL_ERROR, "a frame size that no frame may have")
+            self.outlet.max_frame = min(value, MAX_SENT_FRAME)
+        elif name == frames.ENABLE_PUSH and value > 1:
+            raise Violation(ErrorCode.PROTOCOL_ERROR, "ENABLE_PUSH is 0 or 1")
+
+    def _on_ping(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if stream_id or len(payload) != 8:
+            raise Violation(ErrorCode.FRAME_SIZE_ERROR, "PING has eight bytes and no stream")
+        self._spend()
+        if not flags & frames.ACK:
+            self._answer(frames.frame(frames.PING, frames.ACK, 0, payload))
+        elif payload == DRAIN_PING:
+            self._on_drain_ping()
+
+    def _on_drain_ping(self) -> None:
+        """The peer has seen that we are leaving."""
+
+    def _on_window_update(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if len(payload) != frames.WORD.size:
+            raise Violation(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE has four bytes")
+        self._spend()
+        increment = frames.WORD.unpack(payload)[0] & frames.MAX_WINDOW
+        if stream_id == 0:
+            if increment == 0:
+                raise Violation(ErrorCode.PROTOCOL_ERROR, "a window that grows by nothing")
+            self.outlet.widen(increment)
+            return
+        stream = self.streams.get(stream_id)
+        if stream is None:
+            self._check_known(stream_id)
+        elif increment == 0:
+            stream.break_off(ErrorCode.PROTOCOL_ERROR)
+        else:
+            stream.widen(increment)
+
+    def _on_goaway(self, flags: int, stream_id: int, payload: bytes) -> None:
+        raise NotImplementedError
+
+    def _on_priority(self, flags: int, stream_id: int, payload: bytes) -> None:
+        self._spend()
+
+    def _on_unknown(self, flags: int) -> None:
+        self._spend()
+
+    def _on_push_promise(self, flags: int, stream_id: int, payload: bytes) -> None:
+        raise Violation(ErrorCode.PROTOCOL_ERROR, "nobody asked for a PUSH_PROMISE")
+
+    # ── bounds ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _check_known(self, stream_id: int) -> None:
+        """A frame of a stream that is over is late; of one that never was, it is wrong."""
+        raise NotImplementedError
+
+    def _spend(self) -> None:
+        """The peer sent what asks for nothing."""
+        self._calm -= 1
+        if self._calm < 0:
+            now = self.loop.time()
+            self._calm = min(CALM, int((now - self._calm_since) * CALM_PER_SECOND))
+            self._calm_since = now
+            if self._calm < 1:
+                raise Violation(ErrorCode.ENHANCE_YOUR_CALM, "too many frames that ask for nothing")
+
+    def forgive(self, count: int) -> None:
+        """The peer took an answer, or a part of one: it had to say so."""
+        if self._calm < CALM:
+            self._calm += count
+
+    def _answer(self, data: bytes) -> None:
+        if self.outlet.paused:
+            self._burden(len(data))
+        self.outlet.write(data)
+
+    def _burden(self, size: int) -> None:
+        """The peer, which reads nothing, asks for `size` more bytes beside DATA."""
+        self._backlog += size
+        if self._backlog > MAX_BACKLOG:
+            raise Violation(ErrorCode.ENHANCE_YOUR_CALM, "what was answered is not read")

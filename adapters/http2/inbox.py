@@ -1,0 +1,98 @@
+"""gRPC messages, put together from the pieces in which DATA frames bring them."""
+
+import zlib
+from collections import deque
+from struct import Struct
+
+from adapters.http2.status import Code, GrpcError
+
+PREFIX = Struct(">BI")
+"""Whether the message is compressed, and its length."""
+PREFIX_BYTES = 5
+WINDOW_BITS = {b"gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
+ENCODINGS = b"identity,deflate,gzip"
+VIEW_BYTES = 8192
+
+
+class Compressed(bytes):
+    """A message that is still to be inflated."""
+
+
+class Inbox:
+    """Feed it what arrives; `messages` are whole ones. Raises `GrpcError` for what is no message, or too long."""
+
+    __slots__ = ("_have", "_need", "_pieces", "_prefix", "_squeezed", "limit", "messages")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.messages: deque[bytes] = deque()
+        self._pieces: list[bytes | memoryview] = []
+        self._have = 0
+        self._need = 0  # bytes of the message that is arriving
+        self._squeezed = False
+        self._prefix: bytes | None = b""  # what has arrived of a prefix; None behind it
+
+    def feed(self, data: bytes, start: int, stop: int) -> None:
+        """Take `data[start:stop]`."""
+        while start < stop:
+            if self._prefix is not None:
+                start = self._read_prefix(data, start, stop)
+            size = min(self._need - self._have, stop - start)
+            if size:
+                # A view puts off the copy to the join; a small one would keep far more alive than it shows.
+                view = VIEW_BYTES < size < self._need
+                self._pieces.append(memoryview(data)[start : start + size] if view else data[start : start + size])
+                self._have += size
+                start += size
+            if self._prefix is None and self._have == self._need:
+                self._complete()
+
+    def _read_prefix(self, data: bytes, start: int, stop: int) -> int:
+        assert self._prefix is not None
+        end = min(start + PREFIX_BYTES - len(self._prefix), stop)
+        prefix = self._prefix + data[start:end] if self._prefix else data[start:end]
+        if len(prefix) < PREFIX_BYTES:
+            self._prefix = prefix
+            return end
+        flag, self._need = PREFIX.unpack(prefix)
+        if flag > 1:
+            raise GrpcError(Code.INTERNAL, "A message begins with an unknown flag.")
+        if self._need > self.limit:
+            raise GrpcError(Code.RESOURCE_EXHAUSTED, f"A message of {self._need} bytes exceeds {self.limit} bytes.")
+        self._squeezed = flag == 1
+        self._prefix = None
+        return end
+
+    def _complete(self) -> None:
+        pieces, self._pieces = self._pieces, []
+        whole = bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces)
+        self.messages.append(Compressed(whole) if self._squeezed else whole)
+        self._have = self._need = 0
+        self._prefix = b""
+
+    @property
+    def halfway(self) -> bool:
+        """Whether a message has begun and is not whole."""
+        return self._prefix != b""
+
+    @property
+    def arrived(self) -> int:
+        """Bytes of the message that is arriving."""
+        return self._have
+
+
+def inflate(message: bytes, encoding: bytes, limit: int) -> bytes:
+    """A compressed message as it was. Raises `GrpcError`, also when it would be longer than `limit`."""
+    bits = WINDOW_BITS.get(encoding)
+    if bits is None:
+        raise GrpcError(Code.INTERNAL, "A message is marked as compressed, and the call names no compression.")
+    inflater = zlib.decompressobj(bits)
+    try:
+        data = inflater.decompress(message, limit + 1)
+    except zlib.error:
+        raise GrpcError(Code.INTERNAL, f"A message is not valid {encoding.decode()}.") from None
+    if len(data) > limit:
+        raise GrpcError(Code.RESOURCE_EXHAUSTED, f"A message exceeds {limit} bytes when it is inflated.")
+    if not inflater.eof:
+        raise GrpcError(Code.INTERNAL, f"A message is not valid {encoding.decode()}.")
+    return data

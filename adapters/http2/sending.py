@@ -1,0 +1,79 @@
+"""The sending half of a connection: what the peer's windows and the socket allow, a frame of each stream in turn."""
+
+import asyncio
+from typing import Protocol
+
+from adapters.http2.frames import DEFAULT_FRAME, DEFAULT_WINDOW, MAX_WINDOW, ErrorCode, Violation
+
+WRITE_BUFFER = 512 * 1024
+"""Bytes in the transport's buffer above which no more DATA is written."""
+
+MAX_SENT_FRAME = 256 * 1024
+"""Bytes of DATA in a frame, however large a one the peer would take: streams take turns."""
+
+
+class Sender(Protocol):
+    """A stream with something to send."""
+
+    id: int
+    window: int
+
+    def send_frame(self) -> bool:
+        """Send one DATA frame; whether there is more, and room for it in the stream's own window."""
+
+
+class Outlet:
+    """Writes for all streams of a connection. `window` is the peer's for the connection, `unsent` what waits for it."""
+
+    __slots__ = ("_ready", "initial_window", "max_frame", "paused", "transport", "unsent", "window", "write")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        transport.set_write_buffer_limits(WRITE_BUFFER)
+        self.transport = transport
+        self.write = transport.write
+        self.window = DEFAULT_WINDOW
+        self.initial_window = DEFAULT_WINDOW
+        self.max_frame = DEFAULT_FRAME
+        self.paused = False
+        self.unsent = 0
+        self._ready: dict[int, Sender] = {}  # have something to send, and a window of their own
+
+    def add(self, sender: Sender) -> None:
+        """It may have something to send."""
+        self._ready[sender.id] = sender
+        self.pump()
+
+    def remove(self, sender: Sender) -> None:
+        self._ready.pop(sender.id, None)
+
+    def pump(self) -> None:
+        """Send what may be sent."""
+        ready = self._ready
+        while ready and self.window > 0 and not self.paused:
+            stream_id = next(iter(ready))
+            sender = ready.pop(stream_id)
+            if sender.send_frame():
+                ready[stream_id] = sender
+
+    def widen(self, increment: int) -> None:
+        """The connection's window grew."""
+        self.window += increment
+        if self.window > MAX_WINDOW:
+            raise Violation(ErrorCode.FLOW_CONTROL_ERROR, "the connection's window is larger than a window may be")
+        self.pump()
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+        self.pump()
+
+    def cut(self) -> None:
+        """The transport is gone: who writes, writes into nothing."""
+        self.write = _into_nothing
+        self._ready.clear()
+
+
+def _into_nothing(data: bytes | bytearray | memoryview) -> None:
+    pass

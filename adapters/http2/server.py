@@ -1,0 +1,133 @@
+"""One handler served over gRPC: bound, drained."""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from adapters.http1.listeners import Listeners
+from adapters.http1.sweeper import sweeper
+from adapters.http2 import frames
+from adapters.http2.accepted import Accepted
+from adapters.http2.call import Call
+from adapters.http2.connection import CONNECTION_WINDOW
+from adapters.http2.framing import MAX_DATA_FRAME
+from adapters.http2.stream import STREAM_WINDOW
+
+KiB = 1024
+MiB = 1024 * KiB
+
+Handler = Callable[[Call], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on one connection; sizes in bytes, times in seconds.
+
+    A message that has begun gets `message_timeout` plus the time that its bytes take at `min_message_rate`, and so
+    does one that must come. `max_held` bounds what was received and not read, `max_unsent` what was answered and
+    not taken, of all calls together. A connection that is silent is pinged after `ping_interval` while it has
+    calls, and dropped after another; without calls it is closed after `idle_timeout`.
+    """
+
+    max_head: int = 32 * KiB
+    max_message: int = 64 * MiB
+    max_held: int = 256 * MiB
+    max_unsent: int = 64 * MiB
+    max_streams: int = 1024
+    max_connections: int = 10_000
+    greeting_timeout: float = 10.0
+    message_timeout: float = 30.0
+    min_message_rate: int = 8 * KiB
+    send_timeout: float = 60.0
+    ping_interval: float = 60.0
+    idle_timeout: float = 600.0
+    lull: float = 1.0
+    """How long a drain waits for a client to have heard of it."""
+
+
+class Server(Listeners):
+    """Serves one handler on any number of TCP, TLS and Unix listeners.
+
+    A TLS context is told to speak HTTP/2 only: it must not be another listener's, too.
+    """
+
+    def __init__(self, handler: Handler, limits: Limits | None = None) -> None:
+        super().__init__(lambda: Accepted(self))
+        self.handler = handler
+        self.limits = limits or Limits()
+        self.draining = False
+        self.connections: set[Accepted] = set()
+        self._leaving: set[asyncio.Task[None]] = set()  # cancelled, and still cleaning up
+        self._idle = asyncio.Event()
+        self._sweeper = sweeper(self.loop)
+        self.greeting = frames.settings_frame(
+            {
+                frames.MAX_CONCURRENT_STREAMS: self.limits.max_streams,
+                frames.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
+                frames.MAX_FRAME_SIZE: MAX_DATA_FRAME,
+                frames.MAX_HEADER_LIST_SIZE: self.limits.max_head,
+            }
+        ) + frames.window_update(0, CONNECTION_WINDOW - frames.DEFAULT_WINDOW)
+
+    async def listen_tcp(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
+        return await super().listen_tcp(host, port, _for_http2(tls))
+
+    async def listen_socket(self, bound: socket.socket, tls: ssl.SSLContext | None = None) -> asyncio.Server:
+        return await super().listen_socket(bound, _for_http2(tls))
+
+    def opened(self, connection: Accepted) -> bool:
+        """A connection came; False when there are too many."""
+        self.connections.add(connection)
+        self._sweeper.watch(self.connections)
+        return len(self.connections) <= self.limits.max_connections
+
+    def closed(self, connection: Accepted) -> None:
+        """A connection went."""
+        self.connections.discard(connection)
+        if not self.connections:
+            self._idle.set()
+
+    def leave(self, task: asyncio.Task[None]) -> None:
+        """A handler's task is being cancelled."""
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    async def drain(self, grace: float) -> bool:
+        """Accept no more, let calls in flight end, for at most `grace` seconds. True when all did.
+
+        Each client is told first and cut off from new calls after it has heard: none is lost on the way.
+        """
+        self.draining = True
+        self.stop_listening(accept_waiting=True)
+        await asyncio.sleep(0)  # who was accepted a moment ago is no connection yet
+        try:
+            async with asyncio.timeout(grace):
+                if self.arriving:
+                    await asyncio.wait(self.arriving)
+                for connection in list(self.connections):
+                    connection.hurry(min(self.limits.lull, grace / 2))
+                while self.connections:
+                    self._idle.clear()
+                    await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def aclose(self) -> None:
+        """Stop at once: calls in flight are cancelled, and their handlers have ended on return."""
+        self.draining = True
+        self.stop_listening()
+        for arriving in self.arriving:
+            arriving.cancel()
+        for connection in list(self.connections):
+            connection.abort()
+        if self._leaving:
+            await asyncio.wait(set(self._leaving))
+
+
+def _for_http2(tls: ssl.SSLContext | None) -> ssl.SSLContext | None:
+    if tls is not None:
+        tls.set_alpn_protocols(["h2"])
+    return tls

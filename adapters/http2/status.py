@@ -1,0 +1,110 @@
+"""gRPC's own words in HTTP/2's fields: status, message, timeout, metadata."""
+
+import base64
+import binascii
+import math
+import re
+from collections.abc import Sequence
+from enum import IntEnum
+from urllib.parse import unquote_to_bytes
+
+from adapters.http2.fields import Field
+
+Metadata = Sequence[tuple[str, str | bytes]]
+"""Names in lower case; a name that ends in `-bin` has bytes for its value, any other has ASCII text."""
+MAX_MESSAGE_TEXT = 4096
+PLAIN = frozenset(range(0x20, 0x7F)) - {ord("%")}
+NAME = re.compile(r"[0-9a-z_.\-]+")
+TEXT = re.compile(r"[\x20-\x7e]*")
+TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
+SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+
+
+class Code(IntEnum):
+    """The status of a call."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class GrpcError(Exception):
+    """A call that ended with another status than OK. Raised by a handler, it becomes the call's end."""
+
+    def __init__(self, code: int, message: str, trailers: Metadata = ()) -> None:
+        super().__init__(f"{code_name(code)}: {message}")
+        self.code = code
+        self.message = message
+        self.trailers = trailers
+
+
+def code_name(code: int) -> str:
+    try:
+        return Code(code).name
+    except ValueError:
+        return str(code)
+
+
+def encode_message(text: str) -> bytes:
+    """Percent-encoded, and cut to a length that fits a peer's head (gRPC over HTTP2, "Status-Message")."""
+    data = text.encode("utf-8", "replace")[:MAX_MESSAGE_TEXT]
+    return b"".join([b"%c" % byte if byte in PLAIN else b"%%%02X" % byte for byte in data])
+
+
+def decode_message(value: bytes) -> str:
+    return unquote_to_bytes(value).decode("utf-8", "replace")
+
+
+def encode_timeout(seconds: float) -> bytes:
+    """Rounded up to two digits: whoever sets it also waits for it, and equal heads are read faster."""
+    micros = max(1, math.ceil(seconds * 1e6))
+    for unit, size in ((b"u", 1), (b"m", 10**3), (b"S", 10**6), (b"H", 3_600 * 10**6)):
+        amount = math.ceil(micros / size)
+        if amount < 10**5 or unit == b"H":
+            step = 10 ** max(0, len(str(amount)) - 2)
+            return b"%d%b" % (min(math.ceil(amount / step) * step, 99_999_999), unit)
+    raise AssertionError
+
+
+def decode_timeout(value: bytes) -> float | None:
+    """Seconds; None for what is no timeout."""
+    found = TIMEOUT.fullmatch(value)
+    return int(found[1]) * SECONDS[found[2]] if found else None
+
+
+def encode_metadata(metadata: Metadata) -> list[Field]:
+    """As fields. Raises `ValueError` for what no field can hold."""
+    fields = []
+    for name, value in metadata:
+        if not NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name of metadata")
+        if name.endswith("-bin"):
+            data = value if isinstance(value, bytes) else value.encode()
+            fields.append((name.encode(), base64.b64encode(data).rstrip(b"=")))
+        elif isinstance(value, str) and TEXT.fullmatch(value):
+            fields.append((name.encode(), value.encode()))
+        else:
+            raise ValueError(f"the metadata {name!r} holds what only a name with -bin may hold")
+    return fields
+
+
+def binary_value(value: str) -> bytes:
+    """The bytes of a `-bin` value as it came. Raises `ValueError` when it is not Base64."""
+    try:
+        return base64.b64decode(value + "=" * (-len(value) % 4), validate=True)
+    except binascii.Error as error:
+        raise ValueError("not Base64") from error
