@@ -17,7 +17,6 @@ from adapters.tensors import (
     BINARY_SIZE,
     FRAMING,
     ITEM_SIZE,
-    MAX_ELEMENTS,
     NO_PARAMETERS,
     SHARED_MEMORY,
     Data,
@@ -164,16 +163,7 @@ def _check_names(inputs: list[Tensor], outputs: list[RequestedOutput]) -> None:
     if outputs and len({output.name for output in outputs}) != len(outputs):
         raise CallerError("Two of the outputs that are asked for have the same name.", param="outputs")
     for tensor in inputs:
-        check_shape(tensor)
-
-
-def check_shape(tensor: Tensor) -> None:
-    """A shape that no array can have. Where there is data, its size has been held against the shape."""
-    shape = tensor.shape
-    if len(shape) > oip_data.MAX_RANK:
-        raise CallerError(f"`{tensor.name}` has more than {oip_data.MAX_RANK} dimensions.", param=tensor.name)
-    if 0 in shape and prod([dim for dim in shape if dim]) > MAX_ELEMENTS:
-        raise CallerError(f"The shape {list(shape)} of `{tensor.name}` is too large.", param=tensor.name)
+        oip_data.check_shape(tensor.name, tensor.shape)
 
 
 def not_json(error: Exception) -> CallerError:

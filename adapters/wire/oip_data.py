@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta, Raw
 
 from adapters.errors import CallerError
-from adapters.tensors import DATATYPES, Tensor, join_bytes, split_bytes
+from adapters.tensors import DATATYPES, MAX_ELEMENTS, Tensor, join_bytes, split_bytes
 
 MAX_RANK = 32
 
@@ -54,6 +54,14 @@ def _decoder(datatype: str, depth: int, nulls: bool = False) -> Callable[[Raw | 
 
 
 _FLAT = {datatype: _decoder(datatype, 1) for datatype in (*_CODES, "BYTES")}
+
+
+def check_shape(name: str, shape: tuple[int, ...]) -> None:
+    """Refuse one that no array can have. Where there is data, its size is held against the shape elsewhere."""
+    if len(shape) > MAX_RANK:
+        raise CallerError(f"`{name}` has more than {MAX_RANK} dimensions.", param=name)
+    if 0 in shape and prod([dim for dim in shape if dim]) > MAX_ELEMENTS:
+        raise CallerError(f"The shape {list(shape)} of `{name}` is too large.", param=name)
 
 
 def read(raw: Raw, datatype: str, shape: tuple[int, ...], name: str, *, nulls: bool = False) -> bytes:

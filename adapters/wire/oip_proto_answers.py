@@ -1,0 +1,148 @@
+"""The Open Inference Protocol over gRPC: responses, both ways, alone and in a stream."""
+
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from adapters.errors import BackendError, CallerError
+from adapters.tensors import ITEM_SIZE, SHARED_MEMORY, Data, Inferred, Parameters, Tensor
+from adapters.wire import oip_contents
+from adapters.wire.oip_proto import LONGEST_KNOWN, Described, add_id, describe, put_tensor
+from adapters.wire.proto_fields import Broken, head, numbers, split, tag
+from adapters.wire.protos import inference as messages
+
+_ID, _RAW = tag(3), tag(6)
+_STREAMED = tag(2)
+_OF_A_STREAM = frozenset({1, 2})
+"""Fields of `ModelStreamInferResponse`."""
+
+
+def encode_infer_response(inferred: Inferred, *, raw: bool = True) -> bytes:
+    """With raw contents, or typed ones where every datatype has them."""
+    outputs = inferred.outputs
+    if not raw and all(oip_contents.has_form(tensor.datatype) for tensor in outputs):
+        parts: list[Data] = [_write(inferred, typed=True)]
+    else:
+        described = describe(outputs)
+        if described is None:
+            parts = [_write(inferred)]
+        else:
+            parts = [_written(inferred.model_name, inferred.model_version, described)]
+        for tensor in outputs:
+            parts += (head(_RAW, len(tensor.data)), tensor.data)
+    add_id(parts, inferred.id)
+    if inferred.parameters:
+        message = messages.ModelInferResponse()
+        oip_contents.put_parameters(message.parameters, inferred.parameters)
+        parts.append(message.SerializeToString())
+    return b"".join(parts)
+
+
+def _write(inferred: Inferred, *, typed: bool = False) -> bytes:
+    message = messages.ModelInferResponse(model_name=inferred.model_name, model_version=inferred.model_version)
+    for tensor in inferred.outputs:
+        told = put_tensor(message.outputs, tensor)
+        if typed and SHARED_MEMORY not in tensor.parameters:
+            oip_contents.write(told.contents, tensor)
+    return bytes(message.SerializeToString())
+
+
+@lru_cache(maxsize=1024)
+def _written(name: str, version: str, outputs: tuple[Described, ...]) -> bytes:
+    return _write(Inferred(name, version, outputs=[Tensor(*described, b"") for described in outputs]))
+
+
+class _Told(NamedTuple):
+    model_name: str
+    model_version: str
+    parameters: Parameters
+    outputs: tuple[Tensor, ...]
+    """Those without typed contents are without data."""
+    typed: bool
+
+
+def decode_infer_response(message: bytes) -> Inferred:
+    """What an upstream answered, with raw or typed contents. Raises `BackendError` when it cannot be read."""
+    try:
+        envelope, id_, raw = split(message, _ID, _RAW)
+        told = _known(envelope) if len(envelope) <= LONGEST_KNOWN else _read(envelope)
+        outputs = list(told.outputs) if told.typed else _with_data(told.outputs, raw)
+    except (Broken, DecodeError, UnicodeDecodeError, CallerError):
+        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+    return Inferred(told.model_name, told.model_version, id_, told.parameters, outputs)
+
+
+def _read(envelope: bytes) -> _Told:
+    message = messages.ModelInferResponse.FromString(envelope)
+    typed = any(tensor.HasField("contents") for tensor in message.outputs)
+    outputs = tuple([_output(tensor, typed) for tensor in message.outputs])
+    return _Told(
+        message.model_name, message.model_version, oip_contents.parameters_of(message.parameters), outputs, typed
+    )
+
+
+_known = lru_cache(maxsize=1024)(_read)
+
+
+def _output(tensor: Any, typed: bool) -> Tensor:
+    name, datatype, shape = tensor.name, tensor.datatype, tuple(tensor.shape)
+    parameters = oip_contents.parameters_of(tensor.parameters)
+    if typed and SHARED_MEMORY not in parameters:
+        return Tensor(name, datatype, shape, oip_contents.read(tensor.contents, datatype, shape, name), parameters)
+    return Tensor(name, datatype, shape, b"", parameters)
+
+
+def _with_data(told: tuple[Tensor, ...], raw: list[Data]) -> list[Tensor]:
+    """Servers differ in whether an output in shared memory has raw contents too, which are then empty."""
+    outputs = list[Tensor]()
+    rest = iter(raw)
+    each = len(raw) == len(told)
+    for tensor in told:
+        name, datatype, shape, parameters = tensor.name, tensor.datatype, tensor.shape, tensor.parameters
+        elsewhere = SHARED_MEMORY in parameters
+        data = b"" if elsewhere and not each else next(rest, None)
+        if data is None:
+            if prod(shape):
+                raise Broken("an output has no contents")
+            data = b""
+        elif not elsewhere and (size := ITEM_SIZE.get(datatype)) is not None and len(data) != size * prod(shape):
+            raise Broken("an output is not as long as its shape says")
+        outputs.append(Tensor(name, datatype, shape, data, parameters))
+    return outputs
+
+
+# ── in a stream ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def encode_stream_response(response: bytes) -> bytes:
+    """One encoded response as a message of `ModelStreamInfer`."""
+    return head(_STREAMED, len(response)) + response
+
+
+def encode_stream_error(message: str, id_: str = "") -> bytes:
+    """A failure of one request, which does not end the stream; `id_` says of which."""
+    told = messages.ModelStreamInferResponse(error_message=message)
+    if id_:
+        told.infer_response.id = id_
+    return bytes(told.SerializeToString())
+
+
+def is_bare(message: bytes) -> bool:
+    """Whether a message of a stream is a `ModelInferResponse` itself, as MLServer sends them. Raises `BackendError`."""
+    try:
+        return not numbers(message) <= _OF_A_STREAM
+    except Broken:
+        raise BackendError("The upstream's stream cannot be read.", code="upstream_bad_response") from None
+
+
+def split_stream_response(message: bytes) -> tuple[str, bytes]:
+    """A failure, or one encoded response. Raises `BackendError` when it cannot be read."""
+    if is_bare(message):
+        return "", message
+    try:
+        told = messages.ModelStreamInferResponse.FromString(message)
+    except (DecodeError, UnicodeDecodeError):
+        raise BackendError("The upstream's stream cannot be read.", code="upstream_bad_response") from None
+    return told.error_message, told.infer_response.SerializeToString()

@@ -1,0 +1,89 @@
+"""Fields of a protobuf message by their tags, cut out and put in without protobuf, which would copy them."""
+
+from functools import lru_cache
+
+from adapters.tensors import Data
+
+_DELIMITED = 2
+
+
+class Broken(ValueError):
+    """Bytes that are no message of protobuf."""
+
+
+def tag(number: int) -> int:
+    """Of a text, bytes or message field, up to number 15."""
+    return number << 3 | _DELIMITED
+
+
+def split(message: bytes, text: int, raw: int) -> tuple[bytes, str, list[Data]]:
+    """A message without two of its fields, and those: the last of tag `text`, and all of tag `raw`. Raises `Broken`.
+
+    From a tag on that no message of the Open Inference Protocol has, everything is left in the message.
+    """
+    view, parts, found = memoryview(message), list[bytes](), list[Data]()
+    at = kept = 0
+    end, name = len(message), b""
+    try:
+        while at < end:
+            this = message[at]
+            if this & 7 != _DELIMITED or this > 127:
+                break
+            start, length = at + 2, message[at + 1]
+            if length > 127:
+                start, length = _length(message, at + 1)
+            stop = start + length
+            if stop > end:
+                raise Broken("a field is longer than the message")
+            if this == raw:
+                found.append(view[start:stop])
+                parts.append(message[kept:at])
+                kept = stop
+            elif this == text:
+                name = message[start:stop]
+                parts.append(message[kept:at])
+                kept = stop
+            at = stop
+        parts.append(message[kept:])
+        return b"".join(parts), name.decode(), found
+    except (IndexError, UnicodeDecodeError) as error:
+        raise Broken(str(error)) from None
+
+
+def numbers(message: bytes) -> set[int]:
+    """Which fields a message has, as far as they are delimited. Raises `Broken`."""
+    found, at = set[int](), 0
+    try:
+        while at < len(message) and message[at] & 7 == _DELIMITED:
+            found.add(message[at] >> 3)
+            start, length = _length(message, at + 1)
+            at = start + length
+    except IndexError as error:
+        raise Broken(str(error)) from None
+    if at > len(message):
+        raise Broken("a field is longer than the message")
+    return found
+
+
+def _length(message: bytes, at: int) -> tuple[int, int]:
+    """Where a field's value begins, and how long it is."""
+    length = shift = 0
+    while True:
+        byte = message[at]
+        length |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return at, length
+        if shift > 63:
+            raise Broken("a length has too many bytes")
+
+
+@lru_cache(maxsize=4096)
+def head(tag: int, length: int) -> bytes:
+    """What goes before the value of a field."""
+    out = bytearray((tag,))
+    while length > 127:
+        out.append(length & 127 | 128)
+        length >>= 7
+    out.append(length)
+    return bytes(out)
