@@ -73,22 +73,22 @@ class ModelStatistics:
         self.last_inference = 0.0
 
     def executed(
-        self, rows: int, requests: int, waited: float, infer: float, *, input: float = 0.0, output: float = 0.0
+        self, requests: int, rows: int, queued: float, computed: float, *, input: float = 0.0, output: float = 0.0
     ) -> None:
-        """One execution ended. `waited` is the sum over its requests; `input` and `output` are joining, splitting."""
+        """One batch was answered. `queued` is the sum over its requests; `input`, `output`: joining and splitting."""
         self.executions += 1
         self.inferences += rows
         self.queued += requests
-        self.queue += waited
-        self.infer += infer * requests
+        self.queue += queued
+        self.infer += computed * requests
         self.input += input * requests
         self.output += output * requests
-        self.waits.add(waited / requests if requests else 0.0)
+        self.waits.add(queued / requests if requests else 0.0)
         sized = self.batches.get(rows)
         if sized is None:
             sized = self.batches[rows] = Sized()
         sized.count += 1
-        sized.infer += infer
+        sized.infer += computed
         sized.input += input
         sized.output += output
 

@@ -12,7 +12,7 @@ def told(statistics: ModelStatistics) -> dict[str, dict[str, int]]:
 
 def test_times_of_a_batch_count_for_each_of_its_requests() -> None:
     statistics = ModelStatistics()
-    statistics.executed(8, 4, waited=0.004, infer=0.002, input=0.0005, output=0.00025)
+    statistics.executed(4, 8, queued=0.004, computed=0.002, input=0.0005, output=0.00025)
     parts = told(statistics)
     assert parts["queue"] == {"count": 4, "ns": 4_000_000}
     assert parts["compute_infer"] == {"count": 4, "ns": 8_000_000}
@@ -23,7 +23,7 @@ def test_times_of_a_batch_count_for_each_of_its_requests() -> None:
 def test_rows_and_executions_are_counted_apart_and_by_batch_size() -> None:
     statistics = ModelStatistics()
     for rows in (8, 1, 8):
-        statistics.executed(rows, 1, waited=0, infer=0.001)
+        statistics.executed(1, rows, queued=0, computed=0.001)
     entry = statistics.told("m", "3")
     assert (entry["name"], entry["version"]) == ("m", "3")
     assert (entry["inference_count"], entry["execution_count"]) == (17, 3)
