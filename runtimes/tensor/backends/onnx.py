@@ -1,0 +1,203 @@
+"""ONNX models on onnxruntime, with every execution provider that is installed.
+
+Parameters: `execution_providers` (names, comma-separated, the first that can compute a node does), options of theirs as
+`PROVIDER.option`, session configuration entries as `session.…`, `intra_op_thread_count`, `inter_op_thread_count`,
+`graph_optimization_level` (disable, basic, extended, all).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import onnxruntime as ort
+
+from runtimes.tensor.backends.base import Array, Device, Model, ModelFailed, ModelLoadError, Tensors
+from runtimes.tensor.backends.signature import Found, completed
+from runtimes.tensor.model_config import ModelConfig
+
+FILENAME = "model.onnx"
+_DATATYPES: Final = {
+    "tensor(bool)": "BOOL",
+    "tensor(uint8)": "UINT8",
+    "tensor(uint16)": "UINT16",
+    "tensor(uint32)": "UINT32",
+    "tensor(uint64)": "UINT64",
+    "tensor(int8)": "INT8",
+    "tensor(int16)": "INT16",
+    "tensor(int32)": "INT32",
+    "tensor(int64)": "INT64",
+    "tensor(float16)": "FP16",
+    "tensor(float)": "FP32",
+    "tensor(double)": "FP64",
+    "tensor(bfloat16)": "BF16",
+    "tensor(string)": "BYTES",
+}
+_BFLOAT16: Final = 16
+"""Its number among ONNX's element types."""
+_LEVELS: Final = {
+    "disable": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+}
+_PACKAGES: Final = {
+    "CUDAExecutionProvider": "onnxruntime-gpu",
+    "TensorrtExecutionProvider": "onnxruntime-gpu and TensorRT",
+    "NvTensorRTRTXExecutionProvider": "onnxruntime-trt-rtx",
+    "OpenVINOExecutionProvider": "onnxruntime-openvino",
+    "DmlExecutionProvider": "onnxruntime-directml",
+    "QNNExecutionProvider": "onnxruntime-qnn",
+    "MIGraphXExecutionProvider": "onnxruntime-migraphx",
+    "ROCMExecutionProvider": "onnxruntime-rocm",
+}
+
+
+class OnnxBackend:
+    name = "onnx"
+    declared = False
+
+    def in_thread(self, config: ModelConfig) -> bool:
+        return True
+
+    def complete(self, config: ModelConfig, folder: Path) -> ModelConfig:
+        options = ort.SessionOptions()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 3
+        session = ort.InferenceSession(str(_file(config, folder)), options, providers=["CPUExecutionProvider"])
+        return completed(config, _found(session.get_inputs()), _found(session.get_outputs()))
+
+    def load(self, config: ModelConfig, folder: Path, device: Device) -> Model:
+        return _OnnxModel(session(config, _file(config, folder), device), config)
+
+
+class _OnnxModel:
+    def __init__(self, session: Any, config: ModelConfig) -> None:
+        self._session = session
+        wanted = {spec.name for spec in config.outputs}
+        if config.sequence_batching is not None:
+            wanted |= {state.output_name for state in config.sequence_batching.states}
+        self._outputs = [node.name for node in session.get_outputs() if node.name in wanted]
+        self._texts = [node.name for node in session.get_inputs() if node.type == "tensor(string)"]
+        nodes = [*session.get_inputs(), *session.get_outputs()]
+        self._halves = {node.name for node in nodes if node.type == "tensor(bfloat16)"}
+
+    def infer(self, inputs: Tensors) -> Tensors:
+        if self._texts:
+            inputs = {name: _text(name, array) if name in self._texts else array for name, array in inputs.items()}
+        run = self._run_values if self._halves else self._session.run
+        return dict(zip(self._outputs, run(self._outputs, inputs), strict=True))
+
+    def _run_values(self, outputs: list[str], inputs: Tensors) -> list[Array]:
+        """With BF16, which numpy has no type for, so that onnxruntime wants to be told."""
+        values = {
+            name: ort.OrtValue.ortvalue_from_numpy_with_onnx_type(np.ascontiguousarray(array), _BFLOAT16)
+            if name in self._halves
+            else ort.OrtValue.ortvalue_from_numpy(array)
+            for name, array in inputs.items()
+        }
+        return [_array(value) for value in self._session.run_with_ort_values(outputs, values)]
+
+    def close(self) -> None:
+        self._session = None
+
+
+def session(config: ModelConfig, model: Path | bytes, device: Device) -> Any:
+    """A session as the parameters want it."""
+    parameters = config.parameters
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = _count(parameters.get("intra_op_thread_count"), device.threads)
+    options.inter_op_num_threads = _count(parameters.get("inter_op_thread_count"), 1)
+    if options.inter_op_num_threads > 1:
+        options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
+    # Threads that spin while they wait take the cores from the server and from other models.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    for key, value in parameters.items():
+        if key.startswith("session."):
+            options.add_session_config_entry(key, value)
+    if (level := parameters.get("graph_optimization_level")) is not None:
+        if level not in _LEVELS:
+            raise ModelLoadError(f"parameter `graph_optimization_level` is one of {', '.join(_LEVELS)}, not `{level}`")
+        options.graph_optimization_level = _LEVELS[level]
+    source = str(model) if isinstance(model, Path) else model
+    return ort.InferenceSession(source, options, providers=providers(config, device))
+
+
+def providers(config: ModelConfig, device: Device) -> list[tuple[str, dict[str, str]]]:
+    """Execution providers with their options, the CPU's last. Raises `ModelLoadError` for one that is missing."""
+    written = config.parameters.get("execution_providers", "CUDAExecutionProvider" if device.gpu is not None else "")
+    names = [name.strip() for name in written.split(",") if name.strip()]
+    there = ort.get_available_providers()
+    for name in names:
+        if name not in there:
+            package = _PACKAGES.get(name, "a build of onnxruntime with it")
+            raise ModelLoadError(
+                f"execution provider `{name}` is not in the installed onnxruntime, which has {', '.join(there)}:"
+                f" install {package}"
+            )
+    found = []
+    for name in names:
+        options = {
+            key.removeprefix(f"{name}."): value
+            for key, value in config.parameters.items()
+            if key.startswith(f"{name}.")
+        }
+        if device.gpu is not None and name in ("CUDAExecutionProvider", "TensorrtExecutionProvider"):
+            options.setdefault("device_id", str(device.gpu))
+        found.append((name, options))
+    if "CPUExecutionProvider" not in names:
+        found.append(("CPUExecutionProvider", {}))
+    return found
+
+
+def _file(config: ModelConfig, folder: Path) -> Path:
+    path = folder / (config.default_model_filename or FILENAME)
+    if not path.exists():
+        raise ModelLoadError(f"there is no {path.name} in the version's folder")
+    # Weights beside a model may lie in a folder of its name.
+    return path / FILENAME if path.is_dir() else path
+
+
+def _found(nodes: Any) -> list[Found]:
+    found = []
+    for node in nodes:
+        if (datatype := _DATATYPES.get(node.type)) is None:
+            raise ModelLoadError(f"`{node.name}` is a {node.type}, which the protocol has no datatype for")
+        shape = node.shape if node.shape is not None else ()
+        found.append(Found(node.name, datatype, tuple(dim if isinstance(dim, int) else -1 for dim in shape)))
+    return found
+
+
+def _text(name: str, array: Array) -> Array:
+    """onnxruntime's strings are text."""
+    texts = np.empty(array.size, dtype=object)
+    try:
+        texts[:] = [item.decode() for item in array.ravel().tolist()]
+    except UnicodeDecodeError:
+        raise ModelFailed(f"input `{name}` of this model is text, and an element is not UTF-8") from None
+    return texts.reshape(array.shape)
+
+
+def _array(value: Any) -> Array:
+    if value.data_type() != "tensor(bfloat16)":
+        array: Array = value.numpy()
+        return array
+    size = value.tensor_size_in_bytes()
+    data = ctypes.string_at(value.data_ptr(), size) if size else b""
+    return np.frombuffer(data, "<u2").reshape(value.shape())
+
+
+def _count(written: str | None, default: int) -> int:
+    if written is None:
+        return default
+    if not written.isdigit():
+        raise ModelLoadError(f"a number of threads is a whole number, not `{written}`")
+    return int(written)
+
+
+BACKEND = OnnxBackend()

@@ -1,0 +1,126 @@
+"""Models written in Python: a class `Model` with `infer`, in a file of the version's folder or by import path.
+
+class Model:
+    def __init__(self, config): ...         # optional; `folder` and `device` are given to who asks for them
+    def infer(self, inputs): ...            # a dict of arrays to a dict of arrays; a generator if decoupled
+    def close(self): ...                    # optional
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import itertools
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from runtimes.tensor.backends.base import Device, Model, ModelLoadError, Tensors
+from runtimes.tensor.model_config import ModelConfig
+
+FILENAME = "model.py"
+_PREFIX = "_model_"
+_serials = itertools.count()
+
+
+class PythonBackend:
+    """Python's lock lets one thread at a time compute, so each copy has a process, unless told otherwise."""
+
+    name = "python"
+    declared = True
+
+    def in_thread(self, config: ModelConfig) -> bool:
+        return False
+
+    def complete(self, config: ModelConfig, folder: Path) -> ModelConfig:
+        if not config.inputs or not config.outputs:
+            raise ModelLoadError("a Python model does not say what it takes: write its inputs and outputs")
+        return config
+
+    def load(self, config: ModelConfig, folder: Path, device: Device) -> Model:
+        if config.quantize:
+            raise ModelLoadError("`quantize` is for weights that a framework knows, not for a Python model")
+        kind = _class(config, folder)
+        infer = getattr(kind, "infer", None)
+        if not callable(infer):
+            raise ModelLoadError(f"class `{kind.__name__}` has no `infer`")
+        if inspect.iscoroutinefunction(infer) or inspect.isasyncgenfunction(infer):
+            raise ModelLoadError(f"`{kind.__name__}.infer` is async: it must be a plain function or a generator")
+        if inspect.isgeneratorfunction(infer) and not config.decoupled:
+            raise ModelLoadError(f"`{kind.__name__}.infer` is a generator: set decoupled, or return all at once")
+        return _PythonModel(_made(kind, config, folder, device))
+
+
+class _PythonModel:
+    def __init__(self, instance: Any) -> None:
+        self._instance = instance
+        self._infer = instance.infer
+
+    def infer(self, inputs: Tensors) -> Any:
+        return self._infer(inputs)
+
+    def close(self) -> None:
+        try:
+            if callable(close := getattr(self._instance, "close", None)):
+                close()
+        finally:
+            _forget(type(self._instance).__module__)
+
+
+def _made(kind: type, config: ModelConfig, folder: Path, device: Device) -> Any:
+    """An instance, with those arguments that its `__init__` has."""
+    if kind.__init__ is object.__init__:  # type: ignore[misc]
+        return kind()
+    offered = {"config": config, "folder": folder, "device": device}
+    wanted = list(inspect.signature(kind).parameters.values())
+    if wanted and wanted[0].name not in offered and wanted[0].default is inspect.Parameter.empty:
+        raise ModelLoadError(
+            f"`{kind.__name__}.__init__` asks for `{wanted[0].name}`: it may have config, folder and device"
+        )
+    return kind(**{one.name: offered[one.name] for one in wanted if one.name in offered})
+
+
+def _class(config: ModelConfig, folder: Path) -> type:
+    path = config.parameters.get("class", "")
+    if path:
+        module_name, _, name = path.partition(":")
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            raise ModelLoadError(f"parameter `class` is `{path}`, and there is no module {error.name}") from None
+    else:
+        module, name = _module(folder / (config.default_model_filename or FILENAME), config), ""
+    kind = getattr(module, name or "Model", None)
+    if not isinstance(kind, type):
+        raise ModelLoadError(f"{path or 'the file'} has no class `{name or 'Model'}`")
+    return kind
+
+
+def _module(path: Path, config: ModelConfig) -> ModuleType:
+    """The file as a package of its own, so that models may import what lies beside them: `from . import name`."""
+    if not path.is_file():
+        raise ModelLoadError(f"there is no {path.name} in the version's folder")
+    name = f"{_PREFIX}{next(_serials)}"
+    spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=[str(path.parent)])
+    if spec is None or spec.loader is None:
+        raise ModelLoadError(f"{path.name} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _forget(name: str) -> None:
+    """A version that is gone takes its modules along; one by import path belongs to everybody."""
+    if name.startswith(_PREFIX):
+        for known in [known for known in sys.modules if known == name or known.startswith(f"{name}.")]:
+            del sys.modules[known]
+
+
+BACKEND = PythonBackend()

@@ -1,0 +1,52 @@
+"""Memory that two processes see: one writes, the other reads, never both at a time."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+_STEP = 1024 * 1024
+
+
+class Arena:
+    """A file without a name that grows by need and is used again. `fd` is what the other side opens it by.
+
+    One packet at a time: what was read of it is void when the writer writes again.
+    """
+
+    def __init__(self, fd: int | None = None) -> None:
+        self.fd = os.memfd_create("headrace-tensors") if fd is None else fd
+        self._map: mmap.mmap | None = None
+        self._bytes: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
+
+    def write(self, pieces: Sequence[npt.NDArray[np.generic] | bytes], size: int) -> None:
+        """Put pieces one after the other, growing first. Raises OSError when there is no memory for it."""
+        if size > len(self._bytes):
+            # Asked for now: memory that is not there when it is touched would end the process.
+            os.posix_fallocate(self.fd, 0, size + -size % _STEP)
+            self._open()
+        offset = 0
+        for piece in pieces:
+            flat = np.frombuffer(piece, np.uint8) if isinstance(piece, bytes) else piece.reshape(-1).view(np.uint8)
+            self._bytes[offset : offset + flat.size] = flat
+            offset += flat.size
+
+    def read(self, size: int) -> memoryview:
+        """The first `size` bytes, writable."""
+        if size > len(self._bytes):
+            self._open()
+        return self._bytes[:size].data
+
+    def _open(self) -> None:
+        # Views of the old mapping keep it for as long as they live.
+        self._map = mmap.mmap(self.fd, os.fstat(self.fd).st_size)
+        self._bytes = np.frombuffer(self._map, np.uint8)
+
+    def close(self) -> None:
+        os.close(self.fd)
+        self._map = None
+        self._bytes = np.empty(0, np.uint8)

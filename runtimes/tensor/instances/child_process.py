@@ -1,0 +1,156 @@
+"""One process of ours that computes: started, heard, and gone without a trace."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from runtimes.tensor.backends.base import ModelLoadError
+from runtimes.tensor.instances.arena import Arena
+from runtimes.tensor.instances.frames import MAX_PACKET
+from runtimes.tensor.instances.model_log import ModelLog
+
+CLOSE_SECONDS: Final = 5.0
+_ROOT: Final = str(Path(__file__).parents[3])
+_MAX_LAST_WORDS: Final = 16
+
+
+class ChildProcess:
+    """Runs `instances.child`. Packets go over a socket, and the end is noticed at once, without a thread.
+
+    `on_exit` gets how it ended, after the last packet.
+    """
+
+    def __init__(
+        self, name: str, threads: int, on_packet: Callable[[bytes], None], on_exit: Callable[[str], None]
+    ) -> None:
+        """Raises `ModelLoadError` where the system has no room for it."""
+        self.inputs = Arena()
+        self.outputs = Arena()
+        self.log = ModelLog(name)
+        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._on_packet = on_packet
+        self._on_exit = on_exit
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._printed, printing = os.pipe()
+        try:
+            self._process = _spawn(theirs.fileno(), self.inputs.fd, self.outputs.fd, printing, threads)
+            self._pidfd = os.pidfd_open(self._process.pid)
+        except OSError as error:
+            self._close_files()
+            raise ModelLoadError(f"no process could be started: {error.strerror}") from None
+        finally:
+            theirs.close()
+            os.close(printing)
+        self.pid = self._process.pid
+        for fd in (self._socket.fileno(), self._printed):
+            os.set_blocking(fd, False)
+        self._loop.add_reader(self._socket.fileno(), self._readable)
+        self._loop.add_reader(self._printed, self._hear)
+        self._loop.add_reader(self._pidfd, self._exited)
+        self.send = self._socket.send
+
+    def kill(self) -> None:
+        """At once, with whatever it has started."""
+        if not self.gone.done():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    async def aclose(self) -> None:
+        """Let it clean up, for a little while."""
+        if self.gone.done():
+            return
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+        await asyncio.wait([self.gone], timeout=CLOSE_SECONDS)
+        self.kill()
+        await asyncio.wait([self.gone])
+
+    def _readable(self) -> None:
+        try:
+            data = self._socket.recv(MAX_PACKET)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._on_packet(data)
+        else:  # it ends, or its model has closed what is not its own
+            self._loop.remove_reader(self._socket.fileno())
+            self._loop.call_later(CLOSE_SECONDS, self.kill)
+
+    def _hear(self) -> None:
+        """What it prints. Read however much it is, so that nobody waits for us."""
+        try:
+            data = os.read(self._printed, 65536)
+        except BlockingIOError:
+            return
+        if data:
+            self.log.feed(data)
+        else:
+            self._loop.remove_reader(self._printed)
+
+    def _exited(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        self._loop.remove_reader(self._printed)
+        self._loop.remove_reader(self._socket.fileno())
+        with contextlib.suppress(OSError):  # until there is nothing left
+            for _ in range(_MAX_LAST_WORDS):
+                if data := self._socket.recv(MAX_PACKET):
+                    self._on_packet(data)
+        with contextlib.suppress(OSError):
+            for _ in range(_MAX_LAST_WORDS):
+                self.log.feed(os.read(self._printed, 65536))
+        self.log.flush()
+        # Before it is reaped: until then nobody else can have its number.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        code = self._process.wait()
+        os.close(self._pidfd)
+        self._close_files()
+        self.gone.set_result(None)
+        self._on_exit(_ending(code))
+
+    def _close_files(self) -> None:
+        self._socket.close()
+        os.close(self._printed)
+        self.inputs.close()
+        self.outputs.close()
+
+
+def _spawn(channel: int, inputs: int, outputs: int, printing: int, threads: int) -> subprocess.Popen[bytes]:
+    environment = dict(os.environ)
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [_ROOT, environment.get("PYTHONPATH")]))
+    environment["PYTHONUNBUFFERED"] = "1"
+    # Threads that spin while they wait take the cores from those that compute.
+    environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if threads:
+        for library in ("OMP", "OPENBLAS", "MKL"):
+            environment[f"{library}_NUM_THREADS"] = str(threads)
+    return subprocess.Popen(  # noqa: S603
+        [sys.executable, "-m", "runtimes.tensor.instances.child", *map(str, (channel, inputs, outputs, os.getpid()))],
+        stdin=subprocess.DEVNULL,
+        stdout=printing,
+        stderr=printing,
+        pass_fds=(channel, inputs, outputs),
+        env=environment,
+        start_new_session=True,  # a Ctrl-C is for the server, which ends its processes itself
+    )
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"ended with status {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"

@@ -1,0 +1,149 @@
+"""How tensors cross to a process and back: one packet each, with large ones in memory that both sides see.
+
+    packet  = prefix, header (a msgpack list of name, dtype, shape and bytes of each tensor), payload
+    payload = the tensors' bytes, each at a multiple of 64; BYTES as a msgpack list of binaries
+
+Nothing is pickled, and the bytes of a batch's members are written one after the other, so that they arrive joined.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from runtimes.tensor.backends.base import Array, Tensors
+from runtimes.tensor.instances.arena import Arena
+
+LOAD, COMPLETE, INFER, STREAM, GO_ON, STOP = range(1, 7)
+"""What a process is told."""
+LOADED, COMPLETED, REFUSED, OUTPUTS, ROW_ERRORS, FAILED, RESPONSE, STREAMED = range(11, 19)
+"""What it answers. ROW_ERRORS come before the OUTPUTS that they are about."""
+
+INLINE: Final = 64 * 1024
+"""Bytes of header and payload that go in the packet itself."""
+MAX_PACKET: Final = INLINE + 1024
+ALIGN: Final = 64
+_PREFIX: Final = struct.Struct("<BBHIQQ")
+_PAD: Final = bytes(ALIGN)
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[tuple[str, str, tuple[int, ...], int]]).decode
+_decode_items = msgspec.msgpack.Decoder(list[bytes]).decode
+
+Piece = Array | bytes
+
+
+class FrameTooLarge(Exception):
+    """What describes the tensors does not fit a packet, or there is no memory for the tensors."""
+
+
+class Packet(NamedTuple):
+    """One that came. `payload` is its own, or a view of the arena that the next packet may overwrite."""
+
+    kind: int
+    number: int
+    """A batch's rows, or which stream it is about."""
+    header: bytes
+    payload: memoryview
+
+
+def tensors_packet(kind: int, number: int, members: Sequence[Tensors], arena: Arena) -> bytes:
+    """A packet of the members joined along the first dimension; may write the arena."""
+    fields: list[tuple[str, str, tuple[int, ...], int]] = []
+    pieces: list[Piece] = []
+    size = 0
+    for name, array in members[0].items():
+        arrays = [array] if len(members) == 1 else [member[name] for member in members]
+        shape = array.shape
+        if len(arrays) > 1:
+            shape = (sum([len(one) for one in arrays]), *shape[1:])
+        if array.dtype.hasobject:
+            parts: list[Piece] = [_encode([item for one in arrays for item in one.ravel().tolist()])]
+            nbytes = len(parts[0])
+        else:
+            parts = [one if one.flags.c_contiguous else np.ascontiguousarray(one) for one in arrays]
+            nbytes = sum([one.nbytes for one in arrays])
+        fields.append((name, array.dtype.str, shape, nbytes))
+        pieces += parts
+        size += nbytes
+        if over := -size % ALIGN:
+            pieces.append(_PAD[:over])
+            size += over
+    return _packet(kind, number, _encode(fields), pieces, size, arena)
+
+
+def blob_packet(kind: int, number: int, blob: bytes, arena: Arena) -> bytes:
+    """A packet of plain bytes."""
+    return _packet(kind, number, b"", [blob], len(blob), arena)
+
+
+def signal(kind: int, number: int) -> bytes:
+    """A packet of nothing but its kind."""
+    return _PREFIX.pack(kind, 0, 0, 0, number, 0)
+
+
+def _packet(kind: int, number: int, header: bytes, pieces: list[Piece], size: int, arena: Arena) -> bytes:
+    start = _PREFIX.size + len(header)
+    if start + size <= INLINE:
+        prefix = _PREFIX.pack(kind, 0, 0, len(header), number, size)
+        whole: list[Any] = [prefix, header, _PAD[: -start % ALIGN], *pieces]
+        return b"".join(whole)
+    if start > INLINE:
+        raise FrameTooLarge("more tensors, or longer names, than one packet describes")
+    try:
+        arena.write(pieces, size)
+    except OSError as error:
+        raise FrameTooLarge(f"no memory for {size} bytes of tensors ({error.strerror})") from None
+    return _PREFIX.pack(kind, 1, 0, len(header), number, size) + header
+
+
+def parse(data: bytes | bytearray, arena: Arena) -> Packet:
+    """The parts of a packet that came."""
+    kind, in_arena, _, header, number, size = _PREFIX.unpack_from(data)
+    start = _PREFIX.size + header
+    if in_arena:
+        payload = arena.read(size)
+    else:
+        begin = start + -start % ALIGN
+        payload = memoryview(data)[begin : begin + size]
+    return Packet(kind, number, bytes(data[_PREFIX.size : start]), payload)
+
+
+_layouts: dict[bytes, list[tuple[str, np.dtype[Any], tuple[int, ...], int, int]]] = {}
+
+
+def tensors_of(packet: Packet) -> dict[str, Array]:
+    """The tensors of a packet, as views of its payload."""
+    layout = _layouts.get(packet.header)
+    if layout is None:
+        layout = _layout(packet.header)
+    payload = packet.payload
+    tensors: dict[str, Array] = {}
+    for name, dtype, shape, offset, nbytes in layout:
+        if dtype.hasobject:
+            items = _decode_items(payload[offset : offset + nbytes])
+            array: Array = np.empty(len(items), dtype=object)
+            array[:] = items
+            tensors[name] = array.reshape(shape)
+        else:
+            tensors[name] = np.ndarray(shape, dtype, payload, offset)
+    return tensors
+
+
+def _layout(header: bytes) -> list[tuple[str, np.dtype[Any], tuple[int, ...], int, int]]:
+    """Where each tensor lies. Kept, since a model's batches have few shapes; BYTES have a length each time."""
+    layout = []
+    offset = 0
+    kept = True
+    for name, dtype, shape, nbytes in _decode(header):
+        layout.append((name, np.dtype(dtype), shape, offset, nbytes))
+        offset += nbytes + -nbytes % ALIGN
+        kept = kept and dtype != "|O"
+    if kept:
+        if len(_layouts) >= 1024:
+            _layouts.clear()
+        _layouts[header] = layout
+    return layout

@@ -1,0 +1,114 @@
+"""What a model answered, against what its configuration says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from runtimes.tensor.backends.base import Array, ModelFailed, Tensors
+from runtimes.tensor.datatypes import DTYPES, datatype_of
+from runtimes.tensor.model_config import Dims, ModelConfig
+
+
+class Outputs:
+    """The outputs that one model may answer."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self._batched = config.max_batch_size > 0
+        self._outputs = [
+            _Output(spec.name, spec.datatype, spec.dims, spec.reshape, self._batched) for spec in config.outputs
+        ]
+        if config.sequence_batching is not None:
+            known = {output.name for output in self._outputs}
+            self._outputs += [
+                _Output(state.output_name, state.datatype, state.dims, None, self._batched)
+                for state in config.sequence_batching.states
+                if state.output_name not in known
+            ]
+        self._count = len(self._outputs)
+
+    def checked(self, answer: Any, rows: int | None) -> Tensors:
+        """Contiguous arrays by name; `rows` None is any number. Raises `ModelFailed`, which names the output."""
+        if not isinstance(answer, Mapping):
+            raise ModelFailed(f"the model must answer a dict of its outputs, and answered a {type(answer).__name__}")
+        checked = {}
+        for output in self._outputs:
+            if (value := answer.get(output.name)) is None:
+                raise ModelFailed(f"the model answered without its output `{output.name}`")
+            checked[output.name] = output.checked(value, rows)
+        if len(answer) != self._count:
+            extra = next(name for name in answer if name not in checked)
+            raise ModelFailed(f"the model answered `{extra}`, which is none of its outputs")
+        return checked
+
+
+class _Output:
+    def __init__(self, name: str, datatype: str, dims: Dims, reshape: Dims | None, batched: bool) -> None:
+        self.name = name
+        self._datatype = datatype
+        self._dtype = DTYPES[datatype]
+        self._is_bytes = datatype == "BYTES"
+        self._own = dims if reshape is None else reshape
+        self._fixed = -1 not in self._own
+        self._outer = None if reshape is None else dims
+        self._batched = batched
+
+    def checked(self, value: Any, rows: int | None) -> Array:
+        array = value if isinstance(value, np.ndarray) else self._array(value)
+        if self._is_bytes:
+            array = self._binaries(array)
+        elif array.dtype != self._dtype:
+            raise ModelFailed(
+                f"output `{self.name}` is {self._datatype}, and the model answered {datatype_of(array.dtype)}"
+            )
+        shape = array.shape
+        if self._batched:
+            if not shape or (rows is not None and shape[0] != rows):
+                have = shape[0] if shape else "no"
+                raise ModelFailed(f"output `{self.name}` has {have} rows for a batch of {rows}")
+            shape = shape[1:]
+        if shape != self._own and not self._fits(shape):
+            raise ModelFailed(f"output `{self.name}` is {_told(self._own)}, and the model answered {_told(shape)}")
+        if self._outer is not None:
+            array = array.reshape(array.shape[: self._batched] + reshaped(shape, self._own, self._outer))
+        return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+    def _fits(self, shape: Dims) -> bool:
+        if self._fixed or len(shape) != len(self._own):
+            return False
+        return all(want in (-1, have) for want, have in zip(self._own, shape, strict=True))
+
+    def _array(self, value: Any) -> Array:
+        """Lists and numbers take the datatype that the output has."""
+        try:
+            return np.array(value, dtype=self._dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ModelFailed(f"output `{self.name}` is no {self._datatype} array: {error}") from None
+
+    def _binaries(self, array: Array) -> Array:
+        if array.dtype.kind not in "OSU":
+            raise ModelFailed(f"output `{self.name}` is BYTES, and the model answered {datatype_of(array.dtype)}")
+        binaries = np.empty(array.size, dtype=object)
+        binaries[:] = [self._binary(item) for item in array.ravel().tolist()]
+        return binaries.reshape(array.shape)
+
+    def _binary(self, item: object) -> bytes:
+        if type(item) is bytes:
+            return item
+        if isinstance(item, str):
+            return item.encode()
+        if isinstance(item, bytes | bytearray | memoryview):
+            return bytes(item)
+        raise ModelFailed(f"output `{self.name}` is BYTES, and one of its elements is a {type(item).__name__}")
+
+
+def reshaped(shape: Dims, dims: Dims, wanted: Dims) -> Dims:
+    """The shape that has `wanted`'s rank: each variable dimension takes the length of the same one of `dims`."""
+    lengths = iter([have for have, dim in zip(shape, dims, strict=True) if dim == -1])
+    return tuple([next(lengths, -1) if dim == -1 else dim for dim in wanted])
+
+
+def _told(shape: Dims) -> str:
+    return "[" + ", ".join(str(length) for length in shape) + "]"

@@ -1,0 +1,94 @@
+"""Which copies a model gets, and where each of them runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from config.units import parse_size
+from runtimes.tensor.backends.base import Device, Instance, ModelLoadError
+from runtimes.tensor.backends.registry import backend, complete_config
+from runtimes.tensor.instances.copy import Copy
+from runtimes.tensor.instances.process import ProcessWorker, complete_in_process
+from runtimes.tensor.instances.thread import ThreadWorker
+from runtimes.tensor.instances.worker import Job
+from runtimes.tensor.model_config import InstanceGroup, ModelConfig
+
+EXECUTION_SECONDS = 60.0
+"""How long one batch may compute, if the model's configuration does not say."""
+
+
+async def complete(config: ModelConfig, folder: Path) -> ModelConfig:
+    """The configuration with what the model's own file knows. Raises `ModelLoadError`.
+
+    A file that only a process may open is opened in one: it may take it down.
+    """
+    kind = backend(config.backend)
+    if any(_in_process(group, config) for group in config.instance_groups) and not kind.declared:
+        return await complete_in_process(config, folder)
+    return await asyncio.to_thread(complete_config, kind, config, folder)
+
+
+async def start(config: ModelConfig, folder: Path) -> Sequence[Instance]:
+    """All copies of a complete model, loaded. Raises `ModelLoadError`; then, or when cancelled, none stays."""
+    copies = [
+        Copy(job, ProcessWorker if process else ThreadWorker, config.execution_timeout or EXECUTION_SECONDS)
+        for job, process in jobs(config, folder)
+    ]
+    try:
+        async with asyncio.TaskGroup() as group:
+            for copy in copies:
+                group.create_task(copy.load())
+    except BaseException as error:
+        for copy in copies:
+            await copy.aclose()
+        if isinstance(error, BaseExceptionGroup):
+            raise error.exceptions[0] from None
+        raise
+    return copies
+
+
+def jobs(config: ModelConfig, folder: Path) -> list[tuple[Job, bool]]:
+    """What each copy loads, and whether in a process of its own."""
+    total = sum(group.count * max(1, len(group.gpus)) for group in config.instance_groups)
+    limit = _memory_limit(config)
+    found: list[tuple[Job, bool]] = []
+    for index, group in enumerate(config.instance_groups):
+        process = _in_process(group, config)
+        if limit and not process:
+            raise ModelLoadError("`memory_limit` bounds a process: set the instance group's placement to process")
+        cores = len(group.cpus) or len(os.sched_getaffinity(0))
+        threads = group.threads or max(1, cores // (group.count if group.cpus else total))
+        for gpu in _gpus(group):
+            for _ in range(group.count):
+                name = f"{config.name}_{index}_{len(found)}"
+                device = Device(gpu, threads)
+                found.append((Job(name, config.backend, config, folder, device, group.cpus, limit), process))
+    return found
+
+
+def _gpus(group: InstanceGroup) -> Sequence[int | None]:
+    if group.kind == "gpu" or (group.kind == "auto" and group.gpus):
+        return group.gpus or (0,)
+    return (None,)
+
+
+def _in_process(group: InstanceGroup, config: ModelConfig) -> bool:
+    if group.placement == "auto":
+        return sys.platform == "linux" and not backend(config.backend).in_thread(config)
+    if group.placement == "process" and sys.platform != "linux":
+        raise ModelLoadError("instances in processes of their own need Linux: set placement to thread")
+    return group.placement == "process"
+
+
+def _memory_limit(config: ModelConfig) -> int:
+    written = config.parameters.get("memory_limit")
+    if written is None:
+        return 0
+    try:
+        return parse_size(written)
+    except ValueError as error:
+        raise ModelLoadError(f"parameter `memory_limit`: {error}") from None

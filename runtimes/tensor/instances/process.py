@@ -1,0 +1,160 @@
+"""A copy of a model in a process of its own, which may die, hang or take all memory alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from runtimes.tensor.backends.base import (
+    Batch,
+    Device,
+    LoadReport,
+    ModelFailed,
+    ModelLoadError,
+    RowsFailed,
+    Tensors,
+)
+from runtimes.tensor.instances import frames
+from runtimes.tensor.instances.child_process import ChildProcess
+from runtimes.tensor.instances.order import decode_config, encode_job
+from runtimes.tensor.instances.worker import LOAD_SECONDS, Job, Listener
+from runtimes.tensor.model_config import ModelConfig
+
+_decode_report = msgspec.msgpack.Decoder(LoadReport).decode
+_decode_errors = msgspec.msgpack.Decoder(dict[int, str]).decode
+
+
+class ProcessWorker:
+    """The loop's side of one process. `listener` is told nothing before it is loaded."""
+
+    def __init__(self, job: Job, listener: Listener | None) -> None:
+        self._job = job
+        self._listener = listener
+        self._child: ChildProcess | None = None
+        self._answer: asyncio.Future[bytes] | None = None
+        """While it starts: what it makes of its job."""
+        self._row_errors: dict[int, str] = {}
+        self._stream = 0
+        self._gone = False
+
+    async def load(self) -> LoadReport:
+        return _decode_report(await self._begin(frames.LOAD))
+
+    async def complete(self) -> ModelConfig:
+        """The job's configuration with what the model's file knows. The process has ended on return."""
+        try:
+            return decode_config(await self._begin(frames.COMPLETE))
+        finally:
+            await self.aclose()
+
+    async def _begin(self, kind: int) -> bytes:
+        """Start the process with its job; what it answers."""
+        self._answer = asyncio.get_running_loop().create_future()
+        child = ChildProcess(self._job.name, self._job.device.threads, self._told, self._exited)
+        self._child = child
+        try:
+            self._send(frames.blob_packet(kind, 0, encode_job(self._job), child.inputs))
+            async with asyncio.timeout(LOAD_SECONDS):
+                return await self._answer
+        except BaseException as error:
+            self.abandon()
+            await asyncio.wait([child.gone])
+            if isinstance(error, TimeoutError):
+                raise ModelLoadError(f"loading took longer than {LOAD_SECONDS:g} s") from None
+            raise
+        finally:
+            self._answer = None
+
+    def submit(self, batch: Batch) -> None:
+        self._send_tensors(frames.INFER, sum(batch.rows), batch.members)
+
+    def submit_stream(self, inputs: Tensors) -> None:
+        self._stream += 1
+        self._send_tensors(frames.STREAM, self._stream, (inputs,))
+
+    def go_on(self) -> None:
+        self._send(frames.signal(frames.GO_ON, self._stream))
+
+    def stop(self) -> None:
+        self._send(frames.signal(frames.STOP, self._stream))
+
+    def abandon(self) -> None:
+        self._gone = True
+        if self._child is not None:
+            self._child.kill()
+
+    async def aclose(self) -> None:
+        self._gone = True
+        if self._child is not None:
+            await self._child.aclose()
+
+    def _send_tensors(self, kind: int, number: int, members: Sequence[Tensors]) -> None:
+        assert self._child is not None
+        assert self._listener is not None
+        try:
+            packet = frames.tensors_packet(kind, number, members, self._child.inputs)
+        except frames.FrameTooLarge as error:
+            self._listener.answered(ModelFailed(f"the batch cannot be sent to the model's process: {error}"))
+        else:
+            self._send(packet)
+
+    def _send(self, packet: bytes) -> None:
+        assert self._child is not None
+        try:
+            self._child.send(packet)
+        except OSError:
+            self._child.kill()  # it is ending, or does not read what it is told
+
+    def _told(self, data: bytes) -> None:
+        """A packet from the process."""
+        assert self._child is not None
+        packet = frames.parse(data, self._child.outputs)
+        if self._answer is not None:
+            self._settle(packet)
+        elif self._gone or self._listener is None:
+            pass
+        elif packet.kind == frames.OUTPUTS:
+            outputs = frames.tensors_of(packet)
+            if self._row_errors:
+                errors, self._row_errors = self._row_errors, {}
+                self._listener.answered(RowsFailed(outputs, errors))
+            else:
+                self._listener.answered(outputs)
+        elif packet.kind == frames.RESPONSE:
+            self._listener.responded(frames.tensors_of(packet))
+        elif packet.kind == frames.ROW_ERRORS:
+            self._row_errors = _decode_errors(packet.payload)
+        elif packet.kind == frames.FAILED:
+            self._listener.answered(ModelFailed(str(packet.payload, "utf-8", "replace")))
+        elif packet.kind == frames.STREAMED:
+            self._listener.streamed()
+
+    def _settle(self, packet: frames.Packet) -> None:
+        """What it made of its job."""
+        assert self._answer is not None
+        if self._answer.done():
+            return
+        if packet.kind == frames.REFUSED:
+            self._answer.set_exception(ModelLoadError(str(packet.payload, "utf-8", "replace")))
+        else:
+            self._answer.set_result(bytes(packet.payload))
+
+    def _exited(self, how: str) -> None:
+        assert self._child is not None
+        if self._answer is not None:
+            if not self._answer.done():
+                last = "; ".join(self._child.log.last)
+                said = f"; the last that it said: {last}" if last else ""
+                self._answer.set_exception(ModelLoadError(f"its process {how} while it loaded the model{said}"))
+        elif not self._gone and self._listener is not None:
+            self._gone = True
+            self._listener.lost(how)
+
+
+async def complete_in_process(config: ModelConfig, folder: Path) -> ModelConfig:
+    """`Backend.complete` where it may fail, hang or die without harm."""
+    job = Job(f"{config.name}_look", config.backend, config, folder, Device(threads=1))
+    return await ProcessWorker(job, None).complete()

@@ -1,0 +1,120 @@
+"""One loaded model and the rules for calling it, wherever it runs."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from runtimes.tensor.backends.base import Array, Batch, Model, ModelFailed, RowsFailed, Tensors
+from runtimes.tensor.instances.outputs import Outputs, reshaped
+from runtimes.tensor.model_config import ModelConfig
+
+MAX_MESSAGE = 1000
+log = logging.getLogger(__name__)
+
+
+class Runner:
+    """Calls a model, checks what it answers, and turns whatever it raises into `ModelFailed`."""
+
+    def __init__(self, config: ModelConfig, model: Model, told: Callable[[str], None]) -> None:
+        """`told` gets the traceback of what the model raises."""
+        self._model = model
+        self._outputs = Outputs(config)
+        self._batched = config.max_batch_size > 0
+        self._told = told
+        self._reshapes = {spec.name: (spec.dims, spec.reshape) for spec in config.inputs if spec.reshape is not None}
+
+    def infer(self, inputs: Tensors, rows: int) -> Tensors:
+        """All outputs of one batch. Raises `ModelFailed`, `RowsFailed` and nothing else."""
+        if self._reshapes:
+            inputs = self._reshaped(inputs)
+        try:
+            answer = self._model.infer(inputs)
+        except BaseException as error:  # SystemExit too: the model's code does not decide when we end
+            raise self._failed(error) from None
+        count = rows if self._batched else None
+        if type(answer) is tuple and len(answer) == 2:
+            outputs, errors = answer
+            if failed := _row_errors(errors, rows):
+                raise RowsFailed(self._outputs.checked(outputs, count), failed)
+            answer = outputs
+        return self._outputs.checked(answer, count)
+
+    def stream(self, inputs: Tensors, send: Callable[[Tensors], bool]) -> None:
+        """The responses of a decoupled model, one by one, until `send` says False. Raises `ModelFailed` only."""
+        if self._reshapes:
+            inputs = self._reshaped(inputs)
+        source: Any = None
+        try:
+            source = self._model.infer(inputs)
+            for answer in _responses(source):
+                if not send(self._outputs.checked(answer, None)):
+                    break
+        except ModelFailed:
+            raise
+        except BaseException as error:
+            raise self._failed(error) from None
+        finally:
+            self._end(source)
+
+    def close(self) -> None:
+        try:
+            self._model.close()
+        except BaseException as error:
+            self._failed(error)
+
+    def _end(self, source: Any) -> None:
+        """Let the model's generator clean up; it has nobody left to fail for."""
+        if (close := getattr(source, "close", None)) is None:
+            return
+        try:
+            close()
+        except BaseException as error:
+            self._failed(error)
+
+    def _reshaped(self, inputs: Tensors) -> dict[str, Array]:
+        shaped = dict(inputs)
+        for name, (dims, wanted) in self._reshapes.items():
+            if (array := shaped.get(name)) is not None:
+                lead = array.shape[: self._batched]
+                shaped[name] = array.reshape(lead + reshaped(array.shape[self._batched :], dims, wanted))
+        return shaped
+
+    def _failed(self, error: BaseException) -> ModelFailed:
+        try:
+            self._told("".join(traceback.format_exception(error, limit=-20)))
+            said = str(error)
+        except Exception:
+            said = "(it cannot say what)"  # an exception whose own __str__ raises
+        if isinstance(error, ModelFailed):
+            return error
+        name = type(error).__name__
+        return ModelFailed(f"{name}: {said}"[:MAX_MESSAGE] if said else name)
+
+
+def joined(batch: Batch) -> Tensors:
+    """The members' inputs, one after the other."""
+    members = batch.members
+    if len(members) == 1:
+        return members[0]
+    return {name: np.concatenate([member[name] for member in members]) for name in members[0]}
+
+
+def _responses(source: Any) -> Iterator[Any]:
+    """A decoupled model may also answer once, or with a list."""
+    return iter((source,)) if isinstance(source, Mapping) else iter(source)
+
+
+def _row_errors(errors: Any, rows: int) -> dict[int, str]:
+    if not isinstance(errors, Mapping):
+        raise ModelFailed("beside its outputs the model answered something that is no dict of row to error")
+    failed = {}
+    for row, error in errors.items():
+        if not isinstance(row, int | np.integer) or not 0 <= row < rows:
+            raise ModelFailed(f"the model answered an error for row {row!r} of a batch of {rows}"[:MAX_MESSAGE])
+        failed[int(row)] = str(error)[:MAX_MESSAGE] or type(error).__name__
+    return failed

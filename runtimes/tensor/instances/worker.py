@@ -1,0 +1,79 @@
+"""What a copy of a model needs of the thread or the process in which it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from runtimes.tensor.backends.base import Batch, Device, LoadReport, Tensors
+from runtimes.tensor.model_config import ModelConfig
+
+LOAD_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to load, and where."""
+
+    name: str
+    backend: str
+    config: ModelConfig
+    folder: Path
+    device: Device
+    cpus: tuple[int, ...] = ()
+    """Cores to stay on; all when empty."""
+    memory_limit: int = 0
+    """Bytes that a process may ask for; 0 is no bound."""
+
+
+class Listener(Protocol):
+    """Who is told, on the loop."""
+
+    def answered(self, result: Tensors | BaseException) -> None:
+        """The batch, or the end of the stream that failed."""
+        ...
+
+    def responded(self, outputs: Tensors) -> None:
+        """One response of the stream. The next one waits for `go_on`."""
+        ...
+
+    def streamed(self) -> None:
+        """The stream has ended."""
+        ...
+
+    def lost(self, reason: str) -> None:
+        """It has ended without being told to."""
+        ...
+
+
+class Worker(Protocol):
+    """Runs one loaded model. One batch or stream at a time."""
+
+    async def load(self) -> LoadReport:
+        """Start, and load the model. Raises `ModelLoadError`; then, and when it is cancelled, nothing stays."""
+        ...
+
+    def submit(self, batch: Batch) -> None: ...
+
+    def submit_stream(self, inputs: Tensors) -> None: ...
+
+    def go_on(self) -> None:
+        """The next response may come."""
+        ...
+
+    def stop(self) -> None:
+        """No further response is wanted; `streamed` follows."""
+        ...
+
+    def abandon(self) -> None:
+        """It is not wanted any more, whatever it does just now. Nothing is told after this."""
+        ...
+
+    async def aclose(self) -> None:
+        """End it, with a little time to clean up."""
+        ...
+
+
+MakeWorker = Callable[[Job, Listener], Worker]

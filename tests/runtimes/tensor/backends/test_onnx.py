@@ -1,0 +1,152 @@
+"""ONNX models on the real onnxruntime."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto
+
+from runtimes.tensor.backends.base import Device, Model, ModelFailed, ModelLoadError
+from runtimes.tensor.backends.registry import backend, complete_config, load_model
+from runtimes.tensor.datatypes import DTYPES
+from runtimes.tensor.instances import placement
+from runtimes.tensor.model_config import DynamicBatching, InstanceGroup, ModelConfig, TensorSpec
+from tests.runtimes.tensor.backends.onnx_models import identity, linear
+from tests.runtimes.tensor.instances.support import Kind, outputs, running
+
+CONFIG = ModelConfig("model", "onnx")
+ELEMENTS = {
+    "BOOL": TensorProto.BOOL,
+    "UINT8": TensorProto.UINT8,
+    "UINT16": TensorProto.UINT16,
+    "UINT32": TensorProto.UINT32,
+    "UINT64": TensorProto.UINT64,
+    "INT8": TensorProto.INT8,
+    "INT16": TensorProto.INT16,
+    "INT32": TensorProto.INT32,
+    "INT64": TensorProto.INT64,
+    "FP16": TensorProto.FLOAT16,
+    "FP32": TensorProto.FLOAT,
+    "FP64": TensorProto.DOUBLE,
+    "BF16": TensorProto.BFLOAT16,
+}
+
+
+def complete(folder: Path, config: ModelConfig = CONFIG) -> ModelConfig:
+    return complete_config(backend("onnx"), config, folder)
+
+
+def load(folder: Path, config: ModelConfig = CONFIG, threads: int = 1) -> Model:
+    return load_model(backend("onnx"), complete(folder, config), folder, Device(threads=threads)).model
+
+
+def test_the_file_tells_what_the_configuration_leaves_out(tmp_path: Path) -> None:
+    config = complete(linear(tmp_path))
+    assert config.inputs == (TensorSpec("x", "FP32", (64,)),)
+    assert config.outputs == (TensorSpec("y", "FP32", (4,)),)
+    assert config.max_batch_size == 8
+    assert config.dynamic_batching == DynamicBatching()
+
+
+def test_a_model_of_fixed_size_is_not_batched(tmp_path: Path) -> None:
+    config = complete(linear(tmp_path, rows=1))
+    assert (config.max_batch_size, config.inputs[0].dims) == (0, (1, 64))
+
+
+async def test_answers_are_onnxruntimes_own_on_a_thread_and_in_a_process(tmp_path: Path) -> None:
+    folder = linear(tmp_path)
+    x = np.random.default_rng(2).normal(size=(5, 64)).astype(np.float32)
+    [expected] = ort.InferenceSession(str(folder / "model.onnx")).run(None, {"x": x})
+    kinds: tuple[Kind, ...] = ("thread", "process")
+    for kind in kinds:
+        config = ModelConfig("model", "onnx", instance_groups=(InstanceGroup(placement=kind),))
+        config = await placement.complete(config, folder)
+        async with running(config, folder) as instance:
+            got = await outputs(instance, {"x": x[:2]}, {"x": x[2:]})
+            np.testing.assert_allclose(got["y"], expected, rtol=1e-5, atol=1e-5)
+            assert (instance.report.pid > 0) == (kind == "process")
+
+
+@pytest.mark.parametrize("datatype", ELEMENTS)
+def test_every_datatype_passes_through(tmp_path: Path, datatype: str) -> None:
+    model = load(identity(tmp_path, ELEMENTS[datatype]))
+    x = np.array([[0, 1, 1], [1, 0, 1]]).astype(DTYPES[datatype])
+    got = model.infer({"x": x})["y"]
+    assert got.dtype == DTYPES[datatype]
+    np.testing.assert_array_equal(got, x)
+
+
+def test_texts_are_text(tmp_path: Path) -> None:
+    model = load(identity(tmp_path, TensorProto.STRING, ["batch"]))
+    assert model.infer({"x": np.array([b"a", "ü\0".encode(), b""], dtype=object)})["y"].tolist() == ["a", "ü\0", ""]
+    with pytest.raises(ModelFailed, match="input `x` of this model is text, and an element is not UTF-8"):
+        model.infer({"x": np.array([b"\xff"], dtype=object)})
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"inputs": (TensorSpec("X", "FP32", (64,)),)}, "no input `X`: did you mean `x`"),
+        ({"inputs": (TensorSpec("x", "FP64", (64,)),)}, "`x` is FP32 in the model and FP64 in its configuration"),
+        ({"inputs": (TensorSpec("x", "FP32", (32,)),)}, r"\[-1, 64\] in the model and \[-1, 32\]"),
+        ({"outputs": (TensorSpec("z", "FP32", (4,)),)}, "no output `z`: it has y"),
+        ({"default_model_filename": "other.onnx"}, r"there is no other\.onnx"),
+    ],
+)
+def test_a_configuration_that_contradicts_the_file_is_refused(tmp_path: Path, more: dict[str, Any], said: str) -> None:
+    with pytest.raises(ModelLoadError, match=said):
+        complete(linear(tmp_path), ModelConfig("model", "onnx", max_batch_size=4, **more))
+
+
+def test_a_batch_size_needs_a_batch_dimension(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match="does not begin with a variable dimension"):
+        complete(linear(tmp_path, rows=1), ModelConfig("model", "onnx", max_batch_size=4))
+
+
+def test_a_broken_file_is_said_without_its_place_on_this_machine(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"\x08\x07 no graph")
+    with pytest.raises(ModelLoadError) as caught:
+        complete(tmp_path)
+    assert "model.onnx" in str(caught.value)
+    assert str(tmp_path) not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        (
+            {"execution_providers": "TensorrtExecutionProvider"},
+            "`TensorrtExecutionProvider` is not in the installed onnxruntime.* install onnxruntime-gpu and TensorRT",
+        ),
+        ({"execution_providers": "MadeUp"}, "`MadeUp` is not in .*CPUExecutionProvider: install a build"),
+        ({"intra_op_thread_count": "many"}, "a number of threads is a whole number, not `many`"),
+        ({"graph_optimization_level": "most"}, "`graph_optimization_level` is one of disable, basic, extended, all"),
+    ],
+)
+def test_parameters_that_cannot_be_are_said(tmp_path: Path, parameters: dict[str, str], said: str) -> None:
+    with pytest.raises(ModelLoadError, match=said):
+        load(linear(tmp_path), ModelConfig("model", "onnx", parameters=parameters))
+
+
+def test_parameters_reach_the_session(tmp_path: Path) -> None:
+    from runtimes.tensor.backends.onnx import session
+
+    parameters = {
+        "execution_providers": "CPUExecutionProvider",
+        "CPUExecutionProvider.use_arena": "0",
+        "inter_op_thread_count": "2",
+        "graph_optimization_level": "basic",
+        "session.set_denormal_as_zero": "1",
+    }
+    config = ModelConfig("model", "onnx", parameters=parameters)
+    made = session(config, linear(tmp_path) / "model.onnx", Device(threads=3))
+    options = made.get_session_options()
+    assert options.intra_op_num_threads == 3
+    assert options.inter_op_num_threads == 2
+    assert options.execution_mode == ort.ExecutionMode.ORT_PARALLEL
+    assert options.graph_optimization_level == ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    assert options.get_session_config_entry("session.set_denormal_as_zero") == "1"
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+    assert made.get_providers() == ["CPUExecutionProvider"]

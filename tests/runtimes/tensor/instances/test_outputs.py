@@ -1,0 +1,69 @@
+"""What a model may answer, and how it is told what was wrong."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from runtimes.tensor.backends.base import ModelFailed
+from runtimes.tensor.instances.outputs import Outputs
+from runtimes.tensor.model_config import ModelConfig, SequenceBatching, SequenceState, TensorSpec
+
+CONFIG = ModelConfig(
+    "model",
+    "python",
+    outputs=(TensorSpec("y", "FP32", (2,)), TensorSpec("t", "BYTES", (-1,))),
+    max_batch_size=8,
+)
+Y = np.zeros((3, 2), np.float32)
+T = np.full((3, 1), b"a", dtype=object)
+
+
+def test_what_fits_passes_and_lists_take_the_datatype() -> None:
+    got = Outputs(CONFIG).checked({"t": [["å"], [b"b"], ["c"]], "y": [[1, 2]] * 3}, 3)
+    assert got["t"].tolist() == [["å".encode()], [b"b"], [b"c"]]
+    assert got["y"].dtype == np.float32
+    assert Outputs(CONFIG).checked({"y": Y, "t": T}, 3)["y"] is Y
+
+
+def test_texts_of_numpys_own_types_are_bytes() -> None:
+    for texts in (np.array([["é"], ["b"]]), np.array([[b"\xc3\xa9"], [b"b"]])):
+        got = Outputs(CONFIG).checked({"y": Y[:2], "t": texts}, 2)
+        assert got["t"].tolist() == [["é".encode()], [b"b"]]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (None, "must answer a dict of its outputs, and answered a NoneType"),
+        ({"y": Y}, "without its output `t`"),
+        ({"y": Y, "t": T, "z": Y}, "answered `z`, which is none of its outputs"),
+        ({"y": Y.astype(np.float64), "t": T}, "output `y` is FP32, and the model answered FP64"),
+        ({"y": Y.astype(np.complex64), "t": T}, "output `y` is FP32, and the model answered complex64"),
+        ({"y": Y[:2], "t": T}, "output `y` has 2 rows for a batch of 3"),
+        ({"y": np.float32(1), "t": T}, "output `y` has no rows for a batch of 3"),
+        ({"y": Y[:, :1], "t": T}, r"output `y` is \[2\], and the model answered \[1\]"),
+        ({"y": Y, "t": T[:, 0]}, r"output `t` is \[-1\], and the model answered \[\]"),
+        ({"y": Y, "t": Y}, "output `t` is BYTES, and the model answered FP32"),
+        ({"y": Y, "t": [[1], [2], [3]]}, "output `t` is BYTES, and one of its elements is a int"),
+        ({"y": [["a", "b"]] * 3, "t": T}, "output `y` is no FP32 array"),
+        ({"y": [[1], [1, 2], []], "t": T}, "output `y` is no FP32 array"),
+    ],
+)
+def test_what_does_not_fit_is_named(answer: Any, said: str) -> None:
+    with pytest.raises(ModelFailed, match=said):
+        Outputs(CONFIG).checked(answer, 3)
+
+
+def test_outputs_are_given_the_shape_that_callers_see() -> None:
+    spec = TensorSpec("y", "FP32", (-1, 1), reshape=(-1,))
+    got = Outputs(ModelConfig("model", "python", outputs=(spec,), max_batch_size=4)).checked({"y": Y}, 3)
+    assert got["y"].shape == (3, 2, 1)
+
+
+def test_a_sequences_state_is_an_output_too() -> None:
+    states = (SequenceState("s", "s_next", "INT64", (1,)),)
+    config = ModelConfig("model", "python", outputs=(), sequence_batching=SequenceBatching(states=states))
+    assert list(Outputs(config).checked({"s_next": np.zeros(1, np.int64)}, None)) == ["s_next"]
+    with pytest.raises(ModelFailed, match="without its output `s_next`"):
+        Outputs(config).checked({}, None)

@@ -1,0 +1,272 @@
+"""Processes that die, hang, print, take all memory, or lose the server."""
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from runtimes.tensor.backends.base import Batch, InstanceLost, ModelFailed, ModelLoadError
+from runtimes.tensor.instances import placement
+from runtimes.tensor.model_config import InstanceGroup
+from tests.runtimes.tensor.instances.support import (
+    PATIENCE,
+    Kind,
+    floats,
+    one_to_one,
+    outcome,
+    outputs,
+    ready,
+    running,
+    write,
+)
+
+DO = """
+import os, signal, sys, time
+class Model:
+    def infer(self, inputs):
+        what = inputs["x"][0, 0]
+        if what == 1:
+            os._exit(7)
+        if what == 2:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if what == 3:
+            time.sleep(1000)
+        if what == 4:
+            signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 32))
+            while True:
+                pass
+        if what == 5:
+            bytearray(2 ** 36)
+        if what == 6:
+            sys.stdout.write("a line\\n" * 3_000_000)
+        if what == 7:
+            sys.stderr.buffer.write(b"x" * 10_000_000 + b"\\n" + bytes(range(256)) + b"\\n")
+        return {"y": inputs["x"]}
+"""
+FINE, EXIT, CRASH, SLEEP, SPIN, MEMORY, PRINT, NOISE = (floats([what, 0]) for what in range(8))
+
+
+@pytest.mark.parametrize(
+    ("what", "how"),
+    [
+        (EXIT, "ended with status 7"),
+        (CRASH, "was killed by SIGSEGV"),
+    ],
+)
+async def test_a_model_that_ends_its_process_costs_its_own_batch_and_is_replaced(
+    tmp_path: Path, what: np.ndarray, how: str
+) -> None:
+    async with running(one_to_one("process"), write(tmp_path, DO)) as instance:
+        lost = await outcome(instance, {"x": what})
+        assert isinstance(lost, InstanceLost)
+        assert how in str(lost)
+        meanwhile = await outcome(instance, {"x": FINE})
+        assert isinstance(meanwhile, InstanceLost)
+        await ready(instance)
+        assert (await outputs(instance, {"x": FINE}))["y"].tolist() == FINE.tolist()
+        assert instance.restarts == 1
+
+
+async def test_a_process_that_is_killed_while_it_is_idle_is_replaced(tmp_path: Path) -> None:
+    async with running(one_to_one("process"), write(tmp_path, DO)) as instance:
+        again = asyncio.Event()
+        instance.on_ready = again.set
+        os.kill(instance.report.pid, signal.SIGKILL)
+        async with asyncio.timeout(PATIENCE):
+            await again.wait()
+        assert (await outputs(instance, {"x": FINE}))["y"].tolist() == FINE.tolist()
+
+
+@pytest.mark.parametrize("what", [SLEEP, SPIN])
+async def test_a_model_that_hangs_is_killed_and_replaced(tmp_path: Path, what: np.ndarray) -> None:
+    async with running(one_to_one("process", execution_timeout=1.0), write(tmp_path, DO)) as instance:
+        process = psutil.Process(instance.report.pid)
+        lost = await outcome(instance, {"x": what})
+        assert isinstance(lost, InstanceLost)
+        assert "took longer than 1 s" in str(lost)
+        await ready(instance)
+        assert not process.is_running()
+        assert (await outputs(instance, {"x": FINE}))["y"].tolist() == FINE.tolist()
+
+
+async def test_a_replacement_that_cannot_be_loaded_is_tried_again(tmp_path: Path) -> None:
+    async with running(one_to_one("process"), write(tmp_path, DO)) as instance:
+        (tmp_path / "model.py").rename(tmp_path / "away.py")
+        assert isinstance(await outcome(instance, {"x": EXIT}), InstanceLost)
+        async with asyncio.timeout(PATIENCE):
+            while instance.restarts < 2:
+                await asyncio.sleep(0.01)
+        assert not instance.ready
+        (tmp_path / "away.py").rename(tmp_path / "model.py")
+        await ready(instance)
+        assert (await outputs(instance, {"x": FINE}))["y"].tolist() == FINE.tolist()
+
+
+async def test_memory_that_a_model_may_not_have_fails_its_batch_only(tmp_path: Path) -> None:
+    model = one_to_one("process", parameters={"memory_limit": "1 GiB"})
+    async with running(model, write(tmp_path, DO)) as instance:
+        with pytest.raises(ModelFailed, match="MemoryError"):
+            await outputs(instance, {"x": MEMORY})
+        assert (await outputs(instance, {"x": FINE}))["y"].tolist() == FINE.tolist()
+        assert instance.restarts == 0
+
+
+async def test_a_memory_limit_is_for_processes(tmp_path: Path) -> None:
+    model = one_to_one("thread", parameters={"memory_limit": "1 GiB"})
+    with pytest.raises(ModelLoadError, match="placement to process"):
+        await placement.start(model, tmp_path)
+    with pytest.raises(ModelLoadError, match="parameter `memory_limit`"):
+        await placement.start(one_to_one("process", parameters={"memory_limit": "much"}), tmp_path)
+
+
+async def test_a_model_that_prints_a_lot_is_logged_a_little(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "runtimes.tensor.models")
+    async with running(one_to_one("process"), write(tmp_path, DO)) as instance:
+        for what in (PRINT, NOISE, PRINT):
+            assert (await outputs(instance, {"x": what}))["y"].tolist() == what.tolist()
+    lines = [record.getMessage() for record in caplog.records if record.name == "runtimes.tensor.models"]
+    assert "model_0_0: a line" in lines
+    assert sum(len(line) for line in lines) < 500_000
+    assert not any(character in line for line in lines for character in "\0\x1b\n\r")
+
+
+async def test_a_model_is_pinned_and_what_it_imports_beside_it_is_found(tmp_path: Path) -> None:
+    [core, *_] = os.sched_getaffinity(0)
+    write(tmp_path, "SCALE = 3", "scale.py")
+    write(
+        tmp_path,
+        """
+        import os
+        import scale
+        from . import scale as the_same
+        class Model:
+            def infer(self, inputs):
+                return {"y": inputs["x"] * scale.SCALE + the_same.SCALE + sum(os.sched_getaffinity(0))}
+        """,
+    )
+    model = one_to_one("process", dims=(1,), group=InstanceGroup(placement="process", cpus=(core,)))
+    async with running(model, tmp_path) as instance:
+        assert (await outputs(instance, {"x": floats([2])}))["y"].tolist() == [[9 + core]]
+
+
+async def test_cores_that_are_not_there_are_named(tmp_path: Path) -> None:
+    kinds: tuple[Kind, ...] = ("thread", "process")
+    for kind in kinds:
+        model = one_to_one("process", group=InstanceGroup(placement=kind, cpus=(4095,)))
+        with pytest.raises(ModelLoadError, match=r"cores \[4095\]"):
+            await placement.start(model, write(tmp_path, DO))
+
+
+async def test_a_model_that_dies_while_it_is_loaded_says_what_it_last_said(tmp_path: Path) -> None:
+    source = "import os\nprint('the licence has run out', flush=True)\nos._exit(9)"
+    with pytest.raises(ModelLoadError, match=r"ended with status 9 while it loaded .* the licence has run out"):
+        await placement.start(one_to_one("process"), write(tmp_path, source))
+
+
+async def test_loading_can_be_cancelled_and_no_process_stays(tmp_path: Path) -> None:
+    source = f"""
+    import os, time
+    from pathlib import Path
+    Path({str(tmp_path)!r}, "pid.part").write_text(str(os.getpid()))
+    Path({str(tmp_path)!r}, "pid.part").rename(Path({str(tmp_path)!r}, "pid"))
+    time.sleep(1000)
+    """
+    task = asyncio.create_task(placement.start(one_to_one("process"), write(tmp_path, source)))
+    async with asyncio.timeout(PATIENCE):
+        while not (tmp_path / "pid").exists():
+            await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+
+
+async def test_what_a_model_has_started_ends_with_it(tmp_path: Path) -> None:
+    source = """
+    import subprocess
+    class Model:
+        def __init__(self):
+            self.child = subprocess.Popen(["sleep", "1000"])
+        def infer(self, inputs):
+            return {"y": inputs["x"] + self.child.pid}
+    """
+    async with running(one_to_one("process", "INT64"), write(tmp_path, source)) as instance:
+        got = await outputs(instance, {"x": np.zeros((1, 2), np.int64)})
+        child = int(got["y"][0, 0])
+        assert psutil.pid_exists(child)
+    async with asyncio.timeout(PATIENCE):
+        while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
+            await asyncio.sleep(0.01)
+
+
+async def test_nothing_is_left_open(tmp_path: Path) -> None:
+    write(tmp_path, DO)
+    async with running(one_to_one("process"), tmp_path) as instance:
+        await outputs(instance, {"x": FINE})
+    before = psutil.Process().num_fds()
+    for _ in range(3):
+        async with running(one_to_one("process"), tmp_path) as instance:
+            await outcome(instance, {"x": CRASH})
+    assert psutil.Process().num_fds() == before
+
+
+SERVER = """
+import asyncio, sys, pathlib
+import numpy as np
+from runtimes.tensor.backends.base import Batch
+from runtimes.tensor.instances import placement
+from tests.runtimes.tensor.instances.support import one_to_one
+
+async def main():
+    folder = pathlib.Path(sys.argv[1])
+    idle, busy = [(await placement.start(one_to_one("process"), folder))[0] for _ in range(2)]
+    busy.start(Batch([{"x": np.full((1, 2), 4, "f4")}], [1]), print)
+    print(idle.report.pid, busy.report.pid, flush=True)
+    await asyncio.sleep(1000)
+
+asyncio.run(main())
+"""
+
+
+def test_no_process_outlives_a_server_that_is_killed(tmp_path: Path) -> None:
+    write(tmp_path, DO)
+    (tmp_path / "server.py").write_text(textwrap.dedent(SERVER))
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    command = [sys.executable, str(tmp_path / "server.py"), str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
+        assert server.stdout is not None
+        pids = [int(pid) for pid in server.stdout.readline().split()]
+        assert len(pids) == 2
+        server.kill()
+    end = time.monotonic() + PATIENCE
+    while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids):
+        assert time.monotonic() < end, "a model's process outlives its server"
+        time.sleep(0.01)
+
+
+async def test_an_instance_that_is_idle_does_nothing(tmp_path: Path) -> None:
+    async with running(one_to_one("process"), write(tmp_path, DO)) as instance:
+        await outputs(instance, {"x": FINE})
+        process = psutil.Process(instance.report.pid)
+        before = process.num_ctx_switches().voluntary
+        await asyncio.sleep(0.2)
+        assert process.num_ctx_switches().voluntary - before <= 2
+
+
+async def test_one_batch_at_a_time(tmp_path: Path) -> None:
+    async with running(one_to_one("process"), write(tmp_path, DO)) as instance:
+        answer = asyncio.get_running_loop().create_future()
+        instance.start(Batch([{"x": FINE}], [1]), answer.set_result)
+        with pytest.raises(AssertionError, match="one batch at a time"):
+            instance.start(Batch([{"x": FINE}], [1]), answer.set_result)
+        async with asyncio.timeout(PATIENCE):
+            await answer

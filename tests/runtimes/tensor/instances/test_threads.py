@@ -1,0 +1,89 @@
+"""Threads that hang, which nobody can kill."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runtimes.tensor.backends.base import InstanceLost
+from runtimes.tensor.instances import copy, thread
+from tests.runtimes.tensor.instances.support import (
+    PATIENCE,
+    floats,
+    one_to_one,
+    outcome,
+    outputs,
+    ready,
+    running,
+    write,
+)
+
+GATES: list[threading.Event] = []
+WAIT = """
+from tests.runtimes.tensor.instances import test_threads
+class Model:
+    def infer(self, inputs):
+        if inputs["x"][0, 0]:
+            gate = test_threads.threading.Event()
+            test_threads.GATES.append(gate)
+            gate.wait()
+        return {"y": inputs["x"]}
+    def close(self):
+        test_threads.CLOSED.append(self)
+"""
+CLOSED: list[object] = []
+FINE, HANG = floats([0, 0]), floats([1, 0])
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    GATES.clear()
+    CLOSED.clear()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_thread_that_hangs_is_left_alone_and_replaced(tmp_path: Path) -> None:
+    async with running(one_to_one("thread", execution_timeout=0.2), write(tmp_path, WAIT)) as instance:
+        lost = await outcome(instance, {"x": HANG})
+        assert isinstance(lost, InstanceLost)
+        assert "took longer than 0.2 s" in str(lost)
+        await ready(instance)
+        assert thread.left_alone()["model"] == 1
+        assert (await outputs(instance, {"x": FINE}))["y"].tolist() == FINE.tolist()
+        GATES[0].set()  # it comes back after all, to nobody
+        await until(lambda: thread.left_alone()["model"] == 0 and len(CLOSED) == 1)
+        assert (await outputs(instance, {"x": FINE}))["y"].tolist() == FINE.tolist()
+
+
+async def test_threads_that_hang_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thread, "MAX_LEFT_ALONE", 2)
+    monkeypatch.setattr(copy, "LONGEST_BACKOFF", 0.2)
+    async with running(one_to_one("thread", execution_timeout=0.2), write(tmp_path, WAIT)) as instance:
+        for _ in range(2):
+            assert isinstance(await outcome(instance, {"x": HANG}), InstanceLost)
+            if thread.left_alone()["model"] < 2:
+                await ready(instance)
+        await until(lambda: instance.restarts >= 4)
+        assert not instance.ready
+        for gate in GATES:
+            gate.set()
+        await ready(instance)
+        assert (await outputs(instance, {"x": FINE}))["y"].tolist() == FINE.tolist()
+        await until(lambda: thread.left_alone()["model"] == 0)
+
+
+async def test_closing_does_not_wait_for_a_thread_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thread, "CLOSE_SECONDS", 0.1)
+    async with running(one_to_one("thread"), write(tmp_path, WAIT)) as instance:
+        answer = asyncio.create_task(outcome(instance, {"x": HANG}))
+        await until(lambda: GATES)
+    assert isinstance(await answer, InstanceLost)
+    GATES[0].set()
+    await until(lambda: thread.left_alone()["model"] == 0)
