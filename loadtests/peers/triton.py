@@ -58,6 +58,11 @@ def _site_packages(venv: Path) -> Path:
     return next(venv.glob("lib/python3*/site-packages"))
 
 
+def libraries(venv: Path) -> Path:
+    """The shared libraries that the wheel brings along."""
+    return _site_packages(venv) / "nvidia_pytriton.libs"
+
+
 def launch(venv: Path, repository: Path, ports: Ports, options: Sequence[str] = ()) -> Launch:
     """The command that serves a repository; `options` say which models of it, and what else is to be on."""
     home = _site_packages(venv) / "pytriton/tritonserver"
@@ -70,9 +75,9 @@ def launch(venv: Path, repository: Path, ports: Ports, options: Sequence[str] = 
     shared = f"--backend-config=python,shm-region-prefix-name=headrace_{ports.http}_"
     folders = [f"--model-repository={repository}", f"--backend-directory={venv}/backends"]
     caches = [f"--cache-directory={home}/caches", "--allow-gpu-metrics=false", shared]
-    libraries = f"{_site_packages(venv) / 'nvidia_pytriton.libs'}:{_python_library()}"
+    path = f"{libraries(venv)}:{sysconfig.get_config_var('LIBDIR')}"
     # The python backend finds its packages through the first python3 on PATH.
-    env = {"LD_LIBRARY_PATH": libraries, "PATH": f"{venv / 'bin'}:/usr/bin:/bin"}
+    env = {"LD_LIBRARY_PATH": path, "PATH": f"{venv / 'bin'}:/usr/bin:/bin"}
     return Launch([str(home / "bin/tritonserver"), *folders, *caches, *doors, *options], env=env)
 
 
@@ -80,7 +85,3 @@ def sweep(ports: Ports) -> None:
     """Removes the shared memory of a server that ended without doing so itself."""
     for region in Path("/dev/shm").glob(f"headrace_{ports.http}_*"):
         region.unlink(missing_ok=True)
-
-
-def _python_library() -> str:
-    return str(sysconfig.get_config_var("LIBDIR"))

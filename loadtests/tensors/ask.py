@@ -1,0 +1,28 @@
+"""Sends the request in a file to a port of loopback, and prints the body of a good answer: a program, so that it can
+run in another network than the benchmark does."""
+
+import socket
+import sys
+from http.client import HTTPResponse
+from pathlib import Path
+
+TIMEOUT_S = 30
+
+
+def main() -> int:
+    """Status 1 when nobody answers, or not well."""
+    port, request = int(sys.argv[1]), Path(sys.argv[2]).read_bytes()
+    try:
+        with socket.create_connection(("127.0.0.1", port), TIMEOUT_S) as connection:
+            connection.sendall(request)
+            response = HTTPResponse(connection)
+            response.begin()
+            body = response.read()
+    except OSError:
+        return 1
+    sys.stdout.buffer.write(body)
+    return 0 if response.status == 200 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""One point: a workload against a target, once."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadtests.cpu import Meter
+from loadtests.servers import REPOSITORY, environment
+from loadtests.tensors.perf_analyzer import GRACE_S, PerfAnalyzer, Report
+from loadtests.tensors.targets import Target, counts
+from loadtests.tensors.workloads import WORKLOADS, Workload, figures
+from loadtests.workloads import Load, LoadError, Point, parse_load
+
+DIRECT = "onnxruntime"
+"""The model without any server before it."""
+WARM_UP, WARM_UP_S = ("add_sub_plain_1", "add_sub_plain_8"), 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Generators:
+    """The load generators, the core or cores that they run on, and the files that they send."""
+
+    perf_analyzer: PerfAnalyzer
+    load: Path
+    core: str
+    folder: Path
+    requests: Mapping[str, Path]
+    magika: Path
+
+    def measure(self, workload: Workload, target: Target, seconds: float) -> Point:
+        """Load on a target, with its CPU and that of foreign processes around it. Raises LoadError."""
+        if target.name == DIRECT:
+            return self._direct(workload, seconds)
+        if workload.wire == "plain":
+            return self._plain(workload, target, seconds)
+        door, model = target.doors[workload.door], workload.model + target.suffix
+        assert target.statistics is not None
+        before, meter = counts(target.statistics, model), Meter.start(door.pid)
+        asked = workload.arguments(model, self.requests[workload.model], target.key)
+        report = self.perf_analyzer.run(f"127.0.0.1:{door.port}", asked, seconds, self.core, self.folder)
+        usage, after = meter.stop(), counts(target.statistics, model)
+        batch = (after.rows - before.rows) / max(after.executions - before.executions, 1)
+        done = after.requests - before.requests
+        return Point(figures(workload, report, usage.cpu_s, done, batch), 0, usage.foreign_cores)
+
+    def warm_up(self, target: Target) -> None:
+        """Some seconds of load that nobody counts: a Java server is ten times slower before. Raises LoadError."""
+        for name in WARM_UP:
+            self._plain(WORKLOADS[name], target, WARM_UP_S)
+
+    def _plain(self, workload: Workload, target: Target, seconds: float) -> Point:
+        door = target.doors["http"]
+        arguments = ["--port", str(door.port), "--request", str(target.plain), "--seconds", str(seconds)]
+        program = ["taskset", "--cpu-list", self.core, str(self.load), "closed"]
+        command = [*target.inside, *program, "--connections", str(workload.concurrency), *arguments]
+        meter = Meter.start(door.pid)
+        load = parse_load(_output(command, seconds))
+        usage = meter.stop()
+        if load.sent != load.completed or load.latency_us is None:
+            return Point({}, max(load.sent - load.completed, 1), usage.foreign_cores)
+        return Point(figures(workload, _seen(load), usage.cpu_s, load.completed, None), 0, usage.foreign_cores)
+
+    def _direct(self, workload: Workload, seconds: float) -> Point:
+        batch = str(min(workload.concurrency, 8))
+        program = ["taskset", "--cpu-list", self.core, sys.executable, "-m", "loadtests.tensors.direct_onnx"]
+        arguments = [str(self.magika), str(self.requests["magika"]), batch, str(seconds)]
+        told = json.loads(_output([*program, *arguments], seconds))
+        return Point({f"{name}_{workload.name}": value for name, value in told.items()}, 0, 0.0)
+
+
+def _seen(load: Load) -> Report:
+    assert load.latency_us is not None
+    return Report(load.in_time / load.seconds, load.latency_us.p50 / 1000, load.latency_us.p99 / 1000)
+
+
+def _output(command: list[str], seconds: float) -> str:
+    timeout = seconds + GRACE_S
+    try:
+        done = subprocess.run(
+            command, cwd=REPOSITORY, env=environment(), capture_output=True, text=True, timeout=timeout
+        )
+    except subprocess.TimeoutExpired:
+        raise LoadError(f"load did not end within {timeout:.0f} s") from None
+    if done.returncode:
+        raise LoadError(f"load: {done.stderr.strip()[-300:]}")
+    return done.stdout

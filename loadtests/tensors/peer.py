@@ -1,0 +1,72 @@
+"""A server that adds and subtracts two rows in its own way, and the one request that all of them are asked."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loadtests.servers import Launch
+
+MODELS = Path(__file__).parent / "models/add_sub"
+ONE, OTHER = list(range(16)), [3] * 16
+SUM = [one + other for one, other in zip(ONE, OTHER, strict=True)]
+DIFFERENCE = [one - other for one, other in zip(ONE, OTHER, strict=True)]
+ROWS = {"INPUT0": ONE, "INPUT1": OTHER}
+OIP = {"inputs": [{"name": name, "datatype": "INT32", "shape": [1, 16], "data": row} for name, row in ROWS.items()]}
+OIP_PATH = "/v2/models/add_sub/infer"
+ASK_TIMEOUT_S = 60
+SINGLE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""Of numpy's products, for every server: none has more threads for the model than another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """How a server is had and started, and how it wants to be asked.
+
+    `apart`: it listens on every address whatever it is told, so it gets a network of its own, with loopback only.
+    """
+
+    name: str
+    install: Callable[[], Path]
+    launch: Callable[[Path, int, Path], Launch]
+    """In a folder of its own, on a port, from what `install` gave."""
+    path: str
+    document: Mapping[str, Any]
+    apart: bool = False
+
+
+def http_request(path: str, document: Any, headers: Mapping[str, str] | None = None) -> bytes:
+    """The whole of it, as `load.c` sends it."""
+    body = json.dumps(document, separators=(",", ":")).encode()
+    more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n{more}"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def ask(port: int, request: Path, inside: list[str]) -> bytes | None:
+    """The body of the answer to the request in a file; None without one. `inside` enters the server's network."""
+    command = [*inside, sys.executable, "-m", "loadtests.tensors.ask", str(port), str(request)]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, capture_output=True, cwd=root, timeout=ASK_TIMEOUT_S)
+    return done.stdout if done.returncode == 0 else None
+
+
+def is_right(body: bytes) -> bool:
+    """Whether the sum and the difference are anywhere in it."""
+    found = list(_rows(json.loads(body)))
+    return SUM in found and DIFFERENCE in found
+
+
+def _rows(document: Any) -> Any:
+    """Every list of numbers in a document."""
+    if isinstance(document, dict):
+        document = list(document.values())
+    if isinstance(document, list):
+        if document and not any(isinstance(one, list | dict) for one in document):
+            yield document
+        else:
+            for one in document:
+                yield from _rows(one)

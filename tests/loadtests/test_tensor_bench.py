@@ -1,0 +1,179 @@
+"""The tensor benchmark: what it writes for the servers that it starts, and how it reads what they and the load say."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadtests.bench_tensor import PEERS, parse, serves
+from loadtests.peers import triton
+from loadtests.peers.torchserve import properties
+from loadtests.rounds import Rounds
+from loadtests.tensors.measure import DIRECT
+from loadtests.tensors.peer import DIFFERENCE, OIP, SUM, ask, http_request, is_right
+from loadtests.tensors.perf_analyzer import Report
+from loadtests.tensors.perf_analyzer import parse as parse_table
+from loadtests.tensors.report import BEST, DELAYED, TRITON, document, measured
+from loadtests.tensors.targets import Counts, Door, Target, counts
+from loadtests.tensors.workloads import LENGTHS, WORKLOADS, figures, write_requests
+
+TABLE = """Concurrency,Inferences/Second,Client Send,Network+Server Send/Recv,Server Queue,Server Compute Input,\
+Server Compute Infer,Server Compute Output,Client Recv,p50 latency,p90 latency,p95 latency,p99 latency
+8,5998,87,786,183,19,209,33,0,956,2107,2506,5701
+"""
+
+
+def test_the_table_of_perf_analyzer_is_read_by_its_headings() -> None:
+    assert parse_table(TABLE) == Report(5998, 0.956, 5.701)
+
+
+def test_figures_are_named_for_their_workload() -> None:
+    workload = WORKLOADS["add_sub_json_8"]
+    found = figures(workload, Report(10, 2, 3), cpu_s=0.5, requests=1000, mean_batch=4)
+    assert found == {
+        "rps_add_sub_json_8": 10,
+        "p50_ms_add_sub_json_8": 2,
+        "p99_ms_add_sub_json_8": 3,
+        "cpu_ms_per_request_add_sub_json_8": 0.5,
+        "mean_batch_add_sub_json_8": 4,
+    }
+    assert "mean_batch_add_sub_json_8" not in figures(workload, Report(10, 2, 3), 0.5, 0, None)
+
+
+def test_the_better_setting_of_triton_is_chosen_round_by_round() -> None:
+    workload = WORKLOADS["add_sub_grpc_8"]
+
+    def one(at_once: float, delayed: float, ours: float) -> dict[str, dict[str, float]]:
+        rps = "rps_add_sub_grpc_8"
+        return {TRITON: {rps: at_once}, DELAYED: {rps: delayed}, "headrace": {rps: ours}}
+
+    result = measured(workload, Rounds([one(100, 200, 400), one(300, 100, 450), one(100, 50, 500)], dropped=2))
+    assert [seen[BEST]["rps_add_sub_grpc_8"] for seen in result.rounds] == [200, 300, 100]
+    told = json.loads(document([result], {"kserve": "no network"}))
+    assert told["ratios"][f"rps_add_sub_grpc_8/{BEST}"] == 2  # of 2, 1.5 and 5
+    assert told["spread"][f"rps_add_sub_grpc_8/{BEST}"] == [1.5, 5]
+    assert told["medians"][TRITON] == {"rps_add_sub_grpc_8": 100}
+    assert told["rounds"] == {"add_sub_grpc_8": {"kept": 3, "dropped": 2}}
+    assert told["missing"] == {"kserve": "no network"}
+
+
+def test_a_round_without_triton_has_no_better_setting() -> None:
+    result = measured(WORKLOADS["magika_grpc_1"], Rounds([{DIRECT: {"rps_magika_grpc_1": 1.0}}]))
+    assert result.targets == [DIRECT]
+
+
+def test_workloads_are_chosen_by_pattern_and_unknown_ones_refused() -> None:
+    assert parse(["--only", "mixed_*_32,add_sub_json_1"]).only == ["add_sub_json_1", "mixed_binary_32", "mixed_grpc_32"]
+    assert parse(["--peers", "none"]).peers == []
+    for wrong in (["--only", "nothing*"], ["--peers", "nobody"], ["--rounds", "0"], ["--seconds", "0"]):
+        with pytest.raises(SystemExit):
+            parse(wrong)
+
+
+def test_a_target_is_asked_what_it_serves(tmp_path: Path) -> None:
+    door = Door(1, 2)
+    oip = Target("headrace", {"http": door, "grpc": door}, tmp_path, statistics=1)
+    peer = Target("kserve", {"http": door}, tmp_path)
+    direct = Target(DIRECT, {}, tmp_path)
+    served = {
+        target.name: {name for name, one in WORKLOADS.items() if serves(target, one)} for target in (oip, peer, direct)
+    }
+    assert served["headrace"] == set(WORKLOADS)
+    assert served["kserve"] == {"add_sub_plain_1", "add_sub_plain_8", "add_sub_plain_32"}
+    assert served[DIRECT] == {name for name in WORKLOADS if name.startswith("magika")}
+
+
+def test_everybody_is_sent_the_same_requests(tmp_path: Path) -> None:
+    files = write_requests(tmp_path)
+    first = {model: path.read_bytes() for model, path in files.items()}
+    assert {model: path.read_bytes() for model, path in write_requests(tmp_path).items()} == first
+    assert set(first) == {workload.model for workload in WORKLOADS.values()}
+    mixed = json.loads(first["mixed"])["data"]
+    assert {one["X"]["shape"][0] for one in mixed} == set(LENGTHS)
+    assert all(len(one["X"]["content"]) == one["X"]["shape"][0] for one in mixed)
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        {"outputs": [{"name": "OUTPUT0", "shape": [1, 16], "data": SUM}, {"name": "OUTPUT1", "data": DIFFERENCE}]},
+        [[SUM, DIFFERENCE]],
+        {"OUTPUT0": SUM, "OUTPUT1": DIFFERENCE},
+    ],
+)
+def test_an_answer_is_right_in_whatever_form_it_comes(right: Any) -> None:
+    assert is_right(json.dumps(right).encode())
+    assert not is_right(json.dumps(right).replace("18", "19").encode())
+
+
+def test_servers_stay_on_loopback(tmp_path: Path) -> None:
+    written = properties(tmp_path, 18080)
+    assert written.count("127.0.0.1") == 5
+    assert "0.0.0.0" not in written
+    (tmp_path / "lib/python3.11/site-packages").mkdir(parents=True)
+    command = triton.launch(tmp_path, tmp_path / "models", triton.Ports(1, 2, 3)).command
+    assert [part for part in command if "address" in part] == [
+        "--http-address=127.0.0.1",
+        "--grpc-address=127.0.0.1",
+        "--metrics-address=127.0.0.1",
+    ]
+    assert {peer.name for peer in PEERS.values() if peer.apart} == {"ray-serve"}
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Adds and subtracts, and tells what it did."""
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        (one, other) = (tensor["data"] for tensor in body["inputs"])
+        pairs = list(zip(one, other, strict=True))
+        self._answer({"outputs": [[x + y for x, y in pairs], [x - y for x, y in pairs]]})
+
+    def do_GET(self) -> None:
+        done = {"inference_stats": {"success": {"count": 5}}, "inference_count": 9, "execution_count": 3}
+        self._answer({"model_stats": [done]})
+
+    def _answer(self, document: Any) -> None:
+        body = json.dumps(document).encode()
+        self.send_response(200 if self.path.startswith("/v2") else 404)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Quietly."""
+
+
+@contextmanager
+def listening() -> Iterator[int]:
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_server_is_asked_by_a_program_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "request.http"
+    file.write_bytes(http_request("/v2/models/add_sub/infer", OIP, {"x-key": "k"}))
+    assert b"x-key: k\r\n" in file.read_bytes()
+    with listening() as port:
+        body = ask(port, file, [])
+        assert counts(port, "add_sub") == Counts(5, 9, 3)
+        file.write_bytes(http_request("/elsewhere", OIP))
+        refused = ask(port, file, [])
+    assert body is not None
+    assert is_right(body)
+    assert refused is None
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        assert ask(nobody.getsockname()[1], file, []) is None
