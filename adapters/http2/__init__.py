@@ -3,7 +3,7 @@
 frames.py      the frames' names and shapes; fields.py: header blocks (HPACK, RFC 7541)
 framing.py     bytes cut into frames; sending.py: frames out, within the peer's windows
 control.py     settings, pings, windows, resets; connection.py: header blocks, deadlines, ends
-stream.py      one stream: messages both ways; inbox.py: messages put together, inflated
+stream.py      one stream, its sending half; receiving.py: the other; inbox.py: messages put together, inflated
 status.py      gRPC's codes, messages, timeouts and metadata
 head.py        what the head of a call must be
 call.py        one call as a handler sees it; accepted.py: the server's connection; server.py: listeners, limits, drain

@@ -32,13 +32,12 @@ TO_HTTP1 = (
 )
 CALL_BYTES = 128
 """About what a call's head and trailers take."""
-GONE = GrpcError(Code.CANCELLED, "The client has left.")
 
 
 class Accepted(Connection[RequestHead]):
     """See the module's docstring."""
 
-    __slots__ = ("_asked", "_last", "_phase", "_quiet", "message_timeout", "server")
+    __slots__ = ("_asked", "_heard", "_last", "_phase", "_quiet", "message_timeout", "server")
 
     def __init__(self, server: Server) -> None:
         super().__init__(server.loop)
@@ -52,6 +51,7 @@ class Accepted(Connection[RequestHead]):
         self._greeting = frames.PREFACE
         self._phase: Phase = "greeting"
         self._last = 0  # the last stream that the client opened
+        self._heard = 0  # as it was when somebody looked
         self._quiet = 0.0  # seconds in which nothing came
         self._asked = False  # whether a ping is to be answered
 
@@ -162,7 +162,7 @@ class Accepted(Connection[RequestHead]):
         self.loop.call_exception_handler({"message": message, "exception": error})
 
     def _was_reset(self, stream: Stream, code: int) -> None:
-        stream.close(GONE)
+        stream.close(self._lost())
 
     def _on_goaway(self, flags: int, stream_id: int, payload: bytes) -> None:
         """The client opens no more; what it has opened is answered."""
@@ -213,8 +213,9 @@ class Accepted(Connection[RequestHead]):
         """Whether anybody is there: asked of those that owe nothing but silence."""
         limits = self.server.limits
         self._wait_until(now + limits.ping_interval)
-        if self._heard:
-            self._heard = self._asked = False
+        if self.heard != self._heard:
+            self._heard = self.heard
+            self._asked = False
             self._quiet = 0.0
             return
         self._quiet += limits.ping_interval
@@ -238,4 +239,4 @@ class Accepted(Connection[RequestHead]):
             self.drain()
 
     def _lost(self) -> Exception:
-        return GONE
+        return GrpcError(Code.CANCELLED, "The client has left.")

@@ -61,7 +61,7 @@ class Connection(Control, Generic[Head]):
     def connection_lost(self, exc: Exception | None) -> None:
         self._deaf = self._closing = True
         self.outlet.cut()
-        self._end_streams(self._lost())
+        self._end_streams()
         self.deadline = self._due = NEVER
 
     def peer_certificate(self) -> Mapping[str, Any] | None:
@@ -190,9 +190,9 @@ class Connection(Control, Generic[Head]):
         """What whoever waits is told when the connection is gone."""
         raise NotImplementedError
 
-    def _end_streams(self, error: Exception) -> None:
+    def _end_streams(self) -> None:
         for stream in list(self.streams.values()):
-            stream.close(error)
+            stream.close(self._lost())  # each its own: an exception that is raised again and again grows
 
     def _last_stream(self) -> int:
         """The last of the peer's streams that was acted on."""
@@ -200,7 +200,7 @@ class Connection(Control, Generic[Head]):
 
     def _on_violation(self, violation: Violation) -> None:
         self.outlet.write(frames.goaway(self._last_stream(), violation.code, violation.message))
-        self._end_streams(self._lost())
+        self._end_streams()
         self.close_gently()
 
     def close_gently(self) -> None:
@@ -228,7 +228,7 @@ class Connection(Control, Generic[Head]):
         """Drop the connection now."""
         self._deaf = self._closing = True
         self.outlet.cut()
-        self._end_streams(self._lost())
+        self._end_streams()
         self.transport.abort()
 
 

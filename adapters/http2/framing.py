@@ -21,7 +21,7 @@ class Framing(asyncio.Protocol):
     """The receiving half of a connection. Its events are the methods below `events`."""
 
     __slots__ = (
-        "_data_flags", "_data_left", "_data_stream", "_deaf", "_gathering", "_greeting", "_heard", "_on_frame", "_rest",
+        "_data_flags", "_data_left", "_data_stream", "_deaf", "_gathering", "_greeting", "_on_frame", "_rest", "heard",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Framing(asyncio.Protocol):
         self._data_stream = 0
         self._gathering = False  # a header block is not whole: only CONTINUATION may come
         self._deaf = False  # nothing that comes is of interest any more
-        self._heard = False  # whether anything came since somebody looked
+        self.heard = 0  # how often anything came
         self._on_frame: tuple[OnFrame, ...] = (
             self._on_padded_data, self._on_headers, self._on_priority, self._on_reset, self._on_settings,
             self._on_push_promise, self._on_ping, self._on_goaway, self._on_window_update, self._on_continuation,
@@ -41,7 +41,7 @@ class Framing(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
-        self._heard = True
+        self.heard += 1
         if self._rest:
             data = self._rest + data
         try:

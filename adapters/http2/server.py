@@ -13,7 +13,7 @@ from adapters.http2.accepted import Accepted
 from adapters.http2.call import Call
 from adapters.http2.connection import CONNECTION_WINDOW
 from adapters.http2.framing import MAX_DATA_FRAME
-from adapters.http2.stream import STREAM_WINDOW
+from adapters.http2.receiving import STREAM_WINDOW
 
 KiB = 1024
 MiB = 1024 * KiB
