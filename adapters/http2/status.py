@@ -2,9 +2,10 @@
 
 import base64
 import binascii
+import contextlib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from urllib.parse import unquote_to_bytes
 
@@ -100,6 +101,18 @@ def encode_metadata(metadata: Metadata) -> list[Field]:
         else:
             raise ValueError(f"the metadata {name!r} holds what only a name with -bin may hold")
     return fields
+
+
+def as_metadata(received: Mapping[str, str]) -> Metadata:
+    """Received metadata as it may be sent on: without what only looks like bytes."""
+    found: list[tuple[str, str | bytes]] = []
+    for name, value in received.items():
+        if not name.endswith("-bin"):
+            found.append((name, value))
+        else:
+            with contextlib.suppress(ValueError):
+                found.extend((name, binary_value(part)) for part in value.split(","))
+    return found
 
 
 def binary_value(value: str) -> bytes:

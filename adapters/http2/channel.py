@@ -1,0 +1,230 @@
+"""The client: connections to one endpoint, and calls over them."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import ssl
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+from adapters.errors import DeadlineError, TransportError, Unavailable, UpstreamTimeout
+from adapters.http1.sweeper import NEVER, sweeper
+from adapters.http2.dialled import Dialled
+from adapters.http2.exchange import Exchange, Unprocessed
+from adapters.http2.fields import encode
+from adapters.http2.inbox import ENCODINGS
+from adapters.http2.status import Metadata, encode_metadata, encode_timeout
+from adapters.types import Deadline
+
+MiB = 1024 * 1024
+MAX_TRIES = 4
+NO_DEADLINE = Deadline(NEVER, NEVER, NEVER)
+
+
+def encode_fields(metadata: Metadata) -> bytes:
+    """Metadata as it goes out with a call. Raises `ValueError` for what no field can hold."""
+    return encode(encode_metadata(metadata))
+
+
+@lru_cache(maxsize=512)
+def _timeout_field(tenths: int) -> bytes:
+    return encode([(b"grpc-timeout", encode_timeout(tenths / 10))])
+
+
+def _timeout(left: float) -> bytes:
+    if left == math.inf:
+        return b""
+    if left > 1:
+        return _timeout_field(math.ceil(left * 10))
+    return encode([(b"grpc-timeout", encode_timeout(left))])
+
+
+def _seen(task: asyncio.Task[None]) -> None:
+    """Nobody may be left who waits for it."""
+    if not task.cancelled():
+        task.exception()
+
+
+class Channel:
+    """Speaks gRPC to one address: `http://`, `https://` or `unix:/path`.
+
+    Calls share connections, `max_streams` each, of which there are at most `max_connections`; a call beyond them is
+    refused with `Unavailable`, since waiting belongs to a queue with a bound and a policy. A TLS context is told to
+    speak HTTP/2 only. `server_name` is whom a certificate must be for, where that is not the URL's host.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        tls: ssl.SSLContext | None = None,
+        connect_timeout: float = 5.0,
+        max_connections: int = 16,
+        max_streams: int = 128,
+        max_message: int = 64 * MiB,
+        server_name: str | None = None,
+    ) -> None:
+        self._unix_path = url.removeprefix("unix:") if url.startswith("unix:") else None
+        parts = urlsplit("http://localhost" if self._unix_path else url)
+        self._host = parts.hostname or ""
+        self._port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
+        if self._tls is not None:
+            self._tls.set_alpn_protocols(["h2"])
+        self._server_name = (server_name or self._host) if self._tls else None
+        self._authority = parts.netloc.rpartition("@")[2].encode("ascii", "replace")
+        self._scheme = parts.scheme.encode()
+        self._heads: dict[bytes, bytes] = {}
+        self._connect_timeout = connect_timeout
+        self._max_connections = max_connections
+        self._max_streams = max_streams
+        self._max_message = max_message
+        self._loop = asyncio.get_running_loop()
+        self._open: set[Dialled] = set()  # until they are lost
+        self._usable: list[Dialled] = []
+        self._dialling: asyncio.Task[None] | None = None
+        self._closed = False
+        self._sweeper = sweeper(self._loop)
+
+    def now(self) -> float:
+        """Loop time, in which deadlines are written."""
+        return self._loop.time()
+
+    @property
+    def connections(self) -> int:
+        """How many take calls."""
+        return len(self._usable)
+
+    # ── calls ─────────────────────────────────────────────────────────────────────────────────────────
+
+    async def unary(
+        self, path: bytes, message: bytes, metadata: bytes = b"", deadline: Deadline = NO_DEADLINE
+    ) -> bytes:
+        """One message there and one back.
+
+        `metadata` are encoded fields (`encode_fields`). Raises `GrpcError` for a status that is not OK, and an
+        `InferenceError` when the upstream cannot be reached, breaks or is late. A call that the upstream says it
+        has not looked at is made again, a few times.
+        """
+        for _ in range(MAX_TRIES - 1):
+            try:
+                return await self._ask(path, message, metadata, deadline)
+            except Unprocessed:
+                pass
+        return await self._ask(path, message, metadata, deadline)
+
+    async def _ask(self, path: bytes, message: bytes, metadata: bytes, deadline: Deadline) -> bytes:
+        exchange, block = await self._open_call(path, metadata, deadline)
+        try:
+            exchange.ask(block, message)
+            return await exchange.answer()
+        finally:
+            exchange.cancel()
+
+    async def stream(self, path: bytes, metadata: bytes = b"", deadline: Deadline = NO_DEADLINE) -> Exchange:
+        """A call with any number of messages either way: to be read to its end, or cancelled."""
+        exchange, block = await self._open_call(path, metadata, deadline)
+        exchange.begin(block)
+        return exchange
+
+    async def _open_call(self, path: bytes, metadata: bytes, deadline: Deadline) -> tuple[Exchange, bytes]:
+        """A stream, and the header block that must be the next thing written."""
+        connection = self._pick() or await self._connected(deadline)
+        now = self._loop.time()
+        exchange = connection.open(deadline, now)
+        if self._closed:
+            connection.retire()
+        return exchange, self._head(path) + metadata + _timeout(deadline.at - now)
+
+    def _head(self, path: bytes) -> bytes:
+        """What all calls of a path begin with. Paths are those of a service's methods: few."""
+        found = self._heads.get(path)
+        if found is None:
+            found = self._heads[path] = encode([
+                (b":method", b"POST"), (b":scheme", self._scheme), (b":path", path), (b":authority", self._authority),
+                (b"te", b"trailers"), (b"content-type", b"application/grpc"), (b"user-agent", b"headrace"),
+                (b"grpc-accept-encoding", ENCODINGS),
+            ])  # fmt: skip
+        return found
+
+    # ── connections ───────────────────────────────────────────────────────────────────────────────────
+
+    def _pick(self) -> Dialled | None:
+        for connection in self._usable:
+            if connection.has_room:
+                return connection
+        return None
+
+    async def _connected(self, deadline: Deadline) -> Dialled:
+        """Wait for a connection with room: one that is being made serves all who wait for it."""
+        left = deadline.at - self._loop.time()
+        try:
+            async with asyncio.timeout(min(self._connect_timeout, left)):
+                while (connection := self._pick()) is None:
+                    await self._dialled()
+        except TimeoutError:
+            # By which of the two was shorter, and not by the clock: a timer may be a millisecond early.
+            if left <= self._connect_timeout:
+                raise DeadlineError("The request's time is up.") from None
+            raise UpstreamTimeout("The upstream did not accept a connection in time.") from None
+        except (OSError, ssl.SSLError):
+            raise TransportError("The upstream could not be reached.") from None
+        return connection
+
+    async def _dialled(self) -> None:
+        if self._dialling is None:
+            if len(self._usable) >= self._max_connections:
+                raise Unavailable("Every connection to the upstream is in use.")
+            self._dialling = self._loop.create_task(self._dial())
+            self._dialling.add_done_callback(_seen)
+        await asyncio.shield(self._dialling)
+
+    async def _dial(self) -> None:
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                connection = await self._connect()
+                self._open.add(connection)
+                self._sweeper.watch(self._open)
+                try:
+                    await connection.greeted
+                except BaseException:
+                    connection.abort()
+                    raise
+            if connection.retired:
+                raise ConnectionResetError
+            self._usable.append(connection)
+        finally:
+            self._dialling = None
+
+    async def _connect(self) -> Dialled:
+        def protocol() -> Dialled:
+            return Dialled(self._loop, self._max_message, self._max_streams, self)
+
+        if self._unix_path is not None:
+            transport, connection = await self._loop.create_unix_connection(protocol, self._unix_path)
+        else:
+            transport, connection = await self._loop.create_connection(
+                protocol, self._host, self._port, ssl=self._tls, server_hostname=self._server_name
+            )
+        if transport.is_closing():
+            raise ConnectionResetError
+        return connection
+
+    def retired(self, connection: Dialled) -> None:
+        """See `Owner`."""
+        if connection in self._usable:
+            self._usable.remove(connection)
+
+    def lost(self, connection: Dialled) -> None:
+        """See `Owner`."""
+        self._open.discard(connection)
+
+    async def aclose(self) -> None:
+        """Keep no connection any more: idle ones close, those in use after their last call.
+
+        A call that began before its endpoint left may still come here for another try, and is answered.
+        """
+        self._closed = True
+        for connection in list(self._usable):
+            connection.retire()

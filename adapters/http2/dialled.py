@@ -1,0 +1,169 @@
+"""One connection of the client, and the calls that share it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from adapters.errors import TransportError
+from adapters.http2 import frames
+from adapters.http2.answer import MALFORMED, AnswerHead, read_answer
+from adapters.http2.connection import CONNECTION_WINDOW, Connection
+from adapters.http2.control import CALM_PER_CALL
+from adapters.http2.exchange import Exchange, Unprocessed
+from adapters.http2.fields import Field
+from adapters.http2.frames import ErrorCode, Violation
+from adapters.http2.framing import MAX_DATA_FRAME
+from adapters.http2.receiving import STREAM_WINDOW
+from adapters.http2.stream import Stream
+from adapters.types import Deadline
+
+MAX_HEAD = 64 * 1024
+IDLE_SECONDS = 300.0
+"""A connection without calls is closed after this; one with calls has their deadlines."""
+SEND_SECONDS = 60.0
+GREETING = (
+    frames.PREFACE
+    + frames.settings_frame({
+        frames.ENABLE_PUSH: 0,
+        frames.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
+        frames.MAX_FRAME_SIZE: MAX_DATA_FRAME,
+        frames.MAX_HEADER_LIST_SIZE: MAX_HEAD,
+    })
+    + frames.window_update(0, CONNECTION_WINDOW - frames.DEFAULT_WINDOW)
+)  # fmt: skip
+
+
+class Owner(Protocol):
+    """Whose connection it is."""
+
+    def retired(self, connection: Dialled) -> None:
+        """It takes no more calls."""
+
+    def lost(self, connection: Dialled) -> None:
+        """It is gone."""
+
+
+class Dialled(Connection[AnswerHead]):
+    """`greeted` is done when the upstream has shown that it speaks HTTP/2. `retired`: takes no new call."""
+
+    __slots__ = ("_heard", "_max_streams", "_next_id", "_owner", "greeted", "retired")
+    max_head = MAX_HEAD
+    send_timeout = SEND_SECONDS
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, max_message: int, max_streams: int, owner: Owner) -> None:
+        super().__init__(loop)
+        self.max_message = max_message
+        self.max_held = 2**62  # each call's own bound, and how many there may be, are what the caller chose
+        self.greeted: asyncio.Future[None] = loop.create_future()
+        self.retired = False
+        self._greeting = b""
+        self._owner = owner
+        self._max_streams = max_streams
+        self._next_id = 1
+        self._heard = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.outlet.write(GREETING)
+
+    def _on_greeted(self) -> None:
+        if not self.greeted.done():
+            self.greeted.set_result(None)
+        self._wait_until(self.loop.time() + IDLE_SECONDS)
+
+    def _on_noise(self, data: bytes) -> None:
+        self._on_violation(Violation(ErrorCode.PROTOCOL_ERROR, "a connection begins with SETTINGS"))
+
+    def _apply(self, name: int, value: int) -> None:
+        super()._apply(name, value)
+        if name == frames.MAX_CONCURRENT_STREAMS:
+            self._max_streams = min(self._max_streams, value)
+
+    # ── calls ─────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another call may begin here."""
+        return len(self.streams) < self._max_streams and not self.retired
+
+    def open(self, deadline: Deadline, now: float) -> Exchange:
+        """A new call, whose head is the next thing to be written."""
+        stream_id = self._next_id
+        self._next_id += 2
+        exchange = self.streams[stream_id] = Exchange(self, stream_id, deadline, now)
+        if self._next_id > frames.MAX_STREAM_ID:
+            self.retire()
+        return exchange
+
+    def forget(self, stream: Stream) -> None:
+        super().forget(stream)
+        self.forgive(CALM_PER_CALL)
+        if self.retired and not self.streams:
+            self.close_gently()
+
+    def _read_head(self, fields: list[Field]) -> AnswerHead:
+        return read_answer(fields)
+
+    def _oversized_head(self) -> AnswerHead:
+        return MALFORMED
+
+    def _on_head(self, stream_id: int, head: AnswerHead, *, last: bool) -> None:
+        stream = self.streams.get(stream_id)
+        if isinstance(stream, Exchange):
+            stream.on_head(head, last=last)
+        else:
+            self._check_known(stream_id)
+
+    def _was_reset(self, stream: Stream, code: int) -> None:
+        assert isinstance(stream, Exchange)
+        if code == ErrorCode.REFUSED_STREAM:
+            # It counts calls a little longer than we do: gRPC's servers until the handler's thread is done.
+            self._max_streams = max(1, len(self.streams) - 1)
+        stream.was_reset(code)
+
+    def _check_known(self, stream_id: int) -> None:
+        if stream_id >= self._next_id or not stream_id & 1:
+            raise Violation(ErrorCode.PROTOCOL_ERROR, "a frame of a stream that was never opened")
+
+    # ── ends ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_goaway(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if stream_id or len(payload) < frames.GOAWAY_HEAD.size:
+            raise Violation(ErrorCode.FRAME_SIZE_ERROR, "a GOAWAY of the wrong shape")
+        last, _ = frames.GOAWAY_HEAD.unpack_from(payload)
+        self.retire()
+        for stream in [stream for id_, stream in self.streams.items() if id_ > last & frames.MAX_STREAM_ID]:
+            stream.close(Unprocessed("The upstream is leaving."))
+
+    def retire(self) -> None:
+        """Take no more calls; close after the last."""
+        if not self.retired:
+            self.retired = True
+            self._owner.retired(self)
+            if not self.streams:
+                self.close_gently()
+
+    def _lapse(self, now: float) -> None:
+        if self.streams or self.heard != self._heard:
+            self._heard = self.heard
+            self._wait_until(now + IDLE_SECONDS)
+        else:
+            self.retire()
+
+    def _on_violation(self, violation: Violation) -> None:
+        self._let_go()
+        super()._on_violation(violation)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._let_go()
+        super().connection_lost(exc)
+        self._owner.lost(self)
+
+    def _let_go(self) -> None:
+        self.retire()
+        if not self.greeted.done():
+            self.greeted.set_exception(ConnectionResetError())
+
+    def _lost(self) -> Exception:
+        return TransportError("The upstream closed the connection before the end of its answer.")

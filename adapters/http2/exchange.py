@@ -1,0 +1,214 @@
+"""One call of the client: a request written, its answer read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from adapters.errors import BackendError, DeadlineError, TransportError, UpstreamTimeout
+from adapters.http1.sweeper import NEVER
+from adapters.http2 import frames
+from adapters.http2.answer import AnswerHead
+from adapters.http2.frames import DATA, END_HEADERS, END_STREAM, HEADER, HEADERS, ErrorCode
+from adapters.http2.inbox import PREFIX
+from adapters.http2.status import Code, GrpcError
+from adapters.http2.stream import Stream
+from adapters.types import Deadline
+
+if TYPE_CHECKING:
+    from adapters.http2.dialled import Dialled
+
+ONE_WRITE = 64 * 1024
+"""Bytes of a message above which copying it beside its head costs more than another write."""
+
+CLOCKS_DIFFER = 0.01
+"""Seconds by which an upstream may think that our deadline is over before we do."""
+
+
+class Unprocessed(TransportError):
+    """The upstream says that it has not looked at this call: it may be made again elsewhere."""
+
+
+class Exchange(Stream):
+    """Write, `half_close`, and read until None; or `cancel` at any time. It must come to one of these ends.
+
+    `initial_metadata` is there with the first message, `trailers` with the end. Reading raises `GrpcError` for a
+    status that is not OK, and the `InferenceError` that fits when the upstream breaks or is late.
+    """
+
+    __slots__ = ("_alive", "_deadline", "_ends", "_heard", "_patient_until", "connection", "head", "trailers")
+    connection: Dialled
+
+    def __init__(self, connection: Dialled, stream_id: int, deadline: Deadline, now: float) -> None:
+        super().__init__(connection, stream_id)
+        self.head: AnswerHead | None = None
+        self.trailers: Mapping[str, str] = {}
+        self._deadline = deadline
+        self._heard = connection.heard
+        self._alive = 0.0  # when something came, or was first waited for, after the head
+        self._ends = deadline.at
+        self._patient_until = now + deadline.first_byte
+        connection.look_at(min(self._ends, self._patient_until))
+
+    @property
+    def initial_metadata(self) -> Mapping[str, str]:
+        return self.head.metadata if self.head is not None else {}
+
+    # ── asking ────────────────────────────────────────────────────────────────────────────────────────
+
+    def ask(self, block: bytes, message: bytes) -> None:
+        """The whole of a request with one message."""
+        outlet = self.outlet
+        size = len(message) + 5
+        if (
+            size > self.window or size > outlet.window or size > outlet.max_frame or size > ONE_WRITE
+            or outlet.paused or len(block) > frames.DEFAULT_FRAME
+        ):  # fmt: skip
+            self.begin(block)
+            self.put(message)
+            self.half_close()
+            return
+        self.sent_all = True
+        self.window -= size
+        outlet.window -= size
+        long = len(block)
+        outlet.write(
+            b"".join((
+                HEADER.pack(long >> 8, long & 0xFF, HEADERS, END_HEADERS, self.id), block,
+                HEADER.pack(size >> 8, size & 0xFF, DATA, END_STREAM, self.id), PREFIX.pack(0, size - 5), message,
+            ))
+        )  # fmt: skip
+
+    def begin(self, block: bytes) -> None:
+        """The head of a request whose messages follow."""
+        self.outlet.write(frames.header_frames(self.id, block, 0, self.outlet.max_frame))
+
+    async def write(self, message: bytes) -> None:
+        """One message; waits while the upstream does not take it. Raises what the call failed with."""
+        if self.closed and self.error is not None:
+            raise self.error
+        if self.ending is not None or self.closed:
+            raise RuntimeError("the call has ended")
+        self.put(message)
+        await self.room()
+
+    def half_close(self) -> None:
+        """No message will follow."""
+        if self.ending is None and not self.closed:
+            self.end(b"")
+
+    # ── the answer ────────────────────────────────────────────────────────────────────────────────────
+
+    async def answer(self) -> bytes:
+        """The only message of an answer that went well."""
+        while not self.closed:
+            self._credit()
+            await self._arrival()
+        if self.error is not None:
+            raise self.error
+        message = await self.read()
+        if message is None or self.inbox.messages:
+            count = "no message" if message is None else "several messages"
+            raise GrpcError(Code.UNIMPLEMENTED, f"The upstream answered with {count}, where one is due.")
+        return message
+
+    async def _arrival(self) -> None:
+        if self.head is not None:
+            self._alive = self.connection.loop.time()
+        await super()._arrival()
+
+    def on_head(self, head: AnswerHead, *, last: bool) -> None:
+        """The head of the answer, or its trailers."""
+        self._alive = self.connection.loop.time()
+        informs = head.http_status is not None and 100 <= head.http_status < 200
+        if head.malformed or (self.head is not None) is (head.http_status is not None) or (informs and last):
+            self.refuse(GrpcError(Code.INTERNAL, "The upstream's answer is not valid HTTP/2."))
+        elif last:
+            self.head = self.head or head
+            self._over(head)
+        elif self.head is not None:
+            self.refuse(GrpcError(Code.INTERNAL, "The upstream's answer is not valid HTTP/2."))
+        elif not informs:
+            self.head = head
+            self.encoding = head.encoding
+            if head.http_status != 200:
+                self.refuse(head.error() or GrpcError(Code.UNKNOWN, "The upstream's answer makes no sense."))
+            elif not head.grpc:
+                self.refuse(GrpcError(Code.UNKNOWN, "The upstream's answer is not gRPC."))
+
+    def receive(self, data: bytes, start: int, stop: int, padding: int, *, last: bool) -> None:
+        """See `Receiving`. Data before a head, or an end without trailers, is no answer."""
+        self._alive = self.connection.loop.time()
+        if self.head is None:
+            self.refuse(GrpcError(Code.INTERNAL, "The upstream's answer is not valid HTTP/2."))
+            return
+        super().receive(data, start, stop, padding, last=False)
+        if last and not self.closed:
+            self._over(AnswerHead({}))
+
+    def _over(self, head: AnswerHead) -> None:
+        self.received_all = True
+        self.trailers = head.metadata
+        error: Exception | None = head.error()
+        if head.status == Code.DEADLINE_EXCEEDED and self.connection.loop.time() >= self._ends - CLOCKS_DIFFER:
+            error = DeadlineError("The request's time is up.")
+        elif error is None and self.inbox.halfway:
+            error = GrpcError(Code.INTERNAL, "The upstream's answer ends inside a message.")
+        if not self.sent_all:
+            self.outlet.write(frames.rst_stream(self.id, ErrorCode.NO_ERROR))
+        self.close(error)
+
+    # ── ends ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def cancel(self) -> None:
+        """Want no more: the upstream is told, unless its answer is over."""
+        self.break_off(ErrorCode.CANCEL)
+        self.discard()
+
+    def refuse(self, error: Exception) -> None:
+        """What came is wrong, or comes too late."""
+        if self.error is None:
+            self.error = error
+        self.break_off(ErrorCode.CANCEL)
+
+    def was_reset(self, code: int) -> None:
+        """The upstream broke it off."""
+        if code == ErrorCode.REFUSED_STREAM:
+            self.close(Unprocessed("The upstream refused the call."))
+        elif code == ErrorCode.CANCEL:
+            self.close(GrpcError(Code.CANCELLED, "The upstream cancelled the call."))
+        elif code == ErrorCode.ENHANCE_YOUR_CALM:
+            self.close(GrpcError(Code.RESOURCE_EXHAUSTED, "The upstream asks for calm."))
+        else:
+            self.close(BackendError("The upstream broke the call off."))
+
+    def stalled(self) -> None:
+        """See `Stream`."""
+        self.refuse(UpstreamTimeout("The upstream did not take the request in time."))
+
+    def check(self, now: float) -> float:
+        """See `Stream`. A connection on which nothing came for all that time is trusted with no other call."""
+        due = super().check(now)
+        if self.closed:
+            return NEVER
+        if self._ends <= now:
+            self.refuse(DeadlineError("The request's time is up."))
+            return NEVER
+        if self._patient_until <= now:
+            self._patient_until = self._next_look(now)
+            if self._patient_until <= now:
+                self._late()
+                return NEVER
+        return min(due, self._ends, self._patient_until)
+
+    def _next_look(self, now: float) -> float:
+        if self._reader is None:
+            return now + self._deadline.idle  # nobody waits
+        return self._alive + self._deadline.idle if self.head is not None else now
+
+    def _late(self) -> None:
+        if self.connection.heard == self._heard:
+            self.connection.retire()
+        begun = self.head is not None
+        what = "stopped in the middle of its answer" if begun else "did not begin to answer in time"
+        self.refuse(UpstreamTimeout(f"The upstream {what}."))
