@@ -1,0 +1,184 @@
+"""Joins requests into batches, and gives each caller what is theirs of the outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
+
+import numpy as np
+
+from adapters.errors import BackendError, CapacityError, InferenceError
+from adapters.tensors import Inference, Tensor
+from runtimes.tensor.backends.base import Array, Batch, Instance, InstanceLost, ModelFailed, RowsFailed, Tensors
+from runtimes.tensor.model_config import ModelConfig
+from runtimes.tensor.scheduling.dispatcher import Dispatcher
+from runtimes.tensor.scheduling.joint import Joint
+from runtimes.tensor.scheduling.order import OrderGate
+from runtimes.tensor.scheduling.outlet import Outlet
+from runtimes.tensor.scheduling.pending import Asked, Execution, Pending
+from runtimes.tensor.scheduling.recorder import Recorder
+
+_LOG = logging.getLogger(__name__)
+
+
+class Batcher(Dispatcher):
+    """The scheduler of models that keep nothing between requests and answer each once.
+
+    Without `dynamic_batching` a batch is one request. A batch that fails is cut in half and computed again, down to
+    the request that fails it: at most 2n - 2 further executions for n requests.
+    """
+
+    def __init__(self, config: ModelConfig, instances: Sequence[Instance], recorder: Recorder | None = None) -> None:
+        self._outlet = Outlet(config)
+        rules = config.dynamic_batching
+        self._sizes = sorted(rules.allowed_batch_sizes) if rules else []
+        self._gate = OrderGate() if rules and rules.preserve_ordering else None
+        super().__init__(config, instances, recorder)
+
+    def infer(self, inference: Inference, deadline: float = inf) -> asyncio.Future[list[Tensor]]:
+        """The future of the request's outputs; cancelling it withdraws the request. `deadline` is loop time.
+
+        Raises `CallerError` for a request that does not fit the model, and `CapacityError` for one that finds no
+        place or no time; the future may fail with `BackendError`, `CapacityError` and `DeadlineError`.
+        """
+        self._open()
+        now = self._clock()
+        asked = self._intake.read(inference)
+        if asked.rows > self._queue.max_rows:
+            return self._cut(inference, asked, now, deadline)
+        pending = self._pending(inference, asked, now, deadline)
+        self._submit(pending)
+        if self._gate is not None:
+            self._gate.enter(pending)
+        return pending
+
+    def _cut(self, inference: Inference, asked: Asked, now: float, due: float) -> Joint:
+        """A request of more rows than a batch may have: parts of it, and the future of them all."""
+        step = self._queue.max_rows
+        parts = []
+        try:
+            for at in range(0, asked.rows, step):
+                rows = min(step, asked.rows - at)
+                inputs = {name: rows_of(array, asked.rows, at, at + rows) for name, array in asked.inputs.items()}
+                parts.append(self._pending(inference, asked._replace(inputs=inputs, rows=rows), now, due))
+                self._submit(parts[-1])
+        except InferenceError:
+            for part in parts:
+                part.cancel()
+            raise
+        joint = Joint(self._loop, parts)
+        if self._gate is not None:
+            for part in parts:
+                self._gate.enter(part)
+        return joint
+
+    # ── one batch ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _start(self, instance: Instance, execution: Execution, members: list[Pending]) -> None:
+        batch = Batch([member.asked.inputs for member in members], [member.rows for member in members])
+        if self._sizes:
+            self._fill(batch, execution)
+        done = functools.partial(self._done, instance, execution, members)
+        try:
+            instance.start(batch, done)
+        except Exception as error:
+            _LOG.exception("instance %s could not take a batch", instance.name)
+            done(error)
+
+    def _fill(self, batch: Batch, execution: Execution) -> None:
+        """Pad up to a size that the model is compiled for, with copies of a row that it takes."""
+        at = bisect_left(self._sizes, execution.rows)
+        missing = self._sizes[at] - execution.rows if at < len(self._sizes) else 0
+        if missing:
+            last, rows = batch.members[-1], batch.rows[-1]
+            filler = {name: np.concatenate([rows_of(array, rows, 0, 1)] * missing) for name, array in last.items()}
+            batch.members = [*batch.members, filler]
+            batch.rows = [*batch.rows, missing]
+            execution.rows += missing
+
+    def _done(
+        self, instance: Instance, execution: Execution, members: list[Pending], result: Tensors | BaseException
+    ) -> None:
+        now = self._clock()
+        execution.seconds = now - execution.started
+        failed = isinstance(result, BaseException)
+        if failed and not isinstance(result, RowsFailed | InstanceLost) and len(members) > 1:
+            middle = len(members) // 2
+            self._again.extendleft((members[middle:], members[:middle]))
+            self._ended(instance)
+            return
+        if not isinstance(result, InstanceLost):
+            self._curve.observe(execution.rows, execution.seconds)
+        # The copy goes on first: what is left to do here is done while it computes.
+        self._ended(instance)
+        if isinstance(result, BaseException) and not isinstance(result, RowsFailed):
+            for member in members:
+                self._fail(member, for_caller(result))
+        else:
+            self._answer(execution, members, result)
+        self._settle()
+
+    def _answer(self, execution: Execution, members: list[Pending], result: Tensors | RowsFailed) -> None:
+        errors: Mapping[int, str] = {}
+        if isinstance(result, RowsFailed):
+            outputs, errors = result.outputs, result.errors
+        else:
+            outputs = result
+        try:
+            answers = self._outlet.split(outputs, [member.asked for member in members])
+        except Exception:
+            _LOG.exception("the outputs of a batch could not be told apart")
+            for member in members:
+                self._fail(member, BackendError("The model answered what cannot be read.", code="model_failed"))
+            return
+        row, queued = 0, 0.0
+        for member, answer in zip(members, answers, strict=True):
+            queued += execution.started - member.arrived
+            said = next((errors[at] for at in range(row, row + member.rows) if at in errors), None) if errors else None
+            row += member.rows
+            if said is not None:
+                self._fail(member, BackendError(said, code="model_failed"))
+            elif self._gate is not None:
+                self._gate.answer(member, answer)
+            else:
+                member.answer(answer)
+        self._recorder.executed(len(members), row, queued, execution.seconds)
+
+    def _fail(self, member: Pending, error: Exception) -> None:
+        if self._gate is not None:
+            self._gate.fail(member, error)
+        else:
+            member.fail(error)
+
+    def _begun(self) -> Iterator[Pending]:
+        yield from super()._begun()
+        if self._gate is not None:
+            yield from (pending for pending in self._gate if not pending.waiting)
+
+    def _settle(self) -> None:
+        if self._gate is not None:
+            self._gate.release()
+        super()._settle()
+
+
+def rows_of(array: Array, rows: int, start: int, stop: int) -> Array:
+    """Some of a request's rows. A ragged input has more than one element of its first dimension for each."""
+    size = array.shape[0] // rows
+    return array[start * size : stop * size]
+
+
+def for_caller(error: BaseException) -> InferenceError:
+    """A new error for each caller: one that several share grows by each traceback."""
+    if isinstance(error, InstanceLost):
+        return CapacityError(
+            "The copy of the model that computed this died or took too long, and is being replaced; try again.",
+            code="instance_lost",
+            retry_after=1.0,
+        )
+    if isinstance(error, ModelFailed):
+        return BackendError(str(error) or "The model failed.", code="model_failed")
+    return BackendError(f"The model failed with {type(error).__name__}.", code="model_failed")

@@ -1,0 +1,10 @@
+"""The time, by which queues are ordered and latency is learned."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+
+def clock(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
+    """The loop's time, finer where it can be had: uvloop counts in milliseconds, of the same clock as `monotonic`."""
+    return time.monotonic if type(loop).__module__.startswith("uvloop") else loop.time

@@ -1,0 +1,248 @@
+"""Brings what waits to the copies of a model that are idle, and ends what waits for too long."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator, Sequence
+from math import inf
+
+from adapters.errors import CapacityError, DeadlineError
+from adapters.tensors import Inference
+from runtimes.tensor.backends.base import Instance
+from runtimes.tensor.model_config import ModelConfig
+from runtimes.tensor.scheduling.clock import clock
+from runtimes.tensor.scheduling.intake import Intake
+from runtimes.tensor.scheduling.latency import LatencyCurve
+from runtimes.tensor.scheduling.pending import Asked, Execution, Pending
+from runtimes.tensor.scheduling.queue import BatchQueue
+from runtimes.tensor.scheduling.recorder import NoRecorder, Recorder
+
+SWEEP = 0.005
+"""Seconds between two looks for what is over, at least: as late as a deadline may be told."""
+_MICROSECOND = 1e-6
+
+
+class Dispatcher(ABC):
+    """Of one version of a model. Belongs to the loop that it was made on; its instances are somebody else's."""
+
+    def __init__(self, config: ModelConfig, instances: Sequence[Instance], recorder: Recorder | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._clock = clock(self._loop)
+        self._recorder = recorder or NoRecorder()
+        self._intake = Intake(config)
+        self._curve = LatencyCurve()
+        self._queue: BatchQueue[Pending] = BatchQueue(config, self._curve)
+        self._running: dict[Instance, tuple[Execution, list[Pending]]] = {}
+        self._again: deque[list[Pending]] = deque()  # parts of batches that failed
+        self._idle: list[Instance] = []
+        self._dispatching = False
+        self._soon = False
+        self._wake: asyncio.TimerHandle | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+        self._sweep_at = inf
+        self._quiet: list[asyncio.Future[None]] = []
+        self.closed = False
+        for instance in instances:
+            self.add_instance(instance)
+
+    def add_instance(self, instance: Instance) -> None:
+        instance.on_ready = functools.partial(self._free, instance)
+        if instance.ready:
+            self._free(instance)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that no copy computes yet."""
+        return self._queue.size
+
+    @property
+    def computing(self) -> int:
+        """Requests that are being computed."""
+        return sum(len(members) for _, members in self._running.values())
+
+    # ── coming and leaving ────────────────────────────────────────────────────────────────────────────
+
+    def _pending(self, inference: Inference, asked: Asked, now: float, due: float) -> Pending:
+        pending = Pending(self._loop, self, asked, now, due)
+        if inference.parameters:
+            pending.level = self._queue.level(_number(inference, "priority"))
+            timeout = _number(inference, "timeout") * _MICROSECOND
+            pending.expires = self._queue.expiry(pending.level, now, due, timeout)
+        else:
+            pending.level = self._queue.level(0)
+            pending.expires = self._queue.expiry(pending.level, now, due, 0)
+        return pending
+
+    def _submit(self, pending: Pending) -> None:
+        """Queue it. Raises `CapacityError` when there is no place, or no time."""
+        now = pending.arrived
+        if pending.expires < inf:
+            if pending.expires <= now:
+                raise DeadlineError("The request's time was up when it came.")
+            if self._queue.size or not self._idle:
+                self._queue.admit(pending, now, self._free_in(now), len(self._running) + len(self._idle))
+        self._queue.add(pending, now, len(self._running) and self.computing)
+        if pending.expires < self._sweep_at:
+            self._sweep_by(pending.expires, now)
+        if self._idle and not self._soon:
+            # Not at once: what came by the same turn of the loop is to come along.
+            self._soon = True
+            self._loop.call_soon(self._dispatch_soon)
+
+    def _open(self) -> None:
+        if self.closed:
+            raise CapacityError("The model is being unloaded.", code="model_unloading")
+
+    def withdraw(self, pending: Pending) -> None:
+        if pending.waiting:
+            self._queue.remove(pending)
+        self._settle()
+
+    def _free_in(self, now: float) -> float:
+        """Seconds until a copy is likely to be idle."""
+        if self._idle or not self._running:
+            return 0.0
+        return max(0.0, min(e.started + self._curve.predict(e.rows) for e, _ in self._running.values()) - now)
+
+    # ── running ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _dispatch_soon(self) -> None:
+        self._soon = False
+        self._dispatch()
+
+    def _dispatch(self) -> None:
+        if self._dispatching:  # a copy answered before `start` returned; whoever started it goes on
+            return
+        self._dispatching = True
+        try:
+            while self._idle:
+                if not self._idle[-1].ready:
+                    self._idle.pop()
+                elif members := self._next():
+                    self._run(self._idle.pop(), members)
+                else:
+                    break
+        finally:
+            self._dispatching = False
+
+    def _next(self) -> list[Pending]:
+        while self._again:
+            again = [member for member in self._again.popleft() if not member.done()]
+            if again:
+                return again
+        members = self._queue.next(self._clock(), len(self._running) and self.computing)
+        if not members and self._queue.wake_at < inf:
+            if self._wake is not None:
+                self._wake.cancel()
+            self._wake = self._loop.call_at(self._queue.wake_at, self._dispatch)
+        return members
+
+    def _run(self, instance: Instance, members: list[Pending]) -> None:
+        execution = Execution(self._clock(), sum([member.rows for member in members]))
+        for member in members:
+            member.execution = execution
+        self._running[instance] = (execution, members)
+        self._start(instance, execution, members)
+
+    @abstractmethod
+    def _start(self, instance: Instance, execution: Execution, members: list[Pending]) -> None:
+        """Let it compute; `_ended` is to be called when it has."""
+
+    def _ended(self, instance: Instance) -> None:
+        """The copy is done with what it computed, or was lost with it."""
+        del self._running[instance]
+        if instance.ready:
+            self._free(instance)
+
+    def _free(self, instance: Instance) -> None:
+        if instance not in self._running and instance not in self._idle:
+            self._idle.append(instance)
+        self._dispatch()
+
+    # ── ending ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _sweep_by(self, when: float, now: float) -> None:
+        when = max(when, now + SWEEP)
+        if when >= self._sweep_at:
+            return
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self._sweep_at = when
+        self._sweep = self._loop.call_at(self._sweep_at, self._end_overdue)
+
+    def _end_overdue(self) -> None:
+        now = self._clock()
+        self._sweep, self._sweep_at = None, inf
+        for pending in self._queue.expire(now):
+            pending.fail(_overdue(pending, now))
+        when = min((pending.expires for pending in self._queue), default=inf)
+        for member in self._begun():
+            if member.due <= now:
+                member.fail(DeadlineError("The request's time is up; its answer was not ready."))
+            elif not member.done():
+                when = min(when, member.due)
+        if when < inf:
+            self._sweep_by(when, now)
+        self._settle()
+
+    def _begun(self) -> Iterator[Pending]:
+        """All that left the queue and may not be answered yet."""
+        yield from (member for _, members in self._running.values() for member in members)
+        yield from (member for members in self._again for member in members)
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything waits or is computed."""
+        return bool(self._queue.size or self._running or self._again)
+
+    def _settle(self) -> None:
+        """Tell who waits for the end of all that is going on."""
+        if self._quiet and not self.busy:
+            for waiter in self._quiet:
+                if not waiter.done():
+                    waiter.set_result(None)
+            self._quiet.clear()
+
+    async def drain(self) -> None:
+        """Wait until nothing waits and nothing is computed. Newcomers are not refused."""
+        while self.busy:
+            waiter = self._loop.create_future()
+            self._quiet.append(waiter)
+            await waiter
+
+    def close(self) -> None:
+        """Refuse newcomers, and end what waits. What is being computed ends with its instance. Idempotent."""
+        self.closed = True
+        for timer in (self._wake, self._sweep):
+            if timer is not None:
+                timer.cancel()
+        self._wake = self._sweep = None
+        self._sweep_at = inf
+        for pending in [*self._queue, *(member for members in self._again for member in members)]:
+            if pending.waiting:
+                self._queue.remove(pending)
+            pending.fail(
+                CapacityError("The model was unloaded before the request's turn came.", code="model_unloading")
+            )
+        self._again.clear()
+        self._settle()
+
+
+def _number(inference: Inference, name: str) -> int:
+    """A parameter that counts something; 0 when it is not there or is no number."""
+    value = inference.parameters.get(name, 0)
+    if isinstance(value, str):
+        return int(value) if value.isdecimal() and len(value) < 20 else 0
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _overdue(pending: Pending, now: float) -> CapacityError | DeadlineError:
+    if pending.due <= now:
+        return DeadlineError("The request's time is up; its turn had not come.")
+    return CapacityError(
+        f"The request waited for {now - pending.arrived:.3g} s, as long as the model lets requests wait.",
+        code="queue_timeout",
+    )

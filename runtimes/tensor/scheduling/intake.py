@@ -1,0 +1,186 @@
+"""Requests against their model's configuration: what is wrong with them, and their tensors as numpy sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from math import prod
+
+import numpy as np
+
+from adapters.errors import CallerError, TooLarge
+from adapters.tensors import Inference, Tensor, split_bytes
+from runtimes.tensor.backends.base import Array
+from runtimes.tensor.datatypes import DTYPES
+from runtimes.tensor.model_config import ModelConfig, TensorSpec
+from runtimes.tensor.scheduling.pending import Asked
+
+MAX_PARTS = 256
+"""Batches that one request may be cut into."""
+
+
+class Reader:
+    """One input. What can be known of it before there is a request is computed once."""
+
+    __slots__ = ("batched", "datatype", "dims", "dtype", "exact", "item", "pads", "ragged", "row_bytes", "spec")
+
+    def __init__(self, spec: TensorSpec, batched: bool, pads: tuple[int, ...]) -> None:
+        self.spec = spec
+        self.batched = batched
+        self.datatype = spec.datatype
+        self.dims = spec.dims
+        self.dtype = DTYPES[spec.datatype]
+        self.item = 0 if spec.datatype == "BYTES" else self.dtype.itemsize
+        self.exact = -1 not in spec.dims
+        self.row_bytes = prod(spec.dims) * self.item if self.exact else 0
+        self.pads = tuple(sorted(pads))
+        self.ragged = spec.allow_ragged_batch and batched
+
+    def read(self, tensor: Tensor) -> Array:
+        """A view of its bytes, where numpy has one. Raises `CallerError`, which names the input."""
+        shape = tensor.shape
+        if tensor.datatype != self.datatype:
+            raise self._wrong(f"has datatype {tensor.datatype}, and the model expects {self.datatype}")
+        if not self._fits(shape):
+            raise self._wrong(f"has shape {list(shape)}, and the model expects {self._expected()}")
+        if not self.item:
+            elements = np.empty(prod(shape), object)
+            elements[:] = split_bytes(tensor.data, elements.size, tensor.name)
+            return elements.reshape(shape)
+        if len(tensor.data) != prod(shape) * self.item:
+            raise self._wrong(
+                f"has {len(tensor.data)} bytes, and its shape {list(shape)} takes {prod(shape) * self.item}"
+            )
+        if self.datatype == "BOOL":
+            return np.ndarray(shape, np.uint8, tensor.data).astype(np.bool_)
+        return np.ndarray(shape, self.dtype, tensor.data)
+
+    def pad(self, array: Array, cuts: dict[int, tuple[int, int]]) -> Array:
+        """Variable dimensions filled up with zeros to the next of the declared lengths."""
+        shape = list(array.shape)
+        offset = int(self.batched)
+        for axis, (dim, size) in enumerate(zip(self.dims, array.shape[offset:], strict=True), offset):
+            if dim == -1:
+                shape[axis] = next((length for length in self.pads if length >= size), size)
+                # Two inputs of different lengths leave no way to tell which of them an output follows.
+                known = cuts.setdefault(axis, (shape[axis], size))
+                if known != (shape[axis], size):
+                    cuts[axis] = (0, 0)
+        if tuple(shape) == array.shape:
+            return array
+        padded = np.full(shape, b"", object) if array.dtype == object else np.zeros(shape, array.dtype)
+        padded[tuple(slice(size) for size in array.shape)] = array
+        return padded
+
+    def _fits(self, shape: tuple[int, ...]) -> bool:
+        dims = shape[1:] if self.batched else shape
+        if self.batched and not shape:
+            return False
+        return dims == self.dims or (
+            len(dims) == len(self.dims)
+            and all(size == dim or dim == -1 for size, dim in zip(dims, self.dims, strict=True))
+        )
+
+    def _expected(self) -> list[int]:
+        return [-1, *self.dims] if self.batched else list(self.dims)
+
+    def _wrong(self, what: str) -> CallerError:
+        return CallerError(f"Input `{self.spec.name}` {what}.", param=self.spec.name)
+
+
+class Intake:
+    """Reads the requests of one model."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self._name = config.name
+        self._batched = config.max_batch_size > 0
+        pads = config.dynamic_batching.pad_to if config.dynamic_batching else {}
+        self._readers = {
+            spec.name: Reader(spec, self._batched, tuple(pads.get(spec.name, ()))) for spec in config.inputs
+        }
+        self._pads = any(reader.pads for reader in self._readers.values())
+        self._ragged = any(reader.ragged for reader in self._readers.values())
+        self._required = {spec.name for spec in config.inputs if not spec.optional}
+        self._alike = self._required == set(self._readers) and all(reader.exact for reader in self._readers.values())
+        self._outputs = {spec.name for spec in config.outputs}
+        self.max_rows = max(1, config.max_batch_size) * MAX_PARTS
+
+    def read(self, inference: Inference) -> Asked:
+        """Raises `CallerError`, which names what to change."""
+        arrays: dict[str, Array] = {}
+        readers = self._readers
+        rows = -1 if self._batched else 1
+        for tensor in inference.inputs:
+            reader = readers.get(tensor.name)
+            if reader is None:
+                raise self._unknown(tensor)
+            arrays[tensor.name] = array = reader.read(tensor)
+            if self._batched and rows != (size := array.shape[0]):
+                if rows >= 0:
+                    raise CallerError(
+                        f"Input `{tensor.name}` has {size} rows, and `{inference.inputs[0].name}` has {rows}:"
+                        " the first dimension of all inputs is the batch.",
+                        param=tensor.name,
+                    )
+                rows = size
+        if len(arrays) != len(readers) or len(arrays) != len(inference.inputs):
+            self._check_names(inference)
+        if not 0 < rows <= self.max_rows:
+            raise self._wrong_rows(rows)
+        wanted = self._wanted(inference) if inference.outputs else None
+        if self._alike:
+            return Asked(arrays, rows, None, wanted)
+        cuts: dict[int, tuple[int, int]] = {}
+        if self._pads:
+            arrays = {n: readers[n].pad(array, cuts) if readers[n].pads else array for n, array in arrays.items()}
+        key = self._key(arrays)
+        if self._ragged:
+            arrays = {n: array.reshape(-1) if readers[n].ragged else array for n, array in arrays.items()}
+        return Asked(arrays, rows, key, wanted, _real(cuts))
+
+    def _key(self, arrays: dict[str, Array]) -> Hashable:
+        return tuple(
+            (name, None if self._readers[name].ragged else array.shape[1:] if self._batched else array.shape)
+            for name, array in sorted(arrays.items())
+        )
+
+    def _wanted(self, inference: Inference) -> tuple[str, ...]:
+        names = tuple([output.name for output in inference.outputs])
+        if self._outputs and not self._outputs.issuperset(names):
+            unknown = next(name for name in names if name not in self._outputs)
+            raise CallerError(
+                f"Model `{self._name}` has no output `{unknown}`; it has {_list(self._outputs)}.", param=unknown
+            )
+        if len(set(names)) != len(names):
+            raise CallerError("An output is asked for twice; ask once for each.")
+        return names
+
+    def _check_names(self, inference: Inference) -> None:
+        given = [tensor.name for tensor in inference.inputs]
+        twice = next((name for name in given if given.count(name) > 1), None)
+        if twice is not None:
+            raise CallerError(f"Input `{twice}` is given twice.", param=twice)
+        missing = self._required.difference(given)
+        if missing:
+            raise CallerError(
+                f"Model `{self._name}` needs input {_list(missing)}, which the request does not have.",
+                param=min(missing),
+            )
+
+    def _unknown(self, tensor: Tensor) -> CallerError:
+        return CallerError(
+            f"Model `{self._name}` has no input `{tensor.name}`; it expects {_list(set(self._readers))}.",
+            param=tensor.name,
+        )
+
+    def _wrong_rows(self, rows: int) -> CallerError:
+        if rows <= 0:
+            return CallerError("The request has no rows: the first dimension of its inputs must be 1 or more.")
+        return TooLarge(f"The request has {rows} rows; send at most {self.max_rows} at a time.")
+
+
+def _real(cuts: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]] | None:
+    return {axis: cut for axis, cut in cuts.items() if cut[0] != cut[1]} or None
+
+
+def _list(names: set[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names)) or "none"

@@ -1,0 +1,66 @@
+"""The answer of a request that was cut into parts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from adapters.errors import BackendError
+from adapters.tensors import Tensor
+from runtimes.tensor.scheduling.pending import Execution, Pending
+
+
+class Joint(asyncio.Future[list[Tensor]]):
+    """Done with its last part, or with the first that fails; the others are then withdrawn, as by cancelling it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, parts: list[Pending]) -> None:
+        super().__init__(loop=loop)
+        self._parts = parts
+        self._open = len(parts)
+        for part in parts:
+            part.add_done_callback(self._part_done)
+
+    @property
+    def arrived(self) -> float:
+        return self._parts[0].arrived
+
+    @property
+    def execution(self) -> Execution | None:
+        """The batch of its last part."""
+        return self._parts[-1].execution
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        if not super().cancel(msg):
+            return False
+        self._withdraw()
+        return True
+
+    def _part_done(self, part: asyncio.Future[list[Tensor]]) -> None:
+        self._open -= 1
+        error = None if part.cancelled() else part.exception()
+        if self.done():
+            return
+        if error is not None:
+            self.set_exception(error)
+            self._withdraw()
+        elif not self._open:
+            try:
+                self.set_result([_join(column) for column in zip(*[p.result() for p in self._parts], strict=True)])
+            except BackendError as uneven:
+                self.set_exception(uneven)
+
+    def _withdraw(self) -> None:
+        for part in self._parts:
+            part.cancel()
+
+
+def _join(pieces: tuple[Tensor, ...]) -> Tensor:
+    first = pieces[0]
+    if any(piece.shape[1:] != first.shape[1:] for piece in pieces):
+        raise BackendError(
+            f"Output `{first.name}` has another shape for each part of the request; send fewer rows at a time.",
+            code="model_failed",
+        )
+    rows = sum(piece.shape[0] for piece in pieces)
+    data = b"".join([piece.data for piece in pieces])
+    return Tensor(first.name, first.datatype, (rows, *first.shape[1:]), data, first.parameters)

@@ -1,0 +1,60 @@
+"""How long a model takes for a batch of some size, as it was last seen to take."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+_WEIGHT = 0.1
+"""Of a new measurement, once there are enough for a mean."""
+_EXACT = 32
+"""Up to here each size is remembered apart; above, sizes that share their five leading bits are one."""
+
+
+def _size_class(rows: int) -> int:
+    if rows <= _EXACT:
+        return rows
+    shift = rows.bit_length() - 5
+    return rows >> shift << shift
+
+
+class LatencyCurve:
+    """Seconds by rows: a moving mean of each size that was seen, straight lines between them."""
+
+    __slots__ = ("_counts", "_seconds", "_sizes")
+
+    def __init__(self) -> None:
+        self._sizes: list[int] = []
+        self._seconds: list[float] = []
+        self._counts: list[int] = []
+
+    def observe(self, rows: int, seconds: float) -> None:
+        size = _size_class(rows)
+        at = bisect_left(self._sizes, size)
+        if at == len(self._sizes) or self._sizes[at] != size:
+            self._sizes.insert(at, size)
+            self._seconds.insert(at, seconds)
+            self._counts.insert(at, 1)
+            return
+        count = self._counts[at] = self._counts[at] + 1
+        self._seconds[at] += (seconds - self._seconds[at]) * max(_WEIGHT, 1 / count)
+
+    def predict(self, rows: int) -> float:
+        """0 while nothing is known. Beyond what was seen, the last line goes on; of one size only, it is flat."""
+        sizes, seconds = self._sizes, self._seconds
+        if len(sizes) < 2:
+            return seconds[0] if seconds else 0.0
+        size = _size_class(rows)
+        at = bisect_left(sizes, size)
+        if at < len(sizes) and sizes[at] == size:
+            return seconds[at]
+        at = min(max(at, 1), len(sizes) - 1)
+        slope = (seconds[at] - seconds[at - 1]) / (sizes[at] - sizes[at - 1])
+        guess = seconds[at] + slope * (rows - sizes[at])
+        if sizes[0] < rows < sizes[-1]:
+            return guess
+        # A noisy slope must not say that a larger batch is faster than any, or that a smaller one takes no time.
+        return max(guess, seconds[-1]) if rows > sizes[-1] else min(max(guess, 0.0), seconds[0])
+
+    def saving(self, rows: int) -> float:
+        """Seconds of the device that one more row saves by joining so many, instead of being computed alone."""
+        return max(0.0, self.predict(rows) + self.predict(1) - self.predict(rows + 1))

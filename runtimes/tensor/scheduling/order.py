@@ -1,0 +1,41 @@
+"""Answers in the order in which their requests came."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from adapters.tensors import Tensor
+from runtimes.tensor.scheduling.pending import Pending
+
+
+class OrderGate:
+    """Holds what is known too early. Who left, or whose time was up, holds nobody."""
+
+    def __init__(self) -> None:
+        self._line: deque[Pending] = deque()
+        self._outcomes: dict[Pending, list[Tensor] | Exception] = {}
+
+    def __iter__(self) -> Iterator[Pending]:
+        return iter(self._line)
+
+    def enter(self, pending: Pending) -> None:
+        self._line.append(pending)
+
+    def answer(self, pending: Pending, outputs: list[Tensor]) -> None:
+        self._outcomes[pending] = outputs
+        self.release()
+
+    def fail(self, pending: Pending, error: Exception) -> None:
+        self._outcomes[pending] = error
+        self.release()
+
+    def release(self) -> None:
+        """Let go of all whose turn it is."""
+        while self._line and (self._line[0].done() or self._line[0] in self._outcomes):
+            first = self._line.popleft()
+            outcome = self._outcomes.pop(first, None)
+            if isinstance(outcome, Exception):
+                first.fail(outcome)
+            elif outcome is not None:
+                first.answer(outcome)

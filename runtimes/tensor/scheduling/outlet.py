@@ -1,0 +1,78 @@
+"""A batch's outputs, as each of its members gets them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import accumulate
+
+import numpy as np
+
+from adapters.tensors import NO_PARAMETERS, Tensor, join_bytes
+from runtimes.tensor.backends.base import Array, Tensors
+from runtimes.tensor.datatypes import datatype_of
+from runtimes.tensor.model_config import ModelConfig
+from runtimes.tensor.scheduling.pending import Asked
+
+_BYTE = np.dtype(np.uint8)
+
+
+class Outlet:
+    """Of one model. Outputs come in the order of its configuration, or in which they were asked for."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self._batched = config.max_batch_size > 0
+        self._datatypes = {spec.name: spec.datatype for spec in config.outputs}
+        self._variable = {
+            spec.name: tuple(axis for axis, dim in enumerate(spec.dims, int(self._batched)) if dim == -1)
+            for spec in config.outputs
+        }
+
+    def split(self, outputs: Tensors, members: Iterable[Asked]) -> list[list[Tensor]]:
+        """The outputs of each, without copying where there is no need to. Rows beyond the last member are padding."""
+        asked = list(members)
+        ends = list(accumulate([member.rows for member in asked]))
+        answers: list[list[Tensor]] = [[] for _ in asked]
+        for name in self._datatypes or outputs:
+            array = outputs.get(name)
+            if array is None:
+                continue
+            datatype = self._datatypes.get(name) or datatype_of(array.dtype)
+            if not self._batched:
+                answers[0].append(self.tensor(name, datatype, array, asked[0]))
+            elif array.dtype == object or any(member.cuts for member in asked):
+                for answer, member, end in zip(answers, asked, ends, strict=True):
+                    answer.append(self.tensor(name, datatype, array[end - member.rows : end], member))
+            else:
+                _slice(name, datatype, array, asked, answers)
+        return [
+            answer if member.wanted is None else _pick(answer, member.wanted)
+            for answer, member in zip(answers, asked, strict=True)
+        ]
+
+    def tensor(self, name: str, datatype: str, array: Array, member: Asked) -> Tensor:
+        """One output of one request, whole."""
+        for axis, (padded, own) in (member.cuts or {}).items():
+            if axis in self._variable.get(name, ()) and array.shape[axis] == padded:
+                array = array.take(range(own), axis)
+        if array.dtype == object:
+            return Tensor(name, datatype, array.shape, join_bytes(list(array.reshape(-1))), NO_PARAMETERS)
+        data = np.ascontiguousarray(array).reshape(-1).view(_BYTE).data
+        return Tensor(name, datatype, array.shape, data, NO_PARAMETERS)
+
+
+def _slice(name: str, datatype: str, array: Array, asked: list[Asked], answers: list[list[Tensor]]) -> None:
+    """The usual case, once for each request: bytes of one buffer."""
+    tail = array.shape[1:]
+    row_bytes = array.nbytes // array.shape[0]
+    data = array.reshape(-1).view(_BYTE).data
+    at = 0
+    for answer, member in zip(answers, asked, strict=True):
+        rows = member.rows
+        end = at + rows * row_bytes
+        answer.append(Tensor(name, datatype, (rows, *tail), data[at:end], NO_PARAMETERS))
+        at = end
+
+
+def _pick(answer: list[Tensor], wanted: tuple[str, ...]) -> list[Tensor]:
+    by_name = {tensor.name: tensor for tensor in answer}
+    return [by_name[name] for name in wanted if name in by_name]

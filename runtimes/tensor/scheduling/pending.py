@@ -1,0 +1,87 @@
+"""A request between its arrival and its answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Any, NamedTuple, Protocol
+
+from adapters.tensors import Tensor
+from runtimes.tensor.backends.base import Tensors
+
+
+@dataclass(slots=True)
+class Execution:
+    """One batch on one copy, as its members may tell of it afterwards."""
+
+    started: float
+    rows: int
+    seconds: float = 0.0
+    """How long it computed, once it has."""
+
+
+class Asked(NamedTuple):
+    """A request, as its model's configuration reads it."""
+
+    inputs: Tensors
+    rows: int
+    key: Hashable
+    """What requests of one batch must have in common: the shapes of their rows."""
+    wanted: tuple[str, ...] | None = None
+    """Outputs by name, in order; None for all."""
+    cuts: Mapping[int, tuple[int, int]] | None = None
+    """By axis: the length that inputs were padded to, and their own, to which outputs are cut back."""
+
+
+class Owner(Protocol):
+    """Whoever schedules it."""
+
+    def withdraw(self, pending: Pending) -> None:
+        """Its caller left."""
+        ...
+
+
+class Pending(asyncio.Future[list[Tensor]]):
+    """The future of a request's outputs, and its place in a queue. Cancelling it withdraws the request.
+
+    One object for both: there is one for every request.
+    """
+
+    __slots__ = (
+        "arrived", "asked", "due", "execution", "expires", "key", "level", "order", "owner", "rows", "urgency",
+        "waiting",
+    )  # fmt: skip
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, owner: Owner, asked: Asked, arrived: float, due: float = inf
+    ) -> None:
+        super().__init__(loop=loop)
+        self.owner = owner
+        self.asked = asked
+        self.key = asked.key
+        self.rows = asked.rows
+        self.level = 0
+        self.arrived = arrived
+        self.due = due
+        self.expires = due
+        self.urgency = due
+        self.order = 0
+        self.waiting = False
+        self.execution: Execution | None = None
+        """The batch that it is or was part of."""
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        if not super().cancel(msg):
+            return False
+        self.owner.withdraw(self)
+        return True
+
+    def answer(self, outputs: list[Tensor]) -> None:
+        if not self.done():
+            self.set_result(outputs)
+
+    def fail(self, error: Exception) -> None:
+        if not self.done():
+            self.set_exception(error)

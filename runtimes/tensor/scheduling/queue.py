@@ -1,0 +1,248 @@
+"""Which requests make the next batch, and whether to wait for more.
+
+    buckets      requests of one shape; only those can be joined
+    urgency      across all buckets the one that is due first comes first (earliest deadline first); who is due
+                 later than PATIENCE counts as due then, so that nobody waits forever behind those in a hurry
+    levels       a lower priority counts as if it were due PATIENCE later, level by level: strict while waits are
+                 short, and still not endless
+    waiting      never while more cannot come, or when the device would idle for longer than joining saves
+    admission    who could not be answered within its time is refused at once, and not after it
+
+Pure: time is an argument, and nothing here waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from heapq import heapify, heappop, heappush
+from math import ceil, inf
+from typing import Generic
+
+from adapters.errors import CapacityError
+from runtimes.tensor.model_config import DynamicBatching, ModelConfig, QueuePolicy
+from runtimes.tensor.scheduling.arrivals import Arrivals
+from runtimes.tensor.scheduling.bucket import Bucket, W
+from runtimes.tensor.scheduling.latency import LatencyCurve
+
+PATIENCE = 5.0
+"""Seconds."""
+BEHIND = 12 * PATIENCE
+"""What a request falls behind when its time in the queue is over and it is to be delayed, not refused."""
+MAX_QUEUE_SIZE = 4096
+"""Requests that wait, where the model does not say."""
+
+
+class BatchQueue(Generic[W]):
+    """All that wait for one model. `now` never runs backwards."""
+
+    def __init__(self, config: ModelConfig, curve: LatencyCurve) -> None:
+        rules = config.dynamic_batching or DynamicBatching()
+        self.joins = config.dynamic_batching is not None and config.max_batch_size > 1
+        self.max_rows = max(1, config.max_batch_size)
+        self.size = 0
+        self.wake_at = inf
+        """When `next` should be asked again, though nothing comes or ends."""
+        self._levels = rules.priority_levels
+        self._default_level = rules.default_priority_level or rules.priority_levels
+        self._policies = rules.priority_queue_policy if rules.priority_levels else {}
+        self._policy = rules.default_queue_policy
+        self._sizes: dict[int, int] = {}
+        """Requests by level, of those that have any."""
+        self._preferred = sorted(size for size in rules.preferred_batch_size if size <= self.max_rows)
+        self._delay = rules.max_queue_delay if self.joins else 0.0
+        self._curve = curve
+        self._arrivals = Arrivals()
+        self._buckets: dict[Hashable, Bucket[W]] = {}
+        self._heads: list[tuple[float, int, W, Bucket[W]]] = []  # of each bucket, and such as were once
+        self._count = 0
+
+    def __iter__(self) -> Iterator[W]:
+        return (entry for bucket in self._buckets.values() for entry in bucket)
+
+    # ── coming and leaving ────────────────────────────────────────────────────────────────────────────
+
+    def level(self, priority: int) -> int:
+        """Of a request that asks for this priority; one that does not exist is the default."""
+        return priority if 1 <= priority <= self._levels else self._default_level
+
+    def expiry(self, level: int, now: float, due: float, timeout: float) -> float:
+        """When a request leaves the queue, or falls behind. `timeout` is its own word in seconds, 0 for none; it
+        counts unless a policy was written that does not allow for it."""
+        policy = self._policies.get(level, self._policy)
+        limit = policy.default_timeout or inf
+        if timeout > 0 and (policy.allow_timeout_override or policy == QueuePolicy()):
+            limit = min(limit, timeout)
+        return min(due, now + limit)
+
+    def add(self, entry: W, now: float, inside: int = 0) -> None:
+        """Queue it, while so many are computed. Raises `CapacityError` when as many wait as may."""
+        level = entry.level
+        size = self._sizes.get(level, 0)
+        if size >= (self._policies.get(level, self._policy).max_queue_size or MAX_QUEUE_SIZE):
+            raise CapacityError(
+                f"{size} requests wait for this model already, and no more may; try again later.",
+                code="queue_full",
+                retry_after=size / self.max_rows * self._curve.predict(self.max_rows),
+            )
+        self._count += 1
+        entry.order = self._count
+        entry.urgency = min(entry.due, now + PATIENCE) + (level - 1) * PATIENCE
+        entry.waiting = True
+        bucket = self._buckets.get(entry.key)
+        if bucket is None:
+            bucket = self._buckets[entry.key] = Bucket(entry.key)
+        bucket.push(entry)
+        self._announce(bucket)
+        self.size += 1
+        self._sizes[level] = size + 1
+        if self._delay:
+            self._arrivals.arrived(now, self.size + inside)
+
+    def remove(self, entry: W) -> None:
+        """Its caller left, or its time is up."""
+        entry.waiting = False
+        bucket = self._buckets[entry.key]
+        bucket.left(entry)
+        self._gone(entry)
+        self._announce(bucket)
+
+    def expire(self, now: float) -> list[W]:
+        """Those whose time in the queue is over leave it. Who is to be delayed stays, behind all others."""
+        over = [entry for entry in self if entry.expires <= now]
+        gone = [entry for entry in over if entry.due <= now or not self._delays(entry.level)]
+        for entry in gone:
+            self.remove(entry)
+        for entry in over:
+            if entry.waiting:
+                bucket = self._buckets[entry.key]
+                entry.expires = entry.due
+                entry.urgency += BEHIND
+                bucket.left(entry)
+                bucket.push(entry)
+                bucket.announced = None
+                self._announce(bucket)
+        return gone
+
+    def _gone(self, entry: W) -> None:
+        self.size -= 1
+        self._sizes[entry.level] -= 1
+        if not self._sizes[entry.level]:
+            del self._sizes[entry.level]
+
+    def _delays(self, level: int) -> bool:
+        return self._policies.get(level, self._policy).timeout_action == "delay"
+
+    def _announce(self, bucket: Bucket[W]) -> None:
+        """The bucket's head may be another now."""
+        if not bucket.size:
+            del self._buckets[bucket.key]
+            return
+        head = bucket.head()
+        if head is not bucket.announced:
+            bucket.announced = head
+            heappush(self._heads, (head.urgency, head.order, head, bucket))
+            if len(self._heads) > 2 * len(self._buckets) + 64:
+                heads = ((bucket.head(), bucket) for bucket in self._buckets.values())
+                self._heads = [(head.urgency, head.order, head, bucket) for head, bucket in heads]
+                heapify(self._heads)
+
+    # ── the next batch ────────────────────────────────────────────────────────────────────────────────
+
+    def next(self, now: float, inside: int = 0) -> list[W]:
+        """Who runs now on a copy that is idle, while so many are computed on others; empty when nobody should yet.
+
+        `wake_at` says when to ask again.
+        """
+        self.wake_at = inf
+        if not self.size:
+            return []
+        bucket = self._first() if len(self._buckets) > 1 else next(iter(self._buckets.values()))
+        if self._delay and self._wait_until(bucket, now, inside) > now:
+            ready = self._ready(now, inside)
+            if ready is None:
+                return []
+            bucket = ready
+        return self._take(bucket)
+
+    def _take(self, bucket: Bucket[W]) -> list[W]:
+        rows = self.max_rows
+        for preferred in self._preferred:
+            if preferred <= bucket.rows:
+                rows = preferred
+        taken = bucket.take(rows, self.max_rows if self.joins else 1)
+        for entry in taken:
+            self._gone(entry)
+        self._announce(bucket)
+        return taken
+
+    def _first(self) -> Bucket[W]:
+        while True:
+            urgency, _, entry, bucket = self._heads[0]
+            if entry.waiting and entry.urgency == urgency and bucket.head() is entry:
+                return bucket
+            heappop(self._heads)
+
+    def _ready(self, now: float, inside: int) -> Bucket[W] | None:
+        """The most urgent bucket that waits for nobody."""
+        ready = None
+        for bucket in self._buckets.values():
+            until = self._wait_until(bucket, now, inside)
+            if until > now:
+                self.wake_at = min(self.wake_at, until)
+            elif ready is None or bucket.head().urgency < ready.head().urgency:
+                ready = bucket
+        return ready
+
+    def _wait_until(self, bucket: Bucket[W], now: float, inside: int) -> float:
+        """How long more company is worth waiting for: no longer than joining saves, counted from the last arrival,
+        as who waits on for as long as it may gain loses at most as much again."""
+        rows = bucket.rows
+        if rows >= self.max_rows or rows in self._preferred or not self._arrivals.expects(self.size + inside):
+            return now
+        saving = self._curve.saving(rows)
+        if saving < self._arrivals.gap:
+            return now
+        head = bucket.head()
+        return min(head.arrived + self._delay, self._arrivals.last + saving, head.expires)
+
+    # ── admission ─────────────────────────────────────────────────────────────────────────────────────
+
+    def admit(self, entry: W, now: float, free_in: float, copies: int) -> None:
+        """Raises `CapacityError` when it would not be answered in time. A copy is free in so many seconds.
+
+        To be asked before `add`, of requests that do not wait for as long as it takes.
+        """
+        left = min(
+            entry.due - now - self._curve.predict(entry.rows),
+            inf if self._delays(entry.level) else entry.expires - now,
+        )
+        wait = free_in + (self._wait_before(entry, now, left - free_in, copies) if left < inf else 0.0)
+        if wait > left:
+            raise CapacityError(
+                f"The request's turn would come in about {wait:.3g} s or more, and to be of use it had to come in"
+                f" {max(left, 0.0):.3g} s. Send it again later, or give it more time.",
+                code="deadline_too_near",
+                retry_after=wait,
+            )
+
+    def _wait_before(self, entry: W, now: float, left: float, copies: int) -> float:
+        """Seconds that batches of more urgent requests take; counted no further than `left`."""
+        if not self.size:
+            return 0.0
+        batch = self._curve.predict(self.max_rows if self.joins else entry.rows) / max(1, copies)
+        if batch <= 0:
+            return 0.0
+        urgency = min(entry.due, now + PATIENCE) + (entry.level - 1) * PATIENCE
+        enough = (int(max(left, 0.0) / batch) + 2) * self.max_rows
+        wait = 0.0
+        for bucket in self._buckets.values():
+            rows, count = bucket.before(urgency, enough)
+            if not self.joins:
+                wait += count * batch
+            elif bucket.key == entry.key:
+                wait += (rows + entry.rows - 1) // self.max_rows * batch
+            else:
+                wait += ceil(rows / self.max_rows) * batch
+            if wait > left:
+                break
+        return wait
