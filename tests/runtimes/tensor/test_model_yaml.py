@@ -242,4 +242,6 @@ def test_the_examples_on_the_page(tmp_path: Path) -> None:
     for i, text in enumerate(examples):
         folder = a_model(tmp_path, text, f"m{i}")
         (folder / "labels.txt").write_text("a\nb\n")
-        assert read(folder).backend == "onnx"
+        written = re.search(r"^backend: (\w+)$", text, re.MULTILINE)
+        assert written
+        assert read(folder).backend == written[1]
