@@ -1,24 +1,17 @@
 """Any server that speaks OpenAI: vLLM, SGLang, llama.cpp, hosted APIs, and our own LLM runtime."""
 
-import asyncio
-import email.utils
-import math
-import time
-from contextlib import suppress
 from typing import NoReturn
 
 from adapters.base import Answer
 from adapters.errors import (
     BackendError,
     CallerError,
-    CapacityError,
     ContextTooLong,
-    InferenceError,
     TooLarge,
-    TransportError,
     Unsupported,
-    UpstreamTimeout,
 )
+from adapters.event_stream import EventStream
+from adapters.failed_status import CALLER_STATUS, upstream_error
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.types import (
     ChatRequest,
@@ -33,8 +26,6 @@ from adapters.wire import openai as wire
 from adapters.wire import sse
 
 MAX_ERROR_BODY = 64 * 1024
-TAIL_SECONDS = 0.1
-CALLER_STATUS = frozenset({400, 405, 409, 411, 413, 415, 416, 422})
 
 
 class OpenAIAdapter:
@@ -65,7 +56,7 @@ class OpenAIAdapter:
             await _raise(response)
         content_type = (response.headers.get("content-type") or "").lower()
         if request.stream and content_type.startswith("text/event-stream"):
-            return await EventStream(response, request).begun(deadline.first_byte)
+            return await ChunkStream(response, request).begun(deadline.first_byte)
         body = await response.read()
         if request.stream or not content_type.startswith("application/json"):
             raise BackendError("The upstream answered with the wrong content type.", code="upstream_bad_response")
@@ -87,80 +78,17 @@ class OpenAIAdapter:
         await self._client.aclose()
 
 
-class EventStream(Answer):
+class ChunkStream(EventStream):
     """A streamed answer. Events go on as they came, save the usage chunk that only we asked for."""
 
-    __slots__ = ("_begun", "_done", "_pending", "_response", "_splitter", "_swallow_usage")
+    __slots__ = ("_swallow_usage",)
 
     def __init__(self, response: ClientResponse, request: GenerateRequest) -> None:
-        usage = Usage(prompt_tokens=request.prompt_tokens)
-        super().__init__(content_type="text/event-stream", body=None, usage=usage)
-        self._response = response
-        self._splitter = sse.Splitter()
+        super().__init__(response, Usage(prompt_tokens=request.prompt_tokens))
         self._swallow_usage = not request.include_usage
-        self._begun = False
-        self._done = False
-        self._pending = b""
-
-    async def begun(self, patience: float) -> "EventStream":
-        """Wait `patience` seconds for the first event; what fails here may be tried elsewhere."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + patience
-        try:
-            while not self._begun:
-                if (piece := self._response.take()) is None:
-                    await self._response.more(end - loop.time())
-                else:
-                    self._pending = self._read(piece)
-                    self._begun = bool(self._pending) or self._done
-        except BaseException:
-            self._response.close()
-            raise
-        return self
-
-    async def __anext__(self) -> bytes:
-        try:
-            while not self._pending and not self._done:
-                if (piece := self._response.take()) is None:
-                    await self._response.more()
-                else:
-                    self._pending = self._read(piece)
-            if self._pending:
-                out, self._pending = self._pending, b""
-                self.usage.bytes += len(out)
-                return out
-            self.end(None)
-            await self._finish()
-        except BaseException as error:
-            self._response.close()
-            self.end(error)
-            raise
-        raise StopAsyncIteration
-
-    async def _finish(self) -> None:
-        """The client has it all. What ends the response follows, and then the connection can be used again."""
-        with suppress(InferenceError):
-            await self._response.piece(TAIL_SECONDS)
-        self._response.close()
-
-    async def aclose(self) -> None:
-        self._response.close()
-        await super().aclose()
-
-    def _read(self, piece: bytes) -> bytes:
-        """What a piece of the response holds for the client; may be nothing."""
-        if not piece:
-            raise TransportError("The upstream's stream ended before the end of its answer.")
-        try:
-            events = self._splitter.feed(piece)
-        except sse.EventTooLarge as error:
-            raise BackendError(f"The upstream's stream cannot be read: {error}.") from None
-        return b"".join([event + b"\n\n" for event in events if self._passes_on(event)])
 
     def _passes_on(self, event: bytes) -> bool:
         """Count what an event carries; False for one that the client did not ask for."""
-        if self._done:
-            return False
         data = sse.data_of(event)
         if data == wire.DONE:
             self._done = True
@@ -192,33 +120,10 @@ async def _raise(response: ClientResponse) -> NoReturn:
         error = wire.ErrorBody()  # it cannot be read; the status says enough
     finally:
         response.close()
-    if status in CALLER_STATUS:
-        message = (error.message or "The upstream refused the request.")[: wire.MAX_MESSAGE]
-        if wire.is_too_long(error):
-            raise ContextTooLong(message, param=error.param)
-        kind = TooLarge if status == 413 else CallerError
-        raise kind(message, param=error.param, code=error.code if isinstance(error.code, str) else None)
-    if status in (429, 503, 529):
-        raise CapacityError("The upstream is overloaded.", retry_after=_retry_after(response))
-    if status in (401, 403):
-        raise BackendError("The upstream refused the gateway's own credential.", code="upstream_credential")
-    if status == 404:
-        raise BackendError("The upstream does not know the model.", code="upstream_model_not_found")
-    if status in (408, 504):
-        raise UpstreamTimeout("The upstream timed out.")
-    raise BackendError("The upstream failed.")
-
-
-def _retry_after(response: ClientResponse) -> float | None:
-    """`retry-after-ms`, else `retry-after` in seconds or as a date; None for anything else."""
-    try:
-        if milliseconds := response.headers.get("retry-after-ms"):
-            seconds = float(milliseconds) / 1000
-        elif value := response.headers.get("retry-after"):
-            is_number = value.strip().isdigit()
-            seconds = float(value) if is_number else email.utils.parsedate_to_datetime(value).timestamp() - time.time()
-        else:
-            return None
-    except (ValueError, OverflowError):
-        return None
-    return max(0.0, seconds) if math.isfinite(seconds) else None
+    if status not in CALLER_STATUS:
+        raise upstream_error(status, response.headers)
+    message = (error.message or "The upstream refused the request.")[: wire.MAX_MESSAGE]
+    if wire.is_too_long(error):
+        raise ContextTooLong(message, param=error.param)
+    kind = TooLarge if status == 413 else CallerError
+    raise kind(message, param=error.param, code=error.code if isinstance(error.code, str) else None)

@@ -69,8 +69,9 @@ class EndpointConfig(Section):
 class ProbeConfig(Section):
     """Active health check. Passive ones (the breaker) watch real traffic."""
 
-    path: ProbePath = "/health"
-    """A GET of this path that is answered with 200 is healthy."""
+    path: ProbePath | None = None
+    """A GET of this path that is answered with 200 is healthy. When absent ``/health``, or ``/v2/health/ready`` of the
+    Open Inference Protocol."""
     interval: Duration = 5.0
     """Between two probes, spread by a tenth so that many gateways do not ask in step."""
     timeout: Duration = 2.0
@@ -117,8 +118,11 @@ class PoolConfig(Section):
 
     name: Name
     """What routes call it."""
-    protocol: Literal["openai"] = "openai"
-    """What the endpoints speak."""
+    protocol: Literal["openai", "oip-http"] = "openai"
+    """What the endpoints speak. ``oip``: the Open Inference Protocol, as Triton, KServe and MLServer do."""
+    binary: bool = True
+    """Of ``oip-http``: whether the endpoints know the protocol's binary extension. MLServer does not: what clients send
+    in binary form is written as JSON for it."""
     endpoints: tuple[EndpointConfig, ...] = ()
     """Servers that run already."""
     discover: DiscoverConfig | None = None

@@ -7,7 +7,7 @@ from config.node import Node
 from config.problem import Problem
 from config.schema import BalanceConfig
 
-_NOT_FOR_A_RUNTIME = ("protocol", "model", "key", "tls", "balance", "outliers")
+_NOT_FOR_A_RUNTIME = ("protocol", "binary", "model", "key", "tls", "balance", "outliers")
 _BOUND = ("hash", "prefix_affinity")
 
 
@@ -19,10 +19,23 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
                 if name in pool:
                     yield doc.problem_with_key(pool[name].place, "has no effect on a bundled runtime: remove it")
         else:
+            yield from _protocol(doc, pool)
             yield from _balance(doc, pool)
             yield from _tls(doc, pool)
             yield from _discover(doc, pool)
     yield from _zones(doc, root)
+
+
+def _protocol(doc: Document, pool: Node) -> Iterator[Problem]:
+    protocol, probe = pool["protocol"].text or "openai", pool["probe"]
+    if "binary" in pool and protocol != "oip-http":
+        yield doc.problem_with_key(pool["binary"].place, f"has no effect: {protocol} is not oip-http")
+    if protocol == "openai":
+        return
+    if "ask" in probe:
+        yield doc.problem_with_key(probe["ask"].place, f"has no effect: servers that speak {protocol} have no tokens")
+    if "resume" in pool:
+        yield doc.problem_with_key(pool["resume"].place, f"has no effect: {protocol} has no text to carry on")
 
 
 def _tls(doc: Document, pool: Node) -> Iterator[Problem]:

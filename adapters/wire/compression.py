@@ -1,6 +1,7 @@
 """Bodies that are compressed (RFC 9110 8.4), with a bound on what they become."""
 
 import importlib
+import sys
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -47,7 +48,7 @@ def _inflate(body: bytes, bits: int, limit: int) -> bytes:
     if bits == 15 and (len(body) < 2 or body[0] & 15 != 8 or int.from_bytes(body[:2], "big") % 31):
         bits = -15
     inflater = zlib.decompressobj(bits)
-    out = inflater.decompress(body, limit + 1)
+    out = inflater.decompress(body, min(limit + 1, sys.maxsize))
     if len(out) > limit:
         raise _too_large(limit)
     if not inflater.eof or inflater.unused_data:

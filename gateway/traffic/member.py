@@ -17,11 +17,12 @@ from gateway.discovery.target import Target
 from gateway.placement.runtime import Runtime, Runtimes
 from gateway.traffic import probes
 from gateway.traffic.endpoint import Endpoint
+from gateway.traffic.protocols import MissingExtra, adapter_of
 from gateway.traffic.signals import Scraper
 from policies.breaker import Breaker
 
 # A child of ours is asked often while it starts, and is not ill for one slow answer of a busy machine.
-RUNTIME_PROBE = ProbeConfig(path="/health", interval="250ms", timeout="5s", unhealthy_after=3)
+RUNTIME_PROBE = ProbeConfig(interval="250ms", timeout="5s", unhealthy_after=3)
 
 FileTimes = tuple[int, ...]
 
@@ -83,7 +84,7 @@ def source_of(pool: PoolConfig, target: Target | None, times: FileTimes) -> obje
     if target is None:
         return (pool.runtime, pool.max_connections)
     return (
-        target.url, target.server_name, pool.protocol, pool.model, pool.key, pool.tls, times,
+        target.url, target.server_name, pool.protocol, pool.binary, pool.model, pool.key, pool.tls, times,
         pool.probe, pool.connect_timeout, pool.max_connections,
     )  # fmt: skip
 
@@ -96,20 +97,10 @@ def file_times(tls: UpstreamTls | None) -> FileTimes:
 
 def make(pool: PoolConfig, target: Target, source: object) -> Member:
     """An endpoint of the pool. Raises `FleetError`."""
-    client = Client(
-        target.url,
-        tls=tls_of(pool) if target.url.startswith("https://") else None,
-        connect_timeout=pool.connect_timeout,
-        # A server that is full is not ill: its health check has a connection of its own.
-        max_connections=pool.max_connections + (pool.probe is not None),
-        server_name=(pool.tls.server_name if pool.tls else None) or target.server_name,
-    )
-    adapter = OpenAIAdapter(
-        client,
-        model=pool.model,
-        key=pool.key.get_secret_value() if pool.key else None,
-        probe=pool.probe.path if pool.probe else "/health",
-    )
+    try:
+        adapter = adapter_of(pool, target, tls_of(pool) if target.url.startswith("https://") else None)
+    except MissingExtra as error:
+        raise FleetError(f"pool {pool.name}: {error}") from None
     breaker = Breaker(pool.breaker.failures, pool.breaker.open_for)
     endpoint = Endpoint(endpoint_id(pool.name, target.url), adapter, breaker, address=target.url)
     return Member(pool.name, source, endpoint, pool.probe)

@@ -68,6 +68,21 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
         ),
         (
             "name: spare",
+            "name: spare\n    binary: false",
+            "6: pools[1].binary: has no effect: openai is not oip-http",
+        ),
+        (
+            "name: spare",
+            "name: spare\n    protocol: oip-http\n    probe: {ask: m}",
+            "7: pools[1].probe.ask: has no effect: servers that speak oip-http have no tokens",
+        ),
+        (
+            "name: spare",
+            "name: spare\n    protocol: oip-http\n    resume: text",
+            "7: pools[1].resume: has no effect: oip-http has no text to carry on",
+        ),
+        (
+            "name: spare",
             "name: spare\n    balance: {by: round_robin, key: user}",
             "6: pools[1].balance.key: has no effect: round_robin looks at no key, only hash does",
         ),

@@ -1,0 +1,39 @@
+"""What an HTTP status says of the server that answered with it, whatever protocol it speaks."""
+
+import email.utils
+import math
+import time
+
+from adapters.errors import BackendError, CapacityError, InferenceError, UpstreamTimeout
+from adapters.http1.message import Headers
+
+CALLER_STATUS = frozenset({400, 405, 409, 411, 413, 415, 416, 422})
+"""These blame the request, and a protocol's adapter reads the body for why."""
+
+
+def upstream_error(status: int, headers: Headers) -> InferenceError:
+    """The typed error behind a status that does not blame the request."""
+    if status in (429, 503, 529):
+        return CapacityError("The upstream is overloaded.", retry_after=retry_after(headers))
+    if status in (401, 403):
+        return BackendError("The upstream refused the gateway's own credential.", code="upstream_credential")
+    if status == 404:
+        return BackendError("The upstream does not know the model.", code="upstream_model_not_found")
+    if status in (408, 504):
+        return UpstreamTimeout("The upstream timed out.")
+    return BackendError("The upstream failed.")
+
+
+def retry_after(headers: Headers) -> float | None:
+    """`retry-after-ms`, else `retry-after` in seconds or as a date; None for anything else."""
+    try:
+        if milliseconds := headers.get("retry-after-ms"):
+            seconds = float(milliseconds) / 1000
+        elif value := headers.get("retry-after"):
+            is_number = value.strip().isdigit()
+            seconds = float(value) if is_number else email.utils.parsedate_to_datetime(value).timestamp() - time.time()
+        else:
+            return None
+    except (ValueError, OverflowError):
+        return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None

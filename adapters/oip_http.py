@@ -1,0 +1,251 @@
+"""Servers of the Open Inference Protocol over HTTP: Triton, KServe, MLServer, and our own tensor runtime."""
+
+from functools import lru_cache
+from typing import NoReturn
+from urllib.parse import quote
+
+from adapters import oip_refusals
+from adapters.base import Answer
+from adapters.errors import BackendError, CallerError, TooLarge, Unsupported
+from adapters.event_stream import EventStream
+from adapters.failed_status import CALLER_STATUS, upstream_error
+from adapters.http1.client import Client, ClientResponse, encode_fields
+from adapters.oip_refusals import device_ms
+from adapters.types import DEVICE_MS, OIP_JSON, Deadline, Form, InferRequest, ModelQuery, ModelRequest, Usage
+from adapters.wire import compression, oip, oip_answers, oip_bodies, sse
+
+MAX_ANSWER = 256 * 1024 * 1024
+MAX_ERROR_BODY = 64 * 1024
+_ERROR = b'{"error"'
+_NO_SUCH_PATH = frozenset({404, 405, 501})
+
+
+@lru_cache(4096)
+def _target(base: str, model: str, version: str, what: str) -> bytes:
+    path = f"{base}/v2/models/{quote(model, safe='')}"
+    if version:
+        path += f"/versions/{quote(version, safe='')}"
+    return f"{path}/{what}".encode() if what else path.encode()
+
+
+class OipHttpAdapter:
+    """One endpoint. `model` is its name for what clients call otherwise; `key` is ours, never the client's.
+
+    `binary` False is for servers without the binary extension: what came in binary form goes on as JSON.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        model: str | None = None,
+        key: str | None = None,
+        probe: str = "/v2/health/ready",
+        binary: bool = True,
+    ) -> None:
+        self._client = client
+        self._model = model
+        self._binary = binary
+        self._base = client.base_path.removesuffix("/v2")
+        self._probe_target = (self._base + probe).encode()
+        self._streams = True
+        """Until the server has shown that it has no path for streams of responses."""
+        fields = [("user-agent", "headrace")]
+        if key:
+            fields.append(("authorization", f"Bearer {key}"))
+        self._fields = encode_fields(fields)
+        self._json_fields = self._fields + encode_fields([("content-type", "application/json")])
+        self._binary_fields = self._fields + encode_fields([("content-type", "application/octet-stream")])
+
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        if isinstance(request, InferRequest):
+            return await (self._stream if request.stream else self._infer)(request, deadline)
+        if isinstance(request, ModelQuery):
+            return await self._ask(request, deadline)
+        raise oip_refusals.takes_tensors(request)
+
+    async def probe(self, timeout: float) -> None:
+        deadline = Deadline(self._client.now() + timeout, timeout, timeout)
+        response = await self._client.request(b"GET", self._probe_target, self._fields, b"", deadline)
+        try:
+            await response.read(MAX_ERROR_BODY)
+        finally:
+            response.close()
+        if response.status != 200:
+            raise BackendError(f"The health check answered {response.status}.")
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    # ── tensors ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def _infer(self, request: InferRequest, deadline: Deadline) -> Answer:
+        spliced = self._may_splice(request)
+        response = await self._send(request, spliced, deadline)
+        if response.status != 200:
+            await _refuse(request, response)
+        body = await response.read(MAX_ANSWER)
+        _check(request, body)
+        headers, usage = response.headers, _usage(request, response, len(body))
+        length = _length(response)
+        if not spliced and request.wire == "oip-http":
+            # It may have asked for binary tensors, which its server has not.
+            inferred = oip_answers.decode_response(body, length)
+            body, length = oip_answers.encode_response(inferred, oip_answers.wanted(request.inference))
+        form = Form("oip-http", length, headers.get("content-encoding") or "")
+        content_type = "application/json" if length is None else "application/octet-stream"
+        return Answer(content_type=content_type, body=body, usage=usage, form=form)
+
+    def _may_splice(self, request: InferRequest) -> bool:
+        """Whether the client's bytes are what this server reads."""
+        return request.wire == "oip-http" and (self._binary or request.header_length is None)
+
+    async def _send(self, request: InferRequest, spliced: bool, deadline: Deadline) -> ClientResponse:
+        if not spliced:
+            binary = self._binary and not request.stream  # events are text
+            body, length = oip.encode_request(request.inference, binary=binary)
+            return await self._post(request, request.kind, body, length, deadline)
+        body, length = request.body, request.header_length
+        codings = list[tuple[str, str]]()
+        if request.encoding:
+            codings.append(("content-encoding", request.encoding))
+        if request.accepts and not request.stream and (accepted := compression.chosen(request.accepts)) is not None:
+            codings.append(("accept-encoding", accepted))
+        return await self._post(request, request.kind, body, length, deadline, encode_fields(codings))
+
+    async def _post(
+        self, request: InferRequest, verb: str, body: bytes, length: int | None, deadline: Deadline, more: bytes = b""
+    ) -> ClientResponse:
+        """The answer's head, whatever its status."""
+        fields = [("x-request-id", request.request_id)]
+        if length is not None:
+            fields.append((oip.HEADER, str(length)))
+        ours = self._json_fields if length is None else self._binary_fields
+        target = _target(self._base, self._model or request.model, request.version, verb)
+        return await self._client.request(b"POST", target, ours + encode_fields(fields) + more, body, deadline)
+
+    # ── streams ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def _stream(self, request: InferRequest, deadline: Deadline) -> Answer:
+        """Events; one, where the server has no path for streams of responses."""
+        if request.kind == "infer_stream" and not self._streams:
+            return await self._alone(request, deadline)
+        response = await self._send(request, self._may_splice(request), deadline)
+        if request.kind == "infer_stream" and response.status in _NO_SUCH_PATH:
+            response.close()
+            answer = await self._alone(request, deadline)
+            self._streams = False
+            return answer
+        if response.status != 200:
+            await _refuse(request, response)
+        if (response.headers.get("content-type") or "").lower().startswith("text/event-stream"):
+            return await ResponseStream(response, _usage(request, response, 0)).begun(deadline.first_byte)
+        _check(request, await response.read(MAX_ANSWER))
+        raise BackendError("The upstream answered with the wrong content type.", code="upstream_bad_response")
+
+    async def _alone(self, request: InferRequest, deadline: Deadline) -> Answer:
+        """A stream of the one response that any model can be asked for that is not decoupled."""
+        body, length = oip.encode_request(request.inference, binary=False)
+        response = await self._post(request, "infer", body, length, deadline)
+        if response.status != 200:
+            await _refuse(request, response)
+        body = await response.read(MAX_ANSWER)
+        _check(request, body)
+        told, _ = oip_answers.encode_response(oip_answers.decode_response(body, _length(response)))
+        return OneEvent(sse.encode(told), _usage(request, response, len(told)))
+
+    # ── questions ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def _ask(self, query: ModelQuery, deadline: Deadline) -> Answer:
+        name, what = self._model or query.model, "" if query.about == "metadata" else query.about
+        target = _target(self._base, name, query.version, what)
+        fields = self._fields + encode_fields((("x-request-id", query.request_id),))
+        response = await self._client.request(b"GET", target, fields, b"", deadline)
+        body = await response.read(MAX_ANSWER)
+        if query.about == "ready":
+            if response.status != 200:
+                raise oip_refusals.not_ready(query)
+            body = oip_bodies.encode({"name": query.model, "ready": True})
+        elif response.status != 200:
+            await _refuse(query, response, body)
+        return Answer(content_type="application/json", body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)
+
+
+class ResponseStream(EventStream):
+    """One event a response, until the end of the body. A failure is an event too, and the last."""
+
+    __slots__ = ()
+
+    parts_count = True
+
+    def __init__(self, response: ClientResponse, usage: Usage) -> None:
+        super().__init__(response, usage, OIP_JSON)
+
+    def _passes_on(self, event: bytes) -> bool:
+        data = sse.data_of(event)
+        if data.startswith(_ERROR):
+            raise BackendError("The upstream failed in the middle of its answer.")
+        return bool(data) or (self._begun and event.startswith(b":"))
+
+    def _over(self) -> None:
+        self._done = True
+
+
+class OneEvent(Answer):
+    """A whole response as a stream."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self, event: bytes, usage: Usage) -> None:
+        super().__init__(content_type="text/event-stream", body=None, usage=usage, form=OIP_JSON)
+        self._event = event
+
+    async def __anext__(self) -> bytes:
+        event, self._event = self._event, b""
+        if event:
+            return event
+        self.end(None)
+        raise StopAsyncIteration
+
+
+# ── what a response tells ─────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _refuse(request: ModelRequest, response: ClientResponse, body: bytes | None = None) -> NoReturn:
+    """The typed error behind a status that is not 200."""
+    status = response.status
+    try:
+        told = await response.read(MAX_ERROR_BODY) if body is None else body
+        message = oip_answers.error_of(sse.data_of(told) if told.startswith(b"data:") else told)
+    except BackendError:
+        message = None  # it cannot be read; the status says enough
+    finally:
+        response.close()
+    if status == 404 and request.version:
+        raise oip_refusals.no_such_version(request)
+    if status == 501:
+        raise Unsupported(message or "The model's server does not do this.")
+    if status in CALLER_STATUS:
+        raise (TooLarge if status == 413 else CallerError)(message or "The upstream refused the request.")
+    if status == 500:
+        oip_refusals.check_readable(request)
+    raise upstream_error(status, response.headers)
+
+
+def _check(request: InferRequest, body: bytes) -> None:
+    """Find the failure in a 200. Triton's generate has one: for a model that gives no or several responses."""
+    if body.startswith(_ERROR):
+        if request.kind == "generate":
+            raise Unsupported(oip_answers.error_of(body) or "The model gives no single response.")
+        raise BackendError("The upstream failed.")
+
+
+def _length(response: ClientResponse) -> int | None:
+    try:
+        return oip.header_length(response.headers.get(oip.HEADER))
+    except CallerError:
+        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+
+
+def _usage(request: InferRequest, response: ClientResponse, size: int) -> Usage:
+    return Usage(rows=request.rows, bytes=size, device_ms=device_ms(response.headers.get(DEVICE_MS)), exact=True)

@@ -1,0 +1,34 @@
+"""What servers of the Open Inference Protocol refuse, and what their answers cost, whichever wire they speak."""
+
+from adapters.errors import NotFound, Unavailable, Unsupported
+from adapters.types import InferRequest, ModelQuery, ModelRequest
+
+
+def takes_tensors(request: ModelRequest) -> Unsupported:
+    """The answer to a chat."""
+    return Unsupported(f"The model `{request.model}` takes tensors: its servers do not speak OpenAI's protocol.")
+
+
+def not_ready(query: ModelQuery) -> Unavailable:
+    """The answer to whether a model is ready. It says nothing against its endpoint."""
+    return Unavailable(f"The model `{query.model}` is not ready.", code="model_not_ready")
+
+
+def no_such_version(request: ModelRequest) -> NotFound:
+    """The client chose the version, and so it is the client who must choose another."""
+    return NotFound(f"The model `{request.model}` has no version `{request.version[:32]}`.", param="model_version")
+
+
+def check_readable(request: ModelRequest) -> None:
+    """Raise `CallerError` for a request that no server can read: some blame themselves for it, with a 500."""
+    if isinstance(request, InferRequest) and request.kind in ("infer", "infer_stream"):
+        _ = request.inference
+
+
+def device_ms(told: str | None) -> float:
+    """Milliseconds of the model's device, where the server tells."""
+    try:
+        value = float(told or 0)
+    except ValueError:
+        return 0.0
+    return value if 0 <= value < 1e12 else 0.0
