@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 MAX_NAME = 255
 MAX_FILES = 100_000
@@ -32,6 +33,10 @@ class ModelFolder:
     path: Path
     stamps: Mapping[int, str]
     beside: str
+    sizes: Mapping[int, int]
+    """Bytes of all files of each version."""
+    changed_at: float
+    """Unix time of the last change to any of it, as far as the file system tells."""
 
     @property
     def versions(self) -> tuple[int, ...]:
@@ -129,18 +134,34 @@ def _model(path: Path, name: str) -> ModelFolder:
                 versions[int(entry.name)] = path / entry.name
             elif _is_ours(entry.name):
                 beside.append(path / entry.name)
-    stamps = {number: stamp([folder]) for number, folder in versions.items() if any(_files(folder))}
-    return ModelFolder(name, path, stamps, stamp(sorted(beside)))
+    stamps = {number: _stamp([folder]) for number, folder in versions.items() if any(_files(folder))}
+    others = _stamp(sorted(beside))
+    return ModelFolder(
+        name,
+        path,
+        {number: stamp.digest for number, stamp in stamps.items()},
+        others.digest,
+        {number: stamp.size for number, stamp in stamps.items()},
+        max([path.stat().st_ctime, others.changed_at, *(stamp.changed_at for stamp in stamps.values())]),
+    )
 
 
-def stamp(paths: Iterable[Path]) -> str:
+class _Stamp(NamedTuple):
+    digest: str
+    size: int
+    changed_at: float
+
+
+def _stamp(paths: Iterable[Path]) -> _Stamp:
     """Of all files there, hidden ones too, which may be copies under way: names, sizes, times."""
-    digest = hashlib.blake2b(digest_size=12)
+    digest, size, changed_at = hashlib.blake2b(digest_size=12), 0, 0.0
     for path in paths:
         for file in sorted([path] if path.is_file() else _files(path, hidden=True)):
             status = file.stat()
             digest.update(f"{file}\0{status.st_size} {status.st_mtime_ns} {status.st_ino}\0".encode(errors="replace"))
-    return digest.hexdigest()
+            size += status.st_size
+            changed_at = max(changed_at, status.st_ctime)
+    return _Stamp(digest.hexdigest(), size, changed_at)
 
 
 def _files(folder: Path, *, hidden: bool = False) -> Iterator[Path]:

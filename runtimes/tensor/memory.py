@@ -1,0 +1,61 @@
+"""How much memory the loaded versions may take together, and which of them makes room for another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+
+class Hold:
+    """What one version takes, or is about to take."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Occupant:
+    """A loaded version that could be unloaded now."""
+
+    hold: Hold
+    last_used: float
+
+
+@dataclass(slots=True)
+class MemoryBudget:
+    """Counts bytes; 0 in `total` is no bound. Pure."""
+
+    total: int = 0
+    _held: dict[Hold, int] = field(default_factory=dict)
+
+    @property
+    def used(self) -> int:
+        return sum(self._held.values())
+
+    @property
+    def excess(self) -> int:
+        """How much more is used than may be."""
+        return max(0, self.used - self.total) if self.total else 0
+
+    def fits(self, size: int) -> bool:
+        """Whether it could be loaded at all."""
+        return not self.total or size <= self.total
+
+    def hold(self, hold: Hold, size: int) -> None:
+        """Count so many bytes for it, in place of what was."""
+        self._held[hold] = size
+
+    def give_back(self, hold: Hold) -> None:
+        self._held.pop(hold, None)
+
+    def victims(self, size: int, idle: Iterable[Occupant]) -> Sequence[Hold] | None:
+        """Who has to go for `size` more bytes, the least recently used first; None when all of them are not enough."""
+        if not self.total:
+            return ()
+        missing = self.used + size - self.total
+        chosen: list[Hold] = []
+        for occupant in sorted(idle, key=lambda occupant: occupant.last_used):
+            if missing <= 0:
+                break
+            missing -= self._held.get(occupant.hold, 0)
+            chosen.append(occupant.hold)
+        return chosen if missing <= 0 else None
