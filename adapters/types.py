@@ -231,6 +231,10 @@ class InferRequest(ModelRequest):
             self._inference = self.codec.inference(self)
         return self._inference
 
+    @inference.setter
+    def inference(self, inference: Inference) -> None:
+        self._inference = inference
+
     @property
     def plain(self) -> bytes:
         """`body` as it is to be read."""

@@ -33,15 +33,19 @@ def _listeners(doc: Document, root: Node) -> Iterator[Problem]:
     listen = root["listen"]
     http = _address(listen["http"], ListenConfig().http)
     admin = _address(listen["admin"], ListenConfig().admin)
+    grpc = _address(listen["grpc"], None)
     if http and admin and http.overlaps(admin):
         yield doc.problem(listen["admin"].place, f"takes the port of listen.http ({http}): give it another")
-    exposed = [str(address) for address in (http, admin) if address and not address.is_loopback]
+    for name, other in (("http", http), ("admin", admin)):
+        if grpc and other and grpc.overlaps(other):
+            yield doc.problem(listen["grpc"].place, f"takes the port of listen.{name} ({other}): give it another")
+    exposed = [str(address) for address in (http, grpc, admin) if address and not address.is_loopback]
     if root["auth"]["demo_key"].value is True and exposed:
         message = f"a demo key is for loopback only, and {' and '.join(exposed)} can be reached from elsewhere"
         yield doc.problem(root["auth"]["demo_key"].place, message)
 
 
-def _address(node: Node, default: HostPort) -> HostPort | None:
+def _address(node: Node, default: HostPort | None) -> HostPort | None:
     if node.value is None:
         return default
     with suppress(ValueError):

@@ -131,6 +131,8 @@ class ListenConfig(Section):
 
     http: Listen = HostPort("127.0.0.1", 8080)
     """For clients."""
+    grpc: Listen | None = None
+    """For clients that speak the Open Inference Protocol over gRPC; none when absent. With ``tls``, over TLS too."""
     admin: Listen = HostPort("127.0.0.1", 8082)
     """For operators: metrics, health, administration. Keep it where clients cannot reach it."""
     tls: ListenTls | None = None

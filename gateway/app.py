@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from adapters.http1.listeners import Listeners
 from adapters.http1.message import Response
 from adapters.http1.server import Limits, Server
 from config.loader import ConfigError
@@ -28,6 +29,7 @@ from gateway.auth.table import KeyTable
 from gateway.auth.trail import Trail
 from gateway.core import Core
 from gateway.fronts import admin
+from gateway.fronts.door import Door
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
 from gateway.limits.ledger import Ledger
@@ -48,7 +50,8 @@ from gateway.traffic.member import FleetError
 from gateway.traffic.pool import Pool
 
 if TYPE_CHECKING:
-    from gateway.limits.remote.books import Books  # which needs an extra
+    from adapters.http2.server import Server as GrpcServer  # which needs an extra, as does
+    from gateway.limits.remote.books import Books
 
 log = logging.getLogger(__name__)
 
@@ -89,13 +92,16 @@ class Gateway:
         self.last_error = ""
         self.accepting = False
         self.address = ("", 0)
+        self.grpc_address: tuple[str, int] | None = None
         self.admin_address = ("", 0)
         self.server: Server
+        self.grpc: GrpcServer | None = None
         self.core: Core
         self.trail: Trail | None = None
         self.watcher: Watcher | None = None
         self._access_log = _open_log(config.access_log.to)
         self._tls = ServerTls(config.listen.tls)
+        self._grpc_tls = ServerTls(config.listen.tls, "h2")
         self._ends = AsyncExitStack()
         self._ends.push_async_callback(self._access_log.aclose)
         self._ends.push_async_callback(self.fleet.aclose)
@@ -113,7 +119,7 @@ class Gateway:
         try:
             await self.identity.open()
             self._ends.callback(self.identity.close)
-            self._tls.load()
+            self._load_tls()
             change = self.fleet.prepare(self.config)
             await self.fleet.discovered(change)
             pools = self.fleet.commit(change)
@@ -132,11 +138,29 @@ class Gateway:
         self.metrics.watch(DiscoveryMetrics(self.fleet, self.clock))
         self.metrics.watch(CacheGauges(self.kept.shelves))
         self._note_loaded()
-        self.server = Server(Fronts(self.core, self.is_ready), self._http_limits(), self._refuse)
+        fronts = Fronts(self.core, self.is_ready)
+        self.server = Server(fronts, self._http_limits(), self._refuse)
         self._ends.push_async_callback(self.server.aclose)
+        if self.config.listen.grpc is not None:
+            self.grpc = self._grpc_server(fronts.door)
+            self._ends.push_async_callback(self.grpc.aclose)
         for name, work in self.identity.works():
             self._run(work, name)
         self.accepting = True
+
+    def _grpc_server(self, door: Door) -> "GrpcServer":
+        try:
+            from gateway.fronts.oip_grpc import grpc_server
+        except ModuleNotFoundError as error:
+            raise StartError(
+                f"listen.grpc needs an extra ({error.name} is missing): pip install 'headrace[grpc]'"
+            ) from None
+        return grpc_server(door, self.is_ready, self.config.http)
+
+    def _load_tls(self) -> None:
+        self._tls.load()
+        if self.config.listen.grpc is not None:
+            self._grpc_tls.load()
 
     def _open_books(self, state: StateConfig) -> "Books | None":
         if state.redis is None:
@@ -190,6 +214,9 @@ class Gateway:
         listen = self.config.listen
         try:
             self.address = await self.server.listen_tcp(listen.http.host, listen.http.port, self._tls.context)
+            if self.grpc is not None and listen.grpc is not None:
+                tls = self._grpc_tls.context
+                self.grpc_address = await self.grpc.listen_tcp(listen.grpc.host, listen.grpc.port, tls)
             await runner.setup()
             tls = self._tls.context if listen.admin_tls else None
             await web.TCPSite(runner, listen.admin.host, listen.admin.port, ssl_context=tls).start()
@@ -197,9 +224,12 @@ class Gateway:
             raise StartError(f"listen: {error.strerror or error}") from None
         self.admin_address = runner.addresses[0][:2]
 
-    async def listen_socket(self, bound: socket.socket) -> asyncio.Server:
-        """Serve clients from a socket that another process has bound."""
-        return await self.server.listen_socket(bound, self._tls.context)
+    async def listen_socket(self, bound: socket.socket, *, grpc: bool) -> tuple[Listeners, asyncio.Server]:
+        """Serve clients from a socket that another process has bound; who serves, and what it has of the socket."""
+        if grpc:
+            assert self.grpc is not None
+            return self.grpc, await self.grpc.listen_socket(bound, self._grpc_tls.context)
+        return self.server, await self.server.listen_socket(bound, self._tls.context)
 
     def _refuse(self, status: int, code: str, message: str) -> Response:
         self.metrics.refused(code)
@@ -235,7 +265,7 @@ class Gateway:
         change = self.fleet.prepare(config)
         try:
             await self.fleet.ready(change)
-            self._tls.load()
+            self._load_tls()
             self.identity.check(config)
         except KeysError as error:
             self.abandon(change)
@@ -293,7 +323,10 @@ class Gateway:
         """Take no more, let requests in flight end. True when all did within the configured time."""
         self.accepting = False
         self._note("gateway.drain")
-        return await self.server.drain(self.config.drain)
+        if self.grpc is None:
+            return await self.server.drain(self.config.drain)
+        both = await asyncio.gather(self.server.drain(self.config.drain), self.grpc.drain(self.config.drain))
+        return all(both)
 
     async def aclose(self) -> None:
         """End everything, in the reverse order of its making."""

@@ -82,7 +82,8 @@ async def _announce(gateway: Gateway | Supervisor) -> None:
     scheme = "https" if config.listen.tls else "http"
     base = f"{scheme}://{_written(gateway.address)}"
     admin = "https" if config.listen.admin_tls else "http"
-    _say(f"Headrace listens on {base} (admin: {admin}://{_written(gateway.admin_address)})")
+    grpc = f"gRPC: {_written(gateway.grpc_address)}, " if gateway.grpc_address is not None else ""
+    _say(f"Headrace listens on {base} ({grpc}admin: {admin}://{_written(gateway.admin_address)})")
     waiting = await _waiting(gateway)
     if waiting:
         _say(f"Starting: {', '.join(waiting)}")

@@ -15,6 +15,8 @@ from adapters.types import Codec, InferKind, InferRequest, ModelRequest
 from adapters.wire import compression, oip
 
 Fields = dict[str, Raw]
+MODEL = "model"
+_NULL = Raw(b"null")
 
 
 class _Shape(msgspec.Struct, gc=False):
@@ -118,33 +120,47 @@ def _told(rows: int, parameters: _Parameters) -> Seen:
     return Seen(rows, sequence, parameters.sequence_start or False, parameters.sequence_end or False)
 
 
+def without_model(fields: Fields) -> Fields:
+    """A parameter of that name is the model's own: what a route writes under it is the request's model."""
+    return {name: value for name, value in fields.items() if name != MODEL}
+
+
+def with_model(request: InferRequest, fields: Fields, before: Fields) -> Fields:
+    """The parameters out of what a route wrote, which may have given the request another model."""
+    if MODEL in fields:
+        request.model = msgspec.json.decode(fields[MODEL], type=str)
+        fields = without_model(fields)
+    return {**fields, MODEL: before[MODEL]} if MODEL in before else fields
+
+
 class _Http(Codec):
     """Its requests are all `InferRequest`s: they are made here."""
 
     def fields(self, request: ModelRequest) -> Fields:
-        """The parameters; of the generate extension, all that its object holds."""
         assert isinstance(request, InferRequest)
         if request.header_length == 0:
             return {}
-        head = _read(oip.split(request.plain, request.header_length)[0])
-        if request.kind in ("generate", "generate_stream"):
-            return head
-        return _read(head["parameters"]) if "parameters" in head else {}
+        head, _ = oip.split(request.plain, request.header_length)
+        return without_model(self._parameters(request, _read(head)))
 
     def rewrite(self, request: ModelRequest, fields: Fields) -> None:
         assert isinstance(request, InferRequest)
         if request.header_length == 0:
             raise CallerError("This model takes no raw request: its route writes parameters, and it has none.")
-        before = self.fields(request)
-        if "model" in fields and fields["model"] is not before.get("model"):
-            fields = dict(fields)
-            request.model = msgspec.json.decode(fields.pop("model"), type=str)
         head, blobs = oip.split(request.plain, request.header_length)
-        if request.kind in ("generate", "generate_stream"):
-            written = _encode(fields)
-        else:
-            written = _encode({**_read(head), "parameters": Raw(_encode(fields))})
+        opened = _read(head)
+        parameters = with_model(request, fields, self._parameters(request, opened))
+        generates = request.kind in ("generate", "generate_stream")
+        written = _encode(parameters if generates else {**opened, "parameters": Raw(_encode(parameters))})
         request.write(written + blobs, None if request.header_length is None else len(written))
+
+    @staticmethod
+    def _parameters(request: InferRequest, opened: Fields) -> Fields:
+        """Of the generate extension, all that its object holds."""
+        if request.kind in ("generate", "generate_stream"):
+            return opened
+        parameters = opened.get("parameters", _NULL)
+        return {} if bytes(parameters) == b"null" else _read(parameters)
 
     def inference(self, request: InferRequest) -> Inference:
         return oip.decode_request(request.plain, request.header_length, request.model, request.version)

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from importlib.metadata import version as installed
 from typing import NamedTuple, cast, get_args
 from urllib.parse import unquote
 
@@ -16,7 +15,6 @@ from gateway.auth.keys import Principal
 from gateway.fronts import errors, tensors
 from gateway.fronts.door import Door, Fields, Route
 from gateway.telemetry import Record
-from policies import rules
 
 _MODEL = re.compile(
     r"/v2/models/([^/]+)(?:/versions/([^/]+))?"
@@ -31,8 +29,6 @@ _NOT_FOUND = "Unknown path. The Open Inference Protocol has /v2, /v2/health, /v2
 _KINDS: frozenset[str] = frozenset(get_args(InferKind))
 _LENGTH = "Inference-Header-Content-Length"
 _JSON, _BINARY, _EVENTS = "application/json", "application/octet-stream", "text/event-stream"
-EXTENSIONS = [name for name in oip_bodies.EXTENSIONS if name not in ("trace", "logging", "system_shared_memory")]
-"""Of what servers can, what a gateway passes on: the others are between a server and its operator."""
 
 
 class Target(NamedTuple):
@@ -104,32 +100,17 @@ class OipFront:
         )
 
     async def _server(self, principal: Principal, http: Request, record: Record) -> Response:
-        told = oip_bodies.ServerMetadata("headrace", installed("headrace"), EXTENSIONS)
-        return self._door.told(record, oip_bodies.encode(told))
+        return self._door.told(record, oip_bodies.encode(tensors.server_metadata()))
 
     async def _names(self, principal: Principal, http: Request, record: Record) -> Response:
-        return self._door.told(record, oip_bodies.encode({"models": [name for name, _, _ in self._listed(principal)]}))
+        names = dict.fromkeys(entry.name for entry in tensors.listed(self._door, principal))
+        return self._door.told(record, oip_bodies.encode({"models": list(names)}))
 
     async def _index(self, principal: Principal, http: Request, record: Record) -> Response:
         only_ready = oip_bodies.decode_index_request(await http.read())
-        entries = [
-            oip_bodies.IndexEntry(name, version, "READY" if alive else "UNAVAILABLE", "" if alive else "no endpoint")
-            for name, version, alive in self._listed(principal)
-            if alive or not only_ready
-        ]
-        return self._door.told(record, oip_bodies.encode(entries))
-
-    def _listed(self, principal: Principal) -> list[tuple[str, str, bool]]:
-        """Name, version and whether an endpoint is there, of each model that takes tensors and this client may use."""
-        snapshot = self._core.snapshot
-        alive = {name for name, pool in snapshot.pools.items() if any(e.health != "unhealthy" for e in pool.endpoints)}
-        return [
-            (name, version, any(pool in alive for route in model.routes for pool in route.pools()))
-            for model in self._door.visible(principal)
-            if model.name in snapshot.tensor_models
-            for _, name, version in rules.names(model)
-            if version or not model.versions
-        ]
+        entries = tensors.listed(self._door, principal)
+        found = [entry for entry in entries if entry.state == "READY" or not only_ready]
+        return self._door.told(record, oip_bodies.encode(found))
 
     # ── of a model ────────────────────────────────────────────────────────────────────────────────────
 
@@ -138,7 +119,7 @@ class OipFront:
         assert target is not None
         model, version = tensors.named(self._core.snapshot, target.model, target.version)
         query = ModelQuery(model=model, version=version, about=cast(ModelPart, target.verb))
-        body = await tensors.asked(self._core, principal, query, http, record)
+        body = await tensors.asked(self._core, principal, query, http.headers, record)
         return Response(200, [("content-type", _JSON), *self._door.headers(record)], body)
 
     async def _infer(self, principal: Principal, http: Request, record: Record) -> Response:
@@ -157,16 +138,13 @@ class OipFront:
             accepts=headers.get("accept-encoding") or "",
             limit=self._core.snapshot.config.http.max_body,
         )
-        answer = await tensors.inferred(self._core, principal, request, http, record)
+        answer = await tensors.inferred(self._core, principal, request, headers, record)
         told = [*self._door.headers(record), *answer.headers]
-        return _whole(request, answer, told) if answer.body is not None else _stream(answer, told)
+        return _whole(request, answer, told) if answer.body is not None else _stream(request, answer, told)
 
 
 async def _elsewhere(principal: Principal, http: Request, record: Record) -> Response:
-    raise Forbidden(
-        "A gateway stands before many servers. Loading, shared memory, trace and log settings are for each of them: "
-        "ask the server itself."
-    )
+    raise Forbidden(tensors.ELSEWHERE)
 
 
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -197,18 +175,19 @@ def _whole(request: InferRequest, answer: Answer, told: Fields) -> Response:
     return Response(200, fields, body)
 
 
-def _stream(answer: Answer, told: Fields) -> Response:
+def _stream(request: InferRequest, answer: Answer, told: Fields) -> Response:
     fields = [("content-type", _EVENTS), *told, ("cache-control", "no-cache")]
-    return Response(answer.status, fields, EventBody(answer))
+    return Response(answer.status, fields, EventBody(answer, generates=request.kind == "generate_stream"))
 
 
 class EventBody:
     """An answer's events. A break after the first is said in the stream, in the protocol's own form, and ends it."""
 
-    __slots__ = ("_answer", "_broken")
+    __slots__ = ("_answer", "_broken", "_generates")
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, *, generates: bool) -> None:
         self._answer = answer
+        self._generates = generates
         self._broken = False
 
     def __aiter__(self) -> "EventBody":
@@ -218,10 +197,23 @@ class EventBody:
         if self._broken:
             raise StopAsyncIteration
         try:
-            return await self._answer.__anext__()
+            piece = await self._answer.__anext__()
+            return piece if self._answer.form.wire == "oip-http" else self._written(piece)
         except InferenceError as error:
             self._broken = True
             return sse.encode(oip_answers.encode_error(error.message))
+
+    def _written(self, piece: bytes) -> bytes:
+        """One message of gRPC's stream as an event."""
+        from adapters.wire import oip_proto_answers  # with an extra, which an upstream of this wire needs
+
+        error, message = oip_proto_answers.split_stream_response(piece)
+        if error:
+            return sse.encode(oip_answers.encode_error(error))
+        response = oip_proto_answers.decode_infer_response(message)
+        if self._generates:
+            return sse.encode(oip_generate.encode_generate(response))
+        return sse.encode(oip_answers.encode_response(response)[0])
 
     async def aclose(self) -> None:
         await self._answer.aclose()

@@ -1,19 +1,31 @@
-"""What the fronts of tensors have in common: names with versions, and answers read and written anew."""
+"""What the fronts of tensors have in common: names with versions, lists, and answers read to be written anew."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from importlib.metadata import version as installed
 
 from adapters.base import Answer
 from adapters.errors import BackendError, InferenceError
-from adapters.http1.message import Request
 from adapters.tensors import Inferred
 from adapters.types import InferRequest, ModelQuery
-from adapters.wire import compression, oip_answers
+from adapters.wire import compression, oip_answers, oip_bodies
 from gateway.auth.keys import Principal
 from gateway.core import Core
 from gateway.explain import header
+from gateway.fronts.door import Door
 from gateway.snapshot import Snapshot
 from gateway.telemetry import Record
+from policies import rules
 from policies.rules import VERSION_SIGN
+
+MAX_ANSWER = 256 * 1024 * 1024
+"""Bytes of an answer that is compressed, once it is not."""
+EXTENSIONS = [name for name in oip_bodies.EXTENSIONS if name not in ("trace", "logging", "system_shared_memory")]
+"""Of what servers can, what a gateway passes on: the others are between a server and its operator."""
+ELSEWHERE = (
+    "A gateway stands before many servers. Loading, shared memory, trace and log settings are for each of them: "
+    "ask the server itself."
+)
 
 
 def named(snapshot: Snapshot, model: str, version: str) -> tuple[str, str]:
@@ -35,29 +47,56 @@ def named(snapshot: Snapshot, model: str, version: str) -> tuple[str, str]:
     return model, version
 
 
-async def asked(core: Core, principal: Principal, query: ModelQuery, http: Request, record: Record) -> bytes:
+def listed(door: Door, principal: Principal) -> list[oip_bodies.IndexEntry]:
+    """Each version of each model that takes tensors and that this client may use, and whether an endpoint is there."""
+    snapshot = door.core.snapshot
+    alive = {name for name, pool in snapshot.pools.items() if any(e.health != "unhealthy" for e in pool.endpoints)}
+    entries = []
+    for model in door.visible(principal):
+        if model.name in snapshot.tensor_models:
+            there = any(pool in alive for route in model.routes for pool in route.pools())
+            told = ("READY", "") if there else ("UNAVAILABLE", "no endpoint is healthy")
+            names = [(name, version) for _, name, version in rules.names(model) if version or not model.versions]
+            entries += [oip_bodies.IndexEntry(name, version, *told) for name, version in names]
+    return entries
+
+
+def server_metadata() -> oip_bodies.ServerMetadata:
+    """What is told of the gateway itself."""
+    return oip_bodies.ServerMetadata("headrace", installed("headrace"), EXTENSIONS)
+
+
+async def asked(
+    core: Core, principal: Principal, query: ModelQuery, headers: Mapping[str, str], record: Record
+) -> bytes:
     """What a model's server answers to a question. Raises `InferenceError`."""
     query.request_id = record.request_id
-    answer = await core.handle(principal, query, http.headers, record)
+    answer = await core.handle(principal, query, headers, record)
     if answer.body is None:
         await answer.aclose()
         raise BackendError("The upstream answered a question with a stream.", code="upstream_bad_response")
     return answer.body
 
 
-async def inferred(core: Core, principal: Principal, request: InferRequest, http: Request, record: Record) -> Answer:
+async def inferred(
+    core: Core, principal: Principal, request: InferRequest, headers: Mapping[str, str], record: Record
+) -> Answer:
     """The begun answer to an inference, and in the record why it went where it went, for who asks and may."""
     request.request_id = record.request_id
     snapshot = core.snapshot
-    if header.NAME in http.headers and header.may_ask(snapshot, principal):
-        record.explanation = header.told(snapshot, principal, replace(request), http.headers, core.wall())
-    return await core.handle(principal, request, http.headers, record)
+    if header.NAME in headers and header.may_ask(snapshot, principal):
+        record.explanation = header.told(snapshot, principal, replace(request), headers, core.wall())
+    return await core.handle(principal, request, headers, record)
 
 
 def read(answer: Answer) -> Inferred:
     """A whole answer's tensors, whatever it is written in. Raises `BackendError`."""
     assert answer.body is not None
     form = answer.form
+    if form.wire == "oip-grpc":
+        from adapters.wire import oip_proto_answers  # with an extra, which an upstream of this wire needs
+
+        return oip_proto_answers.decode_infer_response(answer.body)
     if form.wire != "oip-http":
         raise BackendError("The upstream answered no tensors.", code="upstream_bad_response")
     body = answer.body
@@ -67,7 +106,3 @@ def read(answer: Answer) -> Inferred:
         except InferenceError:
             raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
     return oip_answers.decode_response(body, form.header_length)
-
-
-MAX_ANSWER = 256 * 1024 * 1024
-"""Bytes of an answer that is compressed, once it is not."""

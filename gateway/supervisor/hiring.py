@@ -49,6 +49,7 @@ class Hiring:
             terms=terms,
             path=str(self._path),
             listeners=self._sockets.numbers(),
+            grpc_from=self._sockets.grpc_from,
             control=f"{self._folder}/{slot}-{self._serial}.sock",
             demo=self._demo,
             limits=self._seats.fd,

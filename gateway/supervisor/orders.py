@@ -25,6 +25,8 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     """The configuration's file, for what is told of it."""
     listeners: list[list[int]]
     """Inherited file descriptors by slot."""
+    grpc_from: int
+    """Which of a slot's are of gRPC: from that one on."""
     control: str
     """The Unix socket on which the supervisor asks things of it."""
     demo: str | None

@@ -1,4 +1,4 @@
-"""The clients' port, bound once for each slot of a worker."""
+"""The clients' ports, bound once for each slot of a worker."""
 
 import socket
 
@@ -10,11 +10,15 @@ class Sockets:
     """Listening sockets that share one port. The kernel spreads new connections over them.
 
     They are open as long as the supervisor is: what waits in the backlog of one whose worker died waits for
-    whoever is to accept from it next. One list a slot, since `localhost` may be two addresses.
+    whoever is to accept from it next. One list a slot, since `localhost` may be two addresses; those of HTTP come
+    first, those of gRPC from `grpc_from` on.
     """
 
-    def __init__(self, address: HostPort) -> None:
+    def __init__(self, address: HostPort, grpc: HostPort | None = None) -> None:
         self._addresses = _resolve(address)
+        self.grpc_from = len(self._addresses)
+        if grpc is not None:
+            self._addresses += _resolve(grpc)
         self.slots: list[list[socket.socket]] = []
 
     def grow(self, slots: int) -> None:
@@ -23,17 +27,26 @@ class Sockets:
             for family, address in self._addresses:
                 _check_free(family, address)
         while len(self.slots) < slots:
-            self.slots.append([_listen(family, self._same_port(address)) for family, address in self._addresses])
+            self.slots.append([_listen(self._addresses[i][0], self._same_port(i)) for i in range(len(self._addresses))])
 
-    def _same_port(self, address: tuple[str, int]) -> tuple[str, int]:
+    def _same_port(self, index: int) -> tuple[str, int]:
         """The kernel chooses once for port 0."""
-        return (address[0], self.address[1]) if address[1] == 0 and self.slots else address
+        host, port = self._addresses[index][1]
+        return (host, self._name(index)[1]) if port == 0 and self.slots else (host, port)
+
+    def _name(self, index: int) -> tuple[str, int]:
+        name = self.slots[0][index].getsockname()
+        return name[0], name[1]
 
     @property
     def address(self) -> tuple[str, int]:
         """Where it listens, with the port that was chosen for 0."""
-        name = self.slots[0][0].getsockname()
-        return name[0], name[1]
+        return self._name(0)
+
+    @property
+    def grpc_address(self) -> tuple[str, int] | None:
+        """Where it listens for gRPC, if it does."""
+        return self._name(self.grpc_from) if self.grpc_from < len(self._addresses) else None
 
     def numbers(self) -> list[list[int]]:
         """The file descriptors by slot."""

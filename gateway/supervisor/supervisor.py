@@ -50,6 +50,7 @@ class Supervisor:
         self.last_error = ""
         self.accepting = False
         self.address = ("", 0)
+        self.grpc_address: tuple[str, int] | None = None
         self.admin_address = ("", 0)
         self.tally = Tally()
         self.runtimes = SharedRuntimes()
@@ -58,7 +59,7 @@ class Supervisor:
         self.watcher: Watcher | None = None
         self._tls = ServerTls(config.listen.tls if config.listen.admin_tls else None)
         self._folder = tempfile.TemporaryDirectory(prefix="headrace-")  # nobody else may enter it
-        self._sockets = Sockets(config.listen.http)
+        self._sockets = Sockets(config.listen.http, config.listen.grpc)
         demo = self.demo.plaintext if self.demo else None
         self._seats = Seats(config.workers)
         hiring = Hiring(path, Path(self._folder.name), self._sockets, self._seats, demo, self.tally)
@@ -106,7 +107,7 @@ class Supervisor:
         self._ends.push_async_callback(runner.cleanup)
         try:
             self._sockets.grow(self.config.workers)
-            self.address = self._sockets.address
+            self.address, self.grpc_address = self._sockets.address, self._sockets.grpc_address
             await runner.setup()
             tls = self._tls.context if listen.admin_tls else None
             await web.TCPSite(runner, listen.admin.host, listen.admin.port, ssl_context=tls).start()
@@ -153,7 +154,7 @@ class Supervisor:
     def _fixed(self, config: Config) -> str:
         """What only a supervisor that starts anew can change."""
         old, new = self.config.listen, config.listen
-        mine = ["http", "admin", "admin_tls", *(["tls"] if old.admin_tls else [])]
+        mine = ["http", "grpc", "admin", "admin_tls", *(["tls"] if old.admin_tls else [])]
         changed = [f"listen.{name}" for name in mine if getattr(old, name) != getattr(new, name)]
         changed += [name for name in ("state", "auth") if getattr(self.config, name) != getattr(config, name)]
         if config.workers > self._seats.most_workers:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import uvloop
 
+from adapters.http1.listeners import Listeners
 from config.handover import unpack
 from config.schema import Config
 from gateway.app import Gateway, Lent, StartError
@@ -104,7 +105,7 @@ class Worker:
         table = SharedTable.attach(orders.limits, worker=orders.seat)
         self.gateway = Gateway(Path(orders.path), self._config(orders.terms), Lent(self._lent, demo, table))
         self._sockets = [[socket.socket(fileno=fd) for fd in slot] for slot in orders.listeners]
-        self._accepting: dict[int, list[asyncio.Server]] = {}
+        self._accepting: dict[int, list[tuple[Listeners, asyncio.Server]]] = {}
         self._change: Change | None = None
         self._draining: asyncio.Task[bool] | None = None
         self._control = Control(self)
@@ -128,12 +129,15 @@ class Worker:
     async def accept(self, slots: Collection[int]) -> None:
         """Accept from the sockets of these slots, and of no other."""
         for slot in [slot for slot in self._accepting if slot not in slots]:
-            for listener in self._accepting.pop(slot):
-                self.gateway.server.leave_socket(listener)
+            for server, listener in self._accepting.pop(slot):
+                server.leave_socket(listener)
         for slot in slots:
             if slot not in self._accepting and slot < len(self._sockets):
-                listeners = [await self.gateway.listen_socket(bound) for bound in self._sockets[slot]]
-                self._accepting[slot] = listeners
+                listening = enumerate(self._sockets[slot])
+                grpc_from = self._orders.grpc_from
+                self._accepting[slot] = [
+                    await self.gateway.listen_socket(bound, grpc=i >= grpc_from) for i, bound in listening
+                ]
 
     def let_go(self) -> None:
         """Close all sockets that are not accepted from: they are about to close for good."""

@@ -23,6 +23,21 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
         ),
         (
             "version: 1",
+            "version: 1\nlisten: {grpc: '127.0.0.1:8080'}",
+            "2: listen.grpc: takes the port of listen.http (127.0.0.1:8080): give it another",
+        ),
+        (
+            "version: 1",
+            "version: 1\nlisten: {grpc: '0.0.0.0:8082'}",
+            "2: listen.grpc: takes the port of listen.admin (127.0.0.1:8082): give it another",
+        ),
+        (
+            "version: 1",
+            "version: 1\nauth: {demo_key: true}\nlisten: {grpc: '0.0.0.0:8081'}",
+            "2: auth.demo_key: a demo key is for loopback only, and 0.0.0.0:8081 can be reached from elsewhere",
+        ),
+        (
+            "version: 1",
             "version: 1\nauth: {demo_key: true}\nlisten: {http: '0.0.0.0:80'}",
             "2: auth.demo_key: a demo key is for loopback only, and 0.0.0.0:80 can be reached from elsewhere",
         ),

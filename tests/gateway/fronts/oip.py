@@ -12,8 +12,10 @@ from adapters.base import Answer
 from adapters.fake import FakeAdapter, Script
 from adapters.http1.server import Limits, Server
 from adapters.types import OIP_JSON, Deadline, Form, InferRequest, ModelQuery, ModelRequest, Usage
+from config.schema import HttpConfig
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
+from gateway.fronts.oip_grpc import grpc_server
 from tests.support.gateways import Rig, config
 
 METADATA = {
@@ -73,8 +75,9 @@ class TensorFake(FakeAdapter):
 class TensorDoor:
     """A listening gateway and a plain client that holds the key of its tenant."""
 
-    def __init__(self, rig: Rig, url: str, http: aiohttp.ClientSession) -> None:
+    def __init__(self, rig: Rig, url: str, grpc: str, http: aiohttp.ClientSession) -> None:
         self.rig = rig
+        self.grpc = grpc
         self.url = url
         self.address = url.removeprefix("http://")
         self.http = http
@@ -107,13 +110,17 @@ async def tensor_door(
     """One tenant with a key, one model, and its endpoints."""
     tenant = {"name": "acme", "models": ["*"], "limits": limits or {}}
     rig = Rig(config(**{"tenants": [tenant], **changes}), {"main": list(fakes or [TensorFake()])})
-    server = Server(Fronts(rig.core), Limits(max_body=1_000_000), openai_refusal)
-    host, port = await server.listen_tcp("127.0.0.1", 0)
+    fronts = Fronts(rig.core)
+    server = Server(fronts, Limits(max_body=1_000_000), openai_refusal)
+    grpc = grpc_server(fronts.door, lambda: True, HttpConfig(max_body="1MB"))
     try:
+        host, port = await server.listen_tcp("127.0.0.1", 0)
+        _, grpc_port = await grpc.listen_tcp("127.0.0.1", 0)
         async with aiohttp.ClientSession(auto_decompress=False) as http:
-            yield TensorDoor(rig, f"http://{host}:{port}", http)
+            yield TensorDoor(rig, f"http://{host}:{port}", f"{host}:{grpc_port}", http)
     finally:
         await server.aclose()
+        await grpc.aclose()
     rig.assert_idle()
     assert all(record.ended for record in rig.log.records)
 

@@ -21,6 +21,18 @@ def test_every_slot_has_a_socket_of_its_own_on_one_port() -> None:
     sockets.close()
 
 
+def test_grpc_has_sockets_beside_those_of_http() -> None:
+    sockets = Sockets(HostPort("127.0.0.1", 0), HostPort("127.0.0.1", 0))
+    assert sockets.grpc_from == 1
+    sockets.grow(3)
+    assert [len(slot) for slot in sockets.slots] == [2, 2, 2]
+    ports = [[one.getsockname()[1] for one in slot] for slot in sockets.slots]
+    assert sockets.grpc_address is not None
+    assert ports == [[sockets.address[1], sockets.grpc_address[1]]] * 3
+    assert ports[0][0] != ports[0][1]
+    sockets.close()
+
+
 def test_connections_are_made_before_anybody_accepts() -> None:
     sockets = Sockets(HostPort("127.0.0.1", 0))
     sockets.grow(1)

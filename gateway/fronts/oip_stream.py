@@ -1,0 +1,165 @@
+"""`ModelStreamInfer`: many requests over one call, each with answers of its own, as many as its model gives.
+
+Each is a request like any other to limits, rules, log and metrics. Requests of one sequence are asked one after the
+other, all others at once. Each request's first answer comes after the first answers of those before it, so that a
+model with one answer to each is answered in order; further ones come as they are made.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from adapters.base import Answer
+from adapters.errors import BackendError, ClientGone, InferenceError
+from adapters.http2.call import Call
+from adapters.http2.status import GrpcError
+from adapters.tensors import Inferred
+from adapters.types import InferRequest
+from adapters.wire import oip_answers, oip_proto_answers, sse
+from gateway.auth.keys import Principal
+from gateway.fronts import errors, grpc_errors, tensors
+from gateway.fronts.door import Door
+from gateway.telemetry import Record
+
+AT_ONCE = 64
+"""Requests of one call that are under way; the next is read when one of them has ended."""
+AS_STATUS = "triton_grpc_error"
+"""The metadata by which a client asks that a failure ends the call with its status."""
+WANTS_FINAL, FINAL = "triton_enable_empty_final_response", "triton_final_response"
+"""The parameters by which a client asks to be told of the last answer, and is."""
+
+Decode = Callable[[bytes], InferRequest]
+
+
+class InferStream:
+    """One call. `decode` reads its messages."""
+
+    def __init__(self, door: Door, call: Call, principal: Principal, decode: Decode) -> None:
+        self._door = door
+        self._call = call
+        self._principal = principal
+        self._decode = decode
+        self._as_status = call.metadata.get(AS_STATUS, "").lower() == "true"
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._writing = asyncio.Lock()
+        self._last = asyncio.Event()  # set when the latest request has been answered for the first time
+        self._last.set()
+        self._sequences: dict[str, asyncio.Event] = {}  # set when the latest request of one has ended
+
+    async def run(self) -> None:
+        """Until the client has sent all and has all answers. Raises `GrpcError` for a failure that is to end it."""
+        try:
+            async with asyncio.TaskGroup() as requests:
+                while (message := await self._next()) is not None:
+                    turn, self._last = self._last, asyncio.Event()
+                    requests.create_task(self._one(message, turn, self._last))
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+
+    async def _next(self) -> bytes | None:
+        await self._places.acquire()
+        return await self._call.read()
+
+    async def _one(self, message: bytes, turn: asyncio.Event, mine: asyncio.Event) -> None:
+        """From a message to its last answer. At `turn` it may be answered; with `mine` the next may be."""
+        core, asked = self._door.core, ""
+        record = self._record()
+        try:
+            request = self._decode(message)
+            asked = request.inference.id
+            async with self._in_order(request.sequence):
+                answer = await tensors.inferred(core, self._principal, request, self._call.metadata, record)
+                try:
+                    await turn.wait()
+                    await self._answer(request, answer, mine)
+                except InferenceError as error:
+                    answer.end(error)
+                    raise
+                finally:
+                    await answer.aclose()
+        except InferenceError as error:
+            core.telemetry.end(record, error, errors.status_of(error), core.clock())
+            await turn.wait()
+            await self._failed(error, asked)
+        except asyncio.CancelledError:
+            core.telemetry.end(record, ClientGone("the client cancelled the call"), 499, core.clock())
+            raise
+        except Exception:
+            bug = errors.internal_error()
+            core.telemetry.end(record, bug, errors.status_of(bug), core.clock())
+            raise
+        finally:
+            mine.set()
+            self._places.release()
+
+    def _record(self) -> Record:
+        record, principal = self._door.record(None, "infer", self._call.peer), self._principal
+        record.tenant, record.key, record.roles = principal.tenant, principal.key_id, principal.roles
+        return record
+
+    @asynccontextmanager
+    async def _in_order(self, sequence: str) -> AsyncIterator[None]:
+        """Enter when the one before it in its sequence has ended."""
+        if not sequence:
+            yield
+            return
+        before, ended = self._sequences.get(sequence), asyncio.Event()
+        self._sequences[sequence] = ended
+        try:
+            if before is not None:
+                await before.wait()
+            yield
+        finally:
+            ended.set()
+            if self._sequences[sequence] is ended:
+                del self._sequences[sequence]
+
+    # ── answers ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def _answer(self, request: InferRequest, answer: Answer, begun: asyncio.Event) -> None:
+        """All there are to one request, as they come. Raises `InferenceError` where they break off."""
+        final = request.inference.parameters.get(WANTS_FINAL) is True
+        if answer.body is not None:
+            response = tensors.read(answer)
+            if final:
+                response = replace(response, parameters={**response.parameters, FINAL: True})
+            await self._write(oip_proto_answers.encode_infer_response(response))
+            return
+        if answer.form.wire == "oip-grpc":
+            async for message in answer:
+                await self._send(message)
+                begun.set()
+            return
+        last = Inferred(request.model, request.version, request.inference.id)
+        async for piece in answer:
+            for event in self._events(piece):
+                last = event
+                await self._write(oip_proto_answers.encode_infer_response(event))
+                begun.set()
+        if final:
+            empty = replace(last, parameters={FINAL: True}, outputs=[])
+            await self._write(oip_proto_answers.encode_infer_response(empty))
+
+    @staticmethod
+    def _events(piece: bytes) -> Iterator[Inferred]:
+        """What a piece of an upstream's event stream says. Raises `BackendError` for an error in it."""
+        for event in piece.split(b"\n\n"):
+            if data := sse.data_of(event):
+                if (message := oip_answers.error_of(data)) is not None:
+                    raise BackendError(message)
+                yield oip_answers.decode_response(data, None)
+
+    async def _write(self, response: bytes) -> None:
+        await self._send(oip_proto_answers.encode_stream_response(response))
+
+    async def _failed(self, error: InferenceError, id_: str) -> None:
+        """Say it in the stream, which goes on, or end the call with it."""
+        if self._as_status:
+            raise GrpcError(grpc_errors.code_of(error), error.message)
+        await self._send(oip_proto_answers.encode_stream_error(error.message, id_))
+
+    async def _send(self, message: bytes) -> None:
+        """One at a time, and no faster than the client takes them."""
+        async with self._writing:
+            await self._call.write(message)

@@ -1,0 +1,384 @@
+"""The gRPC door, by Triton's own client and by gRPC's."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import tritonclient.grpc.aio as triton
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc as stubs
+from tritonclient.utils import InferenceServerException
+
+from adapters.errors import (
+    BackendError,
+    CallerError,
+    CapacityError,
+    InferenceError,
+    NotFound,
+    TransportError,
+    Unsupported,
+    UpstreamTimeout,
+)
+from adapters.fake import Script
+from adapters.tensors import Inferred, Tensor
+from adapters.types import OIP_GRPC, OIP_JSON, Usage
+from adapters.wire.oip_proto_answers import encode_infer_response, encode_stream_error, encode_stream_response
+from tests.gateway.fronts.oip import METADATA, WHOLE, TensorDoor, TensorFake, tensor_door
+
+DATA = np.array([4, 6], dtype=np.int32).tobytes()
+
+
+def response(id_: str = "", **parameters: Any) -> bytes:
+    return encode_infer_response(Inferred("chat", "1", id_, parameters, [Tensor("SUM", "INT32", (1, 2), DATA)]))
+
+
+def message(**fields: Any) -> pb.ModelInferRequest:
+    inputs = [pb.ModelInferRequest.InferInputTensor(name=name, datatype="INT32", shape=[1, 2]) for name in "AB"]
+    raw = [np.array(values, dtype=np.int32).tobytes() for values in ([1, 2], [3, 4])]
+    parameters = {name: _parameter(value) for name, value in fields.pop("parameters", {}).items()}
+    return pb.ModelInferRequest(
+        **{"model_name": "chat", "inputs": inputs, "raw_input_contents": raw, "parameters": parameters, **fields}
+    )
+
+
+def _parameter(value: Any) -> pb.InferParameter:
+    kind = {bool: "bool_param", int: "int64_param", str: "string_param"}[type(value)]
+    return pb.InferParameter(**{kind: value})
+
+
+SUM = Script(chunks=(response(),), form=OIP_GRPC, usage=Usage(rows=1, device_ms=2.5))
+
+
+class Grpc:
+    """A client that holds the tenant's key."""
+
+    def __init__(self, door: TensorDoor, channel: grpc.aio.Channel) -> None:
+        self.door = door
+        self.rig = door.rig
+        self.stub = stubs.GRPCInferenceServiceStub(channel)
+        self.metadata: list[tuple[str, str]] = list(door.keyed.items())
+
+    async def infer(self, asked: pb.ModelInferRequest | None = None, **kwargs: Any) -> pb.ModelInferResponse:
+        call = self.stub.ModelInfer(asked or message(), metadata=self.metadata, **kwargs)
+        return await call
+
+    async def stream(self, *asked: pb.ModelInferRequest, **metadata: str) -> list[Any]:
+        async def requests() -> AsyncIterator[pb.ModelInferRequest]:
+            for one in asked:
+                yield one
+
+        call = self.stub.ModelStreamInfer(requests(), metadata=[*self.metadata, *metadata.items()])
+        return [answer async for answer in call]
+
+
+@asynccontextmanager
+async def grpc_door(*fakes: TensorFake, **changes: Any) -> AsyncIterator[Grpc]:
+    opened = tensor_door(*(fakes or (TensorFake(SUM),)), **changes)
+    async with opened as d, grpc.aio.insecure_channel(d.grpc) as channel:
+        yield Grpc(d, channel)
+
+
+async def failing(call: Any) -> grpc.aio.AioRpcError:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return caught.value
+
+
+async def test_a_message_goes_on_as_it_came_both_ways() -> None:
+    async with grpc_door() as g:
+        call = g.stub.ModelInfer(message(id="7"), metadata=g.metadata)
+        answer = await call
+        assert answer.SerializeToString() == pb.ModelInferResponse.FromString(response()).SerializeToString()
+        trailers = dict(await call.trailing_metadata())
+        assert trailers["x-headrace-endpoint"] == "main/0"
+        assert trailers["x-request-id"].startswith("req_")
+        (request,) = g.door.fake.asked
+        assert (request.wire, request.model, request.version, request.rows) == ("oip-grpc", "chat", "", 1)
+        assert pb.ModelInferRequest.FromString(request.body) == message(id="7")
+    (record,) = g.rig.log.records
+    assert (record.operation, record.usage, record.status) == ("infer", Usage(rows=1, device_ms=2.5), 200)
+
+
+async def test_an_answer_of_the_other_wire_is_written_anew() -> None:
+    async with grpc_door(TensorFake(Script(chunks=(WHOLE,), form=OIP_JSON))) as g:
+        answer = await g.infer()
+        assert (answer.model_name, answer.id, answer.raw_output_contents[0]) == ("chat", "7", DATA)
+        assert list(answer.outputs[0].shape) == [1, 2]
+
+
+async def test_http_gets_what_grpc_answered_in_its_own_form() -> None:
+    async with grpc_door() as g:
+        answer = await (await g.door.post("/v2/models/chat/infer")).json()
+        assert answer["outputs"] == [{"name": "SUM", "datatype": "INT32", "shape": [1, 2], "data": [4, 6]}]
+        asked = {"inputs": [], "parameters": {"binary_data_output": True}}
+        http = await g.door.post("/v2/models/chat/infer", asked)
+        body, length = await http.read(), int(http.headers["Inference-Header-Content-Length"])
+        assert body[length:] == DATA
+        assert http.content_type == "application/octet-stream"
+
+
+async def test_http_streams_what_grpc_streams() -> None:
+    chunks = (encode_stream_response(response()), encode_stream_error("It broke."))
+    async with grpc_door(TensorFake(Script(chunks=chunks, form=OIP_GRPC))) as g:
+        http = await g.door.post("/v2/models/chat/infer_stream")
+        first, second, _ = (await http.read()).split(b"\n\n")
+        assert b'"data":[4,6]' in first
+        assert second == b'data: {"error":"It broke."}'
+        http = await g.door.post("/v2/models/chat/generate_stream", {"A": [1]})
+        assert (await http.read()).startswith(b'data: {"model_name":"chat","model_version":"1","SUM":[4,6]}\n\n')
+
+
+async def test_who_has_no_key_learns_only_that_the_gateway_lives() -> None:
+    async with grpc_door() as g:
+        g.metadata = []
+        assert (await g.stub.ServerLive(pb.ServerLiveRequest())).live
+        assert (await g.stub.ServerReady(pb.ServerReadyRequest())).ready
+        calls: list[tuple[Any, Any]] = [
+            (g.stub.ServerMetadata, pb.ServerMetadataRequest()),
+            (g.stub.ModelReady, pb.ModelReadyRequest(name="chat")),
+            (g.stub.ModelInfer, message()),
+            (g.stub.RepositoryIndex, pb.RepositoryIndexRequest()),
+        ]
+        for method, request in calls:
+            assert (await failing(method(request))).code() == grpc.StatusCode.UNAUTHENTICATED
+        g.metadata = [("x-api-key", g.rig.key.plaintext)]
+        await g.infer()
+
+
+ASKS: list[tuple[str, Any, Callable[[Any], Any], Any]] = [
+    ("ModelMetadata", pb.ModelMetadataRequest, lambda a: [list(i.shape) for i in a.inputs], [[-1, 2], [-1, 2]]),
+    ("ModelReady", pb.ModelReadyRequest, lambda a: a.ready, True),
+    ("ModelConfig", pb.ModelConfigRequest, lambda a: a.config.max_batch_size, 8),
+    ("ModelStatistics", pb.ModelStatisticsRequest, lambda a: [s.inference_count for s in a.model_stats], [2**40]),
+]
+
+
+@pytest.mark.parametrize(("name", "request_of", "read", "expected"), ASKS, ids=[name for name, *_ in ASKS])
+async def test_questions_about_a_model_reach_its_server(
+    name: str, request_of: Any, read: Callable[[Any], Any], expected: Any
+) -> None:
+    fake = TensorFake(SUM)
+    fake.about["config"] = {"name": "chat", "max_batch_size": 8, "unknown_to_us": 1}
+    fake.about["stats"] = {"model_stats": [{"name": "chat", "version": "1", "inference_count": 2**40}]}
+    async with grpc_door(fake) as g:
+        answer = await getattr(g.stub, name)(request_of(name="chat", version="3"), metadata=g.metadata)
+        assert read(answer) == expected
+        assert [query.version for query in fake.queries] == ["3"]
+        refused = await failing(getattr(g.stub, name)(request_of(name="nobody"), metadata=g.metadata))
+        assert refused.code() == grpc.StatusCode.NOT_FOUND
+
+
+FAILURES: list[tuple[InferenceError, grpc.StatusCode]] = [
+    (CallerError("wrong shape"), grpc.StatusCode.INVALID_ARGUMENT),
+    (NotFound("no such version"), grpc.StatusCode.NOT_FOUND),
+    (Unsupported("decoupled"), grpc.StatusCode.UNIMPLEMENTED),
+    (CapacityError("full"), grpc.StatusCode.UNAVAILABLE),
+    (BackendError("failed"), grpc.StatusCode.INTERNAL),
+    (TransportError("reset"), grpc.StatusCode.UNAVAILABLE),
+    (UpstreamTimeout("silent"), grpc.StatusCode.DEADLINE_EXCEEDED),
+]
+
+
+@pytest.mark.parametrize(("error", "code"), FAILURES, ids=lambda value: type(value).__name__)
+async def test_a_failure_has_its_status(error: InferenceError, code: grpc.StatusCode) -> None:
+    routes = [{"to": "main", "retry": {"attempts": 1}}]
+    async with grpc_door(TensorFake(Script(fault=error)), models=[{"name": "chat", "routes": routes}]) as g:
+        failed = await failing(g.infer())
+        assert (failed.code(), failed.details()) == (code, error.message)
+
+
+REFUSED: list[tuple[pb.ModelInferRequest, grpc.StatusCode, str]] = [
+    (message(model_name="nobody"), grpc.StatusCode.NOT_FOUND, "nobody"),
+    (message(raw_input_contents=[b"1"] * 2), grpc.StatusCode.INVALID_ARGUMENT, "1 bytes"),
+    (message(raw_input_contents=[b"1" * 8] * 3), grpc.StatusCode.INVALID_ARGUMENT, "more than inputs"),
+    (message(parameters={"sequence_id": True}), grpc.StatusCode.INVALID_ARGUMENT, "sequence_id"),
+    (message(raw_input_contents=[b"1" * 2_000_000]), grpc.StatusCode.RESOURCE_EXHAUSTED, ""),
+]
+
+
+@pytest.mark.parametrize(("asked", "code", "said"), REFUSED, ids=range(len(REFUSED)))
+async def test_what_is_wrong_is_said(asked: pb.ModelInferRequest, code: grpc.StatusCode, said: str) -> None:
+    async with grpc_door() as g:
+        failed = await failing(g.infer(asked))
+        assert failed.code() == code
+        assert said in (failed.details() or "")
+        await g.infer()
+
+
+async def test_a_message_that_is_none_and_a_method_that_is_none() -> None:
+    async with grpc_door() as g, grpc.aio.insecure_channel(g.door.grpc) as channel:
+        for name, code in (("ModelInfer", "INVALID_ARGUMENT"), ("Nothing", "INVALID_ARGUMENT")):
+            call = channel.unary_unary(f"/inference.GRPCInferenceService/{name}")
+            failed = await failing(call(b"\xff\xff", metadata=g.metadata))
+            assert failed.code().name in (code, "UNIMPLEMENTED")
+
+
+async def test_what_is_for_each_server_is_not_for_the_gateway() -> None:
+    async with grpc_door() as g:
+        for method, asked in (
+            (g.stub.RepositoryModelLoad, pb.RepositoryModelLoadRequest(model_name="chat")),
+            (g.stub.SystemSharedMemoryRegister, pb.SystemSharedMemoryRegisterRequest(name="r")),
+            (g.stub.LogSettings, pb.LogSettingsRequest()),
+        ):
+            failed = await failing(method(asked, metadata=g.metadata))
+            assert failed.code() == grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_limits_are_told_and_hold() -> None:
+    async with grpc_door(limits={"requests": "1/h"}) as g:
+        await g.infer()
+        failed = await failing(g.infer())
+        assert failed.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert dict(failed.trailing_metadata())["x-ratelimit-remaining-requests"] == "0"
+    assert [record.status for record in g.rig.log.records] == [200, 429]
+
+
+async def test_the_clients_deadline_is_the_requests() -> None:
+    async with grpc_door() as g:
+        await g.infer(timeout=100.0)
+        await g.infer()
+        first, second = (request.timeout for request in g.door.fake.asked)
+        assert first is not None
+        assert 0 < first <= 101
+        assert second is None
+
+
+async def test_a_client_that_cancels_stops_its_inference() -> None:
+    async with grpc_door(TensorFake(Script(latency=60.0))) as g:
+        call = g.stub.ModelInfer(message(), metadata=g.metadata)
+        task = asyncio.ensure_future(call.wait_for_connection())
+        async with asyncio.timeout(10):
+            while not g.door.fake.calls:
+                await asyncio.sleep(0.005)
+            call.cancel()
+            while g.door.fake.calls[0].end != "cancelled":
+                await asyncio.sleep(0.005)
+        task.cancel()
+        await g.rig.until_idle()
+
+
+# ── streams ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def streamed(*answers: bytes, **options: Any) -> Script:
+    return Script(chunks=tuple(encode_stream_response(answer) for answer in answers), form=OIP_GRPC, **options)
+
+
+async def test_each_request_of_a_stream_has_its_answers() -> None:
+    async with grpc_door(TensorFake(streamed(response("a"), response("a")), streamed(), streamed(response("c")))) as g:
+        answers = await g.stream(message(id="a"), message(id="b"), message(id="c"))
+        assert [answer.infer_response.id for answer in answers] == ["a", "a", "c"]
+        assert all(request.kind == "infer_stream" for request in g.door.fake.asked)
+    assert [record.status for record in g.rig.log.records] == [200] * 3
+
+
+async def test_first_answers_are_in_the_order_of_the_requests() -> None:
+    slow, quick = streamed(response("slow"), latency=0.3), streamed(response("quick"))
+    async with grpc_door(TensorFake(slow, quick)) as g:
+        answers = await g.stream(message(id="slow"), message(id="quick"))
+        assert [answer.infer_response.id for answer in answers] == ["slow", "quick"]
+
+
+async def test_a_failure_is_said_of_its_request_and_the_stream_goes_on() -> None:
+    broken = streamed(response("b"), fault=BackendError("It broke."), fault_after=1)
+    async with grpc_door(TensorFake(streamed(response("a")), broken, streamed(response("d")))) as g:
+        answers = await g.stream(
+            message(id="a"), message(id="b"), message(id="c", model_name="nobody"), message(id="d")
+        )
+        told = [(answer.infer_response.id, answer.error_message) for answer in answers]
+        assert told[:3] == [("a", ""), ("b", ""), ("b", "It broke.")] or ("b", "It broke.") in told
+        assert [one for one in told if one[0] in "cd"][-1] == ("d", "")
+        assert next(text for id_, text in told if id_ == "c").startswith("The model `nobody`")
+    assert sorted(record.status for record in g.rig.log.records) == [200, 200, 200, 404]
+
+
+async def test_who_asks_for_it_gets_a_failure_as_the_calls_status() -> None:
+    async with grpc_door(TensorFake(streamed(response()))) as g:
+        failed = await failing(g.stream(message(model_name="nobody"), triton_grpc_error="true"))
+        assert failed.code() == grpc.StatusCode.NOT_FOUND
+
+
+async def test_requests_of_one_sequence_are_asked_one_after_the_other() -> None:
+    async with grpc_door(TensorFake(streamed(response(), latency=0.1))) as g:
+        most = 0
+
+        async def watch() -> None:
+            nonlocal most
+            while True:
+                most = max(most, g.door.fake.in_flight)
+                await asyncio.sleep(0.005)
+
+        watching = asyncio.create_task(watch())
+        asked = [message(id=str(i), parameters={"sequence_id": 5, "sequence_start": i == 0}) for i in range(4)]
+        answers = await g.stream(*asked)
+        watching.cancel()
+        assert len(answers) == 4
+        assert most == 1
+        assert [request.inference.id for request in g.door.fake.asked] == ["0", "1", "2", "3"]
+        assert [request.starts for request in g.door.fake.asked] == [True, False, False, False]
+
+
+async def test_the_last_answer_is_marked_for_who_asks() -> None:
+    events = Script(chunks=(b"data: " + WHOLE + b"\n\n",), form=OIP_JSON)
+    async with grpc_door(TensorFake(events)) as g:
+        answers = await g.stream(message(parameters={"triton_enable_empty_final_response": True}))
+        marked = [answer.infer_response.parameters["triton_final_response"].bool_param for answer in answers]
+        assert marked == [False, True]
+        assert not answers[1].infer_response.outputs
+        assert len(await g.stream(message())) == 1
+
+
+async def test_a_client_that_leaves_a_stream_stops_all_of_it() -> None:
+    async with grpc_door(TensorFake(streamed(response(), latency=60.0))) as g:
+
+        async def requests() -> AsyncIterator[pb.ModelInferRequest]:
+            yield message()
+            yield message()
+            await asyncio.Event().wait()
+
+        call = g.stub.ModelStreamInfer(requests(), metadata=g.metadata)
+        async with asyncio.timeout(10):
+            while len(g.door.fake.calls) < 2:
+                await asyncio.sleep(0.005)
+            call.cancel()
+            while any(one.end != "cancelled" for one in g.door.fake.calls):
+                await asyncio.sleep(0.005)
+        await g.rig.until_idle()
+
+
+async def test_tritons_client_works_as_it_is() -> None:
+    fake = TensorFake(SUM, SUM, streamed(response("s")))
+    fake.about["config"] = {"name": "chat", "max_batch_size": 8}
+    async with grpc_door(fake) as g:
+        client = triton.InferenceServerClient(g.door.grpc)
+        try:
+            assert await client.is_server_live()
+            assert await client.is_server_ready()
+            assert await client.is_model_ready("chat", headers=g.door.keyed)
+            assert (await client.get_server_metadata(headers=g.door.keyed)).name == "headrace"
+            metadata = await client.get_model_metadata("chat", headers=g.door.keyed, as_json=True)
+            assert metadata["platform"] == METADATA["platform"]
+            assert (await client.get_model_config("chat", headers=g.door.keyed)).config.max_batch_size == 8
+            inputs = [triton.InferInput(name, [1, 2], "INT32") for name in "AB"]
+            for one in inputs:
+                one.set_data_from_numpy(np.array([[1, 2]], dtype=np.int32))
+            for compression in (None, "gzip"):
+                result = await client.infer(
+                    "chat", inputs, headers=g.door.keyed, compression_algorithm=compression, client_timeout=20.0
+                )
+                assert result.as_numpy("SUM").tolist() == [[4, 6]]
+            with pytest.raises(InferenceServerException, match="does not exist"):
+                await client.infer("nobody", inputs, headers=g.door.keyed)
+
+            async def asked() -> AsyncIterator[dict[str, Any]]:
+                yield {"model_name": "chat", "inputs": inputs, "request_id": "s"}
+
+            async for result, error in client.stream_infer(asked(), headers=g.door.keyed):
+                assert error is None
+                assert result.as_numpy("SUM").tolist() == [[4, 6]]
+        finally:
+            await client.close()
