@@ -11,16 +11,18 @@ from math import inf
 
 import numpy as np
 
-from adapters.errors import BackendError, CapacityError, InferenceError
+from adapters.errors import BackendError, InferenceError
 from adapters.tensors import Inference, Tensor
-from runtimes.tensor.backends.base import Array, Batch, Instance, InstanceLost, ModelFailed, RowsFailed, Tensors
+from runtimes.tensor.backends.base import Array, Batch, Instance, InstanceLost, RowsFailed, Tensors
 from runtimes.tensor.model_config import ModelConfig
 from runtimes.tensor.scheduling.dispatcher import Dispatcher
+from runtimes.tensor.scheduling.failures import for_caller
 from runtimes.tensor.scheduling.joint import Joint
 from runtimes.tensor.scheduling.order import OrderGate
 from runtimes.tensor.scheduling.outlet import Outlet
 from runtimes.tensor.scheduling.pending import Asked, Execution, Pending
 from runtimes.tensor.scheduling.recorder import Recorder
+from runtimes.tensor.scheduling.responses import Responses
 
 _LOG = logging.getLogger(__name__)
 
@@ -55,6 +57,10 @@ class Batcher(Dispatcher):
         if self._gate is not None:
             self._gate.enter(pending)
         return pending
+
+    def stream(self, inference: Inference, deadline: float = inf) -> Responses:
+        """The same as a stream of one response."""
+        return Responses(self.infer(inference, deadline))
 
     def _cut(self, inference: Inference, asked: Asked, now: float, due: float) -> Joint:
         """A request of more rows than a batch may have: parts of it, and the future of them all."""
@@ -169,16 +175,3 @@ def rows_of(array: Array, rows: int, start: int, stop: int) -> Array:
     """Some of a request's rows. A ragged input has more than one element of its first dimension for each."""
     size = array.shape[0] // rows
     return array[start * size : stop * size]
-
-
-def for_caller(error: BaseException) -> InferenceError:
-    """A new error for each caller: one that several share grows by each traceback."""
-    if isinstance(error, InstanceLost):
-        return CapacityError(
-            "The copy of the model that computed this died or took too long, and is being replaced; try again.",
-            code="instance_lost",
-            retry_after=1.0,
-        )
-    if isinstance(error, ModelFailed):
-        return BackendError(str(error) or "The model failed.", code="model_failed")
-    return BackendError(f"The model failed with {type(error).__name__}.", code="model_failed")

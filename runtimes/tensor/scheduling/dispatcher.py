@@ -63,17 +63,20 @@ class Dispatcher(ABC):
         """Requests that are being computed."""
         return sum(len(members) for _, members in self._running.values())
 
+    def holds(self, sequence: int | str) -> bool:
+        """Nothing is kept between requests."""
+        return False
+
     # ── coming and leaving ────────────────────────────────────────────────────────────────────────────
 
     def _pending(self, inference: Inference, asked: Asked, now: float, due: float) -> Pending:
         pending = Pending(self._loop, self, asked, now, due)
+        timeout = 0.0
         if inference.parameters:
-            pending.level = self._queue.level(_number(inference, "priority"))
+            pending.level = _number(inference, "priority")
             timeout = _number(inference, "timeout") * _MICROSECOND
-            pending.expires = self._queue.expiry(pending.level, now, due, timeout)
-        else:
-            pending.level = self._queue.level(0)
-            pending.expires = self._queue.expiry(pending.level, now, due, 0)
+        pending.level = self._queue.level(pending.level)
+        pending.expires = self._queue.expiry(pending.level, now, due, timeout)
         return pending
 
     def _submit(self, pending: Pending) -> None:
@@ -119,7 +122,7 @@ class Dispatcher(ABC):
         self._dispatching = True
         try:
             while self._idle:
-                if not self._idle[-1].ready:
+                if not self._idle[-1].ready:  # it died while it had nothing to do, and will say when it is back
                     self._idle.pop()
                 elif members := self._next():
                     self._run(self._idle.pop(), members)
@@ -160,7 +163,7 @@ class Dispatcher(ABC):
     def _free(self, instance: Instance) -> None:
         if instance not in self._running and instance not in self._idle:
             self._idle.append(instance)
-        self._dispatch()
+            self._dispatch()
 
     # ── ending ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -194,33 +197,32 @@ class Dispatcher(ABC):
         yield from (member for members in self._again for member in members)
 
     @property
-    def busy(self) -> bool:
-        """Whether anything waits or is computed."""
-        return bool(self._queue.size or self._running or self._again)
+    def is_idle(self) -> bool:
+        """Nothing waits and nothing is computed."""
+        return not (self._queue.size or self._running or self._again)
 
     def _settle(self) -> None:
         """Tell who waits for the end of all that is going on."""
-        if self._quiet and not self.busy:
+        if self._quiet and self.is_idle:
             for waiter in self._quiet:
                 if not waiter.done():
                     waiter.set_result(None)
             self._quiet.clear()
 
     async def drain(self) -> None:
-        """Wait until nothing waits and nothing is computed. Newcomers are not refused."""
-        while self.busy:
+        """Return when it is idle. Newcomers are not refused."""
+        while not self.is_idle:
             waiter = self._loop.create_future()
             self._quiet.append(waiter)
             await waiter
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
         """Refuse newcomers, and end what waits. What is being computed ends with its instance. Idempotent."""
         self.closed = True
         for timer in (self._wake, self._sweep):
             if timer is not None:
                 timer.cancel()
-        self._wake = self._sweep = None
-        self._sweep_at = inf
+        self._wake, self._sweep, self._sweep_at = None, None, inf
         for pending in [*self._queue, *(member for members in self._again for member in members)]:
             if pending.waiting:
                 self._queue.remove(pending)

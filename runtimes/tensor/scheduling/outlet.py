@@ -49,6 +49,15 @@ class Outlet:
             for answer, member in zip(answers, asked, strict=True)
         ]
 
+    def whole(self, outputs: Tensors, member: Asked) -> list[Tensor]:
+        """All of it for one: a response of a decoupled model, which has as many rows as it likes."""
+        answer = [
+            self.tensor(name, self._datatypes.get(name) or datatype_of(outputs[name].dtype), outputs[name], member)
+            for name in self._datatypes or outputs
+            if name in outputs
+        ]
+        return answer if member.wanted is None else _pick(answer, member.wanted)
+
     def tensor(self, name: str, datatype: str, array: Array, member: Asked) -> Tensor:
         """One output of one request, whole."""
         for axis, (padded, own) in (member.cuts or {}).items():

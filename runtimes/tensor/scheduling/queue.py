@@ -37,7 +37,7 @@ class BatchQueue(Generic[W]):
 
     def __init__(self, config: ModelConfig, curve: LatencyCurve) -> None:
         rules = config.dynamic_batching or DynamicBatching()
-        self.joins = config.dynamic_batching is not None and config.max_batch_size > 1
+        self.joins = config.dynamic_batching is not None and config.max_batch_size > 1 and not config.decoupled
         self.max_rows = max(1, config.max_batch_size)
         self.size = 0
         self.wake_at = inf

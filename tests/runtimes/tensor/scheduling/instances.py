@@ -65,7 +65,7 @@ class VirtualInstance:
             timer = asyncio.get_running_loop().call_later(seconds, self._finish, inputs)
         self._busy = (done, timer)
 
-    def stream(self, *_: object) -> Any:
+    def stream(self, inputs: Tensors, response: Any, done: Any) -> Any:
         raise AssertionError("this model is not decoupled")
 
     async def aclose(self) -> None:

@@ -342,7 +342,7 @@ async def test_what_is_unloaded_ends_what_waits_and_drains_what_runs() -> None:
     batcher = Batcher(model(max_batch_size=1), [VirtualInstance()])
     running, waiting = batcher.infer(request(1)), batcher.infer(request(2))
     await asyncio.sleep(0)
-    batcher.close()
+    await batcher.aclose()
     assert await outcome(waiting) == "model_unloading"
     await batcher.drain()
     assert await outcome(running) == [2]

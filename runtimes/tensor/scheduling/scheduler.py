@@ -1,0 +1,68 @@
+"""What serves the requests of one version of a model, whatever kind of model it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from math import inf
+from typing import Protocol
+
+from adapters.tensors import Inference, Tensor
+from runtimes.tensor.backends.base import Instance
+from runtimes.tensor.model_config import ModelConfig
+from runtimes.tensor.scheduling.batcher import Batcher
+from runtimes.tensor.scheduling.decoupled import Streamer
+from runtimes.tensor.scheduling.recorder import Recorder
+from runtimes.tensor.scheduling.responses import Responses
+
+
+class Scheduler(Protocol):
+    """Requests in, outputs out. Belongs to one loop, where it is made and used; `deadline` is that loop's time.
+
+    Both ways of asking raise `CallerError` for a request that does not fit the model, `CapacityError` for one that
+    finds no place or no time, `DeadlineError` for one that came too late. Afterwards `BackendError` (the model
+    failed), `CapacityError` (its copy was lost, its time in the queue is over, the model is unloaded) and
+    `DeadlineError` may come out of the future or the iterator.
+    """
+
+    @property
+    def waiting(self) -> int:
+        """Requests that no copy computes yet."""
+        ...
+
+    @property
+    def computing(self) -> int: ...
+
+    def infer(self, inference: Inference, deadline: float = inf) -> asyncio.Future[list[Tensor]]:
+        """The future of the outputs, in the order asked for; cancelling it withdraws the request.
+
+        It tells afterwards when it `arrived`, and of its `execution`: when that `started`, its `rows` and `seconds`.
+        `CallerError` for a decoupled model.
+        """
+        ...
+
+    def stream(self, inference: Inference, deadline: float = inf) -> Responses:
+        """The responses as they come: any number for a decoupled model, one for any other."""
+        ...
+
+    def holds(self, sequence: int | str) -> bool:
+        """Whether this sequence is open here, so that its requests must come here."""
+        ...
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing waits, nothing is computed and no sequence is open."""
+        ...
+
+    async def drain(self) -> None:
+        """Return when it is idle. Newcomers are not refused."""
+        ...
+
+    async def aclose(self) -> None:
+        """Refuse newcomers, and end what waits; what is computed ends with the instances. Idempotent."""
+        ...
+
+
+def make_scheduler(config: ModelConfig, instances: Sequence[Instance], recorder: Recorder | None = None) -> Scheduler:
+    """The one that the model's configuration asks for. The instances stay whose they are."""
+    return (Streamer if config.decoupled else Batcher)(config, instances, recorder)
