@@ -13,6 +13,7 @@ import pytest
 from runtimes.tensor.catalogue import repository
 from runtimes.tensor.catalogue.entries import CATALOGUE
 from runtimes.tensor.catalogue.repository import add
+from runtimes.tensor.model_reading import read_model
 from runtimes.wheels import Member, ModelUnavailable, Wheel
 
 CONTENT = bytes(range(256)) * 64
@@ -93,7 +94,9 @@ def test_an_unknown_one_is_told_what_there_is(tmp_path: Path) -> None:
 def test_each_has_its_configuration(name: str) -> None:
     """And brings no file twice."""
     template = repository._TEMPLATES / name
-    assert (template / "model.yaml").is_file()
+    reading = read_model(template, name, [template / "1"])
+    assert reading.config.backend
+    assert not reading.warnings
     assert not files(template) & set(CATALOGUE[name].wheel.members)
 
 

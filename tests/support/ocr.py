@@ -1,0 +1,79 @@
+"""Reading a picture with three models: where text is, which way up each line stands, what it says."""
+
+from collections.abc import Callable, Iterator
+from math import ceil
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageDraw, ImageFont
+from scipy import ndimage
+
+Array = npt.NDArray[Any]
+Ask = Callable[[str, Array], Array]
+"""Of a model, with its only input, its only output."""
+
+HEIGHT = 48
+"""Of a line, as the models want it."""
+UPSIDE_DOWN = 1
+
+
+def picture() -> Array:
+    """Two lines of text, the second of them upside down. Rows, columns, blue-green-red."""
+    font = ImageFont.load_default(28)
+    page = Image.new("RGB", (480, 192), "white")
+    ImageDraw.Draw(page).text((20, 20), "Headrace 2026", fill="black", font=font)
+    line = Image.new("RGB", (300, HEIGHT), "white")
+    ImageDraw.Draw(line).text((10, 6), "turned around", fill="black", font=font)
+    page.paste(line.rotate(180), (100, 110))
+    return np.asarray(page)[:, :, ::-1]
+
+
+def characters(metadata: str) -> list[str]:
+    """What the recogniser's classes mean: nothing, those of the model's own list, a space."""
+    return ["", *metadata.splitlines(), " "]
+
+
+def read(page: Array, alphabet: list[str], ask: Ask) -> list[str]:
+    """The lines, from the top."""
+    return [_say(ask("ocr-recognise", _recognisable(line)), alphabet) for line in _upright(page, ask)]
+
+
+def _upright(page: Array, ask: Ask) -> Iterator[Array]:
+    for line in _lines(page, ask):
+        turned = ask("ocr-classify", _fit(line, 192))[0].argmax() == UPSIDE_DOWN
+        yield np.ascontiguousarray(line[::-1, ::-1]) if turned else line
+
+
+def _lines(page: Array, ask: Ask) -> Iterator[Array]:
+    text = ask("ocr-detect", _scaled(page)[None])[0, 0] > 0.3
+    areas, _ = ndimage.label(ndimage.binary_dilation(text, iterations=2))
+    for rows, columns in ndimage.find_objects(areas):
+        margin = ceil((rows.stop - rows.start) * 0.35)  # the detector marks the middle of a line
+        top, left = max(rows.start - margin, 0), max(columns.start - margin, 0)
+        yield page[top : rows.stop + margin, left : columns.stop + margin]
+
+
+def _recognisable(line: Array) -> Array:
+    width = ceil(HEIGHT * line.shape[1] / line.shape[0] / 32) * 32
+    return _fit(line, max(width, 320))
+
+
+def _fit(line: Array, width: int) -> Array:
+    """A batch of one: scaled to the height, and filled up on its right."""
+    image = Image.fromarray(line)
+    taken = min(width, ceil(HEIGHT * image.width / image.height))
+    fitted = np.zeros((1, 3, HEIGHT, width), np.float32)
+    fitted[0, :, :, :taken] = _scaled(np.asarray(image.resize((taken, HEIGHT))))
+    return fitted
+
+
+def _scaled(pixels: Array) -> Array:
+    """Colours first, from -1 to 1."""
+    return ((pixels.astype(np.float32) / 255 - 0.5) / 0.5).transpose(2, 0, 1)
+
+
+def _say(scores: Array, alphabet: list[str]) -> str:
+    """The best class of each step; one that goes on is said once (Graves et al. 2006)."""
+    best = scores[0].argmax(1)
+    return "".join(alphabet[c] for i, c in enumerate(best) if i == 0 or best[i - 1] != c)
