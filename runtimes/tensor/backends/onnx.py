@@ -15,6 +15,7 @@ import numpy as np
 import onnxruntime as ort
 
 from runtimes.tensor.backends.base import Array, Device, Model, ModelFailed, ModelLoadError, Tensors
+from runtimes.tensor.backends.files import model_file, output_names
 from runtimes.tensor.backends.signature import Found, completed
 from runtimes.tensor.model_config import ModelConfig
 
@@ -77,10 +78,7 @@ class OnnxBackend:
 class _OnnxModel:
     def __init__(self, session: Any, config: ModelConfig) -> None:
         self._session = session
-        wanted = {spec.name for spec in config.outputs}
-        if config.sequence_batching is not None:
-            wanted |= {state.output_name for state in config.sequence_batching.states}
-        self._outputs = [node.name for node in session.get_outputs() if node.name in wanted]
+        self._outputs = output_names(config)
         self._texts = [node.name for node in session.get_inputs() if node.type == "tensor(string)"]
         nodes = [*session.get_inputs(), *session.get_outputs()]
         self._halves = {node.name for node in nodes if node.type == "tensor(bfloat16)"}
@@ -156,9 +154,7 @@ def providers(config: ModelConfig, device: Device) -> list[tuple[str, dict[str, 
 
 
 def _file(config: ModelConfig, folder: Path) -> Path:
-    path = folder / (config.default_model_filename or FILENAME)
-    if not path.exists():
-        raise ModelLoadError(f"there is no {path.name} in the version's folder")
+    path = model_file(config, folder, FILENAME)
     # Weights beside a model may lie in a folder of its name.
     return path / FILENAME if path.is_dir() else path
 

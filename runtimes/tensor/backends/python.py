@@ -8,21 +8,15 @@ class Model:
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import inspect
-import itertools
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from runtimes.tensor.backends.base import Device, Model, ModelLoadError, Tensors
+from runtimes.tensor.backends.files import forget, model_class
 from runtimes.tensor.model_config import ModelConfig
 
 FILENAME = "model.py"
-_PREFIX = "_model_"
-_serials = itertools.count()
 
 
 class PythonBackend:
@@ -42,7 +36,7 @@ class PythonBackend:
     def load(self, config: ModelConfig, folder: Path, device: Device) -> Model:
         if config.quantize:
             raise ModelLoadError("`quantize` is for weights that a framework knows, not for a Python model")
-        kind = _class(config, folder)
+        kind = model_class(config, folder / (config.default_model_filename or FILENAME))
         infer = getattr(kind, "infer", None)
         if not callable(infer):
             raise ModelLoadError(f"class `{kind.__name__}` has no `infer`")
@@ -66,7 +60,7 @@ class _PythonModel:
             if callable(close := getattr(self._instance, "close", None)):
                 close()
         finally:
-            _forget(type(self._instance).__module__)
+            forget(type(self._instance).__module__)
 
 
 def _made(kind: type, config: ModelConfig, folder: Path, device: Device) -> Any:
@@ -80,47 +74,6 @@ def _made(kind: type, config: ModelConfig, folder: Path, device: Device) -> Any:
             f"`{kind.__name__}.__init__` asks for `{wanted[0].name}`: it may have config, folder and device"
         )
     return kind(**{one.name: offered[one.name] for one in wanted if one.name in offered})
-
-
-def _class(config: ModelConfig, folder: Path) -> type:
-    path = config.parameters.get("class", "")
-    if path:
-        module_name, _, name = path.partition(":")
-        try:
-            module = importlib.import_module(module_name)
-        except ModuleNotFoundError as error:
-            raise ModelLoadError(f"parameter `class` is `{path}`, and there is no module {error.name}") from None
-    else:
-        module, name = _module(folder / (config.default_model_filename or FILENAME), config), ""
-    kind = getattr(module, name or "Model", None)
-    if not isinstance(kind, type):
-        raise ModelLoadError(f"{path or 'the file'} has no class `{name or 'Model'}`")
-    return kind
-
-
-def _module(path: Path, config: ModelConfig) -> ModuleType:
-    """The file as a package of its own, so that models may import what lies beside them: `from . import name`."""
-    if not path.is_file():
-        raise ModelLoadError(f"there is no {path.name} in the version's folder")
-    name = f"{_PREFIX}{next(_serials)}"
-    spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=[str(path.parent)])
-    if spec is None or spec.loader is None:
-        raise ModelLoadError(f"{path.name} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
-
-
-def _forget(name: str) -> None:
-    """A version that is gone takes its modules along; one by import path belongs to everybody."""
-    if name.startswith(_PREFIX):
-        for known in [known for known in sys.modules if known == name or known.startswith(f"{name}.")]:
-            del sys.modules[known]
 
 
 BACKEND = PythonBackend()

@@ -24,6 +24,12 @@ class _Entry(NamedTuple):
 _BACKENDS: Final[dict[str, _Entry]] = {
     "python": _Entry("python", "tensor", ("numpy",)),
     "onnx": _Entry("onnx", "onnx", ("numpy", "onnxruntime", "onnx")),
+    "torch": _Entry("torch", "torch", ("numpy", "torch", "safetensors")),
+    "openvino": _Entry("openvino", "openvino", ("numpy", "openvino")),
+    "tensorflow": _Entry("tensorflow", "tensorflow", ("numpy", "tensorflow")),
+    "sklearn": _Entry("sklearn", "sklearn", ("numpy", "sklearn", "joblib")),
+    "xgboost": _Entry("xgboost", "xgboost", ("numpy", "xgboost", "scipy")),
+    "lightgbm": _Entry("lightgbm", "lightgbm", ("numpy", "lightgbm", "scipy")),
 }
 _ALIASES: Final = {
     "onnxruntime": "onnx",

@@ -1,0 +1,83 @@
+"""Where a model's file lies, and what of its configuration backends ask for again and again."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import itertools
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from runtimes.tensor.backends.base import ModelLoadError
+from runtimes.tensor.model_config import ModelConfig
+
+_PREFIX = "_model_"
+_serials = itertools.count()
+
+
+def model_file(config: ModelConfig, folder: Path, *usual: str) -> Path:
+    """The file that the configuration names, or the first of the usual ones that is there."""
+    names = (config.default_model_filename,) if config.default_model_filename else usual
+    for name in names:
+        if (path := folder / name).exists():
+            return path
+    raise ModelLoadError(f"there is no {' or '.join(names)} in the version's folder")
+
+
+def input_names(config: ModelConfig) -> list[str]:
+    """What the model is given, in order: what callers send, and of a sequence what the runtime adds."""
+    names = [spec.name for spec in config.inputs]
+    if (sequence := config.sequence_batching) is not None:
+        names += [control.name for control in sequence.controls]
+        names += [state.input_name for state in sequence.states]
+    return list(dict.fromkeys(names))
+
+
+def output_names(config: ModelConfig) -> list[str]:
+    """What the model must answer, in order."""
+    names = [spec.name for spec in config.outputs]
+    if (sequence := config.sequence_batching) is not None:
+        names += [state.output_name for state in sequence.states]
+    return list(dict.fromkeys(names))
+
+
+def model_class(config: ModelConfig, path: Path) -> type:
+    """The class `Model` of a file, or the one that the parameter `class` names by import path."""
+    if written := config.parameters.get("class", ""):
+        module_name, _, name = written.partition(":")
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            raise ModelLoadError(f"parameter `class` is `{written}`, and there is no module {error.name}") from None
+    else:
+        module, name = _module(path), ""
+    kind = getattr(module, name or "Model", None)
+    if not isinstance(kind, type):
+        raise ModelLoadError(f"{written or path.name} has no class `{name or 'Model'}`")
+    return kind
+
+
+def _module(path: Path) -> ModuleType:
+    """The file as a package of its own, so that models may import what lies beside them: `from . import name`."""
+    if not path.is_file():
+        raise ModelLoadError(f"there is no {path.name} in the version's folder")
+    name = f"{_PREFIX}{next(_serials)}"
+    spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=[str(path.parent)])
+    if spec is None or spec.loader is None:
+        raise ModelLoadError(f"{path.name} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        forget(name)
+        raise
+    return module
+
+
+def forget(name: str) -> None:
+    """A version that is gone takes its modules along; one by import path belongs to everybody."""
+    if name.startswith(_PREFIX):
+        for known in [known for known in sys.modules if known == name or known.startswith(f"{name}.")]:
+            del sys.modules[known]

@@ -1,0 +1,125 @@
+"""Models on OpenVINO: its own IR, and what it reads besides (ONNX, PaddlePaddle, TensorFlow Lite).
+
+Parameters: `device` (CPU, GPU.0, AUTO …) and OpenVINO's own properties by their names (`NUM_STREAMS`, `CACHE_DIR` …).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import openvino as ov
+
+from runtimes.tensor.backends.base import Array, Device, Model, ModelLoadError, Tensors
+from runtimes.tensor.backends.files import model_file, output_names
+from runtimes.tensor.backends.signature import Found, completed
+from runtimes.tensor.model_config import ModelConfig
+
+FILENAMES: Final = ("model.xml", "model.onnx", "model.pdmodel", "model.tflite")
+_DATATYPES: Final = {
+    "boolean": "BOOL",
+    "u8": "UINT8",
+    "u16": "UINT16",
+    "u32": "UINT32",
+    "u64": "UINT64",
+    "i8": "INT8",
+    "i16": "INT16",
+    "i32": "INT32",
+    "i64": "INT64",
+    "f16": "FP16",
+    "f32": "FP32",
+    "f64": "FP64",
+    "bf16": "BF16",
+}
+_PRECISIONS: Final = {"": "f32", "fp16": "f16", "bf16": "bf16"}
+
+
+class OpenvinoBackend:
+    name = "openvino"
+    declared = False
+
+    def in_thread(self, config: ModelConfig) -> bool:
+        return True
+
+    def complete(self, config: ModelConfig, folder: Path) -> ModelConfig:
+        model = ov.Core().read_model(str(model_file(config, folder, *FILENAMES)))
+        return completed(config, _found(model.inputs), _found(model.outputs))
+
+    def load(self, config: ModelConfig, folder: Path, device: Device) -> Model:
+        return _OpenvinoModel(config, compiled(config, model_file(config, folder, *FILENAMES), device))
+
+
+class _OpenvinoModel:
+    def __init__(self, config: ModelConfig, model: Any) -> None:
+        self._request = model.create_infer_request()
+        self._inputs = {_name(port): port.get_element_type() for port in model.inputs}
+        ports = {_name(port): index for index, port in enumerate(model.outputs)}
+        self._outputs = [(name, ports[name]) for name in output_names(config)]
+
+    def infer(self, inputs: Tensors) -> Tensors:
+        tensors = {name: _tensor(array, self._inputs[name]) for name, array in inputs.items()}
+        self._request.infer(tensors, share_inputs=True)
+        return {name: _array(self._request.get_output_tensor(index)) for name, index in self._outputs}
+
+    def close(self) -> None:
+        del self._request
+
+
+def compiled(config: ModelConfig, path: Path, device: Device) -> Any:
+    """The model for its device. Without `quantize` it computes in the precision that it is written in."""
+    if config.quantize not in _PRECISIONS:
+        raise ModelLoadError("OpenVINO quantizes to int8 ahead of time (nncf); `quantize` here is fp16 or bf16")
+    properties: dict[str, Any] = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": "1",
+        "INFERENCE_PRECISION_HINT": _PRECISIONS[config.quantize],
+    }
+    target = config.parameters.get("device", "CPU" if device.gpu is None else f"GPU.{device.gpu}")
+    if target == "CPU":
+        properties["ENABLE_CPU_PINNING"] = "NO"  # the instance is pinned, if anything is
+        if device.threads:
+            properties["INFERENCE_NUM_THREADS"] = str(device.threads)
+    properties |= {name: value for name, value in config.parameters.items() if name.isupper()}
+    core = ov.Core()
+    known = {"AUTO", "HETERO"} | {one.partition(".")[0] for one in core.available_devices}
+    if target.partition(".")[0].partition(":")[0] not in known:
+        raise ModelLoadError(f"OpenVINO has no device `{target}` here: it has {', '.join(core.available_devices)}")
+    return core.compile_model(core.read_model(str(path)), target, properties)
+
+
+def _found(ports: Any) -> list[Found]:
+    found = []
+    for port in ports:
+        kind = port.get_element_type().get_type_name()
+        if (datatype := _DATATYPES.get(kind)) is None:
+            raise ModelLoadError(f"`{_name(port)}` is a {kind}, which is not served here: try the onnx backend")
+        shape = port.get_partial_shape()
+        dims = None
+        if shape.rank.is_static:
+            dims = tuple(dim.get_length() if dim.is_static else -1 for dim in shape)
+        found.append(Found(_name(port), datatype, dims))
+    return found
+
+
+def _name(port: Any) -> str:
+    names = sorted(port.get_names())
+    name: str = names[0] if names else port.get_node().get_friendly_name()
+    return name
+
+
+def _tensor(array: Array, kind: Any) -> Any:
+    if kind == ov.Type.bf16:
+        return ov.Tensor(np.ascontiguousarray(array), list(array.shape), kind)
+    # What lies in the server's own buffers is not the model's to write.
+    shared = array.flags.c_contiguous and array.flags.writeable
+    return ov.Tensor(array if shared else np.array(array), shared_memory=True)
+
+
+def _array(tensor: Any) -> Array:
+    """A copy: the request's own memory is used again."""
+    data = np.array(tensor.data)
+    return data.view("<u2").reshape(list(tensor.shape)) if tensor.get_element_type() == ov.Type.bf16 else data
+
+
+BACKEND = OpenvinoBackend()

@@ -1,0 +1,93 @@
+"""scikit-learn's models, and whatever else has its methods.
+
+An output is named after the method that it comes from: `predict`, `predict_proba`, `decision_function`, `transform` ….
+Files are joblib's or pickle's, which run code when they are read and so must be allowed
+(`parameters: {allow_pickle: true}`), or skops', which hold data only.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from runtimes.tensor.backends.base import Device, Model, ModelLoadError
+from runtimes.tensor.backends.files import model_file
+from runtimes.tensor.backends.tabular import Method, TabularModel, described
+from runtimes.tensor.model_config import ModelConfig
+
+FILENAMES: Final = ("model.skops", "model.joblib", "model.pkl", "model.pickle")
+METHODS: Final = (
+    "predict",
+    "predict_proba",
+    "predict_log_proba",
+    "decision_function",
+    "score_samples",
+    "transform",
+)
+
+
+class SklearnBackend:
+    name = "sklearn"
+    declared = False
+
+    def in_thread(self, config: ModelConfig) -> bool:
+        return False
+
+    def complete(self, config: ModelConfig, folder: Path) -> ModelConfig:
+        if config.inputs and config.outputs and config.max_batch_size:
+            return config
+        model = estimator(config, folder)
+        told = ("predict", "predict_proba") if callable(getattr(model, "predict", None)) else ("transform",)
+        methods = {name: getattr(model, name) for name in told if callable(getattr(model, name, None))}
+        features = getattr(model, "n_features_in_", -1)
+        if features < 0 and not (config.inputs and config.outputs):
+            raise ModelLoadError("the model does not tell how many features it takes: write its inputs and outputs")
+        return described(config, features, "FP64", methods)
+
+    def load(self, config: ModelConfig, folder: Path, device: Device) -> Model:
+        if config.quantize:
+            raise ModelLoadError("`quantize` is for networks: scikit-learn's models have none of their weights")
+        model = estimator(config, folder)
+        return TabularModel(config, {spec.name: _method(model, spec.name) for spec in config.outputs})
+
+
+def estimator(config: ModelConfig, folder: Path) -> Any:
+    """The fitted model of the file."""
+    path = model_file(config, folder, *FILENAMES)
+    if path.suffix == ".skops":
+        return _skops(path, config)
+    if config.parameters.get("allow_pickle") != "true":
+        raise ModelLoadError(
+            f"{path.name} runs code when it is read: save the model with skops or as ONNX, or set"
+            " parameters: {allow_pickle: true} if you trust whoever wrote it"
+        )
+    import joblib
+
+    return joblib.load(path)
+
+
+def _skops(path: Path, config: ModelConfig) -> Any:
+    try:
+        from skops import io
+    except ModuleNotFoundError:
+        raise ModelLoadError(f"{path.name} needs skops, which is not installed: run `pip install skops`") from None
+    trusted = [name.strip() for name in config.parameters.get("trusted", "").split(",") if name.strip()]
+    unknown = [name for name in io.get_untrusted_types(file=path) if name not in trusted]
+    if unknown:
+        raise ModelLoadError(
+            f"{path.name} holds types that are not known to be harmless: name them in the parameter `trusted`:"
+            f" {', '.join(unknown)}"
+        )
+    return io.load(path, trusted=trusted)
+
+
+def _method(model: Any, name: str) -> Method:
+    """What computes an output; any other name than a method's is the prediction."""
+    if name in METHODS and not callable(getattr(model, name, None)):
+        have = [one for one in METHODS if callable(getattr(model, one, None))]
+        raise ModelLoadError(f"a {type(model).__name__} has no `{name}`: it has {', '.join(have) or 'none'}")
+    method: Method = getattr(model, name if name in METHODS else "predict")
+    return method
+
+
+BACKEND = SklearnBackend()

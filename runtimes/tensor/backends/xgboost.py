@@ -1,0 +1,57 @@
+"""XGBoost's models in its own formats: JSON and UBJSON.
+
+Every output is the prediction; `predict_type: margin` tells it before the last transformation.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import xgboost
+
+from runtimes.tensor.backends.base import Array, Device, Model, ModelLoadError
+from runtimes.tensor.backends.files import model_file
+from runtimes.tensor.backends.tabular import Method, TabularModel, described
+from runtimes.tensor.model_config import ModelConfig
+
+FILENAMES: Final = ("model.ubj", "model.json", "xgboost.json")
+
+
+class XgboostBackend:
+    name = "xgboost"
+    declared = False
+
+    def in_thread(self, config: ModelConfig) -> bool:
+        return True
+
+    def complete(self, config: ModelConfig, folder: Path) -> ModelConfig:
+        booster = _booster(config, folder, Device(threads=1))
+        return described(config, booster.num_features(), "FP32", {"predict": _method(booster, config)})
+
+    def load(self, config: ModelConfig, folder: Path, device: Device) -> Model:
+        if config.quantize:
+            raise ModelLoadError("`quantize` is for networks, not for trees")
+        method = _method(_booster(config, folder, device), config)
+        return TabularModel(config, {spec.name: method for spec in config.outputs})
+
+
+def _booster(config: ModelConfig, folder: Path, device: Device) -> Any:
+    booster = xgboost.Booster()
+    booster.load_model(model_file(config, folder, *FILENAMES))
+    booster.set_param({"nthread": device.threads, "device": "cpu" if device.gpu is None else f"cuda:{device.gpu}"})
+    return booster
+
+
+def _method(booster: Any, config: ModelConfig) -> Method:
+    kind = config.parameters.get("predict_type", "value")
+    if kind not in ("value", "margin"):
+        raise ModelLoadError(f"parameter `predict_type` is value or margin, not `{kind}`")
+
+    def predict(rows: Array) -> Any:
+        return booster.inplace_predict(rows, predict_type=kind)
+
+    return predict
+
+
+BACKEND = XgboostBackend()

@@ -1,0 +1,97 @@
+"""Models on the real OpenVINO."""
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import openvino as ov
+import pytest
+from onnx import TensorProto
+
+from runtimes.tensor.backends.base import Device, Model, ModelLoadError
+from runtimes.tensor.backends.registry import backend, complete_config, load_model
+from runtimes.tensor.datatypes import DTYPES
+from runtimes.tensor.instances import placement
+from runtimes.tensor.model_config import ModelConfig, TensorSpec
+from tests.runtimes.tensor.backends.onnx_models import identity, linear
+from tests.runtimes.tensor.backends.test_onnx import ELEMENTS
+from tests.runtimes.tensor.instances.support import outputs, running
+
+CONFIG = ModelConfig("model", "openvino")
+
+
+def load(folder: Path, config: ModelConfig = CONFIG) -> Model:
+    completed = complete_config(backend("openvino"), config, folder)
+    return load_model(backend("openvino"), completed, folder, Device(threads=1)).model
+
+
+async def test_its_own_format_and_onnx_give_the_answers_of_onnxruntime(tmp_path: Path) -> None:
+    folder = linear(tmp_path / "onnx")
+    x = np.random.default_rng(2).normal(size=(5, 64)).astype(np.float32)
+    [expected] = ort.InferenceSession(str(folder / "model.onnx")).run(None, {"x": x})
+    (tmp_path / "ir").mkdir()
+    ov.save_model(ov.Core().read_model(folder / "model.onnx"), tmp_path / "ir" / "model.xml", compress_to_fp16=False)
+    for place in (folder, tmp_path / "ir"):
+        config = await placement.complete(CONFIG, place)
+        assert config.inputs == (TensorSpec("x", "FP32", (64,)),)
+        assert config.outputs == (TensorSpec("y", "FP32", (4,)),)
+        assert config.max_batch_size == 8
+        async with running(config, place) as instance:
+            got = await outputs(instance, {"x": x[:2]}, {"x": x[2:]})
+            np.testing.assert_allclose(got["y"], expected, rtol=1e-3, atol=1e-3)
+
+
+def test_an_answer_stays_what_it_was_when_the_next_is_computed(tmp_path: Path) -> None:
+    model = load(identity(tmp_path, TensorProto.FLOAT))
+    first = model.infer({"x": np.ones((1, 3), np.float32)})["y"]
+    model.infer({"x": np.zeros((1, 3), np.float32)})
+    assert first.tolist() == [[1, 1, 1]]
+
+
+@pytest.mark.parametrize("datatype", sorted(set(ELEMENTS) - {"BF16"}))
+def test_every_datatype_passes_through(tmp_path: Path, datatype: str) -> None:
+    model = load(identity(tmp_path, ELEMENTS[datatype]))
+    x = np.array([[0, 1, 1], [1, 0, 1]]).astype(DTYPES[datatype])
+    x.flags.writeable = False
+    got = model.infer({"x": x})["y"]
+    assert got.dtype == DTYPES[datatype]
+    np.testing.assert_array_equal(got, x)
+
+
+def test_bf16_passes_through(tmp_path: Path) -> None:
+    x = np.array([[0x3F80, 0x4000, 0xBF80]], np.uint16)
+    np.testing.assert_array_equal(load(identity(tmp_path, TensorProto.BFLOAT16)).infer({"x": x})["y"], x)
+
+
+def test_texts_are_for_another_backend(tmp_path: Path) -> None:
+    """OpenVINO 2026.4 frees the memory of a string that is passed through twice."""
+    with pytest.raises(ModelLoadError, match="`x` is a string, which is not served here: try the onnx backend"):
+        load(identity(tmp_path, TensorProto.STRING, ["batch"]))
+
+
+def test_it_computes_in_the_precision_that_is_written_unless_told(tmp_path: Path) -> None:
+    from runtimes.tensor.backends.openvino import compiled
+
+    path = linear(tmp_path) / "model.onnx"
+    made = compiled(CONFIG, path, Device(threads=1))
+    assert made.get_property("INFERENCE_PRECISION_HINT") == ov.Type.f32
+    assert made.get_property("INFERENCE_NUM_THREADS") == 1
+    own = {"INFERENCE_NUM_THREADS": "2", "device": "CPU"}
+    made = compiled(ModelConfig("model", "openvino", parameters=own), path, Device(threads=1))
+    assert made.get_property("INFERENCE_NUM_THREADS") == 2
+
+
+def test_what_cannot_be_says_what_to_change(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match=r"there is no model\.xml or model\.onnx"):
+        load(tmp_path)
+    linear(tmp_path)
+    with pytest.raises(ModelLoadError, match="no device `GPU` here: it has CPU"):
+        load(tmp_path, ModelConfig("model", "openvino", parameters={"device": "GPU"}))
+    with pytest.raises(ModelLoadError, match="quantizes to int8 ahead of time"):
+        load(tmp_path, ModelConfig("model", "openvino", quantize="int8"))
+    with pytest.raises(ModelLoadError, match="MADE_UP"):
+        load(tmp_path, ModelConfig("model", "openvino", parameters={"MADE_UP": "1"}))
+    (tmp_path / "model.xml").write_text("<net>")
+    with pytest.raises(ModelLoadError) as caught:
+        load(tmp_path)
+    assert str(tmp_path) not in str(caught.value)

@@ -1,0 +1,171 @@
+"""Models of rows and columns: scikit-learn's, XGBoost's, LightGBM's, each trained here."""
+
+from pathlib import Path
+from typing import Any
+
+import joblib
+import lightgbm
+import numpy as np
+import pytest
+import xgboost
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.tree import DecisionTreeRegressor
+
+from runtimes.tensor.backends.base import Device, Model, ModelLoadError
+from runtimes.tensor.backends.registry import backend, complete_config, load_model
+from runtimes.tensor.instances import placement
+from runtimes.tensor.model_config import DynamicBatching, ModelConfig, TensorSpec
+from tests.runtimes.tensor.instances.support import outputs, running
+
+X, Y = load_iris(return_X_y=True)
+TRUSTED = {"allow_pickle": "true"}
+
+
+def config(kind: str, **more: Any) -> ModelConfig:
+    return ModelConfig("model", kind, **more)
+
+
+def load(config: ModelConfig, folder: Path) -> tuple[ModelConfig, Model]:
+    kind = backend(config.backend)
+    config = complete_config(kind, config, folder)
+    return config, load_model(kind, config, folder, Device(threads=1)).model
+
+
+def saved(model: Any, folder: Path) -> Path:
+    joblib.dump(model, folder / "model.joblib")
+    return folder
+
+
+async def test_a_classifier_is_served_whole_in_a_process(tmp_path: Path) -> None:
+    model = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, Y)
+    completed = await placement.complete(config("sklearn", parameters=TRUSTED), saved(model, tmp_path))
+    assert completed.inputs == (TensorSpec("input", "FP64", (4,)),)
+    assert completed.outputs == (
+        TensorSpec("predict", "INT64", (1,), reshape=()),
+        TensorSpec("predict_proba", "FP64", (3,)),
+    )
+    assert completed.max_batch_size == 256
+    assert completed.dynamic_batching == DynamicBatching()
+    async with running(completed, tmp_path) as instance:
+        assert instance.report.pid > 0
+        got = await outputs(instance, {"input": X[:50]}, {"input": X[50:]})
+        np.testing.assert_array_equal(got["predict"][:, 0], model.predict(X))
+        np.testing.assert_allclose(got["predict_proba"], model.predict_proba(X))
+
+
+def test_answers_take_the_datatype_and_shape_that_is_written(tmp_path: Path) -> None:
+    model = LogisticRegression(max_iter=500).fit(X, np.array(["setosa", "versicolor", "virginica"])[Y])
+    written = config(
+        "sklearn",
+        inputs=(TensorSpec("x", "FP32", (4,)),),
+        outputs=(TensorSpec("predict", "BYTES", (1,)), TensorSpec("decision_function", "FP32", (3,))),
+        parameters=TRUSTED,
+    )
+    _, served = load(written, saved(model, tmp_path))
+    got = served.infer({"x": X[:2].astype(np.float32)})
+    assert got["predict"].tolist() == [["setosa"], ["setosa"]]
+    assert got["decision_function"].dtype == np.float32
+
+
+def test_features_of_their_own_are_joined_texts_too(tmp_path: Path) -> None:
+    rows = np.array([["a", 1], ["b", 2], ["a", 3]], dtype=object)
+    model = make_pipeline(OneHotEncoder(handle_unknown="ignore"), LogisticRegression()).fit(rows, [0, 1, 0])
+    written = config(
+        "sklearn",
+        inputs=(TensorSpec("letter", "BYTES", (1,)), TensorSpec("number", "INT64", (1,))),
+        outputs=(TensorSpec("class", "INT64", (1,)),),
+        max_batch_size=8,
+        parameters=TRUSTED,
+    )
+    _, served = load(written, saved(model, tmp_path))
+    letters = np.array([[b"a"], [b"b"]], dtype=object)
+    assert served.infer({"letter": letters, "number": np.array([[1], [2]])})["class"].tolist() == [[0], [1]]
+
+
+def test_a_regressor_and_a_transformer(tmp_path: Path) -> None:
+    tree = DecisionTreeRegressor().fit(X[:, :3], X[:, 3])
+    completed, served = load(config("sklearn", parameters=TRUSTED), saved(tree, tmp_path))
+    assert [spec.name for spec in completed.outputs] == ["predict"]
+    np.testing.assert_allclose(served.infer({"input": X[:, :3]})["predict"], tree.predict(X[:, :3]))
+    completed, served = load(config("sklearn", parameters=TRUSTED), saved(StandardScaler().fit(X), tmp_path))
+    assert completed.outputs == (TensorSpec("transform", "FP64", (4,)),)
+
+
+def test_what_runs_code_must_be_allowed(tmp_path: Path) -> None:
+    saved(LogisticRegression().fit(X, Y > 1), tmp_path)
+    with pytest.raises(ModelLoadError, match=r"model\.joblib runs code when it is read: save the model with skops"):
+        load(config("sklearn"), tmp_path)
+
+
+def test_skops_holds_data_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    (tmp_path / "model.skops").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "skops", None)
+    with pytest.raises(ModelLoadError, match="needs skops, which is not installed: run `pip install"):
+        load(config("sklearn"), tmp_path)
+
+
+def test_a_method_that_a_model_lacks_and_features_that_do_not_fit(tmp_path: Path) -> None:
+    saved(DecisionTreeRegressor().fit(X, Y), tmp_path)
+    outputs = (TensorSpec("predict_proba", "FP64", (3,)),)
+    with pytest.raises(ModelLoadError, match="a DecisionTreeRegressor has no `predict_proba`: it has predict"):
+        load(config("sklearn", outputs=outputs, parameters=TRUSTED), tmp_path)
+    inputs = (TensorSpec("x", "FP64", (5,)),)
+    with pytest.raises(ModelLoadError, match="takes 4 features a row, and the inputs have 5"):
+        load(config("sklearn", inputs=inputs, parameters=TRUSTED), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["model.json", "model.ubj"])
+async def test_xgboost_in_its_own_formats(tmp_path: Path, name: str) -> None:
+    data = xgboost.DMatrix(X, Y)
+    model = xgboost.train({"objective": "multi:softprob", "num_class": 3, "nthread": 1}, data, 5)
+    model.save_model(tmp_path / name)
+    completed = await placement.complete(config("xgboost"), tmp_path)
+    assert completed.inputs == (TensorSpec("input", "FP32", (4,)),)
+    assert completed.outputs == (TensorSpec("predict", "FP32", (3,)),)
+    async with running(completed, tmp_path) as instance:
+        got = await outputs(instance, {"input": X[:50].astype(np.float32)}, {"input": X[50:].astype(np.float32)})
+        np.testing.assert_allclose(got["predict"], model.predict(data), rtol=1e-5)
+
+
+async def test_lightgbm_in_its_own_format(tmp_path: Path) -> None:
+    model = lightgbm.train({"objective": "regression", "verbose": -1, "num_threads": 1}, lightgbm.Dataset(X, Y), 5)
+    model.save_model(tmp_path / "model.txt")
+    completed = await placement.complete(config("lightgbm"), tmp_path)
+    assert completed.inputs == (TensorSpec("input", "FP64", (4,)),)
+    assert completed.outputs == (TensorSpec("predict", "FP64", (1,), reshape=()),)
+    async with running(completed, tmp_path) as instance:
+        got = await outputs(instance, {"input": X})
+        np.testing.assert_allclose(got["predict"][:, 0], model.predict(X), rtol=1e-6)
+
+
+def test_margins_are_told_when_asked_for(tmp_path: Path) -> None:
+    two = Y > 0
+    params = {"objective": "binary:logistic", "nthread": 1}
+    xgboost.train(params, xgboost.DMatrix(X, two), 3).save_model(tmp_path / "model.ubj")
+    trained = lightgbm.train({"objective": "binary", "verbose": -1, "num_threads": 1}, lightgbm.Dataset(X, two), 3)
+    trained.save_model(tmp_path / "model.txt")
+    for kind in ("xgboost", "lightgbm"):
+        _, values = load(config(kind), tmp_path)
+        _, margins = load(config(kind, parameters={"predict_type": "margin"}), tmp_path)
+        margin = margins.infer({"input": X.astype(np.float32)})["predict"]
+        value = values.infer({"input": X.astype(np.float32)})["predict"]
+        np.testing.assert_allclose(1 / (1 + np.exp(-margin)), value, rtol=1e-5)
+        with pytest.raises(ModelLoadError, match="`predict_type` is value or margin, not `odds`"):
+            load(config(kind, parameters={"predict_type": "odds"}), tmp_path)
+        with pytest.raises(ModelLoadError, match="not for trees"):
+            load(config(kind, quantize="int8"), tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["xgboost", "lightgbm", "sklearn"])
+def test_a_file_that_is_broken_or_missing(tmp_path: Path, kind: str) -> None:
+    with pytest.raises(ModelLoadError, match="there is no model"):
+        load(config(kind, parameters=TRUSTED), tmp_path)
+    for name in ("model.ubj", "model.txt", "model.joblib"):
+        (tmp_path / name).write_bytes(b"nothing of the kind")
+    with pytest.raises(ModelLoadError):
+        load(config(kind, parameters=TRUSTED), tmp_path)
