@@ -7,6 +7,6 @@ base.py      `Upstream.call(request, deadline) -> Answer`: the one interface tha
 wire/        bytes ↔ types without I/O: openai.py, oip*.py, sse.py, compression.py
 http1/       HTTP/1.1, server and client, for the gateway and the runtimes
 openai.py    the adapter for servers that speak OpenAI
-oip_http.py  the adapter for servers that speak the Open Inference Protocol over HTTP
+oip_http.py  the adapter for servers that speak the Open Inference Protocol over HTTP; oip_grpc.py: over gRPC
 fake.py      a scripted upstream, for tests of everything above
 """

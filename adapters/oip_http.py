@@ -7,16 +7,16 @@ from urllib.parse import quote
 from adapters import oip_refusals
 from adapters.base import Answer
 from adapters.errors import BackendError, CallerError, TooLarge, Unsupported
-from adapters.event_stream import EventStream
 from adapters.failed_status import CALLER_STATUS, upstream_error
 from adapters.http1.client import Client, ClientResponse, encode_fields
+from adapters.oip_events import OneEvent, ResponseStream
+from adapters.oip_inference import Reader
 from adapters.oip_refusals import device_ms
 from adapters.types import DEVICE_MS, OIP_JSON, Deadline, Form, InferRequest, ModelQuery, ModelRequest, Usage
 from adapters.wire import compression, oip, oip_answers, oip_bodies, sse
 
 MAX_ANSWER = 256 * 1024 * 1024
 MAX_ERROR_BODY = 64 * 1024
-_ERROR = b'{"error"'
 _NO_SUCH_PATH = frozenset({404, 405, 501})
 
 
@@ -48,6 +48,7 @@ class OipHttpAdapter:
         self._binary = binary
         self._base = client.base_path.removesuffix("/v2")
         self._probe_target = (self._base + probe).encode()
+        self._reader = Reader(self._metadata, client.now)
         self._streams = True
         """Until the server has shown that it has no path for streams of responses."""
         fields = [("user-agent", "headrace")]
@@ -103,7 +104,8 @@ class OipHttpAdapter:
     async def _send(self, request: InferRequest, spliced: bool, deadline: Deadline) -> ClientResponse:
         if not spliced:
             binary = self._binary and not request.stream  # events are text
-            body, length = oip.encode_request(request.inference, binary=binary)
+            inference = await self._reader.inference(request, self._model or request.model, deadline)
+            body, length = oip.encode_request(inference, binary=binary)
             return await self._post(request, request.kind, body, length, deadline)
         body, length = request.body, request.header_length
         codings = list[tuple[str, str]]()
@@ -145,7 +147,8 @@ class OipHttpAdapter:
 
     async def _alone(self, request: InferRequest, deadline: Deadline) -> Answer:
         """A stream of the one response that any model can be asked for that is not decoupled."""
-        body, length = oip.encode_request(request.inference, binary=False)
+        inference = await self._reader.inference(request, self._model or request.model, deadline)
+        body, length = oip.encode_request(inference, binary=False)
         response = await self._post(request, "infer", body, length, deadline)
         if response.status != 200:
             await _refuse(request, response)
@@ -157,8 +160,8 @@ class OipHttpAdapter:
     # ── questions ─────────────────────────────────────────────────────────────────────────────────────
 
     async def _ask(self, query: ModelQuery, deadline: Deadline) -> Answer:
-        name, what = self._model or query.model, "" if query.about == "metadata" else query.about
-        target = _target(self._base, name, query.version, what)
+        what = "" if query.about == "metadata" else query.about
+        target = _target(self._base, self._model or query.model, query.version, what)
         fields = self._fields + encode_fields((("x-request-id", query.request_id),))
         response = await self._client.request(b"GET", target, fields, b"", deadline)
         body = await response.read(MAX_ANSWER)
@@ -170,42 +173,9 @@ class OipHttpAdapter:
             await _refuse(query, response, body)
         return Answer(content_type="application/json", body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)
 
-
-class ResponseStream(EventStream):
-    """One event a response, until the end of the body. A failure is an event too, and the last."""
-
-    __slots__ = ()
-
-    parts_count = True
-
-    def __init__(self, response: ClientResponse, usage: Usage) -> None:
-        super().__init__(response, usage, OIP_JSON)
-
-    def _passes_on(self, event: bytes) -> bool:
-        data = sse.data_of(event)
-        if data.startswith(_ERROR):
-            raise BackendError("The upstream failed in the middle of its answer.")
-        return bool(data) or (self._begun and event.startswith(b":"))
-
-    def _over(self) -> None:
-        self._done = True
-
-
-class OneEvent(Answer):
-    """A whole response as a stream."""
-
-    __slots__ = ("_event",)
-
-    def __init__(self, event: bytes, usage: Usage) -> None:
-        super().__init__(content_type="text/event-stream", body=None, usage=usage, form=OIP_JSON)
-        self._event = event
-
-    async def __anext__(self) -> bytes:
-        event, self._event = self._event, b""
-        if event:
-            return event
-        self.end(None)
-        raise StopAsyncIteration
+    async def _metadata(self, model: str, version: str, deadline: Deadline) -> oip_bodies.ModelMetadata:
+        answer = await self._ask(ModelQuery(model=model, version=version), deadline)
+        return oip_bodies.decode_metadata(answer.body or b"")
 
 
 # ── what a response tells ─────────────────────────────────────────────────────────────────────────────────────
@@ -234,7 +204,7 @@ async def _refuse(request: ModelRequest, response: ClientResponse, body: bytes |
 
 def _check(request: InferRequest, body: bytes) -> None:
     """Find the failure in a 200. Triton's generate has one: for a model that gives no or several responses."""
-    if body.startswith(_ERROR):
+    if body.startswith(oip_answers.ERROR):
         if request.kind == "generate":
             raise Unsupported(oip_answers.error_of(body) or "The model gives no single response.")
         raise BackendError("The upstream failed.")

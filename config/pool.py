@@ -71,7 +71,7 @@ class ProbeConfig(Section):
 
     path: ProbePath | None = None
     """A GET of this path that is answered with 200 is healthy. When absent ``/health``, or ``/v2/health/ready`` of the
-    Open Inference Protocol."""
+    Open Inference Protocol; over gRPC the server is asked for its readiness."""
     interval: Duration = 5.0
     """Between two probes, spread by a tenth so that many gateways do not ask in step."""
     timeout: Duration = 2.0
@@ -118,7 +118,7 @@ class PoolConfig(Section):
 
     name: Name
     """What routes call it."""
-    protocol: Literal["openai", "oip-http"] = "openai"
+    protocol: Literal["openai", "oip-http", "oip-grpc"] = "openai"
     """What the endpoints speak. ``oip``: the Open Inference Protocol, as Triton, KServe and MLServer do."""
     binary: bool = True
     """Of ``oip-http``: whether the endpoints know the protocol's binary extension. MLServer does not: what clients send

@@ -32,6 +32,9 @@ def _protocol(doc: Document, pool: Node) -> Iterator[Problem]:
         yield doc.problem_with_key(pool["binary"].place, f"has no effect: {protocol} is not oip-http")
     if protocol == "openai":
         return
+    if "path" in probe and protocol == "oip-grpc":
+        message = "has no effect: gRPC has no paths, the server is asked for its readiness"
+        yield doc.problem_with_key(probe["path"].place, message)
     if "ask" in probe:
         yield doc.problem_with_key(probe["ask"].place, f"has no effect: servers that speak {protocol} have no tokens")
     if "resume" in pool:

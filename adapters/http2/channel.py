@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import ssl
+from collections.abc import Mapping
 from functools import lru_cache
 from urllib.parse import urlsplit
 
@@ -107,6 +108,12 @@ class Channel:
         `InferenceError` when the upstream cannot be reached, breaks or is late. A call that the upstream says it
         has not looked at is made again, a few times.
         """
+        return (await self.ask(path, message, metadata, deadline))[0]
+
+    async def ask(
+        self, path: bytes, message: bytes, metadata: bytes = b"", deadline: Deadline = NO_DEADLINE
+    ) -> tuple[bytes, Mapping[str, str]]:
+        """As `unary`, with the answer's trailers."""
         for _ in range(MAX_TRIES - 1):
             try:
                 return await self._ask(path, message, metadata, deadline)
@@ -114,11 +121,13 @@ class Channel:
                 pass
         return await self._ask(path, message, metadata, deadline)
 
-    async def _ask(self, path: bytes, message: bytes, metadata: bytes, deadline: Deadline) -> bytes:
+    async def _ask(
+        self, path: bytes, message: bytes, metadata: bytes, deadline: Deadline
+    ) -> tuple[bytes, Mapping[str, str]]:
         exchange, block = await self._open_call(path, metadata, deadline)
         try:
             exchange.ask(block, message)
-            return await exchange.answer()
+            return await exchange.answer(), exchange.trailers
         finally:
             exchange.cancel()
 

@@ -4,6 +4,7 @@ With the extension, a body is a JSON object of a length that a header tells, the
 `binary_data_size` says that it is there, in their order. Decoded binary data is a view of the body, no copy.
 """
 
+from collections.abc import Sequence
 from math import prod
 from typing import Annotated, Any
 
@@ -202,6 +203,18 @@ def complete_raw(inference: Inference, name: str, datatype: str, dims: tuple[int
         inference.model_name, inference.model_version, "", inference.parameters,
         [Tensor(name, datatype, shape, data)], [],
     )  # fmt: skip
+
+
+def complete_alone(inference: Inference, inputs: Sequence[tuple[str, str, tuple[int, ...]]]) -> Inference:
+    """The same for who has only a model's metadata (name, datatype, shape of each input), whose shapes may begin with
+    a batch: a first variable dimension beside another is one. Raises `CallerError`.
+    """
+    if len(inputs) != 1:
+        raise CallerError(f"A raw request is for models with one input, and this one has {len(inputs)}.")
+    name, datatype, shape = inputs[0]
+    if shape and shape[0] < 0 and (any(dim < 0 for dim in shape[1:]) or datatype == "BYTES"):
+        return complete_raw(inference, name, datatype, shape[1:], batched=True)
+    return complete_raw(inference, name, datatype, shape, batched=False)
 
 
 def encode_request(inference: Inference, *, binary: bool = True) -> tuple[bytes, int | None]:

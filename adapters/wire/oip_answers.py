@@ -25,6 +25,8 @@ from adapters.wire import oip, oip_data
 Wanted = bool | Mapping[str, bool]
 """Which outputs go out in binary form: all or none, or by name."""
 
+ERROR = b'{"error"'
+"""What an error begins with where it comes in the place of an answer."""
 MAX_MESSAGE = 2_000
 _ABSENT = Raw(b"")
 

@@ -31,7 +31,7 @@ from adapters.wire.protos import inference as messages
 LONGEST_KNOWN = 1024
 """Bytes. What is longer is parsed each time, so that what is remembered stays small."""
 
-_ID, _RAW = tag(3), tag(7)
+_NAME, _VERSION, _ID, _RAW = tag(1), tag(2), tag(3), tag(7)
 
 Described = tuple[str, str, tuple[int, ...]]
 """Name, datatype and shape."""
@@ -147,6 +147,12 @@ def encode_infer_request(inference: Inference) -> bytes:
         if SHARED_MEMORY not in tensor.parameters:
             parts += (head(_RAW, len(tensor.data)), tensor.data)
     return b"".join(parts)
+
+
+def encode_names(model: str, version: str) -> bytes:
+    """Fields that, behind a request, replace its model's name and version."""
+    name, number = model.encode(), version.encode()
+    return b"".join((head(_NAME, len(name)), name, head(_VERSION, len(number)), number))
 
 
 def _write(inference: Inference) -> bytes:

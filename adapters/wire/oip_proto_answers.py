@@ -15,7 +15,8 @@ from adapters.wire.protos import inference as messages
 
 _ID, _RAW = tag(3), tag(6)
 _STREAMED = tag(2)
-_OF_A_STREAM = frozenset({1, 2})
+_FAILURE = 1
+_OF_A_STREAM = frozenset({_FAILURE, 2})
 """Fields of `ModelStreamInferResponse`."""
 
 
@@ -135,6 +136,11 @@ def is_bare(message: bytes) -> bool:
         return not numbers(message) <= _OF_A_STREAM
     except Broken:
         raise BackendError("The upstream's stream cannot be read.", code="upstream_bad_response") from None
+
+
+def is_failure(message: bytes) -> bool:
+    """Whether a message of a stream, that is not bare, tells of one."""
+    return _FAILURE in numbers(message)
 
 
 def split_stream_response(message: bytes) -> tuple[str, bytes]:

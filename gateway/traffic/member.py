@@ -125,14 +125,14 @@ def make_runtime(pool: PoolConfig, id_: str, source: object, runtimes: Runtimes)
 def tls_of(pool: PoolConfig) -> ssl.SSLContext:
     """How the pool's `https://` endpoints are checked. Raises `FleetError`."""
     try:
-        return _context(pool.tls or UpstreamTls(), file_times(pool.tls))
+        return _context(pool.tls or UpstreamTls(), file_times(pool.tls), pool.protocol)
     except (OSError, ssl.SSLError) as error:
         raise FleetError(f"pool {pool.name}: tls: {error}") from None
 
 
 @lru_cache(maxsize=32)
-def _context(config: UpstreamTls, times: FileTimes) -> ssl.SSLContext:
-    """One for all endpoints: reading the system's roots takes tens of milliseconds."""
+def _context(config: UpstreamTls, times: FileTimes, protocol: str) -> ssl.SSLContext:
+    """One for all endpoints: reading the system's roots takes tens of milliseconds. It says what is spoken over it."""
     context = ssl.create_default_context(cafile=config.ca)
     if config.cert is not None:
         context.load_cert_chain(config.cert, config.key)

@@ -6,7 +6,7 @@ from typing import Any
 
 from adapters.base import Adapter
 from adapters.http1.client import Client
-from adapters.oip_http import OipHttpAdapter
+from adapters.oip_http import MAX_ANSWER, OipHttpAdapter
 from adapters.openai import OpenAIAdapter
 from config.schema import PoolConfig
 from gateway.discovery.target import Target
@@ -54,4 +54,21 @@ def _probe(pool: PoolConfig) -> dict[str, str]:
     return {"probe": pool.probe.path} if pool.probe is not None and pool.probe.path is not None else {}
 
 
-_ADAPTERS: dict[str, Made] = {"openai": _openai, "oip-http": _oip_http}
+def _oip_grpc(pool: PoolConfig, target: Target, tls: ssl.SSLContext | None) -> Adapter:
+    try:
+        from adapters.http2.channel import Channel
+        from adapters.oip_grpc import OipGrpcAdapter
+    except ImportError:
+        raise MissingExtra("oip-grpc needs more than is installed: pip install 'headrace[grpc]'") from None
+    channel = Channel(
+        target.url,
+        tls=tls,
+        connect_timeout=pool.connect_timeout,
+        max_connections=pool.max_connections,
+        max_message=MAX_ANSWER,
+        server_name=_server_name(pool, target),
+    )
+    return OipGrpcAdapter(channel, **_names(pool))
+
+
+_ADAPTERS: dict[str, Made] = {"openai": _openai, "oip-http": _oip_http, "oip-grpc": _oip_grpc}

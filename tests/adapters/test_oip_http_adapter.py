@@ -156,6 +156,26 @@ async def test_servers_without_binary_tensors_get_json_and_their_clients_binary_
     assert begun.body == ANSWER
 
 
+async def test_a_raw_body_becomes_json_with_the_shape_that_the_server_tells() -> None:
+    metadata = b'{"name":"m","versions":["1"],"platform":"","inputs":[{"name":"x","datatype":"INT32","shape":[-1,1]}]}'
+    got: list[Asked] = []
+    async with adapting(recording(got, http(metadata), http(ANSWER), http(ANSWER)), binary=False) as (adapter, _):
+        for _ in range(2):  # the second time, the shape is known
+            begun = await adapter.call(asked(bytes(X.data), 0), within())
+            assert begun.form.header_length is not None
+    assert [one.line for one in got] == [
+        "GET /v2/models/m HTTP/1.1", "POST /v2/models/m/infer HTTP/1.1", "POST /v2/models/m/infer HTTP/1.1"
+    ]  # fmt: skip
+    assert json.loads(got[1].body)["inputs"] == [{"name": "x", "datatype": "INT32", "shape": [2, 1], "data": [1, 2]}]
+
+
+async def test_a_raw_body_for_a_model_with_two_inputs_is_refused() -> None:
+    inputs = [{"name": name, "datatype": "INT32", "shape": [1]} for name in "xy"]
+    metadata = json.dumps({"name": "m", "inputs": inputs}).encode()
+    with pytest.raises(CallerError, match="this one has 2"):
+        await call(http(metadata), asked(b"1234", 0), binary=False)
+
+
 async def test_a_device_that_tells_its_time() -> None:
     assert (await call(http(ANSWER, "application/json", 200, "Headrace-Device-Ms: 1.5"))).usage.device_ms == 1.5
     assert (await call(http(ANSWER, "application/json", 200, "Headrace-Device-Ms: nan"))).usage.device_ms == 0

@@ -93,6 +93,11 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
         ),
         (
             "name: spare",
+            "name: spare\n    protocol: oip-grpc\n    probe: {path: /x}",
+            "7: pools[1].probe.path: has no effect: gRPC has no paths, the server is asked for its readiness",
+        ),
+        (
+            "name: spare",
             "name: spare\n    protocol: oip-http\n    resume: text",
             "7: pools[1].resume: has no effect: oip-http has no text to carry on",
         ),

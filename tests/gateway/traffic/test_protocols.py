@@ -1,6 +1,7 @@
 """Each protocol of a pool reaches a server that speaks it."""
 
 import asyncio
+import sys
 from random import Random
 from typing import Any
 
@@ -10,9 +11,11 @@ from adapters.http1.message import Request, Response
 from adapters.http1.server import Server
 from adapters.tensors import Inferred
 from adapters.types import Deadline
-from adapters.wire import oip, oip_answers
+from adapters.wire import oip, oip_answers, oip_proto_answers
 from adapters.wire.oip_asked import request_of
 from gateway.traffic.fleet import Fleet
+from gateway.traffic.member import FleetError
+from tests.adapters.tensor_service import Service, serving
 from tests.support.gateways import config
 
 REQUEST = b'{"inputs":[{"name":"x","datatype":"INT32","shape":[2],"data":[1,2]}]}'
@@ -34,6 +37,35 @@ class Echo:
             Inferred("m", "1", outputs=inference.inputs), oip_answers.wanted(inference)
         )
         return Response(200, [(oip.HEADER, str(length))] if length is not None else [], body)
+
+
+@pytest.mark.parametrize("more", [{}, {"model": "theirs", "key": "secret-of-theirs"}])
+async def test_oip_grpc(more: dict[str, Any]) -> None:
+    service = Service()
+    async with serving(service) as url:
+        fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+        written = {"name": "main", "protocol": "oip-grpc", "endpoints": [url], **more}
+        pool = fleet.commit(fleet.prepare(config(pools=[written])))["main"]
+        async with asyncio.timeout(30):
+            while pool.endpoints[0].health != "healthy":
+                await asyncio.sleep(0.005)
+        answer = await pool.call(request_of(REQUEST, model="chat", version=""), Deadline(1e9, 30.0, 30.0))
+        assert answer.body is not None
+        inferred = oip_proto_answers.decode_infer_response(answer.body)
+        assert bytes(inferred.outputs[0].data) == bytes([1, 0, 0, 0, 2, 0, 0, 0])
+        asked = next(one for one in service.asked if type(one).__name__ == "ModelInferRequest")
+        assert asked.model_name == more.get("model", "chat")
+        told = {metadata.get("authorization") for metadata in service.metadata}
+        assert told == {f"Bearer {more['key']}" if "key" in more else None}
+        await fleet.aclose()
+
+
+async def test_what_is_not_installed_is_named_with_the_command_that_installs_it(monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "adapters.oip_grpc", None)
+    fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+    with pytest.raises(FleetError, match=r"pool main: oip-grpc needs .* pip install 'headrace\[grpc\]'"):
+        fleet.prepare(config(pools=[{"name": "main", "protocol": "oip-grpc", "endpoints": ["http://127.0.0.1:9"]}]))
+    await fleet.aclose()
 
 
 @pytest.mark.parametrize("more", [{}, {"binary": False}, {"model": "theirs", "key": "secret-of-theirs"}])

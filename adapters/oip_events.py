@@ -1,0 +1,45 @@
+"""Streams of responses over HTTP: one event a response, which is JSON."""
+
+from adapters.base import Answer
+from adapters.errors import BackendError
+from adapters.event_stream import EventStream
+from adapters.http1.client import ClientResponse
+from adapters.types import OIP_JSON, Usage
+from adapters.wire import oip_answers, sse
+
+
+class ResponseStream(EventStream):
+    """One event a response, until the end of the body. A failure is an event too, and the last."""
+
+    __slots__ = ()
+
+    parts_count = True
+
+    def __init__(self, response: ClientResponse, usage: Usage) -> None:
+        super().__init__(response, usage, OIP_JSON)
+
+    def _passes_on(self, event: bytes) -> bool:
+        data = sse.data_of(event)
+        if data.startswith(oip_answers.ERROR):
+            raise BackendError("The upstream failed in the middle of its answer.")
+        return bool(data) or (self._begun and event.startswith(b":"))
+
+    def _over(self) -> None:
+        self._done = True
+
+
+class OneEvent(Answer):
+    """A whole response as a stream."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self, event: bytes, usage: Usage) -> None:
+        super().__init__(content_type="text/event-stream", body=None, usage=usage, form=OIP_JSON)
+        self._event = event
+
+    async def __anext__(self) -> bytes:
+        event, self._event = self._event, b""
+        if event:
+            return event
+        self.end(None)
+        raise StopAsyncIteration

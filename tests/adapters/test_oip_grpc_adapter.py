@@ -1,0 +1,345 @@
+"""The adapter of the Open Inference Protocol over gRPC, against gRPC's own server."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import pytest
+from tritonclient.grpc import service_pb2
+
+from adapters.base import Answer
+from adapters.errors import (
+    BackendError,
+    CallerError,
+    CapacityError,
+    DeadlineError,
+    InferenceError,
+    NotFound,
+    TooLarge,
+    TransportError,
+    Unavailable,
+    Unsupported,
+    UpstreamTimeout,
+)
+from adapters.oip_grpc import OipGrpcAdapter
+from adapters.tensors import Inference, Tensor
+from adapters.types import OIP_GRPC, OIP_JSON, Deadline, InferRequest, ModelQuery, Usage
+from adapters.wire import oip, oip_proto, oip_proto_answers
+from adapters.wire.oip_asked import request_of
+from adapters.wire.oip_proto_asked import request_of as grpc_request_of
+from tests.adapters.http2.channels import calling
+from tests.adapters.tensor_service import PATIENCE, Service, echo, failing, serving
+from tests.adapters.test_openai_adapter import chat
+from tests.adapters.wire.tensors import same
+
+X = Tensor("x", "INT32", (2, 1), b"\x01\0\0\0\x02\0\0\0")
+
+
+def asked(kind: Any = "infer", version: str = "", **more: Any) -> InferRequest:
+    """A request that came over gRPC, under names of its client's own."""
+    inference = Inference("its-client-says", "7", "id-1", inputs=[X], **more)
+    message = oip_proto.encode_infer_request(inference)
+    request = grpc_request_of(inference, message, model="m", version=version, kind=kind)
+    request.request_id = "req-1"
+    return request
+
+
+def over_http(body: bytes, length: int | None = None, **more: Any) -> InferRequest:
+    return request_of(body, model="m", version="", header_length=length, **more)
+
+
+def within(seconds: float = PATIENCE) -> Deadline:
+    return Deadline(asyncio.get_running_loop().time() + seconds, PATIENCE, PATIENCE)
+
+
+@asynccontextmanager
+async def adapting(service: Service, *handlers: Any, **options: Any) -> AsyncIterator[OipGrpcAdapter]:
+    async with serving(service, *handlers) as url, calling(url) as channel:
+        yield OipGrpcAdapter(channel, **options)
+
+
+async def call(service: Service, request: Any = None, **options: Any) -> Answer:
+    async with adapting(service, **options) as adapter:
+        return await adapter.call(request or asked(), within())
+
+
+# ── tensors ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_message_goes_on_as_it_came_under_the_names_that_count() -> None:
+    service = Service()
+    answer = await call(service, asked(version="3"), key="secret")
+    request, told = service.asked[0], service.metadata[0]
+    assert (request.model_name, request.model_version, request.id) == ("m", "3", "id-1")
+    assert list(request.raw_input_contents) == [X.data]
+    assert (told["authorization"], told["x-request-id"]) == ("Bearer secret", "req-1")
+    assert 0 < told["left"] <= PATIENCE + 1
+    assert answer.form == OIP_GRPC
+    assert answer.body is not None
+    inferred = oip_proto_answers.decode_infer_response(answer.body)
+    assert same(inferred.outputs[0], X)
+    assert answer.usage == Usage(rows=2, bytes=len(answer.body), device_ms=1.5, exact=True)
+
+
+async def test_a_pools_name_for_the_model_goes_before_the_clients() -> None:
+    service = Service()
+    await call(service, model="theirs")
+    assert (service.asked[0].model_name, service.asked[0].model_version) == ("theirs", "")
+
+
+@pytest.mark.parametrize("binary", [True, False])
+async def test_what_came_over_http_is_written_as_a_message(binary: bool) -> None:
+    service = Service()
+    answer = await call(service, over_http(*oip.encode_request(Inference("m", inputs=[X]), binary=binary)))
+    assert answer.form == OIP_GRPC
+    assert list(service.asked[0].raw_input_contents) == [X.data]
+    assert (service.asked[0].model_name, dict(service.asked[0].parameters)) == ("m", {})
+
+
+async def test_a_raw_body_has_the_shape_that_the_server_tells() -> None:
+    service = Service()
+    async with adapting(service) as adapter:
+        for _ in range(2):
+            await adapter.call(over_http(bytes(X.data), 0), within())
+    assert [type(one).__name__ for one in service.asked] == ["ModelMetadataRequest", *["ModelInferRequest"] * 2]
+    tensor = service.asked[1].inputs[0]
+    assert (tensor.name, tensor.datatype, list(tensor.shape)) == ("x", "INT32", [2, 1])
+
+
+async def test_a_prompt_has_the_shapes_that_the_server_tells() -> None:
+    service = Service()
+    answer = await call(service, over_http(b'{"x": [5, 6], "temperature": 0.5}', kind="generate"))
+    request = service.asked[1]
+    assert list(request.raw_input_contents) == [b"\x05\0\0\0\x06\0\0\0"]
+    assert request.parameters["temperature"].double_param == 0.5
+    assert answer.form == OIP_GRPC
+    with pytest.raises(CallerError, match="`x`"):
+        await call(service, over_http(b'{"x": "five"}', kind="generate"))
+
+
+async def test_a_chat_is_refused_without_asking() -> None:
+    service = Service()
+    with pytest.raises(Unsupported, match="takes tensors"):
+        await call(service, chat())
+    assert service.asked == []
+
+
+# ── refusals ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "words"),
+    [
+        (3, CallerError, "at fault"),
+        (9, CallerError, "at fault"),
+        (11, CallerError, "at fault"),
+        (12, Unsupported, "at fault"),
+        (5, BackendError, "does not know the model"),
+        (14, CapacityError, "overloaded"),
+        (8, CapacityError, "overloaded"),
+        (4, UpstreamTimeout, "timed out"),
+        (7, BackendError, "credential"),
+        (16, BackendError, "credential"),
+        (13, BackendError, "The upstream failed"),
+        (2, BackendError, "The upstream failed"),
+        (1, BackendError, "The upstream failed"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["infer", "infer_stream"])
+async def test_statuses(code: int, error: type[InferenceError], words: str, kind: str) -> None:
+    service = Service()
+    service.behaviour = service.stream = failing(code, "at fault: /models/x.py")
+    with pytest.raises(error, match=words) as caught:
+        await call(service, asked(kind))
+    assert type(caught.value) is error
+    assert ("/models" in caught.value.message) == (caught.value.kind == "caller")
+
+
+async def test_a_message_that_is_too_large_for_the_server() -> None:
+    service = Service()
+    service.behaviour = failing(8, "Received message larger than max (9 vs. 8)")
+    with pytest.raises(TooLarge):
+        await call(service)
+
+
+async def test_an_unknown_version_was_the_callers_choice() -> None:
+    service = Service()
+    service.behaviour = failing(5, "no")
+    with pytest.raises(NotFound, match="`m` has no version `9`"):
+        await call(service, asked(version="9"))
+
+
+async def test_a_failure_of_the_server_for_what_nobody_can_read_is_the_callers() -> None:
+    service = Service()
+    service.behaviour = failing(13, "cannot parse")
+    request = asked()
+    request.write(service_pb2.ModelInferRequest(inputs=[{"name": "x", "datatype": "INT31"}]).SerializeToString())
+    with pytest.raises(CallerError, match="INT31"):
+        await call(service, request)
+
+
+async def test_time_that_is_up_is_the_requests_own() -> None:
+    service = Service()
+
+    def hang(request: Any, context: Any) -> Any:
+        context.add_callback(service.left.set)
+        service.left.wait(PATIENCE)
+        return echo(request, context)
+
+    service.behaviour = hang
+    async with adapting(service) as adapter:
+        with pytest.raises(DeadlineError):
+            await adapter.call(asked(), within(0.2))
+
+
+async def test_a_server_that_is_not_there() -> None:
+    async with calling("http://127.0.0.1:9") as channel:
+        with pytest.raises(TransportError):
+            await OipGrpcAdapter(channel).call(asked(), within())
+
+
+# ── streams ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def told(number: int, **more: Any) -> Any:
+    return service_pb2.ModelStreamInferResponse(infer_response={"model_name": "m", "id": str(number), **more})
+
+
+async def test_a_stream_has_one_request_and_any_number_of_responses() -> None:
+    service = Service()
+
+    def three(request: Any, context: Any) -> Iterator[Any]:
+        context.set_trailing_metadata((("headrace-device-ms", "3"),))
+        yield from map(told, range(3))
+
+    service.stream = three
+    async with adapting(service) as adapter:
+        answer = await adapter.call(asked("infer_stream"), within())
+        messages = [message async for message in answer]
+    assert [service_pb2.ModelStreamInferResponse.FromString(m).infer_response.id for m in messages] == ["0", "1", "2"]
+    assert answer.form == OIP_GRPC
+    assert (answer.ended, answer.error) == (True, None)
+    assert answer.usage == Usage(rows=2, bytes=sum(map(len, messages)), device_ms=3, exact=True)
+    assert (service.asked[0].model_name, service.metadata[0]["triton_grpc_error"]) == ("m", "true")
+
+
+async def test_a_stream_may_have_no_responses() -> None:
+    service = Service()
+    service.stream = lambda request, context: iter(())
+    async with adapting(service) as adapter:
+        answer = await adapter.call(asked("infer_stream"), within())
+        assert [message async for message in answer] == []
+        assert answer.ended
+
+
+async def test_a_prompt_streams_too() -> None:
+    service = Service()
+    request = over_http(b'{"x": 5}', kind="generate_stream")
+    async with adapting(service) as adapter:
+        messages = [message async for message in await adapter.call(request, within())]
+    assert oip_proto_answers.split_stream_response(messages[0])[0] == ""
+
+
+@pytest.mark.parametrize("with_status", [True, False])
+async def test_what_came_before_a_failure_is_an_answer(with_status: bool) -> None:
+    service = Service()
+
+    def late(request: Any, context: Any) -> Iterator[Any]:
+        yield told(1)
+        if with_status:
+            context.abort(grpc.StatusCode.INTERNAL, "CUDA out of memory at 10.0.0.5")
+        yield service_pb2.ModelStreamInferResponse(error_message="CUDA out of memory at 10.0.0.5")
+
+    service.stream = late
+    async with adapting(service) as adapter:
+        answer = await adapter.call(asked("infer_stream"), within())
+        await anext(answer)
+        with pytest.raises(BackendError, match="The upstream failed") as caught:
+            await anext(answer)
+        assert "10.0.0.5" not in caught.value.message
+        assert answer.error is caught.value
+
+
+async def test_a_failure_before_any_response_may_be_tried_elsewhere() -> None:
+    service = Service()
+    service.stream = lambda request, context: iter([service_pb2.ModelStreamInferResponse(error_message="no")])
+    with pytest.raises(BackendError):
+        await call(service, asked("infer_stream"))
+
+
+async def test_a_client_that_leaves_cancels_the_upstreams_call() -> None:
+    service = Service()
+
+    def endless(request: Any, context: Any) -> Iterator[Any]:
+        yield told(1)
+        service.left.wait(PATIENCE)
+
+    service.stream = endless
+    async with adapting(service) as adapter:
+        answer = await adapter.call(asked("infer_stream"), within())
+        await anext(answer)
+        await answer.aclose()
+        assert await asyncio.to_thread(service.left.wait, PATIENCE)
+        assert answer.ended
+
+
+async def test_mlservers_bare_responses_are_put_as_others_send_them() -> None:
+    """Its `ModelStreamInfer` has another type of response under the same name."""
+    bare = service_pb2.ModelInferResponse(model_name="m", id="4", outputs=[{"name": "y"}])
+
+    class Bare(grpc.GenericRpcHandler):  # type: ignore[misc]
+        def service(self, details: Any) -> Any:
+            return grpc.stream_stream_rpc_method_handler(
+                lambda requests, context: (bare.SerializeToString() for _ in requests)
+            )
+
+    async with adapting(Service(), Bare()) as adapter:
+        answer = await adapter.call(asked("infer_stream"), within())
+        messages = [service_pb2.ModelStreamInferResponse.FromString(message) async for message in answer]
+    assert messages == [service_pb2.ModelStreamInferResponse(infer_response=bare)]
+
+
+# ── questions ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("about", "expected"),
+    [
+        (
+            "metadata",
+            {
+                "name": "theirs", "versions": ["1"], "platform": "test", "outputs": [],
+                "inputs": [{"name": "x", "datatype": "INT32", "shape": [-1, 1]}],
+            },
+        ),
+        ("ready", {"name": "m", "ready": True}),
+    ],
+)  # fmt: skip
+async def test_questions_are_answered_as_over_http(about: Any, expected: dict[str, Any]) -> None:
+    service = Service()
+    answer = await call(service, ModelQuery(model="m", version="1", about=about), model="theirs")
+    assert json.loads(answer.body or b"") == expected
+    assert answer.form == OIP_JSON
+    assert (service.asked[0].name, service.asked[0].version) == ("theirs", "1")
+
+
+async def test_configuration_and_statistics_are_as_triton_writes_them() -> None:
+    config = json.loads((await call(Service(), ModelQuery(model="m", about="config"))).body or b"")
+    assert (config["name"], config["max_batch_size"], config["input"]) == ("m", 8, [])
+    stats = json.loads((await call(Service(), ModelQuery(model="m", about="stats"))).body or b"")
+    assert stats["model_stats"][0]["inference_count"] == 2**40
+
+
+async def test_health() -> None:
+    service = Service()
+    async with adapting(service, key="k") as adapter:
+        await adapter.probe(PATIENCE)
+        service.ready = False
+        with pytest.raises(BackendError, match="not ready"):
+            await adapter.probe(PATIENCE)
+        with pytest.raises(Unavailable, match="`m` is not ready"):
+            await adapter.call(ModelQuery(model="m", about="ready"), within())
+    assert service.metadata[0]["authorization"] == "Bearer k"
