@@ -18,8 +18,8 @@ class Scheduler(Protocol):
     """What the versions of a model need of that which runs their requests, beside `infer` and `stream`."""
 
     @property
-    def is_idle(self) -> bool:
-        """Nothing waits, nothing is computed, and no sequence is open."""
+    def busy(self) -> bool:
+        """Whether anything waits or is computed, or a sequence is open."""
         ...
 
     def holds(self, sequence: int | str) -> bool:
@@ -27,11 +27,11 @@ class Scheduler(Protocol):
         ...
 
     async def drain(self) -> None:
-        """Return when it is idle. New requests of open sequences come until then."""
+        """Return when it is not busy. New requests of open sequences come until then."""
         ...
 
-    async def aclose(self) -> None:
-        """Answer all that is left with an error. The instances are not its to end."""
+    def close(self) -> None:
+        """Refuse newcomers, and end what waits; what is computed ends with the instances. Idempotent."""
         ...
 
 
@@ -66,7 +66,7 @@ class ServedModel:
 
     @property
     def is_idle(self) -> bool:
-        return not self.leases and bool(self.scheduler.is_idle)
+        return not self.leases and not self.scheduler.busy
 
     def release(self) -> None:
         """A request has ended."""
@@ -87,7 +87,7 @@ class ServedModel:
     async def aclose(self) -> None:
         """End it, and what it still runs."""
         try:
-            await self.scheduler.aclose()
+            self.scheduler.close()
         finally:
             for instance in self.instances:
                 await instance.aclose()

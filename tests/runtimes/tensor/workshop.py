@@ -73,8 +73,8 @@ class FakeScheduler:
     closed: bool = False
 
     @property
-    def is_idle(self) -> bool:
-        return not self.sequences
+    def busy(self) -> bool:
+        return bool(self.sequences)
 
     def holds(self, sequence: int | str) -> bool:
         return sequence in self.sequences
@@ -84,11 +84,11 @@ class FakeScheduler:
         self.changed.set()
 
     async def drain(self) -> None:
-        while not self.is_idle:
+        while self.busy:
             self.changed.clear()
             await self.changed.wait()
 
-    async def aclose(self) -> None:
+    def close(self) -> None:
         self.closed = True
 
 
