@@ -6,33 +6,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
 
 from runtimes.tensor.backends.base import Instance
 from runtimes.tensor.memory import Hold
 from runtimes.tensor.model_config import ModelConfig
+from runtimes.tensor.scheduling.scheduler import Scheduler
 from runtimes.tensor.statistics import ModelStatistics
 
-
-class Scheduler(Protocol):
-    """What the versions of a model need of that which runs their requests, beside `infer` and `stream`."""
-
-    @property
-    def busy(self) -> bool:
-        """Whether anything waits or is computed, or a sequence is open."""
-        ...
-
-    def holds(self, sequence: int | str) -> bool:
-        """Whether this sequence is open here."""
-        ...
-
-    async def drain(self) -> None:
-        """Return when it is not busy. New requests of open sequences come until then."""
-        ...
-
-    def close(self) -> None:
-        """Refuse newcomers, and end what waits; what is computed ends with the instances. Idempotent."""
-        ...
+__all__ = ["Scheduler", "ServedModel"]
 
 
 @dataclass(slots=True, eq=False)
@@ -44,8 +25,7 @@ class ServedModel:
     """As the wire has it."""
     config: ModelConfig
     """Complete."""
-    scheduler: Any
-    """See `Scheduler`."""
+    scheduler: Scheduler
     instances: Sequence[Instance]
     folder: Path
     statistics: ModelStatistics
@@ -66,7 +46,7 @@ class ServedModel:
 
     @property
     def is_idle(self) -> bool:
-        return not self.leases and not self.scheduler.busy
+        return not self.leases and self.scheduler.is_idle
 
     def release(self) -> None:
         """A request has ended."""
@@ -87,7 +67,7 @@ class ServedModel:
     async def aclose(self) -> None:
         """End it, and what it still runs."""
         try:
-            self.scheduler.close()
+            await self.scheduler.aclose()
         finally:
             for instance in self.instances:
                 await instance.aclose()

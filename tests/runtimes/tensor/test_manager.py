@@ -15,7 +15,7 @@ from runtimes.tensor.override import Override, unpack
 from runtimes.tensor.repository import RepositoryError
 from runtimes.tensor.served_model import ServedModel
 
-from .workshop import CONFIG, WARMED, Workshop, manager_of, put, until
+from .workshop import CONFIG, WARMED, Workshop, manager_of, put, scheduler_of, until
 
 
 @pytest.fixture
@@ -236,7 +236,7 @@ async def test_an_open_sequence_stays_on_its_version(tmp_path: Path, manager: Mo
     put(tmp_path, "m", 1, config=config)
     await manager.load("m")
     old = used(manager)
-    old.scheduler.sequences.add(7)
+    scheduler_of(old).sequences.add(7)
     old.release()
     put(tmp_path, "m", 2, config=config)
     await manager.load("m")
@@ -250,7 +250,7 @@ async def test_an_open_sequence_stays_on_its_version(tmp_path: Path, manager: Mo
     new.release()
     assert manager.lease_sequence("m", "1", 8) is None
     assert not workshop.instances[0].closed
-    old.scheduler.end(7)
+    scheduler_of(old).end(7)
     await until(lambda: workshop.instances[0].closed)
 
 
@@ -262,7 +262,7 @@ async def test_what_never_ends_is_ended(tmp_path: Path, workshop: Workshop) -> N
         served = used(manager)
         await manager.unload("m")
         await until(lambda: workshop.instances[0].closed)
-        assert served.scheduler.closed
+        assert scheduler_of(served).closed
         served.release()
     finally:
         await manager.aclose()

@@ -14,7 +14,7 @@ from runtimes.tensor.manager import ModelManager
 from runtimes.tensor.memory import Hold, MemoryBudget, Occupant
 from runtimes.tensor.served_model import ServedModel
 
-from .workshop import CONFIG, Workshop, manager_of, put, until
+from .workshop import CONFIG, Workshop, manager_of, put, scheduler_of, until
 
 
 @given(
@@ -127,7 +127,7 @@ async def test_an_open_sequence_is_use(manager: ModelManager, monkeypatch: pytes
         await manager.load(name)
         served = manager.lease(name, "")
         assert served is not None
-        served.scheduler.sequences.add(1)
+        scheduler_of(served).sequences.add(1)
         served.release()
     with pytest.raises(CallerError, match="no room"):
         await manager.load("c")

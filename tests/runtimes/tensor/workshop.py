@@ -6,10 +6,12 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 
 import numpy as np
 
+from adapters.tensors import Inference, Tensor
 from runtimes.tensor.backends.base import (
     Batch,
     Done,
@@ -24,6 +26,8 @@ from runtimes.tensor.loading import Parts
 from runtimes.tensor.manager import ManagerOptions, ModelManager
 from runtimes.tensor.model_config import ModelConfig
 from runtimes.tensor.repository import Repository
+from runtimes.tensor.scheduling.responses import Responses
+from runtimes.tensor.served_model import ServedModel
 from runtimes.tensor.statistics import ModelStatistics
 
 CONFIG = """
@@ -71,10 +75,18 @@ class FakeScheduler:
     sequences: set[int | str] = field(default_factory=set)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     closed: bool = False
+    waiting: int = 0
+    computing: int = 0
+
+    def infer(self, inference: Inference, deadline: float = inf) -> asyncio.Future[list[Tensor]]:
+        raise NotImplementedError
+
+    def stream(self, inference: Inference, deadline: float = inf) -> Responses:
+        raise NotImplementedError
 
     @property
-    def busy(self) -> bool:
-        return bool(self.sequences)
+    def is_idle(self) -> bool:
+        return not self.sequences
 
     def holds(self, sequence: int | str) -> bool:
         return sequence in self.sequences
@@ -84,12 +96,17 @@ class FakeScheduler:
         self.changed.set()
 
     async def drain(self) -> None:
-        while self.busy:
+        while not self.is_idle:
             self.changed.clear()
             await self.changed.wait()
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
         self.closed = True
+
+
+def scheduler_of(served: ServedModel) -> FakeScheduler:
+    assert isinstance(served.scheduler, FakeScheduler)
+    return served.scheduler
 
 
 class Workshop:
