@@ -1,9 +1,10 @@
-"""The command line: `headrace serve | check | explain | schema | models | keys | audit`."""
+"""The command line: `headrace serve | runtime | check | explain | schema | models | keys | audit`."""
 
 import json
 import logging
 import os
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,13 @@ app.command()(check)
 app.command()(explain)
 app.add_typer(keys, name="keys")
 app.add_typer(audit, name="audit")
+
+
+class Kind(StrEnum):
+    """The bundled runtimes."""
+
+    llm = "llm"
+    tensor = "tensor"
 
 
 @app.command()
@@ -44,6 +52,16 @@ def serve(
     for warning in reading.warnings:
         logging.getLogger(__name__).warning("%s", warning)
     raise typer.Exit(run(path, reading.config))
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
+def runtime(
+    context: typer.Context,
+    kind: Annotated[Kind, typer.Argument(help="Which one.")],
+) -> None:
+    """Run a bundled runtime alone: `headrace runtime tensor --help` has its options."""
+    command = [sys.executable, "-m", f"runtimes.{kind.value}", *context.args]
+    os.execv(command[0], command)  # noqa: S606 - this process becomes it, so that signals reach it
 
 
 @app.command(hidden=True)

@@ -71,8 +71,10 @@ def test_every_test_that_a_page_names_exists() -> None:
 
 
 def test_every_metric_is_on_a_page_and_no_other() -> None:
-    source = "\n".join(path.read_text() for path in Path("gateway").rglob("*.py"))
-    made = set(re.findall(r'"(headrace_[a-z_]+)"', source)) | {"headrace_spend_usd"}
+    rooms = (Path("gateway"), Path("runtimes/tensor"))
+    source = "\n".join(path.read_text() for room in rooms for path in room.rglob("*.py"))
+    said = re.findall(r'"(headrace_[a-z_]+)"', source)
+    made = {name.removesuffix("_total") for name in said} | {"headrace_spend_usd"}
     text = "\n".join(page.read_text() for page in PAGES)
     named = {name.removesuffix("_total") for name in re.findall(r"`(headrace_[a-z_]+)`", text)}
     assert named == made

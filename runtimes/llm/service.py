@@ -3,10 +3,6 @@
 import asyncio
 import hashlib
 import logging
-import os
-import signal
-import stat
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +19,7 @@ from runtimes.llm.error_responses import refusal
 from runtimes.llm.server import App, LoadedModel
 from runtimes.llm.store import resolve
 from runtimes.llm.tokenizer_loader import load_tokenizer
+from runtimes.process import CannotStart, stop_signal
 from runtimes.wheels import ModelUnavailable
 
 MAX_BODY = 16 << 20
@@ -54,7 +51,7 @@ async def _serve(options: ServiceOptions) -> int:
     app = App(options.served_name)
     server = Server(app, Limits(max_body=MAX_BODY), refusal)
     try:
-        stop = _stop_signal(options)
+        stop = stop_signal(exit_with_parent=options.exit_with_parent)
         await _listen(server, options)
         app.model = await _load_unless(stop, options)
         if app.model is not None and await _engine_ends_before(stop, app.model.engine):
@@ -63,7 +60,7 @@ async def _serve(options: ServiceOptions) -> int:
             return 1
         log.info("draining for up to %g s", options.drain_seconds)
         await server.drain(options.drain_seconds)
-    except _CannotStart as error:
+    except CannotStart as error:
         log.error("%s", error)
         return 1
     finally:
@@ -81,10 +78,6 @@ async def _engine_ends_before(stop: asyncio.Event, engine: AsyncEngine) -> bool:
     return not stop.is_set()
 
 
-class _CannotStart(Exception):
-    """The reason, in one line."""
-
-
 async def _listen(server: Server, options: ServiceOptions) -> None:
     try:
         if options.socket is not None:
@@ -94,7 +87,7 @@ async def _listen(server: Server, options: ServiceOptions) -> None:
             host, port = await server.listen_tcp(options.host, options.port)
             log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
     except OSError as error:
-        raise _CannotStart(f"cannot listen: {error}") from None
+        raise CannotStart(f"cannot listen: {error}") from None
 
 
 # ── loading ───────────────────────────────────────────────────────────────────────────────────────────
@@ -111,7 +104,7 @@ async def _load_unless(stop: asyncio.Event, options: ServiceOptions) -> LoadedMo
     try:
         model = loading.result()
     except (ModelUnavailable, ValueError, OSError, RuntimeError, MemoryError) as error:
-        raise _CannotStart(f"cannot load {options.model}: {error}") from error
+        raise CannotStart(f"cannot load {options.model}: {error}") from error
     await model.engine.start()
     log.info("serving %s: the context is %d tokens", options.served_name, model.engine.max_model_len)
     return model
@@ -153,32 +146,3 @@ def _in_thread(load: Callable[[], LoadedModel]) -> asyncio.Future[LoadedModel]:
 
     threading.Thread(target=work, name="llm-load", daemon=True).start()
     return done
-
-
-# ── stopping ──────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _stop_signal(options: ServiceOptions) -> asyncio.Event:
-    """Set by SIGTERM, SIGINT and, if so asked, the end of the parent."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    if options.exit_with_parent:
-        _watch_parent(loop, stop)
-    return stop
-
-
-def _watch_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    """The parent holds the other end of stdin; however it dies, the system closes that."""
-    stdin = sys.stdin.fileno()
-    mode = os.fstat(stdin).st_mode
-    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
-        raise _CannotStart("--exit-with-parent needs stdin to be a pipe that the parent keeps open")
-
-    def readable() -> None:
-        if not os.read(stdin, 4096):
-            loop.remove_reader(stdin)
-            stop.set()
-
-    loop.add_reader(stdin, readable)

@@ -1,0 +1,165 @@
+"""`python -m runtimes.tensor`: a server for models of any framework, over the Open Inference Protocol."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from pathlib import Path
+
+from config.units import parse_duration, parse_size
+from runtimes.tensor.log_settings import LogSettings, OneLine
+from runtimes.tensor.restrictions import Restriction, parse
+
+# The modules of `pip install "headrace[tensor]"`.
+_EXTRA = {"google", "google.protobuf", "numpy", "hpack"}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Returns the exit status: 0 after a drain, 1 if it cannot start, 2 for a wrong command line."""
+    parser = _parser()
+    args = parser.parse_args(arguments)
+    if all(where is None for where in (args.http_port, args.grpc_port, args.socket, args.grpc_socket)):
+        parser.error("say where to listen: --http-port N, --grpc-port N, --socket PATH or --grpc-socket PATH")
+    if args.load and args.mode != "explicit":
+        parser.error("--load is for --mode explicit: in the others all models are loaded")
+    logs = _log_to_stderr()
+    # Models compute in their own threads, and OpenMP's would spin while they wait. Read when a framework is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    try:
+        from runtimes.tensor.manager import ManagerOptions
+        from runtimes.tensor.server import ServerOptions, run
+    except ModuleNotFoundError as error:
+        if error.name not in _EXTRA:
+            raise
+        print(f'{error.name} is not installed: run `pip install "headrace[tensor]"`', file=sys.stderr)
+        return 1
+    models = ManagerOptions(
+        mode=args.mode,
+        models=tuple(args.load),
+        poll_seconds=args.poll_interval,
+        load_seconds=args.load_timeout,
+        drain_seconds=args.drain_timeout,
+        parallel_loads=args.parallel_loads,
+        memory_budget=args.memory_budget,
+    )
+    options = ServerOptions(
+        repositories=tuple(args.repository),
+        models=models,
+        host=args.host,
+        http_port=args.http_port,
+        grpc_port=args.grpc_port,
+        http_socket=args.socket,
+        grpc_socket=args.grpc_socket,
+        max_body=args.max_body,
+        shared_memory=tuple(args.shared_memory),
+        restrict=tuple(args.restrict),
+        trace_file=args.trace_file,
+        drain_seconds=args.drain_timeout,
+        exit_with_parent=args.exit_with_parent,
+    )
+    return run(options, logs)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m runtimes.tensor", description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    _where(parser.add_argument_group("where to listen"))
+    _models(parser.add_argument_group("models"))
+    add = parser.add_argument
+    add("--max-body", type=_size, default="64MiB", help="bytes of one request")
+    add(
+        "--shared-memory",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="let clients use POSIX shared memory of such keys; may be repeated",
+    )
+    add(
+        "--restrict",
+        action="append",
+        type=_restriction,
+        default=[],
+        metavar="GROUP,GROUP:HEADER=SECRET",
+        help="only who sends the secret may use these parts of the interface; may be repeated",
+    )
+    add("--trace-file", default="", help="where clients may have requests traced to; nowhere if not given")
+    add("--exit-with-parent", action="store_true", help="stop when stdin, a pipe from the parent, is closed")
+    return parser
+
+
+def _where(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--host", default="127.0.0.1", help="address of the ports")
+    add("--http-port", type=_port, metavar="PORT", help="0 takes a free one, which the log names")
+    add("--grpc-port", type=_port, metavar="PORT", help="the same for gRPC")
+    add("--socket", type=Path, help="HTTP on this Unix socket")
+    add("--grpc-socket", type=Path, help="gRPC on this Unix socket")
+
+
+def _models(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--repository", type=Path, action="append", required=True, help="folder of models; may be repeated")
+    add(
+        "--mode",
+        choices=["none", "explicit", "poll"],
+        default="none",
+        help="none: all models, once; explicit: those of --load and what is asked for; poll: as the folder changes",
+    )
+    add("--load", action="append", default=[], metavar="MODEL", help="with --mode explicit; `*` for all")
+    add("--poll-interval", type=_duration, default="5s", help="between two looks into the folder")
+    add("--load-timeout", type=_duration, default="10m", help="for one version of a model")
+    add("--drain-timeout", type=_duration, default="30s", help="how long requests in flight may take to end")
+    add("--parallel-loads", type=_positive, default=2, help="versions that are loaded at a time")
+    add("--memory-budget", type=_size, default="0", help="bytes of all loaded models, such as 4GiB; 0 for no bound")
+
+
+def _port(text: str) -> int:
+    number = int(text)
+    if not 0 <= number < 65536:
+        raise argparse.ArgumentTypeError(f"must be 0 to 65535, not {number}")
+    return number
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, not {number}")
+    return number
+
+
+def _size(text: str) -> int:
+    try:
+        return int(text) if text.isdigit() else parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _duration(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _restriction(text: str) -> Restriction:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _log_to_stderr() -> LogSettings:
+    settings = LogSettings()
+    handler = logging.StreamHandler()
+    handler.setFormatter(OneLine(settings))
+    handler.addFilter(settings)
+    logging.basicConfig(level=logging.DEBUG, handlers=[handler])
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    return settings
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""Where a request's outputs go, and as what: into shared memory, as the classes with the highest values."""
+
+from __future__ import annotations
+
+from adapters.errors import CallerError
+from adapters.tensors import CLASSES, SHARED_MEMORY, Inference, Tensor
+from runtimes.tensor.classification import classes_wanted, classify
+from runtimes.tensor.model_config import ModelConfig
+from runtimes.tensor.shared_memory import SharedMemory
+
+
+def with_inputs(inference: Inference, memory: SharedMemory) -> None:
+    """Put those inputs in that lie in shared memory. Raises `CallerError`."""
+    for at, tensor in enumerate(inference.inputs):
+        if SHARED_MEMORY in tensor.parameters:
+            inference.inputs[at] = memory.read(tensor)
+
+
+def is_special(inference: Inference) -> bool:
+    """Whether any output is wanted other than in the answer, as it is. Most requests ask for nothing of this."""
+    for output in inference.outputs:
+        parameters = output.parameters
+        if parameters and (CLASSES in parameters or SHARED_MEMORY in parameters):
+            return True
+    return False
+
+
+def check(inference: Inference, memory: SharedMemory) -> None:
+    """What can be known to be wrong before anything is computed. Raises `CallerError`."""
+    for output in inference.outputs:
+        classes_wanted(output.parameters, output.name)
+        if SHARED_MEMORY in output.parameters:
+            if CLASSES in output.parameters:
+                raise CallerError(
+                    f"Output `{output.name}` is wanted as classes, which do not go into shared memory.",
+                    param=output.name,
+                )
+            memory.check(output.parameters, output.name)
+
+
+def delivered(outputs: list[Tensor], inference: Inference, config: ModelConfig, memory: SharedMemory) -> list[Tensor]:
+    """The outputs as they are to be told of. Raises `CallerError`."""
+    asked = {output.name: output.parameters for output in inference.outputs}
+    told = []
+    for tensor in outputs:
+        parameters = asked.get(tensor.name, {})
+        if count := classes_wanted(parameters, tensor.name):
+            spec = config.output(tensor.name)
+            tensor = classify(tensor, count, spec.labels if spec else (), batched=config.max_batch_size > 0)
+        elif SHARED_MEMORY in parameters:
+            tensor = memory.write(tensor, parameters)
+        told.append(tensor)
+    return told

@@ -1,0 +1,181 @@
+"""What the server can do, whichever wire asks for it: inference, and everything about models and the server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from adapters.errors import BackendError, CapacityError, DeadlineError
+from adapters.tensors import Inference, Inferred, Tensor
+from runtimes.tensor import delivery
+from runtimes.tensor.log_settings import LogSettings
+from runtimes.tensor.manager import ModelManager
+from runtimes.tensor.refusals import not_implemented
+from runtimes.tensor.scheduling.clock import clock
+from runtimes.tensor.scheduling.responses import Responses
+from runtimes.tensor.served_model import ServedModel
+from runtimes.tensor.shared_memory import SharedMemory
+from runtimes.tensor.statistics import Reason
+from runtimes.tensor.trace import Tracer
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Computed(Inferred):
+    """A response. `device_seconds` is for how long it kept the model's device busy: its share of its batch.
+
+    `final`: no other follows it. The last one of a decoupled model does not know that it is.
+    """
+
+    device_seconds: float = 0.0
+    final: bool = True
+
+
+class InferenceService:
+    """Requests of models. Everything raises `InferenceError` for what is wrong."""
+
+    def __init__(self, manager: ModelManager, memory: SharedMemory, tracer: Tracer, logs: LogSettings) -> None:
+        self.manager = manager
+        self.memory = memory
+        self.tracer = tracer
+        self.logs = logs
+        self._time = clock(asyncio.get_running_loop())
+
+    async def infer(self, inference: Inference, deadline: float = inf) -> Computed:
+        """One request, one response. Cancelling withdraws it. `deadline` is loop time."""
+        began = self._time()
+        served = self._lease(inference) or await self._wait(inference, deadline)
+        answer: Computed | None = None
+        pending: asyncio.Future[list[Tensor]] | None = None
+        try:
+            if served.config.decoupled:
+                raise not_implemented(
+                    f"Model `{served.name}` answers any number of times: ask by ModelStreamInfer, infer_stream or"
+                    " generate_stream."
+                )
+            special = self._prepare(inference)
+            pending = served.scheduler.infer(inference, deadline)
+            outputs = await pending
+            if special:
+                outputs = delivery.delivered(outputs, inference, served.config, self.memory)
+            answer = Computed(served.name, served.version, inference.id, outputs=outputs)
+            answer.device_seconds = _device_seconds(pending)
+            served.statistics.succeeded(self._time() - began)
+        except BaseException as error:
+            served.statistics.failed(self._time() - began, _reason(error))
+            raise
+        finally:
+            served.release()
+            if self.tracer.settings.any or self.logs.verbose:
+                self._tell(inference, served, began, pending, answer)
+        return answer
+
+    async def stream(self, inference: Inference, deadline: float = inf) -> AsyncGenerator[Computed, None]:
+        """One request, any number of responses; one, of a model that is not decoupled. To be closed."""
+        began = self._time()
+        served = self._lease(inference) or await self._wait(inference, deadline)
+        try:
+            if served.config.decoupled:
+                async with aclosing(self._responses(served, inference, deadline, began)) as responses:
+                    async for computed in responses:
+                        yield computed
+            else:
+                yield await self.infer(inference, deadline)
+        finally:
+            served.release()
+
+    async def _responses(
+        self, served: ServedModel, inference: Inference, deadline: float, began: float
+    ) -> AsyncGenerator[Computed, None]:
+        """Of a decoupled model."""
+        responses: Responses | None = None
+        last: Computed | None = None
+        try:
+            special = self._prepare(inference)
+            responses = served.scheduler.stream(inference, deadline)
+            async for outputs in responses:
+                if special:
+                    outputs = delivery.delivered(outputs, inference, served.config, self.memory)
+                last = Computed(served.name, served.version, inference.id, outputs=outputs, final=False)
+                yield last
+            served.statistics.succeeded(self._time() - began)
+        except BaseException as error:
+            served.statistics.failed(self._time() - began, _reason(error))
+            raise
+        finally:
+            if responses is not None:
+                responses.cancel()
+                if self.tracer.settings.any or self.logs.verbose:
+                    self._tell(inference, served, began, responses.ended, last)
+
+    def _lease(self, inference: Inference) -> ServedModel | None:
+        parameters = inference.parameters
+        if parameters and (sequence := parameters.get("sequence_id")):
+            return self.manager.lease_sequence(inference.model_name, inference.model_version, _id(sequence))
+        return self.manager.lease(inference.model_name, inference.model_version)
+
+    async def _wait(self, inference: Inference, deadline: float) -> ServedModel:
+        """Of a model that is not in service: it may be loaded for this request."""
+        limit = None if deadline == inf else deadline
+        return await self.manager.wait_for(inference.model_name, inference.model_version, limit)
+
+    def _prepare(self, inference: Inference) -> bool:
+        """Fetch what lies elsewhere; whether any output is to be delivered other than as it is."""
+        for tensor in inference.inputs:
+            if tensor.parameters:
+                delivery.with_inputs(inference, self.memory)
+                break
+        if not inference.outputs or not delivery.is_special(inference):
+            return False
+        delivery.check(inference, self.memory)
+        return True
+
+    def _tell(
+        self,
+        inference: Inference,
+        served: ServedModel,
+        began: float,
+        pending: asyncio.Future[list[Tensor]] | None,
+        answer: Computed | None,
+    ) -> None:
+        """For those who look at single requests."""
+        ended = self._time()
+        if self.logs.verbose:
+            how = "answered" if answer is not None else "not answered"
+            log.debug("%s %s %s after %.3f ms", served.name, served.version, how, (ended - began) * 1000)
+        trace = self.tracer.begin(inference, served.version) if self.tracer.settings.any else None
+        if trace is None:
+            return
+        moments = {"REQUEST_START": began, "QUEUE_START": began}
+        execution = getattr(pending, "execution", None)
+        if execution is not None:
+            moments["COMPUTE_START"] = execution.started
+            moments["COMPUTE_END"] = execution.started + execution.seconds
+        trace.times(**moments, REQUEST_END=ended)
+        if answer is not None:
+            trace.answered(answer)
+        self.tracer.end(trace)
+
+
+def _id(value: Any) -> int | str:
+    return value if isinstance(value, str) else int(value)
+
+
+def _device_seconds(pending: Any) -> float:
+    """A request that was cut into parts, or answered by the cache, was in no batch of its own."""
+    execution = getattr(pending, "execution", None)
+    return 0.0 if execution is None else execution.seconds * pending.rows / execution.rows
+
+
+def _reason(error: BaseException) -> Reason:
+    if isinstance(error, asyncio.CancelledError | GeneratorExit):
+        return "CANCELED"
+    if isinstance(error, BackendError):
+        return "BACKEND"
+    return "REJECTED" if isinstance(error, CapacityError | DeadlineError) else "OTHER"

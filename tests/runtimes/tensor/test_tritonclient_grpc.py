@@ -1,0 +1,239 @@
+"""Triton's own gRPC client, unchanged, against a runtime process."""
+
+import os
+import queue
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import grpc as grpcio
+import numpy as np
+import pytest
+import tritonclient.grpc as client
+from tritonclient.utils import InferenceServerException
+from tritonclient.utils import shared_memory as shm
+
+from tests.support.tensor_runtime import TensorRuntime
+
+ONES = np.ones((1, 16), np.int32)
+RAMP = np.arange(16, dtype=np.int32).reshape(1, 16)
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def grpc(runtime: TensorRuntime) -> Iterator[client.InferenceServerClient]:
+    with client.InferenceServerClient(runtime.grpc) as made:
+        yield made
+
+
+def given(name: str, array: Any, datatype: str) -> client.InferInput:
+    made = client.InferInput(name, array.shape, datatype)
+    made.set_data_from_numpy(array)
+    return made
+
+
+def add_sub() -> list[client.InferInput]:
+    return [given("INPUT0", RAMP, "INT32"), given("INPUT1", ONES, "INT32")]
+
+
+def numbers(*values: int) -> list[client.InferInput]:
+    return [given("IN", np.array(values, np.int32), "INT32")]
+
+
+class Stream:
+    """What a stream's callback was given."""
+
+    def __init__(self, made: client.InferenceServerClient, **options: Any) -> None:
+        self._answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
+        made.start_stream(lambda result, error: self._answers.put((result, error)), **options)
+
+    def next(self) -> tuple[Any, Any]:
+        return self._answers.get(timeout=PATIENCE)
+
+
+def test_inference(grpc: client.InferenceServerClient) -> None:
+    result = grpc.infer("add_sub", add_sub(), request_id="seven", client_timeout=PATIENCE)
+    assert (result.as_numpy("OUTPUT0") == RAMP + 1).all()
+    assert (result.as_numpy("OUTPUT1") == RAMP - 1).all()
+    assert result.get_response().id == "seven"
+
+
+def test_some_outputs_and_classes(grpc: client.InferenceServerClient) -> None:
+    wanted = [client.InferRequestedOutput("OUTPUT1"), client.InferRequestedOutput("OUTPUT0", class_count=1)]
+    result = grpc.infer("add_sub", add_sub(), outputs=wanted)
+    assert (result.as_numpy("OUTPUT1") == RAMP - 1).all()
+    assert [told.decode() for told in result.as_numpy("OUTPUT0").ravel()] == ["16:15"]
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+def test_compressed(grpc: client.InferenceServerClient, coding: str) -> None:
+    assert (grpc.infer("add_sub", add_sub(), compression_algorithm=coding).as_numpy("OUTPUT0") == RAMP + 1).all()
+
+
+def test_asynchronous_requests(grpc: client.InferenceServerClient) -> None:
+    answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
+    for _ in range(20):
+        grpc.async_infer("add_sub", add_sub(), lambda result, error: answers.put((result, error)))
+    for _ in range(20):
+        result, error = answers.get(timeout=PATIENCE)
+        assert error is None
+        assert (result.as_numpy("OUTPUT0") == RAMP + 1).all()
+
+
+def test_what_is_wrong_is_told(grpc: client.InferenceServerClient) -> None:
+    for model, inputs, status in (
+        ("nobody", add_sub(), grpcio.StatusCode.NOT_FOUND),
+        ("add_sub", add_sub()[:1], grpcio.StatusCode.INVALID_ARGUMENT),
+        ("picky", [given("X", -np.ones((1, 1), np.float32), "FP32")], grpcio.StatusCode.INTERNAL),
+        ("repeat", numbers(1), grpcio.StatusCode.UNIMPLEMENTED),
+    ):
+        with pytest.raises(InferenceServerException) as raised:
+            grpc.infer(model, inputs)
+        assert raised.value.status() == str(status), raised.value.message()
+
+
+def test_a_deadline_ends_the_call(grpc: client.InferenceServerClient) -> None:
+    with pytest.raises(InferenceServerException) as raised:
+        grpc.infer("slow", [given("MILLISECONDS", np.array([[2_000]], np.int32), "INT32")], client_timeout=0.2)
+    assert raised.value.status() == str(grpcio.StatusCode.DEADLINE_EXCEEDED)
+
+
+def test_what_the_server_tells(grpc: client.InferenceServerClient) -> None:
+    assert grpc.is_server_live()
+    assert grpc.is_server_ready()
+    assert grpc.is_model_ready("add_sub")
+    metadata = grpc.get_model_metadata("add_sub", as_json=True)
+    assert metadata["inputs"][0] == {"name": "INPUT0", "datatype": "INT32", "shape": ["-1", "16"]}
+    assert grpc.get_server_metadata().name == "headrace"
+    assert grpc.get_model_config("add_sub").config.max_batch_size == 8
+    with pytest.raises(InferenceServerException):
+        grpc.get_model_config("nobody")
+
+
+def test_statistics_count(grpc: client.InferenceServerClient) -> None:
+    grpc.infer("add_sub", add_sub())
+    told = grpc.get_inference_statistics("add_sub").model_stats[0]
+    assert told.inference_count >= 1
+    assert told.inference_stats.success.count >= 1
+    assert told.batch_stats[0].compute_infer.count >= 1
+    assert len(grpc.get_inference_statistics().model_stats) > 1
+
+
+def test_the_repository_is_controlled(grpc: client.InferenceServerClient) -> None:
+    grpc.unload_model("add_sub_any")
+    ready = {(one.name, one.state) for one in grpc.get_model_repository_index().models}
+    assert ("add_sub", "READY") in ready
+    assert ("add_sub_any", "READY") not in ready
+    grpc.load_model("add_sub_any")
+    assert grpc.is_model_ready("add_sub_any")
+
+
+def test_a_stream_of_responses(grpc: client.InferenceServerClient) -> None:
+    stream = Stream(grpc)
+    grpc.async_stream_infer("repeat", numbers(7, 8, 9), request_id="one", enable_empty_final_response=True)
+    for wanted in (7, 8, 9):
+        result, error = stream.next()
+        assert error is None
+        assert result.as_numpy("OUT").tolist() == [wanted]
+        assert result.get_response().parameters["triton_final_response"].bool_param is False
+    result, error = stream.next()
+    assert error is None
+    response = result.get_response()
+    assert (response.id, len(response.outputs)) == ("one", 0)
+    assert response.parameters["triton_final_response"].bool_param is True
+    grpc.stop_stream()
+
+
+def test_a_stream_tells_of_errors_and_goes_on(grpc: client.InferenceServerClient) -> None:
+    stream = Stream(grpc)
+    grpc.async_stream_infer("nobody", numbers(1), request_id="bad")
+    _, error = stream.next()
+    assert "no model `nobody`" in error.message()
+    grpc.async_stream_infer("repeat", numbers(1, -1))
+    assert stream.next()[0].as_numpy("OUT").tolist() == [1]
+    assert "below zero" in stream.next()[1].message()
+    grpc.async_stream_infer("add_sub", add_sub())
+    result, error = stream.next()
+    assert error is None
+    assert (result.as_numpy("OUTPUT0") == RAMP + 1).all()
+    grpc.stop_stream()
+
+
+def test_a_stream_keeps_the_order_of_models_that_answer_once(grpc: client.InferenceServerClient) -> None:
+    stream = Stream(grpc)
+    for milliseconds in (80, 0, 20, 0):
+        made = given("MILLISECONDS", np.array([[milliseconds]], np.int32), "INT32")
+        grpc.async_stream_infer("slow", [made], request_id=str(milliseconds))
+    got = [stream.next()[0].as_numpy("SLEPT").item() for _ in range(4)]
+    assert got == [80, 0, 20, 0]
+    grpc.stop_stream()
+
+
+def test_a_stream_may_end_with_a_status(grpc: client.InferenceServerClient) -> None:
+    stream = Stream(grpc, headers={"triton_grpc_error": "true"})
+    grpc.async_stream_infer("nobody", numbers(1))
+    _, error = stream.next()
+    assert error.status() == str(grpcio.StatusCode.NOT_FOUND)
+    grpc.stop_stream(cancel_requests=True)
+
+
+def test_tensors_in_shared_memory(grpc: client.InferenceServerClient) -> None:
+    key = f"/headrace-test-grpc-{os.getpid()}"
+    region = shm.create_shared_memory_region("grpc", key, 128)
+    try:
+        shm.set_shared_memory_region(region, [RAMP])
+        grpc.register_system_shared_memory("grpc", key, 128)
+        assert "grpc" in grpc.get_system_shared_memory_status().regions
+        shared = client.InferInput("INPUT0", [1, 16], "INT32")
+        shared.set_shared_memory("grpc", 64)
+        wanted = client.InferRequestedOutput("OUTPUT0")
+        wanted.set_shared_memory("grpc", 64, offset=64)
+        result = grpc.infer("add_sub", [shared, add_sub()[1]], outputs=[wanted])
+        assert result.get_output("OUTPUT0").parameters["shared_memory_region"].string_param == "grpc"
+        assert (shm.get_contents_as_numpy(region, np.int32, [1, 16], offset=64) == RAMP + 1).all()
+        grpc.unregister_system_shared_memory("grpc")
+        assert "grpc" not in grpc.get_system_shared_memory_status().regions
+    finally:
+        shm.destroy_shared_memory_region(region)
+    with pytest.raises(InferenceServerException) as raised:
+        grpc.register_cuda_shared_memory("cuda", b"aGFuZGxl", 0, 64)
+    assert raised.value.status() == str(grpcio.StatusCode.UNIMPLEMENTED)
+
+
+def test_settings(grpc: client.InferenceServerClient) -> None:
+    assert list(grpc.get_trace_settings().settings["trace_level"].value) == ["OFF"]
+    told = grpc.update_trace_settings("text", {"trace_rate": "7"})
+    assert list(told.settings["trace_rate"].value) == ["7"]
+    told = grpc.update_trace_settings("text", {"trace_rate": None})
+    assert list(told.settings["trace_rate"].value) == ["1000"]
+    assert grpc.update_log_settings({"log_info": True}).settings["log_info"].bool_param is True
+    assert grpc.get_log_settings().settings["log_format"].string_param == "ISO8601"
+
+
+def test_health_as_grpc_has_it(runtime: TensorRuntime) -> None:
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    with grpcio.insecure_channel(runtime.grpc) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        for service in ("", "inference.GRPCInferenceService"):
+            answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=PATIENCE)
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        with pytest.raises(grpcio.RpcError) as raised:
+            stub.Check(health_pb2.HealthCheckRequest(service="nobody"), timeout=PATIENCE)
+        assert raised.value.code() == grpcio.StatusCode.NOT_FOUND
+
+
+def test_a_cancelled_call_leaves_the_queue(grpc: client.InferenceServerClient) -> None:
+    ended = threading.Event()
+    told: list[Any] = []
+
+    def done(result: Any, error: Any) -> None:
+        told.append(error)
+        ended.set()
+
+    asked = [given("MILLISECONDS", np.array([[500]], np.int32), "INT32")]
+    call = grpc.async_infer("slow", asked, done)
+    call.cancel()
+    assert ended.wait(PATIENCE)
+    assert told[0].status() == str(grpcio.StatusCode.CANCELLED)
+    assert grpc.is_server_live()
