@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from config.units import format_size
@@ -14,6 +14,7 @@ from runtimes.tensor import manifest
 from runtimes.tensor.backends.base import Instance, ModelLoadError
 from runtimes.tensor.model_config import ModelConfig
 from runtimes.tensor.model_config_checks import check
+from runtimes.tensor.model_reading import usual_file
 from runtimes.tensor.model_records import Source
 from runtimes.tensor.served_model import Scheduler, ServedModel
 from runtimes.tensor.statistics import ModelStatistics
@@ -67,6 +68,7 @@ class Loader:
         except manifest.Incomplete as error:
             raise ModelLoadError(str(error)) from None
         config = await self._parts.complete(source.config, folder)
+        file = config.default_model_filename or await asyncio.to_thread(usual_file, config.backend, folder)
         for place, message, _ in check(config):
             raise ModelLoadError(f"{'.'.join(map(str, place))}: {message}")
         instances = await self._parts.start(config, folder)
@@ -80,7 +82,7 @@ class Loader:
         return ServedModel(
             name=source.folder.name,
             version=str(number),
-            config=config,
+            config=replace(config, default_model_filename=file),
             scheduler=scheduler,
             instances=instances,
             folder=folder,

@@ -77,13 +77,16 @@ class ModelManager:
 
     def lease_sequence(self, name: str, version: str, sequence: int | str) -> ServedModel | None:
         """Like `lease`, for a request of a sequence: one that is open stays on the version that it began on."""
-        record = self.table.models.get(name)
-        if record is not None and record.retiring:
-            for served in record.retiring:
-                if (not version or version == served.version) and served.scheduler.holds(sequence):
-                    served.leases += 1
-                    return served
-        return self.lease(name, version)
+        model = self.table.models.get(name)
+        if model is None:
+            return None
+        served = self._leases.get((name, version))
+        if served is None or not served.scheduler.holds(sequence):
+            # Whoever names no version, or a label, may mean one that another version has replaced since.
+            served = next((one for one in model.others(served, version) if one.scheduler.holds(sequence)), served)
+        if served is not None:
+            served.leases += 1
+        return served
 
     async def wait_for(self, name: str, version: str, deadline: float | None) -> ServedModel:
         """Like `lease`, of what is not in service: waits for a cold version until `deadline` (loop time).

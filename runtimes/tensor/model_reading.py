@@ -25,23 +25,23 @@ PBTXT = "config.pbtxt"
 YAML = "model.yaml"
 MAX_LABELS = 16 << 20
 
-FILES: Mapping[str, str] = {
-    "model.onnx": "onnx",
-    "model.pt": "torch",
-    "model.pt2": "torch",
-    "model.xml": "openvino",
-    "model.savedmodel": "tensorflow",
-    "model.py": "python",
-    "model.skops": "sklearn",
-    "model.joblib": "sklearn",
-    "xgboost.json": "xgboost",
-    "xgboost.ubj": "xgboost",
-    "model.ubj": "xgboost",
-    "lightgbm.txt": "lightgbm",
-    "model.txt": "lightgbm",
+FILES: Mapping[str, tuple[str, ...]] = {
+    "onnx": ("model.onnx",),
+    "torch": ("model.pt", "model.pt2", "model.safetensors", "model.pth"),
+    "openvino": ("model.xml",),
+    "tensorflow": ("model.savedmodel", "saved_model.pb"),
+    "python": ("model.py",),
+    "sklearn": ("model.skops", "model.joblib", "model.pkl", "model.pickle"),
+    "xgboost": ("model.ubj", "model.json", "xgboost.json"),
+    "lightgbm": ("model.txt", "model.lgb"),
 }
-"""Which backend a version is for, by the name of its file, where the configuration does not say."""
-_SUFFIXES = {Path(name).suffix: backend for name, backend in FILES.items() if name.startswith("model.")}
+"""What the file of a version is called, where the configuration does not say: by it the backend is found."""
+_SUFFIXES = {Path(name).suffix: backend for backend, names in FILES.items() for name in names}
+
+
+def usual_file(backend: str, folder: Path) -> str:
+    """The name of a version's file, where its configuration has none; empty where none of the usual ones is there."""
+    return next((name for name in FILES.get(backend, ()) if (folder / name).exists()), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def _finished(
     if files.complaints:
         raise ConfigError(_problems(files.complaints, doc, written))
     if not config.backend:
-        known = ", ".join(FILES)
+        known = ", ".join(names[0] for names in FILES.values())
         raise ConfigError([doc.problem(("backend",), f"is required: no version has a file that tells it ({known})")])
     return Reading(config)
 
@@ -120,8 +120,8 @@ def _backend(config: ModelConfig, version_folders: Iterable[Path]) -> str:
     if config.default_model_filename:
         return _SUFFIXES.get(Path(config.default_model_filename).suffix, "")
     for folder in version_folders:
-        for name, backend in FILES.items():
-            if (folder / name).exists():
+        for backend in FILES:
+            if usual_file(backend, folder):
                 return backend
     return ""
 

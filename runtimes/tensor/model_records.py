@@ -137,6 +137,13 @@ class ModelRecord:
             )
         return found
 
+    def others(self, served: ServedModel | None, version: str) -> Iterator[ServedModel]:
+        """What else may be meant by a version, where a sequence began before."""
+        in_service = (record.served for record in self.versions.values() if record.served is not None)
+        for one in (*self.retiring, *in_service):
+            if one is not served and (one.version == version or not version.isdecimal()):
+                yield one
+
     def keep_labels(self, wanted: Mapping[str, int]) -> None:
         """Take the labels whose versions answer; of the others, those that still lead somewhere stay as they were."""
         answers = {record.number for record in self.usable()}

@@ -75,12 +75,17 @@ def _refused_sequences(batching: Any) -> Iterator[Complaint]:
 def without_effect(message: Any) -> Iterator[Complaint]:
     """What is read and changes nothing."""
     for field, why in _NO_EFFECT.items():
-        if _given(message, field):
+        if _given(message, field) and not (field == "optimization" and _is_usual(message.optimization)):
             yield Complaint((field,), why)
     for i, group in enumerate(message.instance_group):
         for field in _GROUP_NO_EFFECT:
             if _given(group, field):
                 yield Complaint(("instance_group", i, field), "has no effect here")
+
+
+def _is_usual(optimization: Any) -> bool:
+    """As every server tells it."""
+    return all(field.name.endswith("_pinned_memory") and value.enable for field, value in optimization.ListFields())
 
 
 def _given(message: Any, field: str) -> bool:

@@ -22,7 +22,8 @@ from runtimes.tensor.model_config import (
 from runtimes.tensor.triton_names import TRITON_BACKENDS, TYPES
 
 _FORMATS = {"": "FORMAT_NONE", "nhwc": "FORMAT_NHWC", "nchw": "FORMAT_NCHW"}
-_KINDS = {"auto": "KIND_AUTO", "cpu": "KIND_CPU", "gpu": "KIND_GPU"}
+_KINDS = {"auto": "KIND_CPU", "cpu": "KIND_CPU", "gpu": "KIND_GPU"}
+"""Told as it is computed, not as it was written."""
 _CONTROLS = {"start": 0, "ready": 1, "end": 2, "corrid": 3}
 _FALSE_TRUE = {
     "INT32": ("int32_false_true", int),
@@ -50,6 +51,8 @@ def to_message(config: ModelConfig) -> Any:
         max_batch_size=config.max_batch_size,
         default_model_filename=config.default_model_filename,
     )
+    message.optimization.input_pinned_memory.enable = True
+    message.optimization.output_pinned_memory.enable = True
     _policy(message.version_policy, config.version_policy)
     for spec in config.inputs:
         _input(message.input.add(), spec)
@@ -59,10 +62,10 @@ def to_message(config: ModelConfig) -> Any:
         _group(message.instance_group.add(name=f"{config.name}_{i}"), group)
     if config.dynamic_batching is not None:
         message.dynamic_batching.SetInParent()
-        _dynamic(message.dynamic_batching, config.dynamic_batching)
+        _dynamic(message.dynamic_batching, config.dynamic_batching, config.max_batch_size)
     if config.sequence_batching is not None:
         message.sequence_batching.SetInParent()
-        _sequences(message.sequence_batching, config.sequence_batching)
+        _sequences(message.sequence_batching, config.sequence_batching, config.max_batch_size)
     for warmup in config.warmup:
         _warmup(message.model_warmup.add(), warmup)
     for key, value in extensions.parameters_of(config).items():
@@ -113,7 +116,8 @@ def _type(datatype: str) -> int:
 
 
 def _group(message: Any, group: InstanceGroup) -> None:
-    message.kind = _number("Kind", _KINDS[group.kind])
+    kind = "gpu" if group.kind == "auto" and group.gpus else group.kind
+    message.kind = _number("Kind", _KINDS[kind])
     message.count = group.count
     message.gpus.extend(group.gpus)
 
@@ -125,8 +129,13 @@ def _queue(message: Any, policy: QueuePolicy) -> None:
     message.max_queue_size = policy.max_queue_size
 
 
-def _dynamic(message: Any, batching: DynamicBatching) -> None:
-    message.preferred_batch_size.extend(batching.preferred_batch_size)
+def _preferred(sizes: tuple[int, ...], most: int) -> tuple[int, ...]:
+    """Triton tells the largest batch where no size is preferred."""
+    return sizes or ((most,) if most else ())
+
+
+def _dynamic(message: Any, batching: DynamicBatching, most: int) -> None:
+    message.preferred_batch_size.extend(_preferred(batching.preferred_batch_size, most))
     message.max_queue_delay_microseconds = _microseconds(batching.max_queue_delay)
     message.preserve_ordering = batching.preserve_ordering
     message.priority_levels = batching.priority_levels
@@ -137,11 +146,11 @@ def _dynamic(message: Any, batching: DynamicBatching) -> None:
         _queue(message.priority_queue_policy[level], policy)
 
 
-def _sequences(message: Any, batching: SequenceBatching) -> None:
+def _sequences(message: Any, batching: SequenceBatching, most: int) -> None:
     message.max_sequence_idle_microseconds = _microseconds(batching.max_sequence_idle)
     if batching.strategy == "oldest":
         message.oldest.max_candidate_sequences = batching.max_candidate_sequences
-        message.oldest.preferred_batch_size.extend(batching.preferred_batch_size)
+        message.oldest.preferred_batch_size.extend(_preferred(batching.preferred_batch_size, most))
         message.oldest.max_queue_delay_microseconds = _microseconds(batching.max_queue_delay)
         message.oldest.preserve_ordering = batching.preserve_ordering
     else:

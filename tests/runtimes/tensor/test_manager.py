@@ -254,6 +254,27 @@ async def test_an_open_sequence_stays_on_its_version(tmp_path: Path, manager: Mo
     await until(lambda: workshop.instances[0].closed)
 
 
+async def test_an_open_sequence_stays_also_where_its_version_is_still_in_service(
+    tmp_path: Path, manager: ModelManager
+) -> None:
+    config = CONFIG + "sequence_batching: true\nversions: all\n"
+    put(tmp_path, "m", 1, config=config)
+    await manager.load("m")
+    scheduler = scheduler_of(used(manager))
+    scheduler.sequences.add("s")
+    shutil.copytree(tmp_path / "m" / "1", tmp_path / "m" / "2")
+    await manager.load("m")
+    by_default, by_number = manager.lease_sequence("m", "", "s"), manager.lease_sequence("m", "2", "s")
+    assert by_default is not None
+    assert by_number is not None
+    assert (by_default.version, by_number.version) == ("1", "2")
+    assert manager.lease_sequence("other", "", "s") is None
+    scheduler.end("s")
+    new = manager.lease_sequence("m", "", "s")
+    assert new is not None
+    assert new.version == "2"
+
+
 async def test_what_never_ends_is_ended(tmp_path: Path, workshop: Workshop) -> None:
     put(tmp_path, "m")
     manager = manager_of(tmp_path, workshop, models=("m",), drain_seconds=0.05)

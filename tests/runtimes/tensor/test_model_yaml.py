@@ -231,7 +231,7 @@ def test_the_catalogue_is_written_in_it(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
     shutil.copytree(Path(catalogue.__file__).parent / "models" / name, folder)
     config = read_model(folder, name, [folder / "1"]).config
-    assert config.backend in set(FILES.values())
+    assert config.backend in FILES
     assert config.max_batch_size >= 1
 
 
@@ -245,3 +245,14 @@ def test_the_examples_on_the_page(tmp_path: Path) -> None:
         written = re.search(r"^backend: (\w+)$", text, re.MULTILINE)
         assert written
         assert read(folder).backend == written[1]
+
+
+@pytest.mark.parametrize("backend", sorted(FILES))
+def test_files_are_called_as_their_backend_calls_them(backend: str) -> None:
+    module = backend if backend != "torch" else "torch_files"
+    source = Path(f"runtimes/tensor/backends/{module}.py").read_text()
+    written = re.search(r"^FILENAMES?(?:: Final)? = (.+)$", source, re.MULTILINE)
+    assert written
+    for name in FILES[backend]:
+        assert f'"{name}"' in written[1]
+    assert written[1].lstrip("(").startswith(f'"{FILES[backend][0]}"')

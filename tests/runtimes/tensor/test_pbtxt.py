@@ -1,6 +1,7 @@
 """Triton's own file: read as it is, told back as Triton tells it, and its mistakes with their lines."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -249,6 +250,24 @@ def test_it_is_told_as_triton_tells_it(tmp_path: Path) -> None:
     assert told["parameters"]["FORCE_CPU_ONLY_INPUT_TENSORS"] == {"string_value": "no"}
 
 
+RECORDED = json.loads(Path("tests/servers/triton-2.51.0.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("case", "model"),
+    [
+        ("metadata: config", "add_sub"),
+        ("metadata: config of bytes", "text"),
+        ("metadata: config with a queue delay", "picky"),
+        ("metadata: config of a decoupled model", "repeat"),
+        ("metadata: config with sequences", "accumulate"),
+    ],
+)
+def test_a_real_triton_tells_the_same(case: str, model: str) -> None:
+    config = read_model(Path("tests/servers/models", model), model, []).config
+    assert to_json(replace(config, default_model_filename="model.py")) == RECORDED[case][0][2]
+
+
 def test_what_was_told_can_be_sent_back(tmp_path: Path) -> None:
     config = reading(tmp_path, ADD_SUB).config
     again = read_override(json.dumps(to_json(config)), "add_sub", tmp_path / "add_sub", [])
@@ -259,7 +278,7 @@ def test_what_triton_has_no_field_for_travels_as_parameters(tmp_path: Path) -> N
     text = """
     backend: "onnxruntime"
     max_batch_size: 8
-    dynamic_batching {}
+    dynamic_batching { preferred_batch_size: 4 }
     parameters [
       { key: "headrace.quantize" value { string_value: "int8" } },
       { key: "headrace.allowed_batch_sizes" value { string_value: "[1, 4, 8]" } },
@@ -276,7 +295,7 @@ def test_what_triton_has_no_field_for_travels_as_parameters(tmp_path: Path) -> N
     assert config.memory_bytes == 64 << 20
     assert config.version_labels == {"stable": 1}
     assert config.instance_groups == (InstanceGroup(2, placement="process"),)
-    assert config.dynamic_batching == DynamicBatching(allowed_batch_sizes=(1, 4, 8), pad_to={"ids": (32, 64)})
+    assert config.dynamic_batching == DynamicBatching((4,), allowed_batch_sizes=(1, 4, 8), pad_to={"ids": (32, 64)})
     told = to_message(config)
     assert told.parameters["headrace.labels"].string_value == '{"stable": 1}'
     sent = read_override(json.dumps(to_json(config)), "add_sub", tmp_path, [])
