@@ -107,9 +107,10 @@ class OipHttpAdapter:
             inference = await self._reader.inference(request, self._model or request.model, deadline)
             body, length = oip.encode_request(inference, binary=binary)
             return await self._post(request, request.kind, body, length, deadline)
-        body, length = request.body, request.header_length
+        # Who knows no binary tensors is not trusted with compressed bodies either.
+        body, length = request.body if self._binary else request.plain, request.header_length
         codings = list[tuple[str, str]]()
-        if request.encoding:
+        if request.encoding and self._binary:
             codings.append(("content-encoding", request.encoding))
         if request.accepts and not request.stream and (accepted := compression.chosen(request.accepts)) is not None:
             codings.append(("accept-encoding", accepted))

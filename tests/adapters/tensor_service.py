@@ -23,6 +23,7 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
         self.behaviour: Behaviour = echo
         self.stream: Callable[[Any, Any], Iterator[Any]] = one
         self.ready = True
+        self.inputs: list[tuple[str, str, tuple[int, ...]]] = [("x", "INT32", (-1, 1))]
         self.left = threading.Event()
 
     def ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: N802
@@ -46,7 +47,8 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
     def ModelMetadata(self, request: Any, context: Any) -> Any:  # noqa: N802
         self._note(request, context)
         told = service_pb2.ModelMetadataResponse(name=request.name, versions=["1"], platform="test")
-        told.inputs.add(name="x", datatype="INT32", shape=[-1, 1])
+        for name, datatype, shape in self.inputs:
+            told.inputs.add(name=name, datatype=datatype, shape=shape)
         return told
 
     def ModelConfig(self, request: Any, context: Any) -> Any:  # noqa: N802
