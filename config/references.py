@@ -21,6 +21,7 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     yield from _routes_tenants(doc, root)
     yield from _issuers_tenants(doc, root)
     yield from _shadowed_models(doc, root)
+    yield from _explainers(doc, root)
 
 
 def within(target: Node) -> Iterator[Node]:
@@ -162,3 +163,15 @@ def _shadowed_models(doc: Document, root: Node) -> Iterator[Problem]:
                     model["name"].place, f'can never be reached: "{earlier}" above matches the same names'
                 )
         seen.append(name)
+
+
+def _explainers(doc: Document, root: Node) -> Iterator[Problem]:
+    known = names(root["models"])
+    for model in root["models"]:
+        explainer = model["explainer"]
+        if explainer.text is None or not known:
+            continue
+        if explainer.text == model["name"].text:
+            yield doc.problem(explainer.place, "is this model: an explainer is another one")
+        elif not any(may_overlap(explainer.text, name) for name in known):
+            yield doc.problem(explainer.place, f'no model is named "{explainer.text}"', closest(explainer.text, known))

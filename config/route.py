@@ -130,6 +130,8 @@ class ModelConfig(Section):
     """Versions that clients may ask for as ``NAME@VERSION``, for routes to look at."""
     routes: tuple[RouteConfig, ...] = Field(min_length=1)
     """Tried in order."""
+    explainer: Name | None = None
+    """Another model, which explains this one's answers: ``/v1/models/NAME:explain`` asks it."""
     price: PriceConfig | None = None
     """What its use costs, for budgets and reports."""
     limits: Quotas = ()

@@ -6,7 +6,7 @@ from random import Random
 
 from adapters.base import Answer, as_inference_error
 from adapters.errors import BackendError, CallerError, ClientGone, NotFound
-from adapters.types import Deadline, ModelRequest, Usage
+from adapters.types import Deadline, ModelQuery, ModelRequest, Usage
 from config.money import Money
 from config.schema import TimeoutConfig
 from gateway.auth.keys import Principal
@@ -89,6 +89,13 @@ class Core:
             self._sequences.answered(record.model, request, answer, record.arm)
         answer.when_ended(lambda answer, error: self._finish(reservation, price, request, record, answer, error))
         return answer
+
+    async def look_up(self, principal: Principal, query: ModelQuery, headers: Mapping[str, str]) -> Answer:
+        """What a model's server tells of it, for the gateway's own use: nothing is reserved, charged or told of."""
+        snapshot, now = self.snapshot, self.clock()
+        query.tenant, query.key, query.headers = principal.tenant, principal.key_id, headers
+        _, decision = self._decide(snapshot, principal, query, Record("", "models", "", now))
+        return await snapshot.plan(decision).call(query, _deadline(decision.timeout, query, now))
 
     def _estimate(
         self, facts: Facts, request: ModelRequest, price: Price | None, record: Record, now: float

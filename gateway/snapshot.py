@@ -34,6 +34,8 @@ class Snapshot:
     pools: Mapping[str, Pool]
     tensor_models: frozenset[str]
     """Those that take tensors, by name as configured."""
+    explainers: Mapping[str, str]
+    """By model, which other one explains its answers."""
     composer: Composer
     _plans: dict[int, Upstream] = field(default_factory=dict)
 
@@ -69,6 +71,7 @@ def build(
         prices={model.name: Price(model.price) for model in config.models if model.price is not None},
         pools=pools,
         tensor_models=frozenset(model.name for model in config.models if _takes_tensors(model, configs)),
+        explainers={model.name: model.explainer for model in config.models if model.explainer is not None},
         composer=Composer(pools, configs, kept, rng, clock),
     )
 

@@ -100,6 +100,23 @@ def request_of(
     return request
 
 
+def request_from(inference: Inference, size: int) -> InferRequest:
+    """One that a front of another protocol has made. `size` is that of the body which its client sent."""
+    body, length = oip.encode_request(inference)
+    request = InferRequest(
+        model=inference.model_name,
+        version=inference.model_version,
+        wire="oip-http",
+        body=body,
+        header_length=length,
+        size=size,
+        rows=rows_of(inference.inputs[0].shape) if inference.inputs else 1,
+        codec=HTTP,
+    )
+    request.inference = inference
+    return request
+
+
 def _seen(request: InferRequest) -> Seen:
     if request.header_length == 0:
         return Seen()

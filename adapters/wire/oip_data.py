@@ -20,20 +20,20 @@ from adapters.tensors import DATATYPES, MAX_ELEMENTS, Tensor, join_bytes, split_
 MAX_RANK = 32
 
 _KNOWN = ", ".join(sorted(DATATYPES))
-_CODES = {
+CODES = {
     "BOOL": "?",
     "UINT8": "B", "UINT16": "H", "UINT32": "I", "UINT64": "Q",
     "INT8": "b", "INT16": "h", "INT32": "i", "INT64": "q",
     "FP16": "e", "FP32": "f", "FP64": "d",
 }  # fmt: skip
-_FLOATS = frozenset({"FP16", "FP32", "FP64"})
+FLOATS = frozenset({"FP16", "FP32", "FP64"})
 
 
 def _element(datatype: str) -> Any:
     """The type of one element. 64-bit bounds are left to `struct`, where msgspec has none."""
     if datatype == "BYTES":
         return str
-    if datatype in _FLOATS:
+    if datatype in FLOATS:
         return float
     if datatype == "BOOL":
         return bool | Annotated[int, Meta(ge=0, le=1)]
@@ -46,14 +46,14 @@ def _element(datatype: str) -> Any:
 @lru_cache(maxsize=256)
 def _decoder(datatype: str, depth: int, nulls: bool = False) -> Callable[[Raw | bytes], list[Any]]:
     kind = _element(datatype)
-    if nulls and datatype in _FLOATS:
+    if nulls and datatype in FLOATS:
         kind = kind | None
     for _ in range(depth):
         kind = list[kind]  # type: ignore[valid-type]
     return msgspec.json.Decoder(kind).decode
 
 
-_FLAT = {datatype: _decoder(datatype, 1) for datatype in (*_CODES, "BYTES")}
+_FLAT = {datatype: _decoder(datatype, 1) for datatype in (*CODES, "BYTES")}
 
 
 def check_shape(name: str, shape: tuple[int, ...]) -> None:
@@ -92,10 +92,10 @@ def _pack(values: list[Any], datatype: str, count: int, name: str, nulls: bool) 
             return join_bytes([value.encode() for value in values])
         except UnicodeEncodeError:
             raise CallerError(f"`{name}` has text with half of a surrogate pair.", param=name) from None
-    if nulls and datatype in _FLOATS:
+    if nulls and datatype in FLOATS:
         values = [float("nan") if value is None else value for value in values]
     try:
-        return pack(f"<{count}{_CODES[datatype]}", *values)
+        return pack(f"<{count}{CODES[datatype]}", *values)
     except (error, OverflowError):
         raise CallerError(f"`{name}` has a number that does not fit into {datatype}.", param=name) from None
 
@@ -142,7 +142,7 @@ def written(tensor: Tensor) -> Sequence[Any]:
     Raises `CallerError` for what has no form in JSON.
     """
     count = prod(tensor.shape)
-    code = _CODES.get(tensor.datatype)
+    code = CODES.get(tensor.datatype)
     if code is not None:
         return unpack(f"<{count}{code}", tensor.data)
     if tensor.datatype != "BYTES":

@@ -286,12 +286,11 @@ def encode_error(error: InferenceError, type_: str) -> bytes:
     return _encode({"error": body})
 
 
-def encode_models(models: list[tuple[str, int]]) -> bytes:
-    """`/v1/models`: names, and when each became known (unix seconds)."""
-    data = [{"id": name, "object": "model", "created": created, "owned_by": "headrace"} for name, created in models]
-    return _encode({"object": "list", "data": data})
+def encode_models(models: list[dict[str, object]]) -> bytes:
+    """`/v1/models`."""
+    return _encode({"object": "list", "data": models})
 
 
-def encode_model(name: str, created: int) -> bytes:
-    """`/v1/models/{name}`."""
-    return _encode({"id": name, "object": "model", "created": created, "owned_by": "headrace"})
+def model(name: str, created: int, kind: str) -> dict[str, object]:
+    """`/v1/models/{name}`: when it became known (unix seconds), and which kind of runtime its like has."""
+    return {"id": name, "object": "model", "created": created, "owned_by": "headrace", "kind": kind}

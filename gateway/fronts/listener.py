@@ -1,12 +1,15 @@
 """The data listener: one port, and which front a path belongs to."""
 
+import time
 from collections.abc import Awaitable, Callable, Iterator
 
 from adapters.http1.message import Request, Response
 from gateway.core import Core
 from gateway.fronts.door import Door, Route
+from gateway.fronts.metadata import Metadata
 from gateway.fronts.oip_http import OipFront
 from gateway.fronts.openai import OpenAIFront
+from gateway.fronts.predict_v1 import PredictFront
 
 
 class Fronts:
@@ -14,14 +17,22 @@ class Fronts:
 
     def __init__(self, core: Core, ready: Callable[[], bool] = lambda: True) -> None:
         self.door = Door(core)
-        self._openai = OpenAIFront(self.door)
+        created = int(time.time())
+        metadata = Metadata(core)
+        self._openai = OpenAIFront(self.door, created)
+        self._predict = PredictFront(self.door, metadata, created)
         self._oip = OipFront(self.door, ready)
+        self._fronts = ((b"/v2", self._oip), (b"/v1/models/", self._predict))
 
     def __call__(self, http: Request) -> Awaitable[Response]:
         """Answer one request."""
-        return self._oip(http) if http.target.startswith(b"/v2") else self._openai(http)
+        for prefix, front in self._fronts:
+            if http.target.startswith(prefix):
+                return front(http)
+        return self._openai(http)
 
     def routes(self) -> Iterator[Route]:
         """Every path's, of all fronts."""
         yield from self._openai.routes()
         yield from self._oip.routes()
+        yield from self._predict.routes()

@@ -1,6 +1,5 @@
 """OpenAI's door: HTTP in, `core.handle`, HTTP out."""
 
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -26,28 +25,24 @@ _NOT_FOUND = (
 class OpenAIFront:
     """The handler of OpenAI's paths, and of those that are nobody's."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Door, created: int) -> None:
         self._door = door
         self._core = door.core
-        self._created = int(time.time())
+        self._created = created
         self._routes = {
             b"/v1/chat/completions": Route(("POST",), "chat", partial(self._generate, wire.decode_chat)),
             b"/v1/completions": Route(("POST",), "text_completion", partial(self._generate, wire.decode_completion)),
             b"/v1/embeddings": Route(("POST",), "embeddings", partial(self._generate, wire.decode_embedding)),
             b"/v1/models": Route(("GET",), "models", self._models),
         }
-        self._model_route = Route(("GET",), "models", self._model)
 
     def routes(self) -> list[Route]:
         """All there are."""
-        return [*self._routes.values(), self._model_route]
+        return list(self._routes.values())
 
     async def __call__(self, http: Request) -> Response:
         """Answer one request."""
-        route = self._routes.get(http.target)
-        if route is None and http.target.startswith(b"/v1/models/"):
-            route = self._model_route
-        return await self._door.serve(http, route, _NOT_FOUND, errors.openai_response)
+        return await self._door.serve(http, self._routes.get(http.target), _NOT_FOUND, errors.openai_response)
 
     async def _generate(
         self, decode: Callable[[bytes], GenerateRequest], principal: Principal, http: Request, record: Record
@@ -67,13 +62,13 @@ class OpenAIFront:
 
     async def _models(self, principal: Principal, http: Request, record: Record) -> Response:
         visible = self._door.visible(principal)
-        names = [(name, self._created) for model in visible for name, _, _ in rules.names(model)]
-        return self._door.told(record, wire.encode_models(names))
-
-    async def _model(self, principal: Principal, http: Request, record: Record) -> Response:
-        name = http.path.removeprefix("/v1/models/")
-        self._door.known(principal, name)
-        return self._door.told(record, wire.encode_model(name, self._created))
+        tensor_models = self._core.snapshot.tensor_models
+        told = [
+            wire.model(name, self._created, "tensor" if model.name in tensor_models else "llm")
+            for model in visible
+            for name, _, _ in rules.names(model)
+        ]
+        return self._door.told(record, wire.encode_models(told))
 
 
 class StreamBody:

@@ -10,6 +10,16 @@ HASH = "a" * 64
     [
         ("to: vllm", "to: vlm", ['10: models[0].routes[0].to: no pool is named "vlm" (did you mean "vllm"?)']),
         (
+            "tenants:",
+            "    explainer: chta\ntenants:",
+            ['12: models[0].explainer: no model is named "chta" (did you mean "chat"?)'],
+        ),
+        (
+            "tenants:",
+            "    explainer: chat\ntenants:",
+            ["12: models[0].explainer: is this model: an explainer is another one"],
+        ),
+        (
             "fallback: [spare]",
             "fallback: [spare, zzz]",
             ['11: models[0].routes[0].fallback[1]: no pool is named "zzz"'],

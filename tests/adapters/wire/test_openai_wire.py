@@ -393,7 +393,7 @@ def test_an_error_has_all_four_keys() -> None:
 
 
 def test_models() -> None:
-    model = {"id": "m", "object": "model", "created": 5, "owned_by": "headrace"}
-    assert json.loads(wire.encode_model("m", 5)) == model
-    assert json.loads(wire.encode_models([("m", 5)])) == {"object": "list", "data": [model]}
+    model = wire.model("m", 5, "llm")
+    assert model == {"id": "m", "object": "model", "created": 5, "owned_by": "headrace", "kind": "llm"}
+    assert json.loads(wire.encode_models([model])) == {"object": "list", "data": [model]}
     assert json.loads(wire.encode_models([])) == {"object": "list", "data": []}

@@ -1,5 +1,6 @@
 """The tensors' doors over a real socket, with scripted upstreams behind them."""
 
+import asyncio
 import gzip
 import json
 from collections.abc import AsyncIterator
@@ -9,6 +10,7 @@ from typing import Any
 import aiohttp
 
 from adapters.base import Answer
+from adapters.errors import InferenceError
 from adapters.fake import FakeAdapter, Script
 from adapters.http1.server import Limits, Server
 from adapters.types import OIP_JSON, Deadline, Form, InferRequest, ModelQuery, ModelRequest, Usage
@@ -46,25 +48,26 @@ SUM = Script(chunks=(WHOLE,), form=OIP_JSON, usage=Usage(rows=1, device_ms=2.5))
 
 
 class TensorFake(FakeAdapter):
-    """Answers questions about its model with what is written in `about`, and all else by its scripts."""
+    """Answers questions about its model with what is written in `about` after a `pause`, or fails; and all else by its
+    scripts."""
 
     def __init__(self, *scripts: Script) -> None:
         super().__init__(*(scripts or (SUM,)))
+        self.failing: InferenceError | None = None
+        self.pause = 0.0
+        self.queries: list[ModelQuery] = []
         self.about: dict[str, Any] = {"metadata": METADATA, "ready": {}, "config": {"name": "chat"}, "stats": {}}
 
     async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
         if not isinstance(request, ModelQuery):
             return await super().call(request, deadline)
         self.queries.append(request)
+        await asyncio.sleep(self.pause)
+        if self.failing is not None:
+            raise self.failing
         return Answer(
             content_type="application/json", body=json.dumps(self.about[request.about]).encode(), form=OIP_JSON
         )
-
-    @property
-    def queries(self) -> list[ModelQuery]:
-        """What was asked about the model."""
-        found: list[ModelQuery] = self.__dict__.setdefault("_queries", [])
-        return found
 
     @property
     def asked(self) -> list[InferRequest]:

@@ -1,0 +1,138 @@
+"""KServe's v1 and TensorFlow Serving's REST, answers: tensors as plain JSON values, with null for what is no number."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import msgspec
+
+from adapters.errors import BackendError, CallerError
+from adapters.tensors import Inferred, Tensor, split_bytes
+from adapters.wire import oip_data
+from adapters.wire.oip_bodies import ModelMetadata, TensorMetadata
+from adapters.wire.predict_v1 import SERVING
+
+_TENSORFLOW = {
+    "BOOL": "DT_BOOL", "BYTES": "DT_STRING", "FP16": "DT_HALF", "FP32": "DT_FLOAT", "FP64": "DT_DOUBLE",
+    "BF16": "DT_BFLOAT16",
+}  # fmt: skip
+encode = msgspec.json.Encoder().encode
+
+
+def encode_predict(response: Inferred, *, by_row: bool, key: str = "predictions") -> bytes:
+    """Rows, or whole outputs; one output is told without its name. Raises `BackendError` where there are no rows."""
+    told = {tensor.name: _nested(tensor) for tensor in response.outputs}
+    if not by_row:
+        return encode({"outputs": next(iter(told.values())) if len(told) == 1 else told})
+    if len(told) == 1:
+        (rows,) = told.values()
+        return encode({key: rows if isinstance(rows, list) else [rows]})
+    columns = list(told.values())
+    if not all(isinstance(column, list) and len(column) == len(columns[0]) for column in columns):
+        raise BackendError("The model's outputs have no row for each instance. Send `inputs` instead.")
+    return encode({key: [dict(zip(told, row, strict=True)) for row in zip(*columns, strict=True)]})
+
+
+def encode_classes(response: Inferred) -> bytes:
+    """Of each example its labels and scores: a TensorFlow signature's two outputs, or one with a score a class."""
+    by_name = {tensor.name: tensor for tensor in response.outputs}
+    if "classes" in by_name and "scores" in by_name:
+        labels, scores = _rows(by_name["classes"]), _rows(by_name["scores"])
+        return encode(
+            {"result": [[list(pair) for pair in zip(*row, strict=False)] for row in zip(labels, scores, strict=False)]}
+        )
+    scored = [tensor for tensor in response.outputs if tensor.datatype in oip_data.FLOATS or tensor.datatype == "BYTES"]
+    if len(scored) != 1:
+        raise CallerError("This model does not classify: it has no output of scores. Use `:predict`.")
+    if scored[0].datatype == "BYTES":
+        return encode({"result": [_by_index(row) for row in _rows(scored[0])]})
+    return encode({"result": [[[str(i), score] for i, score in enumerate(row)] for row in _rows(scored[0])]})
+
+
+def _by_index(row: Sequence[str]) -> list[list[Any]]:
+    """`SCORE:INDEX:LABEL`, as the classification extension has them, best first; these clients want them in order."""
+    found = []
+    for element in row:
+        score, _, rest = element.partition(":")
+        index, _, label = rest.partition(":")
+        try:
+            found.append((int(index), label or index, float(score)))
+        except ValueError:
+            raise CallerError("This model does not classify: it has no output of scores. Use `:predict`.") from None
+    return [[label, score] for _, label, score in sorted(found)]
+
+
+def encode_values(response: Inferred) -> bytes:
+    """Of each example its one value."""
+    numbers = [tensor for tensor in response.outputs if tensor.datatype not in ("BYTES", "BOOL")]
+    if len(numbers) != 1 or ((rows := _rows(numbers[0])) and len(rows[0]) != 1):
+        raise CallerError("This model gives no single value for an example. Use `:predict`.")
+    return encode({"result": [row[0] for row in rows]})
+
+
+def _rows(tensor: Tensor) -> list[Sequence[Any]]:
+    """Everything that belongs to a row in one list."""
+    flat, count = _elements(tensor), tensor.shape[0] if tensor.shape else 1
+    width = len(flat) // count if count else 0
+    return [flat[i * width : (i + 1) * width] for i in range(count)]
+
+
+def _nested(tensor: Tensor) -> Any:
+    items: list[Any] = list(_elements(tensor))
+    if not tensor.shape:
+        return items[0]
+    for dim in reversed(tensor.shape[1:]):
+        count = len(items) // dim if dim else prod(tensor.shape[:-1])
+        items = [items[i * dim : (i + 1) * dim] for i in range(count)]
+    return items
+
+
+def _elements(tensor: Tensor) -> Sequence[Any]:
+    """Texts, or objects with `b64` where the output's name says that it holds bytes, or one of them is no text."""
+    if tensor.datatype != "BYTES":
+        return oip_data.written(tensor)
+    elements = split_bytes(tensor.data, prod(tensor.shape), tensor.name)
+    try:
+        if not tensor.name.endswith("_bytes"):
+            return [element.decode() for element in elements]
+    except UnicodeDecodeError:
+        pass
+    return [{"b64": base64.b64encode(element).decode()} for element in elements]
+
+
+# ── what is told of a model ───────────────────────────────────────────────────────────────────────────
+
+
+def encode_metadata(name: str, version: str, model: ModelMetadata) -> bytes:
+    """As TensorFlow Serving tells it."""
+    signature = {
+        "inputs": {tensor.name: _described(tensor) for tensor in model.inputs},
+        "outputs": {tensor.name: _described(tensor) for tensor in model.outputs},
+        "method_name": "tensorflow/serving/predict",
+    }
+    return encode(
+        {
+            "model_spec": {"name": name, "signature_name": "", "version": version},
+            "metadata": {"signature_def": {"signature_def": {SERVING: signature}}},
+        }
+    )
+
+
+def _described(tensor: TensorMetadata) -> dict[str, Any]:
+    dims = [{"size": str(dim), "name": ""} for dim in tensor.shape]
+    dtype = _TENSORFLOW.get(tensor.datatype) or f"DT_{tensor.datatype}"
+    return {"dtype": dtype, "tensor_shape": {"dim": dims, "unknown_rank": False}, "name": f"{tensor.name}:0"}
+
+
+def encode_status(versions: Sequence[tuple[str, bool]], more: Mapping[str, Any]) -> bytes:
+    """Each version and whether it is there, with what other protocols tell under the same path."""
+    told = [
+        {
+            "version": version,
+            "state": "AVAILABLE" if ready else "LOADING",
+            "status": {"error_code": "OK" if ready else "UNAVAILABLE", "error_message": ""},
+        }
+        for version, ready in versions
+    ]
+    return encode({**more, "model_version_status": told})

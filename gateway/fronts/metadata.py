@@ -1,0 +1,57 @@
+"""What models tell of their tensors, remembered for a while: fronts that make tensors out of something else need it."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping
+
+from adapters.errors import BackendError
+from adapters.types import ModelQuery
+from adapters.wire import oip_bodies
+from adapters.wire.oip_bodies import ModelMetadata
+from gateway.auth.keys import Principal
+from gateway.core import Core
+
+FRESH_SECONDS = 30.0
+MAX_KNOWN = 4096
+
+_Key = tuple[str, str, str]
+
+
+class Metadata:
+    """By tenant, model and version: rules may lead two tenants to different servers."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._known: OrderedDict[_Key, tuple[float, asyncio.Task[ModelMetadata]]] = OrderedDict()
+
+    async def of(
+        self,
+        principal: Principal,
+        model: str,
+        version: str,
+        headers: Mapping[str, str],
+        max_age: float = FRESH_SECONDS,
+    ) -> ModelMetadata:
+        """One call for all who want to know at the same time. Raises `InferenceError`."""
+        key, now = (principal.tenant, model, version), self._core.clock()
+        at, asking = self._known.get(key, (0.0, None))
+        if asking is None or now - at > max_age or (asking.done() and _failed(asking)):
+            asking = asyncio.create_task(self._ask(principal, model, version, headers))
+            asking.add_done_callback(_failed)
+            self._known[key] = (now, asking)
+            self._known.move_to_end(key)
+            if len(self._known) > MAX_KNOWN:
+                self._known.popitem(last=False)
+        return await asyncio.shield(asking)
+
+    async def _ask(self, principal: Principal, model: str, version: str, headers: Mapping[str, str]) -> ModelMetadata:
+        answer = await self._core.look_up(principal, ModelQuery(model=model, version=version), headers)
+        if answer.body is None:
+            await answer.aclose()
+            raise BackendError("The upstream answered a question with a stream.", code="upstream_bad_response")
+        return oip_bodies.decode_metadata(answer.body)
+
+
+def _failed(task: asyncio.Task[ModelMetadata]) -> bool:
+    """Looking also keeps a failure that nobody waited for out of the log."""
+    return task.cancelled() or task.exception() is not None

@@ -1,0 +1,203 @@
+"""KServe's v1 and TensorFlow Serving's door, in front of servers of the Open Inference Protocol."""
+
+import asyncio
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adapters.errors import CallerError, CapacityError
+from adapters.fake import Script
+from adapters.tensors import Inferred, RequestedOutput, Tensor, join_bytes
+from adapters.types import OIP_GRPC, OIP_JSON, Usage
+from adapters.wire.oip_proto_answers import encode_infer_response
+from gateway.fronts import metadata
+from tests.gateway.fronts.oip import TensorDoor, TensorFake, tensor_door
+
+POOL = {"name": "main", "protocol": "oip-http", "endpoints": ["http://127.0.0.1:9"]}
+SCORED: dict[str, Any] = {
+    "name": "chat",
+    "versions": ["1", "2"],
+    "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}],
+    "outputs": [{"name": "p", "datatype": "FP32", "shape": [-1, 2]}],
+}
+
+
+def answer(*outputs: Tensor, **options: Any) -> Script:
+    body = encode_infer_response(Inferred("chat", "1", "", {}, list(outputs)))
+    return Script(chunks=(body,), form=OIP_GRPC, usage=Usage(rows=2), **options)
+
+
+Y = answer(Tensor("y", "INT32", (2, 2), np.array([4, 6, 8, 10], dtype=np.int32).tobytes()))
+
+
+def scored(*scripts: Script) -> TensorFake:
+    fake = TensorFake(*scripts)
+    fake.about["metadata"] = SCORED
+    return fake
+
+
+async def predict(d: TensorDoor, body: Any, path: str = "/v1/models/chat:predict") -> tuple[int, Any]:
+    response = await d.post(path, body)
+    assert response.content_type == "application/json"
+    return response.status, await response.json()
+
+
+async def test_rows_and_whole_inputs() -> None:
+    async with tensor_door(TensorFake(Y)) as d:
+        rows = {"instances": [{"A": [1, 2], "B": [3, 4]}, {"A": [5, 6], "B": [7, 8]}]}
+        assert await predict(d, rows) == (200, {"predictions": [[4, 6], [8, 10]]})
+        whole = {"inputs": {"A": [[1, 2], [5, 6]], "B": [[3, 4], [7, 8]]}}
+        assert await predict(d, whole) == (200, {"outputs": [[4, 6], [8, 10]]})
+        first, second = d.fake.asked
+        assert first.inference.inputs == second.inference.inputs
+        assert (first.rows, first.model, first.kind) == (2, "chat", "infer")
+        assert first.inference.inputs[0].data == np.array([1, 2, 5, 6], dtype=np.int32).tobytes()
+        assert len(d.fake.queries) == 1  # what the model tells of itself is remembered
+    assert [(record.operation, record.usage) for record in d.rig.log.records] == [("infer", Usage(rows=2))] * 2
+
+
+async def test_an_answer_in_json_is_understood_too() -> None:
+    told = {"model_name": "chat", "outputs": [{"name": "y", "datatype": "FP32", "shape": [1], "data": [0.5]}]}
+    async with tensor_door(scored(Script(chunks=(json.dumps(told).encode(),), form=OIP_JSON))) as d:
+        assert await predict(d, {"instances": [[1, 2]]}) == (200, {"predictions": [0.5]})
+
+
+async def test_no_number_comes_in_as_it_is_written() -> None:
+    async with tensor_door(scored(Y)) as d:
+        status, _ = await predict(d, b'{"instances": [[NaN, -Infinity]]}')
+        assert status == 200
+        (request,) = d.fake.asked
+        assert np.isnan(np.frombuffer(request.inference.inputs[0].data, np.float32)[0])
+
+
+@pytest.mark.parametrize("middle", ["versions/2", "labels/stable"])
+async def test_a_version_or_a_label(middle: str) -> None:
+    async with tensor_door(scored(Y)) as d:
+        assert (await predict(d, {"instances": [[1, 2]]}, f"/v1/models/chat/{middle}:predict"))[0] == 200
+        assert d.fake.asked[0].version == middle.partition("/")[2]
+        assert d.fake.queries[0].version == middle.partition("/")[2]
+
+
+async def test_classification_and_regression() -> None:
+    classes = answer(Tensor("p", "BYTES", (1, 2), join_bytes([b"0.75:1:dog", b"0.25:0:cat"])))
+    value = answer(Tensor("v", "FP32", (2, 1), np.array([0.5, 1.5], dtype=np.float32).tobytes()))
+    async with tensor_door(scored(classes, value)) as d:
+        examples = {"examples": [{"x": [1, 2]}]}
+        told = await predict(d, examples, "/v1/models/chat:classify")
+        assert told == (200, {"result": [[["cat", 0.25], ["dog", 0.75]]]})
+        assert d.fake.asked[0].inference.outputs == [RequestedOutput("p", {"classification": 2})]
+        assert await predict(d, examples, "/v1/models/chat:regress") == (200, {"result": [0.5, 1.5]})
+
+
+async def test_another_model_explains() -> None:
+    models = [
+        {"name": "chat", "explainer": "why", "routes": [{"to": "main"}]},
+        {"name": "why", "routes": [{"to": "main"}]},
+    ]
+    async with tensor_door(scored(Y), models=models) as d:
+        body = {"instances": [[1, 2]]}
+        told = await predict(d, body, "/v1/models/chat:explain")
+        assert told == (200, {"explanations": [[4, 6], [8, 10]]})
+        assert d.fake.asked[0].model == "why"
+        status, refused = await predict(d, body, "/v1/models/why:explain")
+        assert (status, refused) == (400, {"error": "The model `why` has no explainer."})
+
+
+async def test_status_and_metadata() -> None:
+    async with tensor_door(scored(), pools=[POOL]) as d:
+        told = await (await d.get("/v1/models/chat")).json()
+        assert (told["id"], told["object"], told["kind"], told["name"], told["ready"]) == (
+            "chat", "model", "tensor", "chat", True,
+        )  # fmt: skip
+        assert [entry["version"] for entry in told["model_version_status"]] == ["1", "2"]
+        assert {entry["state"] for entry in told["model_version_status"]} == {"AVAILABLE"}
+        one = await (await d.get("/v1/models/chat/versions/2")).json()
+        assert [entry["version"] for entry in one["model_version_status"]] == ["2"]
+        told = await (await d.get("/v1/models/chat/metadata")).json()
+        assert told["model_spec"]["version"] == "2"
+        listed = await (await d.get("/v1/models")).json()
+        assert [(model["id"], model["kind"]) for model in listed["data"]] == [("chat", "tensor")]
+        assert (await (await d.get("/v2/models")).json()) == {"models": ["chat"]}
+        index = await (await d.post("/v2/repository/index", {"ready": True})).json()
+        assert index == [{"name": "chat", "state": "READY"}]
+
+
+async def test_a_model_that_is_not_there_is_not_ready() -> None:
+    fake = scored()
+    fake.failing = CapacityError("not ready")
+    async with tensor_door(fake, pools=[POOL]) as d:
+        told = await (await d.get("/v1/models/chat")).json()
+        assert (told["ready"], told["model_version_status"]) == (False, [])
+        status, _ = await predict(d, {"instances": [[1, 2]]})
+        assert status == 503
+
+
+async def test_a_model_of_text_is_told_as_openai_does() -> None:
+    async with tensor_door() as d:
+        told = await (await d.get("/v1/models/chat")).json()
+        assert set(told) == {"id", "object", "created", "owned_by", "kind"}
+        assert told["kind"] == "llm"
+        response = await d.get("/v1/models/nobody")
+        assert (response.status, (await response.json())["error"]["code"]) == (404, "model_not_found")
+
+
+WRONG: list[tuple[str, Any, int, str]] = [
+    ("chat:predict", b"{", 400, "not valid JSON"),
+    ("chat:predict", {"instances": [["x", 1]]}, 400, "takes FP32"),
+    ("chat:predict", {"instances": [[1, 2]], "inputs": 1}, 400, "either"),
+    ("nobody:predict", {"instances": [[1, 2]]}, 404, "nobody"),
+    ("chat:regress", {"examples": [{"x": [1, 2]}]}, 400, "no single value"),
+    ("chat:shout", {}, 405, "GET"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "status", "said"), WRONG, ids=range(len(WRONG)))
+async def test_what_is_wrong_is_said(path: str, body: Any, status: int, said: str) -> None:
+    async with tensor_door(scored(Y)) as d:
+        response = await d.post(f"/v1/models/{path}", body)
+        assert response.status == status
+        assert said in json.dumps(await response.json())
+        d.keyed = {}
+        assert (await d.post(f"/v1/models/{path}", body)).status == 401
+
+
+async def test_a_request_that_does_not_fit_looks_again_at_what_the_model_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.fronts.predict_v1.DOUBT_SECONDS", -1.0)
+    async with tensor_door(scored(Y)) as d:
+        assert (await predict(d, {"instances": [[1, 2]]}))[0] == 200
+        d.fake.about["metadata"] = {**SCORED, "inputs": [{"name": "t", "datatype": "BYTES", "shape": [-1]}]}
+        assert (await predict(d, {"instances": ["text"]}))[0] == 200
+        assert len(d.fake.queries) == 2
+
+
+async def test_what_is_known_of_a_model_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with tensor_door(scored(Y)) as d:
+        for expected in (1, 1):
+            await predict(d, {"instances": [[1, 2]]})
+            assert len(d.fake.queries) == expected
+        monkeypatch.setattr(d.rig.core, "clock", lambda: asyncio.get_running_loop().time() + metadata.FRESH_SECONDS + 1)
+        await predict(d, {"instances": [[1, 2]]})
+        assert len(d.fake.queries) == 2
+
+
+async def test_who_asks_at_the_same_time_asks_once() -> None:
+    fake = scored(Y)
+    fake.pause = 0.1
+    async with tensor_door(fake) as d:
+        told = await asyncio.gather(*(predict(d, {"instances": [[1, 2]]}) for _ in range(5)))
+        assert [status for status, _ in told] == [200] * 5
+        assert len(fake.queries) == 1
+
+
+async def test_looking_up_is_not_the_clients_to_pay() -> None:
+    async with tensor_door(scored(Y), limits={"requests": "1/h"}) as d:
+        assert (await predict(d, {"instances": [[1, 2]]}))[0] == 200
+        assert (await predict(d, {"instances": [[1, 2]]}))[0] == 429
+    assert [record.status for record in d.rig.log.records] == [200, 429]
+
+
+async def test_a_failure_of_the_server_is_told() -> None:
+    async with tensor_door(scored(Script(fault=CallerError("x must be positive")))) as d:
+        assert await predict(d, {"instances": [[1, 2]]}) == (400, {"error": "x must be positive"})
