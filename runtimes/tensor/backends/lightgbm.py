@@ -15,7 +15,7 @@ from runtimes.tensor.backends.files import model_file
 from runtimes.tensor.backends.tabular import Method, TabularModel, described
 from runtimes.tensor.model_config import ModelConfig
 
-FILENAMES: Final = ("model.txt", "model.lgb")
+FILENAMES: Final = ("model.txt", "lightgbm.txt")
 
 
 class LightgbmBackend:

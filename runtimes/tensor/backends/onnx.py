@@ -16,6 +16,7 @@ import onnxruntime as ort
 
 from runtimes.tensor.backends.base import Array, Device, Model, ModelFailed, ModelLoadError, Tensors
 from runtimes.tensor.backends.files import model_file, output_names
+from runtimes.tensor.backends.onnx_quantize import quantized
 from runtimes.tensor.backends.signature import Found, completed
 from runtimes.tensor.model_config import ModelConfig
 
@@ -72,7 +73,8 @@ class OnnxBackend:
         return completed(config, _found(session.get_inputs()), _found(session.get_outputs()))
 
     def load(self, config: ModelConfig, folder: Path, device: Device) -> Model:
-        return _OnnxModel(session(config, _file(config, folder), device), config)
+        path = _file(config, folder)
+        return _OnnxModel(session(config, quantized(config, path) if config.quantize else path, device), config)
 
 
 class _OnnxModel:

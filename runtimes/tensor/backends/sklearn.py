@@ -15,7 +15,7 @@ from runtimes.tensor.backends.files import model_file
 from runtimes.tensor.backends.tabular import Method, TabularModel, described
 from runtimes.tensor.model_config import ModelConfig
 
-FILENAMES: Final = ("model.skops", "model.joblib", "model.pkl", "model.pickle")
+FILENAMES: Final = ("model.skops", "model.joblib", "model.pkl")
 METHODS: Final = (
     "predict",
     "predict_proba",

@@ -15,7 +15,7 @@ from runtimes.tensor.backends.files import model_file
 from runtimes.tensor.backends.tabular import Method, TabularModel, described
 from runtimes.tensor.model_config import ModelConfig
 
-FILENAMES: Final = ("model.ubj", "model.json", "xgboost.json")
+FILENAMES: Final = ("model.ubj", "model.json", "xgboost.ubj", "xgboost.json")
 
 
 class XgboostBackend:

@@ -19,11 +19,12 @@ from pathlib import Path
 import msgspec
 
 from runtimes.tensor.backends.base import LoadReport, ModelFailed, ModelLoadError, RowsFailed, Tensors
-from runtimes.tensor.backends.registry import backend, complete_config, load_model
+from runtimes.tensor.backends.registry import backend, complete_config
 from runtimes.tensor.instances import frames
 from runtimes.tensor.instances.arena import Arena
 from runtimes.tensor.instances.memory import resident_bytes
 from runtimes.tensor.instances.order import decode_job, encode_config
+from runtimes.tensor.instances.quantization import loaded
 from runtimes.tensor.instances.runner import Runner
 from runtimes.tensor.instances.worker import Job
 
@@ -139,11 +140,11 @@ def _prepare(job: Job) -> None:
 def _load(job: Job, channel: Channel) -> Runner:
     started = time.monotonic()
     before = resident_bytes()
-    loaded = load_model(backend(job.backend), job.config, job.folder, job.device)
+    found = loaded(job)
     grown = max(0, resident_bytes() - before)
-    report = LoadReport(time.monotonic() - started, grown, os.getpid(), loaded.quantization)
+    report = LoadReport(time.monotonic() - started, grown, os.getpid(), found.quantization)
     channel.blob(frames.LOADED, msgspec.msgpack.encode(report))
-    return Runner(job.config, loaded.model, lambda text: print(text, file=sys.stderr, flush=True))
+    return Runner(job.config, found.model, lambda text: print(text, file=sys.stderr, flush=True))
 
 
 def _serve(channel: Channel, runner: Runner) -> None:

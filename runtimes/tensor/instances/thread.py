@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from runtimes.tensor.backends.base import Batch, LoadReport, ModelFailed, ModelLoadError, Tensors
-from runtimes.tensor.backends.registry import backend, load_model
 from runtimes.tensor.instances.memory import resident_bytes
 from runtimes.tensor.instances.model_log import ModelLog
+from runtimes.tensor.instances.quantization import loaded
 from runtimes.tensor.instances.runner import Runner, joined
 from runtimes.tensor.instances.worker import Job, Listener
 
@@ -153,7 +153,7 @@ class ThreadWorker:
         try:
             if job.cpus:
                 os.sched_setaffinity(0, job.cpus)  # of this thread, and of those that the framework starts from it
-            loaded = load_model(backend(job.backend), job.config, job.folder, job.device)
+            found = loaded(job)
         except ModelLoadError as error:
             self._tell(self._report, error)
             return None
@@ -161,8 +161,8 @@ class ThreadWorker:
             self._tell(self._report, ModelLoadError(f"cores {list(job.cpus)}: {error.strerror}"))
             return None
         grown = max(0, resident_bytes() - before)
-        self._tell(self._report, LoadReport(time.monotonic() - started, grown, 0, loaded.quantization))
-        return Runner(job.config, loaded.model, ModelLog(job.name).text)
+        self._tell(self._report, LoadReport(time.monotonic() - started, grown, 0, found.quantization))
+        return Runner(job.config, found.model, ModelLog(job.name).text)
 
     def _serve(self, runner: Runner) -> None:
         while (job := self._queue.get()) is not None:
