@@ -9,39 +9,12 @@ from pydantic_core import CoreSchema
 from config.balance import BalanceConfig, OutliersConfig
 from config.discovery import DiscoverConfig
 from config.queue import QueueConfig
+from config.runtime import RuntimeConfig
 from config.section import Section
 from config.text import Name, PemFile, Secret, Shape, Url
-from config.units import Duration, Size
+from config.units import Duration
 
 ProbePath = Annotated[str, Shape(r"/\S{0,512}", "a path such as /health")]
-
-
-class RuntimeConfig(Section):
-    """A bundled server that the gateway starts and watches."""
-
-    kind: Literal["llm"]
-    """Which bundled server."""
-    model: str = Field(min_length=1)
-    """``bundled:NAME``, ``hf:ORG/NAME``, or a path to a GGUF file or a safetensors folder, relative to the
-    working directory."""
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Number format of the weights. ``auto``: bfloat16 where the device has it in hardware, else float32."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute. ``auto``: a GPU if there is one."""
-    threads: int | None = Field(None, ge=1)
-    """CPU threads; PyTorch's own choice when absent."""
-    max_model_len: int | None = Field(None, ge=16)
-    """Longest prompt plus answer, in tokens; the model's own limit when absent."""
-    max_num_seqs: int = Field(32, ge=1)
-    """Requests computed together in one step."""
-    max_num_batched_tokens: int = Field(512, ge=16)
-    """Tokens computed in one step. More: faster prompts, and slower answers beside a long prompt."""
-    kv_cache: Size = 512 * 1024**2
-    """Memory for the key-value cache, which bounds how many tokens are in flight."""
-    max_queue: int = Field(256, ge=1)
-    """Requests that may wait; beyond it they are refused with 503."""
-    start_timeout: Duration = 300.0
-    """How long loading the model may take."""
 
 
 class EndpointConfig(Section):
@@ -163,7 +136,8 @@ class PoolConfig(Section):
         """Requests that one endpoint has at a time."""
         cap = self.queue.max_in_flight if self.queue is not None else self.max_connections
         if cap is None:
-            cap = self.runtime.max_num_seqs if self.runtime is not None else self.max_connections
+            llm = self.runtime is not None and self.runtime.kind == "llm"
+            cap = self.runtime.max_num_seqs if self.runtime is not None and llm else self.max_connections
         return min(cap, self.max_connections)
 
     @model_validator(mode="after")

@@ -8,6 +8,12 @@ from config.problem import Problem
 from config.schema import BalanceConfig
 
 _NOT_FOR_A_RUNTIME = ("protocol", "binary", "model", "key", "tls", "balance", "outliers")
+_OF_LLM = (
+    "model", "dtype", "device", "threads", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache",
+    "max_queue",
+)  # fmt: skip
+_OF_TENSORS = ("repository", "mode", "models", "poll_interval", "memory")
+_OF_THE_OTHER_KIND = {"llm": _OF_TENSORS, "tensor": _OF_LLM}
 _BOUND = ("hash", "prefix_affinity")
 
 
@@ -15,15 +21,32 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     """Every field that does nothing where it stands."""
     for pool in root["pools"]:
         if "runtime" in pool:
-            for name in _NOT_FOR_A_RUNTIME:
-                if name in pool:
-                    yield doc.problem_with_key(pool[name].place, "has no effect on a bundled runtime: remove it")
+            yield from _runtime(doc, pool)
         else:
             yield from _protocol(doc, pool)
             yield from _balance(doc, pool)
             yield from _tls(doc, pool)
             yield from _discover(doc, pool)
     yield from _zones(doc, root)
+
+
+def _runtime(doc: Document, pool: Node) -> Iterator[Problem]:
+    runtime = pool["runtime"]
+    kind = runtime["kind"].text or ""
+    for name in _NOT_FOR_A_RUNTIME:
+        if name in pool and not (name == "model" and kind == "tensor"):
+            yield doc.problem_with_key(pool[name].place, "has no effect on a bundled runtime: remove it")
+    for name in _OF_THE_OTHER_KIND.get(kind, ()):
+        if name in runtime:
+            yield doc.problem_with_key(runtime[name].place, f"has no effect: the runtime is of the kind {kind}")
+    if kind != "tensor":
+        return
+    mode = runtime["mode"].text or "none"
+    for name, wanted in (("models", "explicit"), ("poll_interval", "poll")):
+        if name in runtime and mode != wanted:
+            yield doc.problem_with_key(runtime[name].place, f"has no effect: the mode is {mode}, not {wanted}")
+    if "resume" in pool:
+        yield doc.problem_with_key(pool["resume"].place, "has no effect: tensors have no text to carry on")
 
 
 def _protocol(doc: Document, pool: Node) -> Iterator[Problem]:

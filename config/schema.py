@@ -22,13 +22,13 @@ from config.pool import (
     EndpointConfig,
     PoolConfig,
     ProbeConfig,
-    RuntimeConfig,
     UpstreamTls,
 )
 from config.queue import Priority, QueueConfig
 from config.resilience import CacheConfig, HedgeConfig
 from config.rewrite import RewriteConfig
 from config.route import ModelConfig, PriceConfig, RetryConfig, RouteConfig, TimeoutConfig
+from config.runtime import RuntimeConfig
 from config.section import Section
 from config.target import ArmConfig, Failure, FallbackConfig, SplitConfig, TargetConfig
 from config.text import Date, Glob, Name, PemFile, Secret, Shape, Url

@@ -112,12 +112,27 @@ class LocalRuntime:
 
 def command(name: str, config: RuntimeConfig, socket: Path) -> list[str]:
     """The child's command line."""
-    line = [sys.executable, "-m", f"runtimes.{config.kind}", "--model", config.model, "--served-name", name]
-    line += ["--socket", str(socket), "--exit-with-parent", "--dtype", config.dtype, "--device", config.device]
+    line = [sys.executable, "-m", f"runtimes.{config.kind}", "--socket", str(socket), "--exit-with-parent"]
+    return line + (_llm(name, config) if config.kind == "llm" else _tensor(config))
+
+
+def _llm(name: str, config: RuntimeConfig) -> list[str]:
+    line = ["--model", str(config.model), "--served-name", name, "--dtype", config.dtype, "--device", config.device]
     line += ["--max-num-seqs", str(config.max_num_seqs), "--max-queue", str(config.max_queue)]
     line += ["--max-num-batched-tokens", str(config.max_num_batched_tokens), "--kv-cache", str(config.kv_cache)]
     if config.threads is not None:
         line += ["--threads", str(config.threads)]
     if config.max_model_len is not None:
         line += ["--max-model-len", str(config.max_model_len)]
+    return line
+
+
+def _tensor(config: RuntimeConfig) -> list[str]:
+    line = ["--repository", str(config.repository), "--mode", config.mode]
+    if config.mode == "poll":
+        line += ["--poll-interval", f"{config.poll_interval}s"]
+    if config.memory is not None:
+        line += ["--memory-budget", str(config.memory)]
+    for model in config.models:
+        line += ["--load", model]
     return line

@@ -11,13 +11,12 @@ from random import Random
 import aiohttp
 
 from adapters.http1.client import Client
-from adapters.openai import OpenAIAdapter
 from config.schema import PoolConfig, ProbeConfig, SignalsConfig, UpstreamTls
 from gateway.discovery.target import Target
 from gateway.placement.runtime import Runtime, Runtimes
 from gateway.traffic import probes
 from gateway.traffic.endpoint import Endpoint
-from gateway.traffic.protocols import MissingExtra, adapter_of
+from gateway.traffic.protocols import MissingExtra, adapter_of, runtime_adapter
 from gateway.traffic.signals import Scraper
 from policies.breaker import Breaker
 
@@ -116,7 +115,7 @@ def make_runtime(pool: PoolConfig, id_: str, source: object, runtimes: Runtimes)
     runtime = runtimes.make(pool.name, pool.runtime, gone)
     client = Client(f"unix:{runtime.socket}", max_connections=pool.max_connections + 1)
     breaker = Breaker(pool.breaker.failures, pool.breaker.open_for)
-    endpoint = Endpoint(id_, OpenAIAdapter(client, model=pool.name), breaker)
+    endpoint = Endpoint(id_, runtime_adapter(pool, client), breaker)
     endpoint.probed("The runtime is starting.", healthy_after=1, unhealthy_after=1)
     runtime.start()
     return Member(pool.name, source, endpoint, RUNTIME_PROBE, runtime)

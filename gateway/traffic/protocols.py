@@ -23,6 +23,14 @@ def adapter_of(pool: PoolConfig, target: Target, tls: ssl.SSLContext | None) -> 
     return _ADAPTERS[pool.protocol](pool, target, tls)
 
 
+def runtime_adapter(pool: PoolConfig, client: Client) -> Adapter:
+    """For the pool's bundled server."""
+    assert pool.runtime is not None
+    if pool.runtime.kind == "tensor":
+        return OipHttpAdapter(client, model=pool.model)
+    return OpenAIAdapter(client, model=pool.name)
+
+
 def _openai(pool: PoolConfig, target: Target, tls: ssl.SSLContext | None) -> Adapter:
     return OpenAIAdapter(_http1(pool, target, tls), **_names(pool), **_probe(pool))
 

@@ -82,6 +82,51 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
             "7: pools[1].model: has no effect on a bundled runtime: remove it",
         ),
         (
+            "endpoints: [http://10.0.0.7:8000]",
+            "runtime: {kind: tensor, repository: models}\n    protocol: oip-grpc",
+            "7: pools[1].protocol: has no effect on a bundled runtime: remove it",
+        ),
+        (
+            "endpoints: [http://10.0.0.7:8000]",
+            "runtime: {kind: tensor, repository: models, max_num_seqs: 4}",
+            "6: pools[1].runtime.max_num_seqs: has no effect: the runtime is of the kind tensor",
+        ),
+        (
+            "endpoints: [http://10.0.0.7:8000]",
+            "runtime: {kind: llm, model: m, repository: models}",
+            "6: pools[1].runtime.repository: has no effect: the runtime is of the kind llm",
+        ),
+        (
+            "endpoints: [http://10.0.0.7:8000]",
+            "runtime: {kind: tensor, repository: models, models: [a]}",
+            "6: pools[1].runtime.models: has no effect: the mode is none, not explicit",
+        ),
+        (
+            "endpoints: [http://10.0.0.7:8000]",
+            "runtime: {kind: tensor, repository: models, poll_interval: 1s}",
+            "6: pools[1].runtime.poll_interval: has no effect: the mode is none, not poll",
+        ),
+        (
+            "endpoints: [http://10.0.0.7:8000]",
+            "runtime: {kind: tensor, repository: models}\n    resume: text",
+            "7: pools[1].resume: has no effect: tensors have no text to carry on",
+        ),
+        (
+            "endpoints: [http://10.0.0.7:8000]",
+            "runtime: {kind: tensor}",
+            "6: pools[1].runtime: a tensor runtime serves a folder of models: give `repository`",
+        ),
+        (
+            "endpoints: [http://10.0.0.7:8000]",
+            "runtime: {kind: llm}",
+            "6: pools[1].runtime: an llm runtime serves a model: give `model`",
+        ),
+        (
+            "endpoints: [http://10.0.0.7:8000]",
+            "runtime: {kind: tensor, repository: models, mode: explicit}",
+            "6: pools[1].runtime: with mode explicit only the models that are named are served: give `models`",
+        ),
+        (
             "name: spare",
             "name: spare\n    binary: false",
             "6: pools[1].binary: has no effect: openai is not oip-http",
