@@ -30,8 +30,6 @@ _QUERIES = {"metadata": "ModelMetadata", "ready": "ModelReady", "config": "Model
 _CALLERS = frozenset({Code.INVALID_ARGUMENT, Code.OUT_OF_RANGE, Code.FAILED_PRECONDITION, Code.ALREADY_EXISTS})
 _TOO_LARGE = "larger than max"
 """gRPC's own words, in a status that it has for other things too."""
-_AS_STATUS = encode_fields((("triton_grpc_error", "true"),))
-"""A stream of ours has one request: what fails it may end it, with a status that says more than a text."""
 
 
 @lru_cache(4096)
@@ -81,8 +79,7 @@ class OipGrpcAdapter:
 
     async def _stream(self, request: InferRequest, deadline: Deadline) -> Answer:
         message = await self._message(request, deadline)
-        fields = self._told(request) + _AS_STATUS
-        exchange = await self._channel.stream(_PATHS["ModelStreamInfer"], fields, deadline)
+        exchange = await self._channel.stream(_PATHS["ModelStreamInfer"], self._told(request), deadline)
         try:
             await exchange.write(message)
             exchange.half_close()
@@ -134,7 +131,7 @@ class OipGrpcAdapter:
 class MessageStream(Answer):
     """A decoupled model's responses, each a `ModelStreamInferResponse`, whatever the server sends them in."""
 
-    __slots__ = ("_exchange", "_first", "_request")
+    __slots__ = ("_begun", "_exchange", "_first", "_request")
 
     def __init__(self, exchange: Exchange, request: InferRequest) -> None:
         usage = Usage(rows=request.rows, exact=True)
@@ -142,6 +139,7 @@ class MessageStream(Answer):
         self._exchange = exchange
         self._request = request
         self._first: bytes | None = None
+        self._begun = False
 
     async def begun(self) -> "MessageStream":
         """Wait for the first response, or for the end where there is none; what fails here may be tried elsewhere."""
@@ -172,9 +170,13 @@ class MessageStream(Answer):
             self.usage.device_ms = _device_ms(self._exchange.trailers)
             return None
         if oip_proto_answers.is_bare(message):
-            return oip_proto_answers.encode_stream_response(message)
-        if oip_proto_answers.is_failure(message):
-            raise BackendError("The upstream failed in the middle of its answer.")
+            message = oip_proto_answers.encode_stream_response(message)
+        elif oip_proto_answers.is_failure(message):
+            words, by_model = oip_proto_answers.decode_stream_error(message)
+            if self._begun or by_model:
+                raise BackendError("The upstream failed in the middle of its answer.")
+            raise oip_refusals.refused_in_stream(self._request, words)
+        self._begun = True
         return message
 
     async def aclose(self) -> None:

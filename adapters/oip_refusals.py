@@ -1,6 +1,16 @@
 """What servers of the Open Inference Protocol refuse, and what their answers cost, whichever wire they speak."""
 
-from adapters.errors import NotFound, Unavailable, Unsupported
+import re
+
+from adapters.errors import (
+    BackendError,
+    CallerError,
+    CapacityError,
+    InferenceError,
+    NotFound,
+    Unavailable,
+    Unsupported,
+)
 from adapters.types import InferRequest, ModelQuery, ModelRequest
 
 
@@ -17,6 +27,22 @@ def not_ready(query: ModelQuery) -> Unavailable:
 def no_such_version(request: ModelRequest) -> NotFound:
     """The client chose the version, and so it is the client who must choose another."""
     return NotFound(f"The model `{request.model}` has no version `{request.version[:32]}`.", param="model_version")
+
+
+_MAX_MESSAGE = 2_000
+_UNKNOWN = re.compile(r"unknown model|not found|no available versions|not ready|not at ready state", re.IGNORECASE)
+_FULL = re.compile(r"maximum queue size|timeout expired|unavailable|overloaded", re.IGNORECASE)
+
+
+def refused_in_stream(request: ModelRequest, words: str) -> InferenceError:
+    """What a server says in a stream, where it has no status, of a request that its model never saw."""
+    if _UNKNOWN.search(words):
+        if request.version:
+            return no_such_version(request)
+        return BackendError("The upstream does not know the model.", code="upstream_model_not_found")
+    if _FULL.search(words):
+        return CapacityError("The upstream is overloaded.")
+    return CallerError(words[:_MAX_MESSAGE])
 
 
 def check_readable(request: ModelRequest) -> None:

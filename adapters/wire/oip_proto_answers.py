@@ -122,12 +122,23 @@ def encode_stream_response(response: bytes) -> bytes:
     return head(_STREAMED, len(response)) + response
 
 
-def encode_stream_error(message: str, id_: str = "") -> bytes:
-    """A failure of one request, which does not end the stream; `id_` says of which."""
+def encode_stream_error(message: str, id_: str = "", model: str = "") -> bytes:
+    """A failure of one request, which does not end the stream; `id_` says of which.
+
+    `model` is given where the model itself failed, and nowhere else: so Triton's readers tell it from a refusal.
+    """
     told = messages.ModelStreamInferResponse(error_message=message)
     if id_:
         told.infer_response.id = id_
+    if model:
+        told.infer_response.model_name = model
     return bytes(told.SerializeToString())
+
+
+def decode_stream_error(message: bytes) -> tuple[str, bool]:
+    """What a failure says, and whether it was the model that failed. Raises `BackendError` when it cannot be read."""
+    told = _streamed(message)
+    return told.error_message, bool(told.infer_response.model_name)
 
 
 def is_bare(message: bytes) -> bool:
@@ -147,8 +158,12 @@ def split_stream_response(message: bytes) -> tuple[str, bytes]:
     """A failure, or one encoded response. Raises `BackendError` when it cannot be read."""
     if is_bare(message):
         return "", message
+    told = _streamed(message)
+    return told.error_message, told.infer_response.SerializeToString()
+
+
+def _streamed(message: bytes) -> Any:
     try:
-        told = messages.ModelStreamInferResponse.FromString(message)
+        return messages.ModelStreamInferResponse.FromString(message)
     except (DecodeError, UnicodeDecodeError):
         raise BackendError("The upstream's stream cannot be read.", code="upstream_bad_response") from None
-    return told.error_message, told.infer_response.SerializeToString()

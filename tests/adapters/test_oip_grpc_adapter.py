@@ -223,7 +223,7 @@ async def test_a_stream_has_one_request_and_any_number_of_responses() -> None:
     assert answer.form == OIP_GRPC
     assert (answer.ended, answer.error) == (True, None)
     assert answer.usage == Usage(rows=2, bytes=sum(map(len, messages)), device_ms=3, exact=True)
-    assert (service.asked[0].model_name, service.metadata[0]["triton_grpc_error"]) == ("m", "true")
+    assert service.asked[0].model_name == "m"
 
 
 async def test_a_stream_may_have_no_responses() -> None:
@@ -263,11 +263,26 @@ async def test_what_came_before_a_failure_is_an_answer(with_status: bool) -> Non
         assert answer.error is caught.value
 
 
-async def test_a_failure_before_any_response_may_be_tried_elsewhere() -> None:
+@pytest.mark.parametrize(
+    ("words", "model", "version", "error"),
+    [
+        ("unexpected shape for input 'x'", "", "", CallerError),
+        ("[request id: 7] Request for unknown model: 'm' is not found", "", "", BackendError),
+        ("Request for unknown model: 'm' version 9 is not found", "", "9", NotFound),
+        ("Exceeds maximum queue size", "", "", CapacityError),
+        ("ValueError: bad row", "m", "", BackendError),
+    ],
+)
+async def test_a_failure_before_any_response_has_no_status(
+    words: str, model: str, version: str, error: type[InferenceError]
+) -> None:
+    """Triton's: with the model's name where the model itself has failed."""
     service = Service()
-    service.stream = lambda request, context: iter([service_pb2.ModelStreamInferResponse(error_message="no")])
-    with pytest.raises(BackendError):
-        await call(service, asked("infer_stream"))
+    failed = service_pb2.ModelStreamInferResponse(error_message=words, infer_response={"model_name": model})
+    service.stream = lambda request, context: iter([failed])
+    with pytest.raises(error) as caught:
+        await call(service, asked("infer_stream", version))
+    assert type(caught.value) is error
 
 
 async def test_a_client_that_leaves_cancels_the_upstreams_call() -> None:

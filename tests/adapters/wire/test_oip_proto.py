@@ -217,6 +217,8 @@ def test_streamed_failures_say_whose_they_are() -> None:
     theirs = service_pb2.ModelStreamInferResponse.FromString(failed)
     assert (theirs.error_message, theirs.infer_response.id) == ("no", "7")
     assert oip_proto_answers.split_stream_response(failed)[0] == "no"
+    assert oip_proto_answers.decode_stream_error(failed) == ("no", False)
+    assert oip_proto_answers.decode_stream_error(oip_proto_answers.encode_stream_error("no", "7", "m")) == ("no", True)
 
 
 def test_mlservers_bare_responses_are_told_apart() -> None:
