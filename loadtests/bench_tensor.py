@@ -12,6 +12,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from loadtests.peers.ray_serve import RAY_SERVE
 from loadtests.peers.torchserve import TORCHSERVE
 from loadtests.servers import StartError
 from loadtests.tensors import perf_analyzer, report
+from loadtests.tensors.headrace import running_gateway, running_headrace
 from loadtests.tensors.measure import DIRECT, Generators
 from loadtests.tensors.repositories import MAGIKA, for_headrace, for_triton
 from loadtests.tensors.targets import Target, running_peer, running_triton
@@ -83,23 +85,39 @@ def serves(target: Target, workload: Workload) -> bool:
     return target.statistics is not None and workload.door in target.doors
 
 
-def start_peers(
-    names: Sequence[str], core: str, folder: Path, stack: contextlib.ExitStack, missing: dict[str, str]
-) -> list[Target]:
-    """Triton and the others; those that cannot be had or started go to `missing`."""
-    targets: list[Target] = []
-    for name in names:
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Starts what is measured. Whatever `stack` holds is stopped when the stack is closed."""
+
+    stack: contextlib.ExitStack
+    core: str
+    folder: Path
+    missing: dict[str, str]
+
+    def ours(self, repository: Path) -> list[Target]:
+        """The runtime, and a gateway before it. Raises StartError."""
+        say("starting headrace")
+        runtime = self.stack.enter_context(running_headrace(repository, self.core, self.folder))
+        return [runtime, self._gateway(runtime)]
+
+    def peer(self, name: str) -> list[Target]:
+        """Nothing, and a reason in `missing`, where it cannot be had or started."""
         say(f"starting {name}")
         try:
-            if name == report.TRITON:
-                venv, repository = triton.install(), for_triton(folder / "triton-models")
-                targets += stack.enter_context(running_triton(venv, repository, core, folder))
-            else:
+            if name != report.TRITON:
                 peer = PEERS[name]
-                targets.append(stack.enter_context(running_peer(peer, peer.install(), core, folder)))
+                return [self.stack.enter_context(running_peer(peer, peer.install(), self.core, self.folder))]
+            venv, repository = triton.install(), for_triton(self.folder / "triton-models")
+            settings = self.stack.enter_context(running_triton(venv, repository, self.core, self.folder))
+            return [*settings, self._gateway(settings[0])]
         except (StartError, InstallError, OSError, HTTPException) as error:
-            missing[name] = str(error)
-    return targets
+            self.missing[name] = str(error)
+            return []
+
+    def _gateway(self, behind: Target) -> Target:
+        name = f"gateway+{behind.name}"
+        say(f"starting {name}")
+        return self.stack.enter_context(running_gateway(name, behind, self.core, self.folder))
 
 
 def measure(
@@ -140,7 +158,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             magika, requests = ours / MAGIKA / "1/model.onnx", write_requests(folder)
             programs = perf_analyzer.install(), native.build("load")
             generators = Generators(*programs, load_core, folder, requests, magika)
-            targets = start_peers(options.peers, core, folder, stack, missing)
+            bench = Bench(stack, core, folder, missing)
+            targets = [*bench.ours(ours), *(target for name in options.peers for target in bench.peer(name))]
             for target in targets:
                 generators.warm_up(target)
             targets.append(Target(DIRECT, {}, folder))

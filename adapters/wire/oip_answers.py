@@ -51,13 +51,20 @@ _decode = msgspec.json.Decoder(_Response).decode
 
 
 def wanted(inference: Inference) -> Wanted:
-    """How a request asks for its outputs: each by its own word, else by the request's."""
+    """How a request asks for its outputs: each by its own word, else by the request's. Raises `CallerError`."""
     parameters = inference.parameters
-    default = parameters.get(BINARY_OUTPUT, False) is True if parameters else False
+    default = _truth(parameters, BINARY_OUTPUT, False) if parameters else False
     for output in inference.outputs:
         if output.parameters:
-            return {o.name: o.parameters.get(BINARY, default) is True for o in inference.outputs}
+            return {o.name: _truth(o.parameters, BINARY, default) for o in inference.outputs}
     return default
+
+
+def _truth(parameters: Parameters, name: str, default: bool) -> bool:
+    value = parameters.get(name, default)
+    if isinstance(value, bool):
+        return value
+    raise CallerError(f"The parameter `{name}` is not true or false.", param=name)
 
 
 def encode_response(inferred: Inferred, wanted: Wanted = False) -> tuple[bytes, int | None]:

@@ -39,7 +39,7 @@ class Generators:
         door, model = target.doors[workload.door], workload.model + target.suffix
         assert target.statistics is not None
         before, meter = counts(target.statistics, model), Meter.start(door.pid)
-        asked = workload.arguments(model, self.requests[workload.model], target.key)
+        asked = workload.arguments(model, self.requests[workload.model], target.keys.get(workload.door, ""))
         report = self.perf_analyzer.run(f"127.0.0.1:{door.port}", asked, seconds, self.core, self.folder)
         usage, after = meter.stop(), counts(target.statistics, model)
         batch = (after.rows - before.rows) / max(after.executions - before.executions, 1)

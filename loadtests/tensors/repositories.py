@@ -21,7 +21,7 @@ inputs:
 outputs:
   - {name: target_label, datatype: FP32, dims: [214]}
 dynamic_batching: true
-instances: {count: 1, threads: 1}
+instances: [{count: 1, threads: 1}]
 """
 
 

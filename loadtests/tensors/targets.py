@@ -29,7 +29,8 @@ class Target:
     """A running server.
 
     `doors` by protocol, `plain` the request that `load.c` sends. `statistics` is the port that tells of batches, of
-    the server behind it for a gateway. `suffix` ends the names of its models. `inside` enters its network.
+    the server behind it for a gateway. `suffix` ends the names of its models,
+    `keys` are by protocol as the doors. `inside` enters its network.
     """
 
     name: str
@@ -37,7 +38,7 @@ class Target:
     plain: Path
     statistics: int | None = None
     suffix: str = ""
-    key: str = ""
+    keys: Mapping[str, str] = field(default_factory=dict)
     inside: Sequence[str] = field(default_factory=list)
 
 

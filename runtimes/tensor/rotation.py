@@ -68,8 +68,10 @@ class Rotation:
         _forget(model, source)
         records = [model.versions.setdefault(number, VersionRecord(number)) for number in wanted]
         loading = [record for record in records if not record.is_current(source)]
-        for record in loading:
-            if not record.usable:
+        for record in records:
+            if record not in loading:
+                record.reason = ""  # of a change that failed and was taken back
+            elif not record.usable:
                 record.state, record.reason = "LOADING", ""
         failed: dict[int, str] = {}
         for record, result in zip(loading, await self._all(source, loading), strict=True):

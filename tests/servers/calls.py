@@ -53,5 +53,5 @@ def _document(name: str, data: bytes) -> Any:
     message = getattr(service_pb2, name).FromString(data)
     document = MessageToDict(message, preserving_proto_field_name=True)
     if "error_message" in document:
-        document["error_message"] = True
+        return {"error_message": True, "id": document.get("infer_response", {}).get("id", "")}
     return steady(document)

@@ -9,7 +9,7 @@ from http.client import HTTPConnection
 from typing import Any
 
 PATIENCE = 30.0
-_TIMES = ("ns", "last_inference")
+_COUNTS = ("last_inference", "inference_count", "execution_count")
 _BINARY = "inference-header-content-length"
 
 
@@ -118,9 +118,10 @@ def _document(text: str) -> Any:
 
 
 def steady(document: Any) -> Any:
-    """Without what differs from one run to the next: times."""
+    """Without what differs from one run to the next: times, and how often a server was asked before."""
     if isinstance(document, dict):
-        return {key: "a time" if key in _TIMES else steady(value) for key, value in document.items()}
+        counted = document.keys() if "ns" in document else _COUNTS
+        return {key: "a number" if key in counted else steady(value) for key, value in document.items()}
     return [steady(one) for one in document] if isinstance(document, list) else document
 
 

@@ -29,6 +29,11 @@ class Joint(asyncio.Future[list[Tensor]]):
         """The batch of its last part."""
         return self._parts[-1].execution
 
+    @property
+    def device_seconds(self) -> float:
+        """Of all parts."""
+        return sum(part.device_seconds for part in self._parts)
+
     def cancel(self, msg: Any | None = None) -> bool:
         if not super().cancel(msg):
             return False

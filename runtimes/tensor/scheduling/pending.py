@@ -72,6 +72,12 @@ class Pending(asyncio.Future[list[Tensor]]):
         self.execution: Execution | None = None
         """The batch that it is or was part of."""
 
+    @property
+    def device_seconds(self) -> float:
+        """Its share of the batch that it was part of."""
+        execution = self.execution
+        return 0.0 if execution is None else execution.seconds * self.rows / execution.rows
+
     def cancel(self, msg: Any | None = None) -> bool:
         if not super().cancel(msg):
             return False

@@ -59,12 +59,21 @@ def test_json_is_flat_and_says_who_answered() -> None:
             },
             {"y": False, "z": True},
         ),
-        ({"parameters": {"binary_data_output": "yes"}}, False),
     ],
 )
 def test_each_outputs_own_word_goes_before_the_requests(request_: dict[str, Any], expected: oip_answers.Wanted) -> None:
     inference = oip.decode_request(json.dumps({"inputs": [], **request_}).encode(), None, "m")
     assert oip_answers.wanted(inference) == expected
+
+
+def test_a_form_that_is_neither_true_nor_false_is_the_callers_mistake() -> None:
+    for more in (
+        {"parameters": {"binary_data_output": "yes"}},
+        {"outputs": [{"name": "a", "parameters": {"binary_data": 1}}]},
+    ):
+        inference = oip.decode_request(json.dumps({"inputs": [], **more}).encode(), None, "m")
+        with pytest.raises(CallerError, match="is not true or false"):
+            oip_answers.wanted(inference)
 
 
 def test_binary_and_json_outputs_in_one_response() -> None:

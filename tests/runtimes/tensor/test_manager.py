@@ -207,6 +207,9 @@ async def test_a_broken_configuration_leaves_the_old_version_in_service(tmp_path
     assert str(tmp_path) not in str(caught.value)
     assert version_of(manager) == "1"
     assert "cannot be reloaded: m/model.yaml:1" in (await states(manager))[0][3]
+    put(tmp_path, "m")
+    await manager.load("m")
+    assert await states(manager) == [("m", "1", "READY", "")]
 
 
 async def test_a_label_that_leads_nowhere_leaves_everything_as_it_was(tmp_path: Path, manager: ModelManager) -> None:

@@ -7,12 +7,13 @@ from tests.servers.exchange import Ask, get, infer, post, tensor
 INDEX = "/v2/repository/index"
 MODEL = "/v2/repository/models/slow"
 ASKED = infer("slow", tensor("MILLISECONDS", "INT32", [2, 1], [0, 0]))
-STATISTICS = Ask("GET", "/v2/models/slow/versions/1/stats", until=b'"execution_count":2,')
+STATISTICS = Ask("GET", "/v2/models/slow/versions/1/stats", until=b'"batch_size":2,')
 LARGER = {
     "backend": "python",
     "max_batch_size": 16,
     "input": [{"name": "MILLISECONDS", "data_type": "TYPE_INT32", "dims": [1]}],
     "output": [{"name": "SLEPT", "data_type": "TYPE_INT32", "dims": [1]}],
+    "instance_group": [{"kind": "KIND_CPU"}],
 }
 
 
@@ -39,12 +40,12 @@ CONTROL = {
         post(f"{MODEL}/load"),
         ASKED,
     ],
-    "load with a config that is none": [post(f"{MODEL}/load", _load(config="{")), ASKED],
-    "load with a config that is no text": [post(f"{MODEL}/load", _load(config=3)), ASKED],
+    "load with a config that is none": [post(f"{MODEL}/load", _load(config="{")), ASKED, post(f"{MODEL}/load")],
+    "load with a config that is no text": [post(f"{MODEL}/load", _load(config=3)), ASKED, post(f"{MODEL}/load")],
     "load of an unknown model": [post("/v2/repository/models/nobody/load")],
     "unload of an unknown model": [post("/v2/repository/models/nobody/unload")],
-    "load without JSON": [post(f"{MODEL}/load", b"{"), ASKED],
-    "statistics": [post(f"{MODEL}/unload"), post(f"{MODEL}/load"), ASKED, ASKED, STATISTICS],
+    "load without JSON": [post(f"{MODEL}/load", b"{"), ASKED, post(f"{MODEL}/load")],
+    "statistics": [ASKED, STATISTICS],
     "regions of shared memory": [get("/v2/systemsharedmemory/status"), get("/v2/cudasharedmemory/status")],
     "a region that cannot be": [
         post("/v2/systemsharedmemory/region/r/register", {"key": "/nowhere", "offset": 0, "byte_size": 64}),

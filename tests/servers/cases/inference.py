@@ -24,6 +24,10 @@ def of(name: str, **parameters: object) -> dict[str, object]:
     return {"name": name, "parameters": parameters}
 
 
+KINDS = (
+    *("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"),
+    *("FP16", "FP32", "FP64", "BYTES"),
+)
 NUMBERS = {
     "BOOL": [True, False],
     "UINT8": [0, 255],
@@ -40,7 +44,7 @@ NUMBERS = {
 }
 HALVES = np.array([0.5, -65504], dtype="<f2").tobytes()
 HALF = binary("IN_FP16", "FP16", [2], 4)
-ALL_OUT = [*({"name": f"OUT_{kind}"} for kind in NUMBERS), of("OUT_FP16", binary_data=True)]
+ALL_OUT = [of(f"OUT_{kind}", binary_data=kind == "FP16") for kind in KINDS]
 NUMPY = {"BOOL": "?", "FP16": "<f2", "FP32": "<f4", "FP64": "<f8"} | {
     f"{sign}INT{bits}": f"<{sign.lower() or 'i'}{bits // 8}" for sign in ("", "U") for bits in (8, 16, 32, 64)
 }

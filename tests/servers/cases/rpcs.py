@@ -114,6 +114,10 @@ RPCS: dict[str, list[Call]] = {
     "a stream that fails later": [stream(_repeat(7, -1))],
     "a stream to a model that is not decoupled": [stream(_request("add_sub", *TYPED))],
     "a stream to an unknown model": [stream(_request("nobody", *TYPED))],
+    "a stream that names what failed": [
+        stream(_request("nobody", *TYPED, id="first")),
+        stream(_request("add_sub", TYPED[0], id="second")),
+    ],
     "a stream with a bad request": [stream(_request("add_sub", TYPED[0]))],
     "a sequence in a stream": [stream(_step(201, 1, start=True), _step(201, 2), _step(201, 3, end=True))],
     "a sequence in calls": [

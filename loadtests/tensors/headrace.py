@@ -1,0 +1,105 @@
+"""Our tensor runtime as a process, and our gateway before a tensor server."""
+
+import contextlib
+import functools
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from loadtests.headrace import TENANT, create_key
+from loadtests.servers import Launch, free_ports
+from loadtests.tensors.peer import OIP, OIP_PATH, SINGLE_THREAD, http_request
+from loadtests.tensors.targets import Door, Target, checked, is_ready, server
+from loadtests.tensors.workloads import MODELS
+
+PROTOCOLS = {"http": "oip-http", "grpc": "oip-grpc"}
+
+
+class Ports(NamedTuple):
+    """Where it listens, on loopback."""
+
+    http: int
+    grpc: int
+
+
+def launch(repository: Path, options: Sequence[str] = ()) -> Launch:
+    """The command that serves a repository on ports that its log names."""
+    doors = ["--http-port", "0", "--grpc-port", "0"]
+    command = [sys.executable, "-m", "runtimes.tensor", "--repository", str(repository), *doors, *options]
+    return Launch(command, env=SINGLE_THREAD)
+
+
+def ports(log: str) -> Ports | None:
+    """As the runtime's log says; None while it does not."""
+    found = [re.search(rf"{door} on (?:http://)?127\.0\.0\.1:(\d+)", log) for door in ("HTTP", "gRPC")]
+    numbers = [int(match[1]) for match in found if match is not None]
+    return Ports(*numbers) if len(numbers) == 2 else None
+
+
+@contextlib.contextmanager
+def running_headrace(repository: Path, core: str, folder: Path) -> Iterator[Target]:
+    """The runtime, with all models of a repository."""
+    home = folder / "headrace"
+    home.mkdir()
+
+    def told() -> Ports | None:
+        return ports((home / "headrace.log").read_text(errors="replace"))
+
+    def ready(_: int) -> bool:
+        return (where := told()) is not None and is_ready(where.http)
+
+    with server("headrace", launch(repository), core, home, ready) as pid:
+        where, plain = told(), folder / "headrace.http"
+        assert where is not None
+        plain.write_bytes(http_request(OIP_PATH, OIP))
+        doors = {"http": Door(where.http, pid), "grpc": Door(where.grpc, pid)}
+        yield checked(Target("headrace", doors, plain, statistics=where.http))
+
+
+@contextlib.contextmanager
+def running_gateway(name: str, behind: Target, core: str, folder: Path) -> Iterator[Target]:
+    """Our gateway before a server: one process for its HTTP and one for its gRPC."""
+    with contextlib.ExitStack() as stack:
+        doors, plain = {}, folder / f"{name}.http"
+        keys = {}
+        for kind, protocol in PROTOCOLS.items():
+            home = folder / f"{name}-{kind}"
+            home.mkdir()
+            http, grpc, admin = free_ports(3)
+            file = home / "headrace.yaml"
+            endpoint = f"http://127.0.0.1:{behind.doors[kind].port}"
+            file.write_text(yaml.safe_dump(config(home, (http, grpc, admin), protocol, endpoint), sort_keys=False))
+            keys[kind] = create_key(Path(sys.executable), file)
+            command = [sys.executable, "-m", "gateway", "serve", "--config", str(file)]
+            started = server(name, Launch(command), core, home, functools.partial(_is_up, admin))
+            doors[kind] = Door(http if kind == "http" else grpc, stack.enter_context(started))
+        plain.write_bytes(http_request(OIP_PATH, OIP, {"Authorization": f"Bearer {keys['http']}"}))
+        yield checked(Target(name, doors, plain, statistics=behind.statistics, keys=keys))
+
+
+def _is_up(admin: int, _pid: int) -> bool:
+    return is_ready(admin, "/readyz")
+
+
+def config(folder: Path, listen: tuple[int, int, int], protocol: str, endpoint: str) -> dict[str, Any]:
+    """The YAML as data: keys, limits that count but never bind, retry and breaker, probes, metrics, an access log."""
+    http, grpc, admin = (f"127.0.0.1:{port}" for port in listen)
+    pool = {"name": "models", "protocol": protocol, "endpoints": [endpoint], "max_connections": 4096}
+    limits = [
+        {"requests": "100M/min", "rows": "1000M/min", "concurrency": 10_000},
+        {"per": "key", "requests": "100M/min"},
+    ]
+    route = {"to": "models", "retry": {"attempts": 3, "budget": "20%"}, "timeout": {"total": "60s"}}
+    return {
+        "version": 1,
+        "listen": {"http": http, "grpc": grpc, "admin": admin},
+        "state": {"database": f"sqlite:///{folder}/state.db"},
+        "access_log": {"to": str(folder / "access.log")},
+        "pools": [pool],
+        "models": [{"name": name, "routes": [route]} for name in MODELS],
+        "tenants": [{"name": TENANT, "models": ["*"], "limits": limits}],
+    }

@@ -1,0 +1,161 @@
+"""The tensor runtime under load while its processes are killed and its models hang. `HEADRACE_CHAOS_SECONDS=60` lasts
+longer, `python -m loadtests.soak_tensor` for twenty minutes and looks for leaks."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import psutil
+import pytest
+
+from loadtests.tensors.clients import Clients
+from tests.servers.headrace import Headrace, headrace
+from tests.servers.repositories import MODELS
+
+SECONDS = float(os.environ.get("HEADRACE_CHAOS_SECONDS", "4"))
+PATIENCE = 60.0
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(SECONDS + 240)]
+BATCH = 8
+ROWS = """\
+backend: python
+max_batch_size: 8
+inputs:
+  - {name: INPUT0, datatype: INT32, dims: [16]}
+  - {name: INPUT1, datatype: INT32, dims: [16]}
+outputs:
+  - {name: OUTPUT0, datatype: INT32, dims: [16]}
+  - {name: OUTPUT1, datatype: INT32, dims: [16]}
+dynamic_batching: true
+instances: [{count: 2, placement: process}]
+"""
+SLOW = """\
+backend: python
+max_batch_size: 8
+inputs: [{name: MILLISECONDS, datatype: INT32, dims: [1]}]
+outputs: [{name: SLEPT, datatype: INT32, dims: [1]}]
+instances: [{count: 1, placement: process}]
+execution_timeout: 1s
+"""
+
+
+KNOWN = """
+
+import os
+from pathlib import Path
+
+here = Path(__file__)
+(here.parents[2] / f"{here.parents[1].name}-{os.getpid()}.pid").touch()
+"""
+"""Ends a model's code: which process computes for which model is written beside the models."""
+
+
+def repository(folder: Path) -> Path:
+    """Two models that add and subtract, and one that takes as long as it is asked to, up to a second."""
+    for name, source, config in (("add_sub", "add_sub", ROWS), ("other", "add_sub", ROWS), ("slow", "slow", SLOW)):
+        (folder / name / "1").mkdir(parents=True)
+        (folder / name / "1/model.py").write_text((MODELS / source / "model.py").read_text() + KNOWN)
+        (folder / name / "model.yaml").write_text(config)
+    return folder
+
+
+def copies(folder: Path, model: str = "*") -> list[psutil.Process]:
+    """The processes that compute, of one model or of all."""
+    found = []
+    for file in folder.glob(f"{model}-*.pid"):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(int(file.stem.rpartition("-")[2]))
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def asking(clients: Clients, count: int = 12) -> AsyncIterator[Clients]:
+    """Clients at work during the block."""
+    ended = asyncio.Event()
+    task = asyncio.create_task(clients.run(count, ended))
+    try:
+        await until(lambda: clients.seen.right > 50 or task.done())
+        yield clients
+    finally:
+        ended.set()
+        await task
+
+
+async def right_again(clients: Clients) -> None:
+    """Wait for a hundred right answers in a row."""
+    async with asyncio.timeout(PATIENCE), aiohttp.ClientSession() as http:
+        row = 0
+        while row < 100:
+            row = row + 1 if await clients.ask(http) else 0
+
+
+def descriptors(server: int) -> int:
+    return psutil.Process(server).num_fds()
+
+
+async def sleep(http: aiohttp.ClientSession, server: Headrace, milliseconds: int) -> int:
+    """Ask the slow model; the status."""
+    tensor = {"name": "MILLISECONDS", "datatype": "INT32", "shape": [1, 1], "data": [milliseconds]}
+    url = f"http://{server.http}/v2/models/slow/infer"
+    async with http.post(url, json={"inputs": [tensor]}, timeout=aiohttp.ClientTimeout(total=PATIENCE)) as response:
+        await response.read()
+        return response.status
+
+
+async def test_a_process_of_a_model_that_is_killed_again_and_again_costs_its_own_batches(tmp_path: Path) -> None:
+    with headrace(repository(tmp_path)) as server:
+        url, before = f"http://{server.http}", descriptors(server.pid)
+        processes, kills = len(copies(tmp_path)), 0
+        async with asking(Clients(url)) as clients, asking(Clients(url, "other")) as others:
+            end = asyncio.get_running_loop().time() + SECONDS
+            while asyncio.get_running_loop().time() < end:
+                await asyncio.sleep(0.3)
+                for victim in copies(tmp_path, "add_sub")[:1]:
+                    victim.kill()
+                    kills += 1
+        await right_again(clients)
+        print(f"{kills} kills, {clients.seen.right} right, {clients.seen.failed} failed")
+        assert kills
+        assert not clients.seen.wrong
+        assert not clients.seen.broken
+        assert clients.seen.failed <= kills * BATCH
+        assert set(clients.seen.refused) <= {500, 503}
+        assert (others.seen.failed, others.seen.wrong) == (0, [])
+        await until(lambda: len(copies(tmp_path)) == processes)
+        await until(lambda: descriptors(server.pid) <= before)
+
+
+async def test_a_model_that_hangs_fails_its_own_requests_in_time(tmp_path: Path) -> None:
+    with headrace(repository(tmp_path)) as server:
+        processes = len(copies(tmp_path))
+        async with aiohttp.ClientSession() as http, asking(Clients(f"http://{server.http}")) as clients:
+            assert await sleep(http, server, 0) == 200
+            hung = await asyncio.gather(*(sleep(http, server, 3_600_000) for _ in range(3)))
+            assert all(status in (500, 503, 504) for status in hung), hung
+            async with asyncio.timeout(PATIENCE):
+                while await sleep(http, server, 0) != 200:
+                    await asyncio.sleep(0.1)
+        assert (clients.seen.failed, clients.seen.wrong) == (0, [])
+        await until(lambda: len(copies(tmp_path)) == processes)
+
+
+async def test_a_runtime_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> None:
+    with headrace(repository(tmp_path)) as server:
+        assert copies(tmp_path)
+        async with asking(Clients(f"http://{server.http}")) as clients:
+            os.kill(server.pid, signal.SIGKILL)
+            await until(lambda: clients.seen.broken > 0)
+        assert not clients.seen.wrong
+        await until(lambda: not copies(tmp_path))

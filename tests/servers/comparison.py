@@ -1,0 +1,71 @@
+"""Whether two servers said the same, but for what is meant to differ."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.servers.exchange import Told
+
+Status = int | str
+"""Of HTTP a number, of gRPC a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where ours is not as Triton is, on purpose. The texts are a row of `docs/tensor-runtime.md`."""
+
+    what: str
+    triton: str
+    ours: str
+    why: str
+    cases: Mapping[str, Sequence[Status | None]] = field(default_factory=dict)
+    """By case the status of each of our answers; None where it is Triton's. Bodies of other statuses are not
+    compared beyond their shape."""
+    free: Collection[str] = ()
+    """Cases in which only statuses are compared."""
+    keys: Collection[str] = ()
+    """Members that are left out of every comparison of the cases in `leaves_out`, however deep they lie."""
+    leaves_out: Collection[str] = ()
+
+
+def status(told: Told) -> Status:
+    """The one that counts on its wire."""
+    return told.status or told.kind
+
+
+def disagreements(name: str, theirs: Sequence[Told], ours: Sequence[Told], table: Sequence[Difference]) -> list[str]:
+    """What is not as it should be, in words; empty when all is."""
+    meant = next((one.cases[name] for one in table if name in one.cases), [None] * len(theirs))
+    keys = {key for one in table if name in one.leaves_out for key in one.keys}
+    free = any(name in one.free for one in table)
+    found = []
+    for number, (their, our, wanted) in enumerate(zip(theirs, ours, meant, strict=True)):
+        expected = status(their) if wanted is None else wanted
+        if status(our) != expected:
+            found.append(f"answer {number}: {status(our)} instead of {expected}: {our.document}")
+        elif wanted is None and not free and _without(our, keys) != _without(their, keys):
+            found.append(f"answer {number}:\n  ours   {our}\n  triton {their}")
+        elif wanted is not None and is_error(expected) and not is_well_formed(our):
+            found.append(f"answer {number}: an error of another shape: {our}")
+    return found
+
+
+def is_error(one: Status) -> bool:
+    return one != "OK" if isinstance(one, str) else one >= 400
+
+
+def is_well_formed(told: Told) -> bool:
+    """Whether an error is one object with a text, in JSON; a failed call has no message."""
+    if not told.status:
+        return bool(told.document == [])
+    return told.kind in ("error", "") and bool(told.document in ({"error": True}, None))
+
+
+def _without(told: Told, keys: Collection[str]) -> Told:
+    return Told(told.status, told.kind, _stripped(told.document, keys))
+
+
+def _stripped(document: Any, keys: Collection[str]) -> Any:
+    if isinstance(document, dict):
+        return {key: _stripped(value, keys) for key, value in document.items() if key not in keys}
+    return [_stripped(one, keys) for one in document] if isinstance(document, list) else document

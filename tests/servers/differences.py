@@ -1,0 +1,205 @@
+"""Where our runtime is not as Triton is, on purpose: each a row of `docs/tensor-runtime.md`, and checked."""
+
+from collections.abc import Sequence
+
+from tests.servers.comparison import Difference, Status
+
+
+def _each(group: str, status: Status, *names: str, asks: int = 1) -> dict[str, Sequence[Status | None]]:
+    """Cases of a group in which every answer of ours has one status."""
+    return {f"{group}: {name}": [status] * asks for name in names}
+
+
+_NOT_UNDERSTOOD = Difference(
+    "a request that cannot be read: no JSON, a member of the wrong type, data that does not fit its shape",
+    "500",
+    "400",
+    "it is the caller's mistake: monitors and retries of ours must not take it for one of the server's",
+    {
+        **_each(
+            "bad input",
+            400,
+            *("no JSON", "bytes that are no UTF-8", "an id that is no text", "input without a name"),
+            *("input without a datatype", "input without a shape", "outputs that are no list"),
+            *("shape with a negative size", "shape with a text", "shape with a fraction", "shape that is no list"),
+            *("too few elements", "too many elements", "data that is no list", "an object as data", "null in data"),
+            *("a fraction for INT32", "a whole fraction for INT32", "a truth for INT32", "a text for INT32"),
+            *("2^63 for INT32", "a thousand digits for INT32", "-1 for UINT64", "2^64 for UINT64", "2 for BOOL"),
+            *("1e400 for FP64", "a text for FP32", "a number for BYTES", "a lone surrogate for BYTES"),
+            *("data nested 2000 deep", "parameters that are no object", "negative binary size"),
+            *("binary size as a text", "header length inside the JSON", "classes that are no number"),
+            *("binary_data_output that is no truth",),
+        ),
+        **_each("bad input", 400, "JSON that is no object", asks=3),
+        "bad input: no inputs": [400, None],
+        "bad input: inputs that are no list": [400, None],
+        **_each("framing", 400, "gzip that is cut off"),
+        **_each("streams", 400, "generate with a text for INT32"),
+        **_each("streams", 400, "generate without JSON", "generate_stream without JSON"),
+        "control: load with a config that is none": [400, None, None],
+        "control: load with a config that is no text": [400, None, None],
+        "control: load without JSON": [400, None, None],
+        "gRPC: bytes that are no message": ["INVALID_ARGUMENT"],
+    },
+)
+
+_MISREAD = Difference(
+    "numbers that their datatype cannot hold, NaN and Infinity in JSON, nesting that contradicts the shape, an output"
+    " that is asked for twice, more raw contents than inputs",
+    "200, with other numbers than were sent",
+    "400",
+    "an answer to another question than was asked is worse than none; JSON has no NaN, binary tensors have",
+    {
+        **_each("inference", 400, "data in two halves"),
+        **_each(
+            "bad input",
+            400,
+            *("2^31 for INT32", "256 for UINT8", "1e39 for FP32", "NaN for FP32", "Infinity for FP64"),
+            *("ragged data", "an output twice"),
+        ),
+        "gRPC: more raw contents than inputs": ["INVALID_ARGUMENT"],
+    },
+)
+
+_UNKNOWN = Difference(
+    "a model or version that is not there: whether it is ready, its statistics, loading it, a version that is no"
+    " number",
+    "400, 500, or `ready: false`",
+    "404, NOT_FOUND",
+    "it is what every other question about such a model is answered with, by Triton too",
+    {
+        **_each("metadata", 404, "unknown model ready", asks=2),
+        **_each("metadata", 404, "stats of an unknown model"),
+        **_each("control", 404, "load of an unknown model"),
+        "gRPC: unknown model ready": ["NOT_FOUND"],
+        "gRPC: version that is no number": ["NOT_FOUND"],
+        "gRPC: stats of an unknown model": ["NOT_FOUND"],
+        "gRPC: load and unload of an unknown model": ["NOT_FOUND", None],
+    },
+)
+
+_UNLOADED = Difference(
+    "a model of the repository that is not loaded",
+    "404, and 400 when asked whether it is ready",
+    "503 with `retry-after`",
+    "it may be loaded again, so a client, a load balancer and our gateway should come back or go elsewhere",
+    {"control: unload and load": [None, 503, 503, None, None, None, None]},
+)
+
+_RAISES = Difference(
+    "a model that raises before its first response to `generate_stream`",
+    "400",
+    "500",
+    "it is what `infer` is answered with, by Triton too",
+    _each("streams", 500, "generate_stream that fails at once"),
+)
+
+_GENERATE = Difference(
+    "`generate` of a model that does not answer exactly once",
+    "200, with an error in the body",
+    "400",
+    "a client that looks at the status is told the truth",
+    _each("streams", 400, "generate, decoupled, three answers", "generate, decoupled, no answer"),
+)
+
+_LARGE = Difference(
+    "more rows than `max_batch_size`",
+    "400",
+    "200: they are computed in parts and joined",
+    "the size of a batch is the server's business",
+    _each("bad input", 200, "a batch too large"),
+)
+
+_BINARY = Difference(
+    "`binary_data_output` beside outputs that are named",
+    "ignored",
+    "counts for every output without a `binary_data` of its own",
+    "so the extension's text says",
+    free=["inference: an output that is not binary after all"],
+)
+
+_NO_TEXT = Difference(
+    "bytes that are no UTF-8, asked for as JSON",
+    "200, with a body that is no JSON",
+    "400, which says to ask for binary data",
+    "a client could not read the answer",
+    _each("inference", 400, "bytes that are no UTF-8, out as JSON"),
+)
+
+_ORDER = Difference(
+    "the order of outputs",
+    "that of the configuration",
+    "that of the request, where it names them",
+    "who asks for two outputs in an order may read them in it",
+    free=["inference: outputs in the other order"],
+)
+
+_CODING = Difference(
+    "a `content-encoding` that is not understood",
+    "501",
+    "415",
+    "HTTP has a status for it",
+    _each("framing", 415, "an unknown coding in"),
+)
+
+_PROBES = Difference(
+    "HEAD on the health paths",
+    "405",
+    "200",
+    "some load balancers probe so",
+    _each("metadata", 200, "live by HEAD"),
+)
+
+_ITSELF = Difference(
+    "what a server says of itself",
+    "`triton` and its extensions",
+    "`headrace` and its extensions; shared memory is among them when it is switched on",
+    "clients decide by this list",
+    keys=["name", "version", "extensions"],
+    leaves_out=["metadata: server", "gRPC: server"],
+)
+
+_MEMORY = Difference(
+    "`memory_usage` in statistics",
+    "empty for a model in Python",
+    "what loading the model was measured to take",
+    "the memory budget counts it",
+    keys=["memory_usage"],
+    leaves_out=["control: statistics"],
+)
+
+_LOGS = Difference(
+    "log settings",
+    "any member is taken, `log_format` is `default`",
+    "one that is not known is 400, `log_format` is `ISO8601`",
+    "a setting that does nothing is a mistake",
+    _each("control", 400, "log settings that are none"),
+    keys=["log_format"],
+    leaves_out=["control: log settings", "gRPC: settings"],
+)
+
+_SHARED_MEMORY = Difference(
+    "shared memory, when nobody switched it on",
+    "on: 500 for a region that is not there",
+    "off: 403",
+    "it lets a client read and write memory of the machine; newer releases of Triton have it off too",
+    {"control: a region that cannot be": [403, None, None]},
+)
+
+DIFFERENCES: Sequence[Difference] = (
+    *(
+        _NOT_UNDERSTOOD,
+        _MISREAD,
+        _UNKNOWN,
+        _UNLOADED,
+        _RAISES,
+        _GENERATE,
+        _LARGE,
+        _BINARY,
+        _NO_TEXT,
+        _ORDER,
+        _CODING,
+        _PROBES,
+    ),
+    *(_ITSELF, _MEMORY, _LOGS, _SHARED_MEMORY),
+)
