@@ -28,6 +28,7 @@ from adapters.wire.protos import METHODS
 _PATHS = {name: method.path.encode() for name, method in METHODS.items()}
 _QUERIES = {"metadata": "ModelMetadata", "ready": "ModelReady", "config": "ModelConfig", "stats": "ModelStatistics"}
 _CALLERS = frozenset({Code.INVALID_ARGUMENT, Code.OUT_OF_RANGE, Code.FAILED_PRECONDITION, Code.ALREADY_EXISTS})
+_OF_THE_KEY = frozenset({Code.UNAUTHENTICATED, Code.PERMISSION_DENIED})
 _TOO_LARGE = "larger than max"
 """gRPC's own words, in a status that it has for other things too."""
 
@@ -105,7 +106,12 @@ class OipGrpcAdapter:
     async def _ask(self, query: ModelQuery, deadline: Deadline) -> Answer:
         about, model = query.about, self._model or query.model
         asked = {"name": model, "version": query.version}
-        told = await self._unary(_QUERIES[about], asked, self._told(query), deadline)
+        try:
+            told = await self._unary(_QUERIES[about], asked, self._told(query), deadline)
+        except GrpcError as error:
+            if about == "ready" and error.code not in _OF_THE_KEY:
+                raise oip_refusals.not_ready(query) from None
+            raise
         if about == "ready":
             if not told.ready:
                 raise oip_refusals.not_ready(query)
@@ -206,7 +212,7 @@ def _refuse(request: ModelRequest, error: GrpcError) -> NoReturn:
 def _upstream_error(code: int) -> InferenceError:
     if code in (Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED):
         return CapacityError("The upstream is overloaded.")
-    if code in (Code.UNAUTHENTICATED, Code.PERMISSION_DENIED):
+    if code in _OF_THE_KEY:
         return BackendError("The upstream refused the gateway's own credential.", code="upstream_credential")
     if code == Code.NOT_FOUND:
         return BackendError("The upstream does not know the model.", code="upstream_model_not_found")

@@ -170,6 +170,8 @@ class OipHttpAdapter:
             if response.status != 200:
                 raise oip_refusals.not_ready(query)
             body = oip_bodies.encode({"name": query.model, "ready": True})
+        elif response.status == 404 and query.about != "metadata":
+            raise Unsupported(f"The server of `{query.model}` does not tell its {query.about}.")
         elif response.status != 200:
             await _refuse(query, response, body)
         return Answer(content_type="application/json", body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)

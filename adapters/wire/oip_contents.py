@@ -25,6 +25,11 @@ def has_form(datatype: str) -> bool:
     return datatype in _FIELDS
 
 
+def there(tensor: Any) -> bool:
+    """Whether a tensor has typed contents. MLServer sends empty ones beside raw ones."""
+    return tensor.HasField("contents") and bool(tensor.contents.ListFields())
+
+
 def read(contents: Any, datatype: str, shape: tuple[int, ...], name: str) -> bytes:
     """The binary form of typed contents. Raises `CallerError`."""
     if datatype not in _FIELDS:

@@ -107,7 +107,7 @@ def _read(envelope: bytes) -> _Asked:
         inputs,
         outputs,
         tuple(message.raw_input_contents),
-        any(tensor.HasField("contents") for tensor in message.inputs),
+        any(oip_contents.there(tensor) for tensor in message.inputs),
     )
 
 
@@ -125,7 +125,7 @@ def _input(tensor: Any) -> _Input:
     if SHARED_MEMORY in parameters:
         return _Input(name, datatype, shape, parameters, None, b"")
     size = byte_size(datatype, shape) if datatype in ITEM_SIZE else 0 if 0 in shape else None
-    data = oip_contents.read(tensor.contents, datatype, shape, name) if tensor.HasField("contents") else None
+    data = oip_contents.read(tensor.contents, datatype, shape, name) if oip_contents.there(tensor) else None
     return _Input(name, datatype, shape, parameters, size, data)
 
 

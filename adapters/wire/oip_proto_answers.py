@@ -77,7 +77,7 @@ def decode_infer_response(message: bytes) -> Inferred:
 
 def _read(envelope: bytes) -> _Told:
     message = messages.ModelInferResponse.FromString(envelope)
-    typed = any(tensor.HasField("contents") for tensor in message.outputs)
+    typed = any(oip_contents.there(tensor) for tensor in message.outputs)
     outputs = tuple([_output(tensor, typed) for tensor in message.outputs])
     return _Told(
         message.model_name, message.model_version, oip_contents.parameters_of(message.parameters), outputs, typed

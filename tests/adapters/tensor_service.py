@@ -23,6 +23,7 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
         self.behaviour: Behaviour = echo
         self.stream: Callable[[Any, Any], Iterator[Any]] = one
         self.ready = True
+        self.readiness: Behaviour | None = None
         self.inputs: list[tuple[str, str, tuple[int, ...]]] = [("x", "INT32", (-1, 1))]
         self.left = threading.Event()
 
@@ -42,6 +43,8 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
 
     def ModelReady(self, request: Any, context: Any) -> Any:  # noqa: N802
         self._note(request, context)
+        if self.readiness is not None:
+            return self.readiness(request, context)
         return service_pb2.ModelReadyResponse(ready=self.ready)
 
     def ModelMetadata(self, request: Any, context: Any) -> Any:  # noqa: N802

@@ -341,6 +341,17 @@ async def test_questions_are_answered_as_over_http(about: Any, expected: dict[st
     assert (service.asked[0].name, service.asked[0].version) == ("theirs", "1")
 
 
+@pytest.mark.parametrize("code", [2, 5, 9, 13, 14])
+async def test_a_server_that_fails_on_a_model_is_not_ready_for_it(code: int) -> None:
+    service = Service()
+    service.readiness = failing(code, "no such model")
+    with pytest.raises(Unavailable, match="`m` is not ready"):
+        await call(service, ModelQuery(model="m", about="ready"))
+    service.readiness = failing(16, "no such key")
+    with pytest.raises(BackendError, match="credential"):
+        await call(service, ModelQuery(model="m", about="ready"))
+
+
 async def test_configuration_and_statistics_are_as_triton_writes_them() -> None:
     config = json.loads((await call(Service(), ModelQuery(model="m", about="config"))).body or b"")
     assert (config["name"], config["max_batch_size"], config["input"]) == ("m", 8, [])

@@ -378,6 +378,8 @@ async def test_readiness_is_a_status() -> None:
 
 
 async def test_questions_that_are_refused() -> None:
+    with pytest.raises(Unsupported, match="does not tell its config"):
+        await call(http(b"{}", "application/json", 404), ModelQuery(model="m", about="config"))
     with pytest.raises(BackendError, match="does not know the model"):
         await call(http(b"{}", "application/json", 404), ModelQuery(model="m"))
     with pytest.raises(Unsupported, match="versioning"):

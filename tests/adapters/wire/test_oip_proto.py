@@ -181,6 +181,16 @@ def test_outputs_in_shared_memory_with_and_without_raw_contents() -> None:
     assert all(map(same, again.outputs, outputs))
 
 
+def test_empty_typed_contents_beside_raw_ones_are_none() -> None:
+    """As MLServer sends them."""
+    message = request(raw=[b"12345678"])
+    message.inputs[0].contents.SetInParent()
+    assert bytes(oip_proto.decode_infer_request(message.SerializeToString()).inputs[0].data) == b"12345678"
+    answer = service_pb2.ModelInferResponse(raw_output_contents=[b"12345678"])
+    answer.outputs.add(name="y", datatype="INT32", shape=[2]).contents.SetInParent()
+    assert bytes(oip_proto_answers.decode_infer_response(answer.SerializeToString()).outputs[0].data) == b"12345678"
+
+
 def test_sequence_ids_of_64_bits_and_no_more() -> None:
     for value in (2**64 - 1, -(2**63), "text", True, 0.5):
         again = oip_proto.decode_infer_request(
