@@ -206,12 +206,18 @@ def _refuse(request: ModelRequest, error: GrpcError) -> NoReturn:
         raise TooLarge(message) from None
     if error.code in (Code.INTERNAL, Code.UNKNOWN):
         oip_refusals.check_readable(request)
+    if error.code in (Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED):
+        raise CapacityError("The upstream is overloaded.", retry_after=_pushback(error)) from None
     raise _upstream_error(error.code) from None
 
 
+def _pushback(error: GrpcError) -> float | None:
+    """The seconds after which gRPC's own clients may try again."""
+    told = dict(error.trailers).get("grpc-retry-pushback-ms")
+    return int(told) / 1000 if isinstance(told, str) and told.isdigit() and len(told) < 9 else None
+
+
 def _upstream_error(code: int) -> InferenceError:
-    if code in (Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED):
-        return CapacityError("The upstream is overloaded.")
     if code in _OF_THE_KEY:
         return BackendError("The upstream refused the gateway's own credential.", code="upstream_credential")
     if code == Code.NOT_FOUND:

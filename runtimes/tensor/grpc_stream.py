@@ -80,7 +80,9 @@ class InferStream:
             if not final and inference.parameters.get(WANTS_FINAL) is True:
                 await self._write(Inferred(inference.model_name, "", inference.id, {FINAL: True}), None)
         except InferenceError as error:
-            await self._fail(error, inference.id, before)
+            # Whether the model itself has failed is all that a client can go by: there is no status.
+            by_model = error.kind not in ("caller", "capacity")
+            await self._fail(error, inference.id, before, inference.model_name if by_model else "")
         finally:
             await responses.aclose()
             self._room.release()
@@ -89,10 +91,10 @@ class InferStream:
         message = oip_proto_answers.encode_stream_response(oip_proto_answers.encode_infer_response(inferred))
         await self._send(message, before)
 
-    async def _fail(self, error: InferenceError, id_: str, before: asyncio.Task[None] | None) -> None:
+    async def _fail(self, error: InferenceError, id_: str, before: asyncio.Task[None] | None, model: str = "") -> None:
         if self._with_status:
             raise GrpcError(grpc_code(error), error.message, grpc_trailers(error))
-        await self._send(oip_proto_answers.encode_stream_error(error.message, id_), before)
+        await self._send(oip_proto_answers.encode_stream_error(error.message, id_, model), before)
 
     async def _send(self, message: bytes, before: asyncio.Task[None] | None) -> None:
         if before is not None and not before.done():

@@ -165,6 +165,20 @@ async def test_a_message_that_is_too_large_for_the_server() -> None:
         await call(service)
 
 
+@pytest.mark.parametrize(("told", "seconds"), [("1500", 1.5), ("-1", None), ("soon", None)])
+async def test_a_full_server_may_say_when_to_come_back(told: str, seconds: float | None) -> None:
+    service = Service()
+
+    def full(request: Any, context: Any) -> Any:
+        context.set_trailing_metadata((("grpc-retry-pushback-ms", told),))
+        context.abort(grpc.StatusCode.UNAVAILABLE, "full")
+
+    service.behaviour = full
+    with pytest.raises(CapacityError) as caught:
+        await call(service)
+    assert caught.value.retry_after == seconds
+
+
 async def test_an_unknown_version_was_the_callers_choice() -> None:
     service = Service()
     service.behaviour = failing(5, "no")
