@@ -3,6 +3,8 @@
 Parameters are named as in the published checkpoint.
 """
 
+from typing import Any
+
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -68,6 +70,12 @@ class Model(nn.Module):
         super().__init__()
         self.embeddings = Embeddings()
         self.encoder = nn.ModuleDict({"layer": nn.ModuleList([Layer() for _ in range(LAYERS)])})
+
+    def load_state_dict(self, state: dict[str, Tensor], strict: bool = True, assign: bool = False) -> Any:
+        """The checkpoint has a pooler too, which sentences do not use."""
+        ours = {name: tensor for name, tensor in state.items() if name.partition(".")[0] != "pooler"}
+        ours.pop("embeddings.position_ids", None)
+        return super().load_state_dict(ours, strict, assign)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
         x = self.embeddings(input_ids)
