@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from config.document import Document
 from config.node import Node
 from config.problem import Problem
+from config.references import targets
 from config.schema import BalanceConfig
 
 _NOT_FOR_A_RUNTIME = ("protocol", "binary", "model", "key", "tls", "balance", "outliers")
@@ -28,6 +29,25 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
             yield from _tls(doc, pool)
             yield from _discover(doc, pool)
     yield from _zones(doc, root)
+    yield from _embeddings(doc, root)
+
+
+def _embeddings(doc: Document, root: Node) -> Iterator[Problem]:
+    """Only models of tensors are given tokens."""
+    tensors = {pool["name"].text for pool in root["pools"] if _takes_tensors(pool)}
+    for model in root["models"]:
+        if "embeddings" not in model:
+            continue
+        for pool in (pool for route in model["routes"] for pool in targets(route)):
+            if pool.text is not None and pool.text not in tensors:
+                message = f'has no effect on the pool "{pool.text}", whose servers take no tensors'
+                yield doc.problem_with_key(model["embeddings"].place, message)
+                break
+
+
+def _takes_tensors(pool: Node) -> bool:
+    runtime = pool["runtime"]["kind"].text
+    return runtime not in (None, "llm") or (pool["protocol"].text or "openai") != "openai"
 
 
 def _runtime(doc: Document, pool: Node) -> Iterator[Problem]:

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from config.embeddings import EmbeddingsConfig
 from config.limits import QuotaConfig, Quotas
 from config.money import Amount, PerTokens
 from config.queue import Priority
@@ -130,6 +131,8 @@ class ModelConfig(Section):
     """Versions that clients may ask for as ``NAME@VERSION``, for routes to look at."""
     routes: tuple[RouteConfig, ...] = Field(min_length=1)
     """Tried in order."""
+    embeddings: EmbeddingsConfig | None = None
+    """How a model of tensors answers ``/v1/embeddings``; when absent it does not."""
     explainer: Name | None = None
     """Another model, which explains this one's answers: ``/v1/models/NAME:explain`` asks it."""
     price: PriceConfig | None = None

@@ -14,6 +14,7 @@ from pydantic import Field, PrivateAttr
 
 from config.balance import BalanceConfig, OutliersConfig, SignalsConfig
 from config.discovery import DiscoverConfig, KubernetesConfig
+from config.embeddings import EmbeddingInputs, EmbeddingsConfig
 from config.globs import is_glob
 from config.identity import AdminAuthConfig, CertificateConfig, ClaimsConfig, GrantConfig, JwtConfig, ScopesConfig
 from config.limits import Limits, LimitsConfig, QuotaConfig
@@ -47,6 +48,8 @@ __all__ = [
     "ClaimsConfig",
     "Config",
     "DiscoverConfig",
+    "EmbeddingInputs",
+    "EmbeddingsConfig",
     "EndpointConfig",
     "Failure",
     "FallbackConfig",

@@ -28,6 +28,7 @@ from gateway.auth.state import this_process
 from gateway.auth.table import KeyTable
 from gateway.auth.trail import Trail
 from gateway.core import Core
+from gateway.embeddings.loading import embedders
 from gateway.fronts import admin
 from gateway.fronts.door import Door
 from gateway.fronts.errors import openai_refusal
@@ -120,6 +121,7 @@ class Gateway:
             await self.identity.open()
             self._ends.callback(self.identity.close)
             self._load_tls()
+            self.kept.embedders = await asyncio.to_thread(embedders, self.config)
             change = self.fleet.prepare(self.config)
             await self.fleet.discovered(change)
             pools = self.fleet.commit(change)
@@ -262,6 +264,7 @@ class Gateway:
         changed = [name for name in FIXED if getattr(config, name) != getattr(self.config, name)]
         if changed:
             raise FleetError(f"{', '.join(changed)}: a change needs a restart")
+        self.kept.embedders = await asyncio.to_thread(embedders, config)
         change = self.fleet.prepare(config)
         try:
             await self.fleet.ready(change)

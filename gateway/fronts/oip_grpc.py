@@ -11,6 +11,7 @@ from adapters.errors import BackendError, CallerError, ClientGone, Forbidden, In
 from adapters.http2.call import Call
 from adapters.http2.server import Limits, Server
 from adapters.http2.status import GrpcError
+from adapters.inferred import inferred
 from adapters.types import InferKind, InferRequest, ModelPart, ModelQuery
 from adapters.wire import oip_bodies, oip_proto_answers, oip_proto_asked, proto_json
 from adapters.wire.oip_proto import decode_infer_request
@@ -194,7 +195,7 @@ def message_of(answer: Answer) -> bytes:
     """A whole answer as a message: its own bytes, or written anew where the upstream speaks another wire."""
     if answer.body is not None and answer.form.wire == "oip-grpc":
         return answer.body
-    return oip_proto_answers.encode_infer_response(tensors.read(answer))
+    return oip_proto_answers.encode_infer_response(inferred(answer))
 
 
 async def _elsewhere(principal: Principal, call: Call, record: Record) -> None:

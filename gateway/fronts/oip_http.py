@@ -9,6 +9,7 @@ from urllib.parse import unquote
 from adapters.base import Answer
 from adapters.errors import Forbidden, InferenceError
 from adapters.http1.message import Request, Response
+from adapters.inferred import inferred
 from adapters.types import InferKind, InferRequest, ModelPart, ModelQuery
 from adapters.wire import compression, oip, oip_answers, oip_asked, oip_bodies, oip_generate, sse
 from gateway.auth.keys import Principal
@@ -161,7 +162,7 @@ def _whole(request: InferRequest, answer: Answer, told: Fields) -> Response:
         if form.encoding:
             fields.append(("content-encoding", form.encoding))
         return Response(answer.status, fields, body)
-    response = tensors.read(answer)
+    response = inferred(answer)
     if request.kind == "generate":
         body, length = oip_generate.encode_generate(response), None
     else:

@@ -14,6 +14,7 @@ from adapters.base import Answer
 from adapters.errors import BackendError, ClientGone, InferenceError
 from adapters.http2.call import Call
 from adapters.http2.status import GrpcError
+from adapters.inferred import inferred
 from adapters.tensors import Inferred
 from adapters.types import InferRequest
 from adapters.wire import oip_answers, oip_proto_answers, sse
@@ -121,7 +122,7 @@ class InferStream:
         """All there are to one request, as they come. Raises `InferenceError` where they break off."""
         final = request.inference.parameters.get(WANTS_FINAL) is True
         if answer.body is not None:
-            response = tensors.read(answer)
+            response = inferred(answer)
             if final:
                 response = replace(response, parameters={**response.parameters, FINAL: True})
             await self._write(oip_proto_answers.encode_infer_response(response))

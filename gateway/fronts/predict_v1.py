@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from adapters.errors import BackendError, CallerError, CapacityError, NotFound, TransportError, Unsupported
 from adapters.http1.message import Request, Response
+from adapters.inferred import inferred
 from adapters.tensors import CLASSES, NO_PARAMETERS, Inference, Inferred, RequestedOutput
 from adapters.types import ModelQuery
 from adapters.wire import oip_asked, openai, predict_v1, predict_v1_answers
@@ -134,7 +135,7 @@ class PredictFront:
         if answer.body is None:
             await answer.aclose()
             raise BackendError("The upstream answered with a stream.", code="upstream_bad_response")
-        return asked, tensors.read(answer)
+        return asked, inferred(answer)
 
     # ── what is told of a model ───────────────────────────────────────────────────────────────────────
 

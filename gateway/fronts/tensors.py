@@ -1,14 +1,13 @@
-"""What the fronts of tensors have in common: names with versions, lists, and answers read to be written anew."""
+"""What the fronts of tensors have in common: names with versions, lists of models, and questions about them."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version as installed
 
 from adapters.base import Answer
-from adapters.errors import BackendError, InferenceError
-from adapters.tensors import Inferred
+from adapters.errors import BackendError
 from adapters.types import InferRequest, ModelQuery
-from adapters.wire import compression, oip_answers, oip_bodies
+from adapters.wire import oip_bodies
 from gateway.auth.keys import Principal
 from gateway.core import Core
 from gateway.explain import header
@@ -18,8 +17,6 @@ from gateway.telemetry import Record
 from policies import rules
 from policies.rules import VERSION_SIGN
 
-MAX_ANSWER = 256 * 1024 * 1024
-"""Bytes of an answer that is compressed, once it is not."""
 EXTENSIONS = [name for name in oip_bodies.EXTENSIONS if name not in ("trace", "logging", "system_shared_memory")]
 """Of what servers can, what a gateway passes on: the others are between a server and its operator."""
 ELSEWHERE = (
@@ -87,22 +84,3 @@ async def inferred(
     if header.NAME in headers and header.may_ask(snapshot, principal):
         record.explanation = header.told(snapshot, principal, replace(request), headers, core.wall())
     return await core.handle(principal, request, headers, record)
-
-
-def read(answer: Answer) -> Inferred:
-    """A whole answer's tensors, whatever it is written in. Raises `BackendError`."""
-    assert answer.body is not None
-    form = answer.form
-    if form.wire == "oip-grpc":
-        from adapters.wire import oip_proto_answers  # with an extra, which an upstream of this wire needs
-
-        return oip_proto_answers.decode_infer_response(answer.body)
-    if form.wire != "oip-http":
-        raise BackendError("The upstream answered no tensors.", code="upstream_bad_response")
-    body = answer.body
-    if form.encoding:
-        try:
-            body = compression.decompress(body, form.encoding, MAX_ANSWER)
-        except InferenceError:
-            raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
-    return oip_answers.decode_response(body, form.header_length)

@@ -1,12 +1,18 @@
 """What plans have in common over time: it outlives the snapshot that they were composed for."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from config.schema import CacheConfig, Config, HedgeConfig
 from gateway.traffic.cache import Shelf
 from policies.hedge import Patience, patience
 from policies.resume import ResumeBudget
 from policies.retry import RetryBudget
+
+if TYPE_CHECKING:
+    from gateway.embeddings.embed import Embedder  # which needs an extra
 
 Branch = tuple[str, int, str]
 """A model, the index of its route, and one of the route's pools."""
@@ -16,6 +22,8 @@ class Kept:
     """Budgets by branch, what was learned, and answers. A reload is no reason to grant, learn or ask again."""
 
     def __init__(self) -> None:
+        self.embedders: Mapping[str, Embedder] = {}
+        """Of models that make embeddings: loaded before the configuration that has them is put to use."""
         self._retries: dict[Branch, RetryBudget] = {}
         self._hedges: dict[Branch, tuple[str, Patience, RetryBudget]] = {}
         self._resumes: dict[Branch, ResumeBudget] = {}

@@ -44,6 +44,8 @@ class Composer:
         plan = self._upstream(decision, decision.target, branches, last=True)
         if decision.elsewhere_first and len(branches) > 1:
             plan = ElsewhereFirst(plan, branches)
+        if (embedder := self._kept.embedders.get(decision.model)) is not None:
+            plan = embedder.around(plan, self._clock)
         return self._cached(decision, plan)
 
     def _cached(self, decision: Decision, plan: Upstream) -> Upstream:

@@ -147,6 +147,11 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
             "7: pools[1].resume: has no effect: oip-http has no text to carry on",
         ),
         (
+            "tenants:",
+            "    embeddings: {tokenizer: x.json}\ntenants:",
+            '12: models[0].embeddings: has no effect on the pool "vllm", whose servers take no tensors',
+        ),
+        (
             "name: spare",
             "name: spare\n    balance: {by: round_robin, key: user}",
             "6: pools[1].balance.key: has no effect: round_robin looks at no key, only hash does",

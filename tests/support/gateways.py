@@ -18,6 +18,7 @@ from gateway.snapshot import build, with_keys
 from gateway.telemetry import AccessLog, Metrics, Record, Telemetry
 from gateway.telemetry.access_log import Line
 from gateway.traffic.endpoint import Endpoint
+from gateway.traffic.kept import Kept
 from gateway.traffic.pool import Pool
 from gateway.traffic.queue import PoolQueue
 from policies.amounts import Rated
@@ -54,7 +55,9 @@ class Lines(AccessLog):
 class Rig:
     """A `Core` whose pools hold fakes, and a key of the first tenant."""
 
-    def __init__(self, configuration: Config, adapters: Mapping[str, list[FakeAdapter]], seed: int = 0) -> None:
+    def __init__(
+        self, configuration: Config, adapters: Mapping[str, list[FakeAdapter]], seed: int = 0, kept: Kept | None = None
+    ) -> None:
         clock = asyncio.get_running_loop().time
         rng = random.Random(seed)
         self.adapters = adapters
@@ -86,7 +89,7 @@ class Rig:
         self.ledger.configure(configuration.tenants, clock(), configuration.models)
         self.log = Lines()
         self.metrics = Metrics()
-        snapshot = build(configuration, self._keys(), pools, rng, clock)
+        snapshot = build(configuration, self._keys(), pools, rng, clock, kept=kept)
         self.core = Core(snapshot, self.ledger, Telemetry(self.metrics, self.log, batch=1), rng, clock)
 
     def _keys(self) -> KeyTable:

@@ -1,0 +1,85 @@
+"""OpenAI's embeddings, where the gateway makes them itself: what is asked for, and the answer's body."""
+
+import base64
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Annotated, Literal, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Meta, Raw
+
+from adapters.errors import CallerError
+
+MAX_INPUTS = 2048
+T = TypeVar("T")
+Tokens = list[Annotated[int, Meta(ge=0, le=2**31 - 1)]]
+Given = list[str] | list[Tokens]
+
+_texts = msgspec.json.Decoder(list[str]).decode
+_text = msgspec.json.Decoder(str).decode
+_rows = msgspec.json.Decoder(list[Tokens]).decode
+_row = msgspec.json.Decoder(Tokens).decode
+_format = msgspec.json.Decoder(Literal["float", "base64"] | None)
+_dimensions = msgspec.json.Decoder(Annotated[int, Meta(ge=1)] | None)
+_encode = msgspec.json.Encoder().encode
+
+
+class Wanted(NamedTuple):
+    """Texts, or their tokens; and the form of the vectors."""
+
+    inputs: Given
+    base64: bool
+    dimensions: int | None
+
+
+def decode(fields: dict[str, Raw]) -> Wanted:
+    """Raises `CallerError` that names the field at fault."""
+    inputs = _inputs(fields["input"])
+    if len(inputs) > MAX_INPUTS:
+        raise CallerError(f"`input` has {len(inputs)} entries, and {MAX_INPUTS} at most are taken.", param="input")
+    if not all(inputs):
+        raise CallerError("`input` has an empty entry.", param="input")
+    format_ = _field(fields, "encoding_format", _format)
+    return Wanted(inputs, format_ == "base64", _field(fields, "dimensions", _dimensions))
+
+
+def _inputs(raw: Raw) -> Given:
+    """A text or several, the tokens of one or of several."""
+    first = bytes(memoryview(raw)[:1])
+    with suppress(msgspec.DecodeError, UnicodeDecodeError):
+        if first == b'"':
+            return [_text(raw)]
+        with suppress(msgspec.ValidationError):
+            return _texts(raw)
+        with suppress(msgspec.ValidationError):
+            return [_row(raw)]
+        return _rows(raw)
+    raise CallerError("`input` must be a text, a list of texts, or tokens as whole numbers.", param="input")
+
+
+def _field(fields: dict[str, Raw], name: str, decoder: "msgspec.json.Decoder[T | None]") -> T | None:
+    try:
+        return decoder.decode(fields[name]) if name in fields else None
+    except msgspec.DecodeError as error:
+        raise CallerError(f"`{name}` is not valid: {error}.", param=name) from None
+
+
+class Vector(NamedTuple):
+    """Little-endian FP32."""
+
+    data: bytes
+    values: Sequence[float]
+
+
+def encode(vectors: Sequence[Vector], *, model: str, tokens: int, in_base64: bool) -> bytes:
+    """The answer's body, in the order of the inputs."""
+    data = [
+        {
+            "object": "embedding",
+            "index": index,
+            "embedding": base64.b64encode(vector.data).decode() if in_base64 else vector.values,
+        }
+        for index, vector in enumerate(vectors)
+    ]
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return _encode({"object": "list", "model": model, "data": data, "usage": usage})

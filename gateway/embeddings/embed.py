@@ -1,0 +1,144 @@
+"""A request for embeddings as inferences: an `Upstream` around the one that answers them."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from adapters.base import Answer, Upstream
+from adapters.errors import BackendError
+from adapters.inferred import inferred
+from adapters.tensors import Inference, RequestedOutput
+from adapters.types import Deadline, EmbeddingRequest, InferRequest, ModelQuery, ModelRequest, Usage
+from adapters.wire import embeddings as wire
+from adapters.wire import oip_asked, oip_bodies
+from adapters.wire.embeddings import Vector
+from adapters.wire.oip_bodies import ModelMetadata
+from config.schema import EmbeddingsConfig
+from gateway.embeddings.texts import Batch, Texts
+from gateway.embeddings.vectors import inputs_of, vectors_of
+
+AT_ONCE = 8
+"""Inferences of one request that are under way."""
+INLINE = 1024 * 1024
+"""Bytes of an answer that are pooled at once; more of them are in a thread."""
+FRESH_SECONDS = 60.0
+"""How long what a model tells of its inputs is believed."""
+
+
+class Embedder:
+    """What is known of one model: its tokenizer, and how its vectors are made. Raises `TokenizerError`."""
+
+    def __init__(self, config: EmbeddingsConfig) -> None:
+        self.config = config
+        self.texts = Texts(config)
+
+    def around(self, upstream: Upstream, clock: Callable[[], float]) -> "Embed":
+        """The same, which answers requests for embeddings too."""
+        return Embed(upstream, self, clock)
+
+
+class Embed:
+    """One answer out of several inferences, in the order of the texts. All else goes through.
+
+    Tokens are counted exactly, since they are made here. One inference that fails fails the whole request, and the
+    others are cancelled.
+    """
+
+    def __init__(self, upstream: Upstream, embedder: Embedder, clock: Callable[[], float]) -> None:
+        self._upstream = upstream
+        self._embedder = embedder
+        self._clock = clock
+        self._metadata: tuple[float, ModelMetadata] | None = None
+
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        if not isinstance(request, EmbeddingRequest):
+            return await self._upstream.call(request, deadline)
+        wanted = wire.decode(request.fields)
+        rows = await self._embedder.texts.rows(wanted.inputs)
+        tokens = sum(map(len, rows))
+        model = await self._known(request, deadline)
+        job = _Job(self._upstream, self._embedder, model, request, deadline, wanted.dimensions)
+        vectors = await job.run(self._embedder.texts.batches(rows))
+        body = wire.encode(vectors, model=request.model, tokens=tokens, in_base64=wanted.base64)
+        usage = replace(job.usage, prompt_tokens=tokens, exact=True, bytes=len(body))
+        answer = Answer(content_type="application/json", body=body, usage=usage)
+        answer.pool, answer.endpoint = job.pool, job.endpoint
+        return answer
+
+    async def _known(self, request: ModelRequest, deadline: Deadline) -> ModelMetadata:
+        """The model's inputs, asked for once in a while."""
+        now = self._clock()
+        if self._metadata is None or now - self._metadata[0] > FRESH_SECONDS:
+            query = ModelQuery(model=request.model, version=request.version, request_id=request.request_id)
+            query.tenant, query.key, query.headers = request.tenant, request.key, request.headers
+            answer = await self._upstream.call(query, deadline)
+            if answer.body is None:
+                await answer.aclose()
+                raise BackendError("The upstream answered a question with a stream.", code="upstream_bad_response")
+            self._metadata = (now, oip_bodies.decode_metadata(answer.body))
+        return self._metadata[1]
+
+
+class _Job:
+    """The inferences of one request. What became of them counts for the request itself."""
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        embedder: Embedder,
+        model: ModelMetadata,
+        request: EmbeddingRequest,
+        deadline: Deadline,
+        dimensions: int | None,
+    ) -> None:
+        self._upstream = upstream
+        self._config = embedder.config
+        self._model = model
+        self._request = request
+        self._deadline = deadline
+        self._dimensions = dimensions
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._vectors: dict[int, Vector] = {}
+        self.usage = Usage()
+        self.pool = self.endpoint = ""
+
+    async def run(self, batches: Sequence[Batch]) -> list[Vector]:
+        """One vector a text, in the order of the texts. Raises `InferenceError`."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for batch in batches:
+                    group.create_task(self._one(batch))
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        return [self._vectors[place] for place in range(len(self._vectors))]
+
+    async def _one(self, batch: Batch) -> None:
+        asked = self._request
+        outputs = [RequestedOutput(self._config.output)] if self._config.output is not None else []
+        inference = Inference(asked.model, asked.version, outputs=outputs)
+        inference.inputs = inputs_of(batch.rows, self._config, self._model)
+        request = oip_asked.request_from(inference, 0)
+        request.tenant, request.key, request.headers = asked.tenant, asked.key, asked.headers
+        request.request_id, request.priority = asked.request_id, asked.priority
+        async with self._places:
+            try:
+                answer = await self._upstream.call(request, self._deadline)
+            finally:
+                self._note(request)
+        if answer.body is None:
+            await answer.aclose()
+            raise BackendError("The upstream answered with a stream.", code="upstream_bad_response")
+        self.usage.rows += len(batch.rows)
+        self.usage.device_ms += answer.usage.device_ms
+        self.pool, self.endpoint = answer.pool, answer.endpoint
+        args = (batch.rows, inferred(answer), self._config, self._dimensions)
+        large = len(answer.body) > INLINE
+        made = await asyncio.to_thread(vectors_of, *args) if large else vectors_of(*args)
+        self._vectors.update(zip(batch.places, made, strict=True))
+
+    def _note(self, request: InferRequest) -> None:
+        whole = self._request
+        whole.tried += request.tried
+        whole.events += request.events
+        whole.upstream_seconds = max(whole.upstream_seconds, request.upstream_seconds)
+        whole.queue_seconds = max(whole.queue_seconds, request.queue_seconds)

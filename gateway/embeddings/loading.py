@@ -1,0 +1,30 @@
+"""The models that make embeddings, by name. Loading comes before any request: a reload that cannot is refused."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from config.schema import Config
+from gateway.traffic.member import FleetError
+
+if TYPE_CHECKING:
+    from gateway.embeddings.embed import Embedder  # which needs an extra
+
+
+def embedders(config: Config) -> "Mapping[str, Embedder]":
+    """Raises `FleetError`. A tokenizer that is loaded already is used again."""
+    wanted = {model.name: model.embeddings for model in config.models if model.embeddings is not None}
+    if not wanted:
+        return {}
+    try:
+        from gateway.embeddings.embed import Embedder
+        from gateway.embeddings.texts import TokenizerError
+    except ModuleNotFoundError as error:
+        needed = f"embeddings needs {error.name}, which an extra brings: pip install 'headrace[embeddings]'"
+        raise FleetError(needed) from None
+    made = {}
+    for name, section in wanted.items():
+        try:
+            made[name] = Embedder(section)
+        except TokenizerError as error:
+            raise FleetError(f"model {name}: embeddings: {error}") from None
+    return made

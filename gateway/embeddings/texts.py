@@ -1,0 +1,98 @@
+"""Texts as rows of tokens. Needs an extra; what cannot be loaded is told before any request comes."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from tokenizers import Tokenizer
+
+from adapters.errors import CallerError, ContextTooLong
+from adapters.wire.embeddings import Given
+from config.schema import EmbeddingsConfig
+
+FILE = "tokenizer.json"
+INLINE = 16 * 1024
+"""Characters that are made tokens at once; more of them are in a thread, so that nobody else waits."""
+
+Row = list[int]
+
+
+class TokenizerError(Exception):
+    """Why a tokenizer cannot be used, in a sentence for ops."""
+
+
+def tokenizer(config: EmbeddingsConfig) -> Tokenizer:
+    """Loaded once, and again when its file has changed. Raises `TokenizerError`."""
+    name = config.tokenizer
+    if name.startswith("hf:"):
+        return _load(name, 0)
+    path = Path(name)
+    path = path / FILE if path.is_dir() else path
+    try:
+        return _load(str(path), path.stat().st_mtime_ns)
+    except OSError as error:
+        raise TokenizerError(f"tokenizer {name}: {error.strerror}") from None
+
+
+@lru_cache(64)
+def _load(name: str, changed: int) -> Tokenizer:
+    try:
+        made = Tokenizer.from_pretrained(name[3:]) if name.startswith("hf:") else Tokenizer.from_file(name)
+    except Exception as error:  # the library has no class of its own for it
+        raise TokenizerError(f"tokenizer {name}: {error}") from None
+    made.no_padding()
+    made.no_truncation()
+    return made
+
+
+class Batch(NamedTuple):
+    """Rows of like length, and which of the texts they are."""
+
+    places: list[int]
+    rows: list[Row]
+
+
+class Texts:
+    """Makes tokens of texts as one model wants them."""
+
+    def __init__(self, config: EmbeddingsConfig) -> None:
+        self._tokenizer = tokenizer(config)
+        self._vocabulary = self._tokenizer.get_vocab_size()
+        self._max = config.max_tokens
+        self._cut = config.too_long == "cut"
+        self._batch = config.batch
+
+    async def rows(self, given: Given) -> list[Row]:
+        """The tokens of each. Raises `CallerError`."""
+        rows = [tokens for tokens in given if isinstance(tokens, list)]
+        if not rows:
+            rows = await self._encoded([text for text in given if isinstance(text, str)])
+        elif any(max(row) >= self._vocabulary for row in rows):
+            raise CallerError(f"`input` has a token beyond the {self._vocabulary} of this model.", param="input")
+        return [self._fitting(row) for row in rows]
+
+    async def _encoded(self, texts: list[str]) -> list[Row]:
+        if sum(map(len, texts)) <= INLINE:
+            return self._encode(texts)
+        return await asyncio.to_thread(self._encode, texts)
+
+    def _encode(self, texts: list[str]) -> list[Row]:
+        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts)]
+
+    def _fitting(self, row: Row) -> Row:
+        if not row:
+            raise CallerError("`input` has a text without any token.", param="input")
+        if len(row) <= self._max:
+            return row
+        if not self._cut:
+            message = f"A text of {len(row)} tokens is longer than the {self._max} that this model takes."
+            raise ContextTooLong(message, param="input")
+        return [*row[: self._max - 1], row[-1]]  # the last one is the model's own sign of an end
+
+    def batches(self, rows: Sequence[Row]) -> list[Batch]:
+        """Those of like length together, so that little is filled up."""
+        order = sorted(range(len(rows)), key=lambda place: len(rows[place]))
+        cuts = [order[i : i + self._batch] for i in range(0, len(order), self._batch)]
+        return [Batch(places, [rows[place] for place in places]) for places in cuts]

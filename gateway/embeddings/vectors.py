@@ -1,0 +1,93 @@
+"""Tokens as a model's input, and its output as one vector a row. Needs an extra."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.errors import BackendError, CallerError
+from adapters.tensors import Inferred, Tensor
+from adapters.wire.embeddings import Vector
+from adapters.wire.oip_bodies import ModelMetadata
+from config.schema import EmbeddingsConfig
+from gateway.embeddings.texts import Row
+
+Floats = NDArray[np.float32]
+_INTEGERS: Mapping[str, np.dtype[Any]] = {"INT32": np.dtype("<i4"), "INT64": np.dtype("<i8")}
+_FLOATS: Mapping[str, np.dtype[Any]] = {
+    "FP16": np.dtype("<f2"), "FP32": np.dtype("<f4"), "FP64": np.dtype("<f8"),
+}  # fmt: skip
+SMALLEST = 1e-12
+"""A vector shorter than that is left as it is."""
+
+
+def inputs_of(rows: list[Row], config: EmbeddingsConfig, model: ModelMetadata) -> list[Tensor]:
+    """Ids, mask and types, as far as the model has them. Raises `BackendError` for one that has no ids."""
+    width = max(map(len, rows))
+    ids = np.zeros((len(rows), width), np.int64)
+    mask = np.zeros((len(rows), width), np.int64)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = row
+        mask[i, : len(row)] = 1
+    names = config.inputs
+    values = {names.ids: ids, names.mask: mask, names.types: np.zeros_like(ids)}
+    known = {tensor.name: tensor.datatype for tensor in model.inputs}
+    if names.ids not in known:
+        raise BackendError(f"The model has no input `{names.ids}` for tokens.", code="upstream_bad_response")
+    return [_tensor(name, known[name], array) for name, array in values.items() if name in known]
+
+
+def _tensor(name: str, datatype: str, array: NDArray[np.int64]) -> Tensor:
+    kind = _INTEGERS.get(datatype)
+    if kind is None:
+        raise BackendError(f"The model's input `{name}` is {datatype}, which holds no tokens.")
+    return Tensor(name, datatype, array.shape, array.astype(kind).tobytes())
+
+
+def vectors_of(rows: list[Row], response: Inferred, config: EmbeddingsConfig, dimensions: int | None) -> list[Vector]:
+    """One a row. Raises `BackendError` for an output that is none, `CallerError` for more `dimensions` than it has."""
+    output = _output(response, config.output)
+    lengths = np.array([len(row) for row in rows])
+    pooled = _pooled(_array(output), lengths, config)
+    if dimensions is not None:
+        if dimensions > pooled.shape[1]:
+            raise CallerError(f"`dimensions` is above the model's {pooled.shape[1]}.", param="dimensions")
+        pooled = pooled[:, :dimensions]
+    if config.normalize:
+        pooled = pooled / np.maximum(np.linalg.norm(pooled, axis=1, keepdims=True), SMALLEST)
+    exact = np.ascontiguousarray(pooled, "<f4")
+    return [Vector(vector.tobytes(), vector.tolist()) for vector in exact]
+
+
+def _output(response: Inferred, name: str | None) -> Tensor:
+    by_name: Mapping[str, Tensor] = {tensor.name: tensor for tensor in response.outputs}
+    found = by_name.get(name) if name is not None else next(iter(response.outputs), None)
+    if found is None:
+        raise BackendError(f"The model gave no output `{name}`." if name else "The model gave no output.")
+    return found
+
+
+def _array(tensor: Tensor) -> Floats:
+    if tensor.datatype == "BF16":  # the upper half of an FP32
+        halves = np.frombuffer(tensor.data, "<u2").astype(np.uint32) << 16
+        return halves.view(np.float32).reshape(tensor.shape)
+    kind = _FLOATS.get(tensor.datatype)
+    if kind is None:
+        raise BackendError(f"The model's output `{tensor.name}` is {tensor.datatype}, which is no vector.")
+    return np.frombuffer(tensor.data, kind).reshape(tensor.shape).astype(np.float32)
+
+
+def _pooled(array: Floats, lengths: NDArray[np.int64], config: EmbeddingsConfig) -> Floats:
+    rows = len(lengths)
+    if array.ndim == 2 and array.shape[0] == rows:
+        return array
+    if array.ndim != 3 or array.shape[0] != rows or array.shape[1] < lengths.max():
+        raise BackendError(f"The model's output has the shape {list(array.shape)}, which is no vector a text or token.")
+    if config.pooling == "cls":
+        return array[:, 0]
+    if config.pooling == "last":
+        return array[np.arange(rows), lengths - 1]
+    mask = (np.arange(array.shape[1]) < lengths[:, None])[..., None]
+    total: Floats = np.where(mask, array, 0).sum(axis=1, dtype=np.float32)
+    return np.divide(total, lengths[:, None], dtype=np.float32)
