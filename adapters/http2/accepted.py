@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from adapters.http2.server import Server
 
 Phase = Literal["greeting", "open", "draining", "leaving"]
-HTTP1 = re.compile(rb"[A-Z]{3,10} ")
+HTTP1 = re.compile(rb"(?!PRI )[A-Z]{3,10} ")
 TO_HTTP1 = (
     b"HTTP/1.1 426 Upgrade Required\r\nconnection: close\r\ncontent-type: text/plain\r\ncontent-length: 36\r\n\r\n"
     b"This port speaks gRPC (HTTP/2) only\n"
