@@ -60,9 +60,8 @@ class Accepted(Connection[RequestHead]):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._wait_until(self.loop.time() + self.server.limits.greeting_timeout)
-        room = self.server.opened(self)
-        self.outlet.write(self.server.greeting)
-        if not room:
+        if not self.server.opened(self):
+            self.outlet.write(self.server.greeting)
             self._on_violation(Violation(ErrorCode.ENHANCE_YOUR_CALM, "this server has no connection to spare"))
 
     def _on_noise(self, data: bytes) -> None:
@@ -71,10 +70,12 @@ class Accepted(Connection[RequestHead]):
             self.outlet.write(TO_HTTP1)
             self.close_gently()
         else:
+            self.outlet.write(self.server.greeting)
             self._on_violation(Violation(ErrorCode.PROTOCOL_ERROR, "a connection begins with the preface and SETTINGS"))
 
     def _on_greeted(self) -> None:
         self._phase = "open"
+        self.outlet.write(self.server.greeting)  # not before: it would be noise to who does not speak HTTP/2
         self._wait_until(self.loop.time() + self.server.limits.ping_interval)
         if self.server.draining:
             self.drain()

@@ -186,5 +186,57 @@ async def connected(port: int, tls: ssl.SSLContext | None = None, *, start: bool
             running.result()
 
 
+class Plain:
+    """One connection, whose bytes are only cut into frames: for what `h2` would not hear of."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self.raw = b""
+        self.closed = False
+
+    def send(self, data: bytes) -> None:
+        if not self._writer.transport.is_closing():
+            self._writer.write(data)
+
+    async def run(self) -> None:
+        try:
+            while data := await self._reader.read(2**16):
+                self.raw += data
+        except ConnectionError:
+            pass
+        finally:
+            self.closed = True
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not condition():
+                await asyncio.sleep(0.001)
+
+    @property
+    def frames(self) -> list[tuple[int, int, bytes]]:
+        """Kind, stream and payload of each that is whole."""
+        found, at = [], 0
+        while at + 9 <= len(self.raw):
+            size = int.from_bytes(self.raw[at : at + 3], "big")
+            stream_id = int.from_bytes(self.raw[at + 5 : at + 9], "big")
+            found.append((self.raw[at + 3], stream_id, self.raw[at + 9 : at + 9 + size]))
+            at += 9 + size
+        return found
+
+
+@asynccontextmanager
+async def plainly(port: int) -> AsyncIterator[Plain]:
+    """A client at a server of ours, without manners."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    plain = Plain(reader, writer)
+    running = asyncio.create_task(plain.run())
+    try:
+        yield plain
+    finally:
+        writer.transport.abort()
+        await asyncio.wait([running])
+
+
 GREETING = PREFACE + b"\0\0\0\4\0\0\0\0\0"
 """The least with which a client may begin."""
