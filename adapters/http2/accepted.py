@@ -211,9 +211,14 @@ class Accepted(Connection[RequestHead]):
             self._listen(now)
 
     def _listen(self, now: float) -> None:
-        """Whether anybody is there: asked of those that owe nothing but silence."""
+        """Whether anybody is there: asked of those that owe nothing but silence, and that take what they are sent."""
         limits = self.server.limits
         self._wait_until(now + limits.ping_interval)
+        unread, before = self.transport.get_write_buffer_size() if self.outlet.paused else 0, self._unread
+        self._unread = unread
+        if 0 < before <= unread:
+            self.abort()
+            return
         if self.heard != self._heard:
             self._heard = self.heard
             self._asked = False

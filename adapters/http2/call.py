@@ -47,8 +47,8 @@ class Call(Stream):
     """
 
     __slots__ = (
-        "_awaited", "_begun_at", "_ends", "_head_sent", "_message_due", "connection", "ended", "initial_metadata",
-        "metadata", "path", "task",
+        "_awaited", "_begun_at", "_ends", "_head_sent", "_message_due", "_overruled", "connection", "ended",
+        "initial_metadata", "metadata", "path", "task",
     )  # fmt: skip
     connection: Accepted
 
@@ -61,6 +61,7 @@ class Call(Stream):
         self.ended = False  # how it ends has been said, if not yet sent
         self.task: asyncio.Task[None] | None = None
         self._head_sent = False
+        self._overruled = False  # it was ended over the handler's head
         self._awaited = False  # exactly one message is waited for
         self._begun_at = 0.0
         self._message_due = NEVER
@@ -122,7 +123,8 @@ class Call(Stream):
             self._send(message)
             self.finish(trailers)
             return
-        self._end()
+        if not self._end():
+            return
         outlet.window -= size
         head = UNARY_HEAD.pack(
             HEAD_FRAME, self.id, HEAD, size >> 8, size & 0xFF, 0, 0, self.id, 0, size - 5
@@ -136,9 +138,9 @@ class Call(Stream):
         await self.room()
 
     def _send(self, message: bytes) -> None:
-        if self.ended:
+        if self.ended and not self._overruled:
             raise RuntimeError("the call has ended")
-        if not self.closed:
+        if not self.closed and not self.ended:
             self._send_head()
             self.put(message)
 
@@ -151,8 +153,7 @@ class Call(Stream):
     def finish(self, trailers: Metadata = ()) -> None:
         """The end of a call that went well, behind what was written."""
         block = OK_TRAILERS + encode(encode_metadata(trailers)) if trailers else OK_TRAILERS
-        self._end()
-        if not self.closed:
+        if self._end():
             self._send_head()
             self._end_with(block)
 
@@ -163,15 +164,19 @@ class Call(Stream):
             block += encode(encode_metadata(trailers))
         if not self._head_sent:
             block = HEAD + encode(encode_metadata(self.initial_metadata)) + block
-        self._end()
-        if not self.closed:
+        if self._end():
             self._head_sent = True
             self._end_with(block)
 
-    def _end(self) -> None:
-        if self.ended:
+    def _end(self) -> bool:
+        """Whether there is anybody to be told. A handler cannot know that the call was ended over its head."""
+        if self.ended and not self._overruled:
             raise RuntimeError("the call has ended")
+        if self.ended or self.closed:
+            self.ended = True
+            return False
         self.ended = True
+        return True
 
     def _end_with(self, block: bytes) -> None:
         self.end(header_frames(self.id, block, END_STREAM, self.outlet.max_frame))
@@ -196,6 +201,7 @@ class Call(Stream):
         """End it over the handler's head."""
         if not self.ended:
             self.fail(error.code, error.message, error.trailers)
+            self._overruled = True
         self._cancel()
 
     def _cancel(self) -> None:

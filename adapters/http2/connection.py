@@ -42,6 +42,7 @@ class Connection(Control, Generic[Head]):
         self.deadline = NEVER  # when somebody must look again
         self._due = NEVER  # the connection's own part of that
         self._closing = False
+        self._unread = 0  # bytes that the peer had not taken when somebody looked
         self._received = 0  # bytes of DATA that have not been given back to the peer's window
         self._decoder = Decoder()
         self._heads: dict[bytes, Head] = {}

@@ -11,7 +11,7 @@ import h2.connection
 import h2.events
 import h2.settings
 
-from adapters.http2.frames import PREFACE
+from adapters.http2.frames import GOAWAY, PREFACE
 from adapters.http2.inbox import PREFIX
 
 PATIENCE = 30.0
@@ -127,6 +127,7 @@ class Peer:
             pass
         finally:
             self.closed = True
+            self.writer.close()
 
     def _take(self, event: h2.events.Event) -> None:
         self.events.append(event)
@@ -207,6 +208,7 @@ class Plain:
             pass
         finally:
             self.closed = True
+            self._writer.close()
 
     async def until(self, condition: Callable[[], object]) -> None:
         async with asyncio.timeout(PATIENCE):
@@ -223,6 +225,11 @@ class Plain:
             found.append((self.raw[at + 3], stream_id, self.raw[at + 9 : at + 9 + size]))
             at += 9 + size
         return found
+
+    @property
+    def goaways(self) -> list[bytes]:
+        """The last stream of each."""
+        return [payload[:4] for kind, _, payload in self.frames if kind == GOAWAY]
 
 
 @asynccontextmanager
