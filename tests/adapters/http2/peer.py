@@ -84,6 +84,7 @@ class Peer:
         self.pings: list[bytes] = []
         self.events: list[h2.events.Event] = []
         self.raw = b""
+        self._rest = b""
         self.closed = False
         self.takes_data = True  # whether it gives its windows back
         self.acks = True  # whether it answers at all
@@ -119,8 +120,7 @@ class Peer:
         try:
             while data := await self._reader.read(2**16):
                 self.raw += data
-                for event in self.h2.receive_data(data):
-                    self._take(event)
+                self._feed(data)
                 if self.acks:
                     self.flush()
         except ConnectionError:
@@ -128,6 +128,15 @@ class Peer:
         finally:
             self.closed = True
             self.writer.close()
+
+    def _feed(self, data: bytes) -> None:
+        """Frame by frame: for `h2`, a connection is over with the first GOAWAY."""
+        self._rest += data
+        while len(self._rest) >= 9 and len(self._rest) >= (size := 9 + int.from_bytes(self._rest[:3], "big")):
+            whole, self._rest = self._rest[:size], self._rest[size:]
+            if not self.goaways:
+                for event in self.h2.receive_data(whole):
+                    self._take(event)
 
     def _take(self, event: h2.events.Event) -> None:
         self.events.append(event)
