@@ -299,6 +299,19 @@ async def test_a_failure_before_any_response_has_no_status(
     assert type(caught.value) is error
 
 
+async def test_a_server_without_streams_is_asked_for_one_response() -> None:
+    service = Service()
+    service.stream = failing(12, "Method not found!")
+    async with adapting(service) as adapter:
+        for _ in range(2):
+            answer = await adapter.call(asked("infer_stream"), within())
+            (message,) = [message async for message in answer]
+            response = service_pb2.ModelStreamInferResponse.FromString(message).infer_response
+            assert (response.id, list(response.raw_output_contents)) == ("id-1", [X.data])
+            assert answer.ended
+    assert len(service.asked) == 3  # it is not asked for a stream again
+
+
 async def test_a_client_that_leaves_cancels_the_upstreams_call() -> None:
     service = Service()
 

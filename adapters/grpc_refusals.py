@@ -1,0 +1,61 @@
+"""What a status of gRPC says of the request and of the server that ended it so."""
+
+from collections.abc import Mapping
+from typing import NoReturn
+
+from adapters import oip_refusals
+from adapters.errors import (
+    BackendError,
+    CallerError,
+    CapacityError,
+    InferenceError,
+    TooLarge,
+    Unsupported,
+    UpstreamTimeout,
+)
+from adapters.http2.status import Code, GrpcError
+from adapters.types import DEVICE_MS, ModelRequest
+from adapters.wire import oip_answers
+
+_CALLERS = frozenset({Code.INVALID_ARGUMENT, Code.OUT_OF_RANGE, Code.FAILED_PRECONDITION, Code.ALREADY_EXISTS})
+OF_THE_KEY = frozenset({Code.UNAUTHENTICATED, Code.PERMISSION_DENIED})
+_TOO_LARGE = "larger than max"
+"""gRPC's own words, in a status that it has for other things too."""
+
+
+def refuse(request: ModelRequest, error: GrpcError) -> NoReturn:
+    """The typed error behind a status that is not OK."""
+    message = (error.message or "The upstream refused the request.")[: oip_answers.MAX_MESSAGE]
+    if error.code in _CALLERS:
+        raise CallerError(message) from None
+    if error.code == Code.UNIMPLEMENTED:
+        raise Unsupported(message) from None
+    if error.code == Code.NOT_FOUND and request.version:
+        raise oip_refusals.no_such_version(request) from None
+    if error.code == Code.RESOURCE_EXHAUSTED and _TOO_LARGE in message:
+        raise TooLarge(message) from None
+    if error.code in (Code.INTERNAL, Code.UNKNOWN):
+        oip_refusals.check_readable(request)
+    if error.code in (Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED):
+        raise CapacityError("The upstream is overloaded.", retry_after=_pushback(error)) from None
+    raise _upstream_error(error.code) from None
+
+
+def _pushback(error: GrpcError) -> float | None:
+    """The seconds after which gRPC's own clients may try again."""
+    told = dict(error.trailers).get("grpc-retry-pushback-ms")
+    return int(told) / 1000 if isinstance(told, str) and told.isdigit() and len(told) < 9 else None
+
+
+def _upstream_error(code: int) -> InferenceError:
+    if code in OF_THE_KEY:
+        return BackendError("The upstream refused the gateway's own credential.", code="upstream_credential")
+    if code == Code.NOT_FOUND:
+        return BackendError("The upstream does not know the model.", code="upstream_model_not_found")
+    if code == Code.DEADLINE_EXCEEDED:
+        return UpstreamTimeout("The upstream timed out.")
+    return BackendError("The upstream failed.")
+
+
+def device_ms_of(trailers: Mapping[str, str]) -> float:
+    return oip_refusals.device_ms(trailers.get(DEVICE_MS))
