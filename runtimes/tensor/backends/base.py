@@ -43,12 +43,6 @@ class Backend(Protocol):
     """A framework. Everything here may be slow, and is called off the loop."""
 
     name: str
-    declared: bool
-    """Whether `complete` looks at the configuration only, and opens none of the model's files."""
-
-    def in_thread(self, config: ModelConfig) -> bool:
-        """Whether it computes outside of Python's lock, so that a thread serves as well as a process."""
-        ...
 
     def complete(self, config: ModelConfig, folder: Path) -> ModelConfig:
         """Fill in what the model's own file knows: inputs, outputs, whether they have a batch dimension.

@@ -20,10 +20,6 @@ FILENAMES: Final = ("model.txt", "lightgbm.txt")
 
 class LightgbmBackend:
     name = "lightgbm"
-    declared = False
-
-    def in_thread(self, config: ModelConfig) -> bool:
-        return True
 
     def complete(self, config: ModelConfig, folder: Path) -> ModelConfig:
         booster = _booster(config, folder)

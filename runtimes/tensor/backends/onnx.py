@@ -59,10 +59,6 @@ _PACKAGES: Final = {
 
 class OnnxBackend:
     name = "onnx"
-    declared = False
-
-    def in_thread(self, config: ModelConfig) -> bool:
-        return True
 
     def complete(self, config: ModelConfig, folder: Path) -> ModelConfig:
         options = ort.SessionOptions()

@@ -37,10 +37,6 @@ _PRECISIONS: Final = {"": "f32", "fp16": "f16", "bf16": "bf16"}
 
 class OpenvinoBackend:
     name = "openvino"
-    declared = False
-
-    def in_thread(self, config: ModelConfig) -> bool:
-        return True
 
     def complete(self, config: ModelConfig, folder: Path) -> ModelConfig:
         model = ov.Core().read_model(str(model_file(config, folder, *FILENAMES)))

@@ -23,10 +23,6 @@ class PythonBackend:
     """Python's lock lets one thread at a time compute, so each copy has a process, unless told otherwise."""
 
     name = "python"
-    declared = True
-
-    def in_thread(self, config: ModelConfig) -> bool:
-        return False
 
     def complete(self, config: ModelConfig, folder: Path) -> ModelConfig:
         if not config.inputs or not config.outputs:

@@ -15,21 +15,23 @@ from runtimes.tensor.model_config import ModelConfig
 
 
 class _Entry(NamedTuple):
-    module: str
     extra: str
-    needs: tuple[str, ...] = ()
+    needs: tuple[str, ...]
     """Packages by their import names."""
+    in_thread: bool
+    """Whether it computes outside of Python's lock, so that a thread serves as well as a process."""
 
 
 _BACKENDS: Final[dict[str, _Entry]] = {
-    "python": _Entry("python", "tensor", ("numpy",)),
-    "onnx": _Entry("onnx", "onnx", ("numpy", "onnxruntime", "onnx")),
-    "torch": _Entry("torch", "torch", ("numpy", "torch", "safetensors")),
-    "openvino": _Entry("openvino", "openvino", ("numpy", "openvino")),
-    "tensorflow": _Entry("tensorflow", "tensorflow", ("numpy", "tensorflow")),
-    "sklearn": _Entry("sklearn", "sklearn", ("numpy", "sklearn", "joblib")),
-    "xgboost": _Entry("xgboost", "xgboost", ("numpy", "xgboost", "scipy")),
-    "lightgbm": _Entry("lightgbm", "lightgbm", ("numpy", "lightgbm", "scipy")),
+    "python": _Entry("tensor", ("numpy",), in_thread=False),
+    "onnx": _Entry("onnx", ("numpy", "onnxruntime", "onnx"), in_thread=True),
+    "torch": _Entry("torch", ("numpy", "torch", "safetensors"), in_thread=True),
+    "openvino": _Entry("openvino", ("numpy", "openvino"), in_thread=True),
+    # Its calls go through much Python, and its start takes seconds.
+    "tensorflow": _Entry("tensorflow", ("numpy", "tensorflow"), in_thread=False),
+    "sklearn": _Entry("sklearn", ("numpy", "sklearn", "joblib"), in_thread=False),
+    "xgboost": _Entry("xgboost", ("numpy", "xgboost", "scipy"), in_thread=True),
+    "lightgbm": _Entry("lightgbm", ("numpy", "lightgbm", "scipy"), in_thread=True),
 }
 _ALIASES: Final = {
     "onnxruntime": "onnx",
@@ -49,21 +51,41 @@ class Loaded:
     quantization: Mapping[str, float | str] = field(default_factory=dict)
 
 
+def known(name: str) -> str:
+    """Our name of a backend, of ours or Triton's. Raises `ModelLoadError`."""
+    ours = _ALIASES.get(name, name)
+    if ours in _BACKENDS:
+        return ours
+    close = difflib.get_close_matches(name, [*_BACKENDS, *_ALIASES], 1)
+    hint = f"did you mean `{close[0]}`?" if close else f"there are {', '.join(sorted(_BACKENDS))}"
+    raise ModelLoadError(f"no backend is called `{name}`: {hint}")
+
+
+def in_thread(config: ModelConfig) -> bool:
+    """Whether a thread serves as well as a process. Known without the framework, which may be for processes only."""
+    ours = known(config.backend)
+    if ours == "torch" and ("class" in config.parameters or config.default_model_filename.endswith(".safetensors")):
+        return False  # a module of Python code
+    return _BACKENDS[ours].in_thread
+
+
+def opens_files(config: ModelConfig) -> bool:
+    """Whether `Backend.complete` looks at more than the configuration."""
+    return known(config.backend) != "python"
+
+
 def backend(name: str) -> Backend:
     """By our name or Triton's. Raises `ModelLoadError`, which names the package that is missing."""
-    known = _ALIASES.get(name, name)
-    if (entry := _BACKENDS.get(known)) is None:
-        close = difflib.get_close_matches(name, [*_BACKENDS, *_ALIASES], 1)
-        hint = f"did you mean `{close[0]}`?" if close else f"there are {', '.join(sorted(_BACKENDS))}"
-        raise ModelLoadError(f"no backend is called `{name}`: {hint}")
+    ours = known(name)
+    entry = _BACKENDS[ours]
     try:
-        module = importlib.import_module(f"runtimes.tensor.backends.{entry.module}")
+        module = importlib.import_module(f"runtimes.tensor.backends.{ours}")
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in entry.needs:
             raise
         raise ModelLoadError(
-            f'backend `{known}` needs {missing}, which is not installed: run `pip install "headrace[{entry.extra}]"`'
+            f'backend `{ours}` needs {missing}, which is not installed: run `pip install "headrace[{entry.extra}]"`'
         ) from None
     made: Backend = module.BACKEND
     return made

@@ -10,6 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
+import joblib
+
 from runtimes.tensor.backends.base import Device, Model, ModelLoadError
 from runtimes.tensor.backends.files import model_file
 from runtimes.tensor.backends.tabular import Method, TabularModel, described
@@ -28,10 +30,6 @@ METHODS: Final = (
 
 class SklearnBackend:
     name = "sklearn"
-    declared = False
-
-    def in_thread(self, config: ModelConfig) -> bool:
-        return False
 
     def complete(self, config: ModelConfig, folder: Path) -> ModelConfig:
         if config.inputs and config.outputs and config.max_batch_size:
@@ -61,8 +59,6 @@ def estimator(config: ModelConfig, folder: Path) -> Any:
             f"{path.name} runs code when it is read: save the model with skops or as ONNX, or set"
             " parameters: {allow_pickle: true} if you trust whoever wrote it"
         )
-    import joblib
-
     return joblib.load(path)
 
 

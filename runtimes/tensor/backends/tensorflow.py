@@ -1,4 +1,8 @@
-"""TensorFlow's SavedModels, by one of their signatures: parameter `signature`, or `serving_default`."""
+"""TensorFlow's SavedModels, by one of their signatures: parameter `signature`, or `serving_default`.
+
+A model's graph runs in a session, as in TensorFlow Serving: so do those of TensorFlow 1, and those whose Python objects
+this version cannot restore.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import numpy as np
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read when it is imported
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from runtimes.tensor.backends.base import Array, Device, Model, ModelLoadError, Tensors
 from runtimes.tensor.backends.files import model_file, output_names
@@ -18,6 +23,7 @@ from runtimes.tensor.model_config import ModelConfig
 
 FILENAMES: Final = ("model.savedmodel", "saved_model.pb")
 SIGNATURE: Final = "serving_default"
+TAG: Final = "serve"
 _DATATYPES: Final = {
     "bool": "BOOL",
     "uint8": "UINT8",
@@ -37,19 +43,15 @@ _DATATYPES: Final = {
 
 
 class TensorflowBackend:
-    """Its calls go through much Python, and its start takes seconds: not for the server's own process."""
-
     name = "tensorflow"
-    declared = False
-
-    def in_thread(self, config: ModelConfig) -> bool:
-        return False
 
     def complete(self, config: ModelConfig, folder: Path) -> ModelConfig:
-        _, signature = _loaded(config, folder)
-        inputs = [_found(name, spec) for name, spec in signature.structured_input_signature[1].items()]
-        outputs = [_found(name, spec) for name, spec in signature.structured_outputs.items()]
-        return completed(config, inputs, outputs)
+        saved = saved_model_pb2.SavedModel.FromString((_folder(config, folder) / "saved_model.pb").read_bytes())
+        graphs = [graph for graph in saved.meta_graphs if TAG in graph.meta_info_def.tags]
+        if not graphs:
+            raise ModelLoadError(f"the model has no graph that is tagged `{TAG}`")
+        signature = _signature(config, graphs[0])
+        return completed(config, _found(signature.inputs), _found(signature.outputs))
 
     def load(self, config: ModelConfig, folder: Path, device: Device) -> Model:
         if config.quantize:
@@ -59,55 +61,67 @@ class TensorflowBackend:
 
 class _TensorflowModel:
     def __init__(self, config: ModelConfig, folder: Path, device: Device) -> None:
-        _threads(device)
-        self._device = "/CPU:0" if device.gpu is None else f"/GPU:{device.gpu}"
-        with tf.device(self._device):
-            self._model, self._signature = _loaded(config, folder)
-        self._types = {name: spec.dtype for name, spec in self._signature.structured_input_signature[1].items()}
+        graph = tf.Graph()
+        self._session = tf.compat.v1.Session(graph=graph, config=_options(device))
+        with graph.as_default():
+            meta = tf.compat.v1.saved_model.load(self._session, [TAG], str(_folder(config, folder)))
+        signature = _signature(config, meta)
+        self._inputs = list(signature.inputs)
         self._outputs = output_names(config)
+        self._halves = {name for name, info in signature.inputs.items() if info.dtype == tf.bfloat16.as_datatype_enum}
+        feeds = [graph.get_tensor_by_name(signature.inputs[name].name) for name in self._inputs]
+        fetches = [graph.get_tensor_by_name(signature.outputs[name].name) for name in self._outputs]
+        self._run = self._session.make_callable(fetches, feeds)
 
     def infer(self, inputs: Tensors) -> Tensors:
-        with tf.device(self._device):
-            answer = self._signature(**{name: _tensor(array, self._types[name]) for name, array in inputs.items()})
-        return {name: _array(answer[name]) for name in self._outputs}
+        answers = self._run(*[self._given(name, inputs[name]) for name in self._inputs])
+        return {name: _array(answer) for name, answer in zip(self._outputs, answers, strict=True)}
+
+    def _given(self, name: str, array: Array) -> Array:
+        return array.view(tf.bfloat16.as_numpy_dtype) if name in self._halves else array
 
     def close(self) -> None:
-        del self._model, self._signature
+        self._session.close()
 
 
-def _loaded(config: ModelConfig, folder: Path) -> tuple[Any, Any]:
-    """The model, which must outlive its signature, and that."""
+def _folder(config: ModelConfig, folder: Path) -> Path:
     path = model_file(config, folder, *FILENAMES)
-    model = tf.saved_model.load(str(path if path.is_dir() else path.parent))
+    return path if path.is_dir() else path.parent
+
+
+def _signature(config: ModelConfig, graph: Any) -> Any:
     name = config.parameters.get("signature", SIGNATURE)
-    if name not in model.signatures:
-        raise ModelLoadError(f"the model has no signature `{name}`: it has {', '.join(model.signatures) or 'none'}")
-    return model, model.signatures[name]
+    if name not in graph.signature_def:
+        have = sorted(known for known in graph.signature_def if not known.startswith("__"))
+        raise ModelLoadError(f"the model has no signature `{name}`: it has {', '.join(have) or 'none'}")
+    return graph.signature_def[name]
 
 
-def _threads(device: Device) -> None:
-    if device.threads:
-        try:
-            tf.config.threading.set_intra_op_parallelism_threads(device.threads)
-            tf.config.threading.set_inter_op_parallelism_threads(1)
-        except RuntimeError:  # another model on a thread of this process was first
-            return
+def _options(device: Device) -> Any:
+    options = tf.compat.v1.ConfigProto(
+        intra_op_parallelism_threads=device.threads, inter_op_parallelism_threads=min(device.threads, 1)
+    )
+    if device.gpu is None:
+        options.device_count["GPU"] = 0
+    else:
+        options.gpu_options.visible_device_list = str(device.gpu)
+    return options
 
 
-def _found(name: str, spec: Any) -> Found:
-    if (datatype := _DATATYPES.get(spec.dtype.name)) is None:
-        raise ModelLoadError(f"`{name}` is a {spec.dtype.name}, which the protocol has no datatype for")
-    rank = spec.shape.rank
-    return Found(name, datatype, None if rank is None else tuple(-1 if dim is None else dim for dim in spec.shape))
+def _found(tensors: Any) -> list[Found]:
+    found = []
+    for name, info in sorted(tensors.items()):
+        kind = tf.dtypes.as_dtype(info.dtype).name
+        if (datatype := _DATATYPES.get(kind)) is None:
+            raise ModelLoadError(f"`{name}` is a {kind}, which the protocol has no datatype for")
+        shape = None if info.tensor_shape.unknown_rank else tuple(dim.size for dim in info.tensor_shape.dim)
+        found.append(Found(name, datatype, shape))
+    return found
 
 
-def _tensor(array: Array, dtype: Any) -> Any:
-    return tf.constant(array.view(dtype.as_numpy_dtype) if dtype == tf.bfloat16 else array, dtype)
-
-
-def _array(tensor: Any) -> Array:
-    array: Array = tensor.numpy()
-    return np.asarray(array).view("<u2") if tensor.dtype == tf.bfloat16 else np.asarray(array)
+def _array(answer: Any) -> Array:
+    array = np.asarray(answer)
+    return array.view("<u2") if array.dtype.name == "bfloat16" else array
 
 
 BACKEND = TensorflowBackend()

@@ -26,10 +26,6 @@ class TorchBackend:
     """A compiled model computes outside of Python's lock; a module of Python code is better off in a process."""
 
     name = "torch"
-    declared = False
-
-    def in_thread(self, config: ModelConfig) -> bool:
-        return "class" not in config.parameters and not config.default_model_filename.endswith(".safetensors")
 
     def complete(self, config: ModelConfig, folder: Path) -> ModelConfig:
         path = model_file(config, folder, *FILENAMES)

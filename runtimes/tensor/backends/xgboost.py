@@ -20,10 +20,6 @@ FILENAMES: Final = ("model.ubj", "model.json", "xgboost.ubj", "xgboost.json")
 
 class XgboostBackend:
     name = "xgboost"
-    declared = False
-
-    def in_thread(self, config: ModelConfig) -> bool:
-        return True
 
     def complete(self, config: ModelConfig, folder: Path) -> ModelConfig:
         booster = _booster(config, folder, Device(threads=1))

@@ -17,6 +17,7 @@ from runtimes.tensor.backends.base import ModelLoadError
 from runtimes.tensor.instances.arena import Arena
 from runtimes.tensor.instances.frames import MAX_PACKET
 from runtimes.tensor.instances.model_log import ModelLog
+from runtimes.tensor.instances.worker import Job
 
 CLOSE_SECONDS: Final = 5.0
 _ROOT: Final = str(Path(__file__).parents[3])
@@ -29,13 +30,11 @@ class ChildProcess:
     `on_exit` gets how it ended, after the last packet.
     """
 
-    def __init__(
-        self, name: str, threads: int, on_packet: Callable[[bytes], None], on_exit: Callable[[str], None]
-    ) -> None:
+    def __init__(self, job: Job, on_packet: Callable[[bytes], None], on_exit: Callable[[str], None]) -> None:
         """Raises `ModelLoadError` where the system has no room for it."""
         self.inputs = Arena()
         self.outputs = Arena()
-        self.log = ModelLog(name)
+        self.log = ModelLog(job.name)
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
         self._on_packet = on_packet
@@ -43,11 +42,11 @@ class ChildProcess:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._printed, printing = os.pipe()
         try:
-            self._process = _spawn(theirs.fileno(), self.inputs.fd, self.outputs.fd, printing, threads)
+            self._process = _spawn(job, printing, (theirs.fileno(), self.inputs.fd, self.outputs.fd))
             self._pidfd = os.pidfd_open(self._process.pid)
         except OSError as error:
             self._close_files()
-            raise ModelLoadError(f"no process could be started: {error.strerror}") from None
+            raise ModelLoadError(f"no process could be started with {_interpreter(job)}: {error.strerror}") from None
         finally:
             theirs.close()
             os.close(printing)
@@ -127,21 +126,26 @@ class ChildProcess:
         self.outputs.close()
 
 
-def _spawn(channel: int, inputs: int, outputs: int, printing: int, threads: int) -> subprocess.Popen[bytes]:
+def _interpreter(job: Job) -> str:
+    """The Python of another environment, if the model needs packages that do not go with ours."""
+    return job.config.parameters.get("interpreter", sys.executable)
+
+
+def _spawn(job: Job, printing: int, files: tuple[int, int, int]) -> subprocess.Popen[bytes]:
     environment = dict(os.environ)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [_ROOT, environment.get("PYTHONPATH")]))
     environment["PYTHONUNBUFFERED"] = "1"
     # Threads that spin while they wait take the cores from those that compute.
     environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    if threads:
+    if job.device.threads:
         for library in ("OMP", "OPENBLAS", "MKL"):
-            environment[f"{library}_NUM_THREADS"] = str(threads)
+            environment[f"{library}_NUM_THREADS"] = str(job.device.threads)
     return subprocess.Popen(  # noqa: S603
-        [sys.executable, "-m", "runtimes.tensor.instances.child", *map(str, (channel, inputs, outputs, os.getpid()))],
+        [_interpreter(job), "-m", "runtimes.tensor.instances.child", *map(str, (*files, os.getpid()))],
         stdin=subprocess.DEVNULL,
         stdout=printing,
         stderr=printing,
-        pass_fds=(channel, inputs, outputs),
+        pass_fds=files,
         env=environment,
         start_new_session=True,  # a Ctrl-C is for the server, which ends its processes itself
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from config.units import parse_size
 from runtimes.tensor.backends.base import Device, Instance, ModelLoadError
-from runtimes.tensor.backends.registry import backend, complete_config
+from runtimes.tensor.backends.registry import backend, complete_config, in_thread, opens_files
 from runtimes.tensor.instances.copy import Copy
 from runtimes.tensor.instances.process import ProcessWorker, complete_in_process
 from runtimes.tensor.instances.thread import ThreadWorker
@@ -26,10 +26,9 @@ async def complete(config: ModelConfig, folder: Path) -> ModelConfig:
 
     A file that only a process may open is opened in one: it may take it down.
     """
-    kind = backend(config.backend)
-    if any(_in_process(group, config) for group in config.instance_groups) and not kind.declared:
+    if opens_files(config) and any(_in_process(group, config) for group in config.instance_groups):
         return await complete_in_process(config, folder)
-    return await asyncio.to_thread(complete_config, kind, config, folder)
+    return await asyncio.to_thread(lambda: complete_config(backend(config.backend), config, folder))
 
 
 async def start(config: ModelConfig, folder: Path) -> Sequence[Instance]:
@@ -58,8 +57,9 @@ def jobs(config: ModelConfig, folder: Path) -> list[tuple[Job, bool]]:
     found: list[tuple[Job, bool]] = []
     for index, group in enumerate(config.instance_groups):
         process = _in_process(group, config)
-        if limit and not process:
-            raise ModelLoadError("`memory_limit` bounds a process: set the instance group's placement to process")
+        for name in ("memory_limit", "interpreter"):
+            if name in config.parameters and not process:
+                raise ModelLoadError(f"`{name}` is for a process: set the instance group's placement to process")
         cores = len(group.cpus) or len(os.sched_getaffinity(0))
         threads = group.threads or max(1, cores // (group.count if group.cpus else total))
         for gpu in _gpus(group):
@@ -78,7 +78,7 @@ def _gpus(group: InstanceGroup) -> Sequence[int | None]:
 
 def _in_process(group: InstanceGroup, config: ModelConfig) -> bool:
     if group.placement == "auto":
-        return sys.platform == "linux" and not backend(config.backend).in_thread(config)
+        return sys.platform == "linux" and not in_thread(config)
     if group.placement == "process" and sys.platform != "linux":
         raise ModelLoadError("instances in processes of their own need Linux: set placement to thread")
     return group.placement == "process"

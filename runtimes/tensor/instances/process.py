@@ -53,7 +53,7 @@ class ProcessWorker:
     async def _begin(self, kind: int) -> bytes:
         """Start the process with its job; what it answers."""
         self._answer = asyncio.get_running_loop().create_future()
-        child = ChildProcess(self._job.name, self._job.device.threads, self._told, self._exited)
+        child = ChildProcess(self._job, self._told, self._exited)
         self._child = child
         try:
             self._send(frames.blob_packet(kind, 0, encode_job(self._job), child.inputs))

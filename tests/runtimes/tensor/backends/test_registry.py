@@ -5,7 +5,8 @@ import sys
 import pytest
 
 from runtimes.tensor.backends.base import ModelLoadError
-from runtimes.tensor.backends.registry import backend
+from runtimes.tensor.backends.registry import backend, in_thread
+from runtimes.tensor.model_config import ModelConfig
 
 
 def test_backends_have_our_names_and_tritons() -> None:
@@ -20,10 +21,35 @@ def test_a_name_that_is_nearly_right_is_recognised() -> None:
         backend("fortran")
 
 
-def test_a_package_that_is_not_installed_is_named_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "runtimes.tensor.backends.onnx", raising=False)
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(
-        ModelLoadError, match=r'onnxruntime, which is not installed: run `pip install "headrace\[onnx\]"`'
-    ):
-        backend("onnx")
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("onnx", "onnxruntime"),
+        ("torch", "torch"),
+        ("openvino", "openvino"),
+        ("tensorflow", "tensorflow"),
+        ("sklearn", "joblib"),
+        ("xgboost", "xgboost"),
+        ("lightgbm", "lightgbm"),
+    ],
+)
+def test_a_package_that_is_not_installed_is_named_with_the_command(
+    monkeypatch: pytest.MonkeyPatch, name: str, package: str
+) -> None:
+    monkeypatch.delitem(sys.modules, f"runtimes.tensor.backends.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+    if name == "torch":
+        monkeypatch.delitem(sys.modules, "runtimes.tensor.backends.torch_files", raising=False)
+    with pytest.raises(ModelLoadError, match=rf'needs {package}, .* run `pip install "headrace\[{name}\]"`'):
+        backend(name)
+
+
+def test_where_a_model_runs_is_known_without_its_framework(monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("torch", "tensorflow", "onnxruntime"):
+        monkeypatch.setitem(sys.modules, package, None)
+    assert in_thread(ModelConfig("model", "onnxruntime"))
+    assert in_thread(ModelConfig("model", "torch", default_model_filename="model.pt"))
+    assert not in_thread(ModelConfig("model", "torch", default_model_filename="model.safetensors"))
+    assert not in_thread(ModelConfig("model", "torch", parameters={"class": "package:Class"}))
+    assert not in_thread(ModelConfig("model", "tensorflow"))
+    assert not in_thread(ModelConfig("model", "python"))

@@ -13,7 +13,7 @@ from runtimes.tensor.backends.base import Array, Batch, Instance, Tensors
 from runtimes.tensor.instances import placement
 from runtimes.tensor.model_config import InstanceGroup, ModelConfig, TensorSpec
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 Kind = Literal["thread", "process"]
 
 ADD_SUB = """

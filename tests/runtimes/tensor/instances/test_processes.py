@@ -122,7 +122,7 @@ async def test_memory_that_a_model_may_not_have_fails_its_batch_only(tmp_path: P
 
 async def test_a_memory_limit_is_for_processes(tmp_path: Path) -> None:
     model = one_to_one("thread", parameters={"memory_limit": "1 GiB"})
-    with pytest.raises(ModelLoadError, match="placement to process"):
+    with pytest.raises(ModelLoadError, match="`memory_limit` is for a process: set the instance group"):
         await placement.start(model, tmp_path)
     with pytest.raises(ModelLoadError, match="parameter `memory_limit`"):
         await placement.start(one_to_one("process", parameters={"memory_limit": "much"}), tmp_path)
@@ -270,3 +270,22 @@ async def test_one_batch_at_a_time(tmp_path: Path) -> None:
             instance.start(Batch([{"x": FINE}], [1]), answer.set_result)
         async with asyncio.timeout(PATIENCE):
             await answer
+
+
+async def test_a_model_may_have_a_python_of_its_own(tmp_path: Path) -> None:
+    wrapper = tmp_path / "python"
+    wrapper.write_text(f'#!/bin/sh\nWRAPPED=9 exec {sys.executable} "$@"\n')
+    wrapper.chmod(0o755)
+    source = """
+    import os
+    class Model:
+        def infer(self, inputs):
+            return {"y": inputs["x"] + int(os.environ["WRAPPED"])}
+    """
+    write(tmp_path, source)
+    model = one_to_one("process", "INT64", parameters={"interpreter": str(wrapper)})
+    async with running(model, tmp_path) as instance:
+        assert (await outputs(instance, {"x": np.ones((1, 2), np.int64)}))["y"].tolist() == [[10, 10]]
+    model = one_to_one("process", parameters={"interpreter": "/nowhere/python"})
+    with pytest.raises(ModelLoadError, match="no process could be started with /nowhere/python: No such file"):
+        await placement.start(model, tmp_path)
