@@ -97,7 +97,8 @@ def file_times(tls: UpstreamTls | None) -> FileTimes:
 def make(pool: PoolConfig, target: Target, source: object) -> Member:
     """An endpoint of the pool. Raises `FleetError`."""
     try:
-        adapter = adapter_of(pool, target, tls_of(pool) if target.url.startswith("https://") else None)
+        tls = tls_of(pool, pool.protocol) if target.url.startswith("https://") else None
+        adapter = adapter_of(pool, target, tls)
     except MissingExtra as error:
         raise FleetError(f"pool {pool.name}: {error}") from None
     breaker = Breaker(pool.breaker.failures, pool.breaker.open_for)
@@ -121,17 +122,20 @@ def make_runtime(pool: PoolConfig, id_: str, source: object, runtimes: Runtimes)
     return Member(pool.name, source, endpoint, RUNTIME_PROBE, runtime)
 
 
-def tls_of(pool: PoolConfig) -> ssl.SSLContext:
-    """How the pool's `https://` endpoints are checked. Raises `FleetError`."""
+def tls_of(pool: PoolConfig, spoken: str) -> ssl.SSLContext:
+    """How the pool's `https://` endpoints are checked. Raises `FleetError`.
+
+    One for each of what is `spoken`: a context tells servers what that is.
+    """
     try:
-        return _context(pool.tls or UpstreamTls(), file_times(pool.tls), pool.protocol)
+        return _context(pool.tls or UpstreamTls(), file_times(pool.tls), spoken)
     except (OSError, ssl.SSLError) as error:
         raise FleetError(f"pool {pool.name}: tls: {error}") from None
 
 
 @lru_cache(maxsize=32)
-def _context(config: UpstreamTls, times: FileTimes, protocol: str) -> ssl.SSLContext:
-    """One for all endpoints: reading the system's roots takes tens of milliseconds. It says what is spoken over it."""
+def _context(config: UpstreamTls, times: FileTimes, spoken: str) -> ssl.SSLContext:
+    """One for all endpoints: reading the system's roots takes tens of milliseconds."""
     context = ssl.create_default_context(cafile=config.ca)
     if config.cert is not None:
         context.load_cert_chain(config.cert, config.key)
@@ -144,6 +148,8 @@ def _session(pool: PoolConfig, address: str, timeout: float) -> aiohttp.ClientSe
     if address.startswith("unix:"):
         connector = aiohttp.UnixConnector(address.removeprefix("unix:"), limit=1)
     else:
-        connector = aiohttp.TCPConnector(limit=1, ssl=tls_of(pool) if address.startswith("https://") else True)
+        connector = aiohttp.TCPConnector(
+            limit=1, ssl=tls_of(pool, "metrics") if address.startswith("https://") else True
+        )
     headers = {"authorization": f"Bearer {pool.key.get_secret_value()}"} if pool.key else {}
     return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(timeout), headers=headers)

@@ -163,5 +163,10 @@ def test_errors_in_the_shapes_of_this_family(body: bytes, message: str | None) -
     assert oip_answers.error_of(body) == message
 
 
+@given(st.binary(max_size=40))
+def test_noise_is_no_error_that_anybody_can_read(noise: bytes) -> None:
+    assert oip_answers.error_of(noise) is None or noise.lstrip().startswith(b"{")
+
+
 def test_an_error_is_written_as_the_protocol_has_it() -> None:
     assert json.loads(oip_answers.encode_error('a "b"')) == {"error": 'a "b"'}

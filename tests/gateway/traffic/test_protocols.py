@@ -14,7 +14,7 @@ from adapters.types import Deadline
 from adapters.wire import oip, oip_answers, oip_proto_answers
 from adapters.wire.oip_asked import request_of
 from gateway.traffic.fleet import Fleet
-from gateway.traffic.member import FleetError
+from gateway.traffic.member import FleetError, tls_of
 from tests.adapters.tensor_service import Service, serving
 from tests.support.gateways import config
 
@@ -58,6 +58,13 @@ async def test_oip_grpc(more: dict[str, Any]) -> None:
         told = {metadata.get("authorization") for metadata in service.metadata}
         assert told == {f"Bearer {more['key']}" if "key" in more else None}
         await fleet.aclose()
+
+
+def test_what_is_spoken_over_tls_is_said_to_one_protocols_servers_only() -> None:
+    """gRPC's channel asks for HTTP/2, which others must not be offered."""
+    (pool,) = config(pools=[{"name": "main", "protocol": "oip-grpc", "endpoints": ["https://127.0.0.1:9"]}]).pools
+    contexts = {id(tls_of(pool, spoken)) for spoken in ("openai", "oip-http", "oip-grpc", "metrics", "oip-grpc")}
+    assert len(contexts) == 4
 
 
 async def test_what_is_not_installed_is_named_with_the_command_that_installs_it(monkeypatch: Any) -> None:
