@@ -113,12 +113,12 @@ class Call(Stream):
     # ── what it gets ──────────────────────────────────────────────────────────────────────────────────
 
     def reply(self, message: bytes, trailers: Metadata = ()) -> None:
-        """The whole answer: one message, and OK."""
+        """The whole answer: one message, and OK. One write, where it fits."""
         outlet = self.outlet
         size = len(message) + 5
         if (
             size > self.window or size > outlet.window or size > outlet.max_frame or size > ONE_WRITE
-            or outlet.paused or trailers or self.initial_metadata or self._head_sent or self.closed
+            or outlet.paused or self.initial_metadata or self._head_sent or self.closed
         ):  # fmt: skip
             self._send(message)
             self.finish(trailers)
@@ -129,7 +129,11 @@ class Call(Stream):
         head = UNARY_HEAD.pack(
             HEAD_FRAME, self.id, HEAD, size >> 8, size & 0xFF, 0, 0, self.id, 0, size - 5
         )  # fmt: skip
-        outlet.write(b"".join((head, message, UNARY_TAIL.pack(TAIL_FRAME, self.id, OK_TRAILERS))))
+        if trailers:
+            tail = header_frames(self.id, OK_TRAILERS + encode(encode_metadata(trailers)), END_STREAM, outlet.max_frame)
+        else:
+            tail = UNARY_TAIL.pack(TAIL_FRAME, self.id, OK_TRAILERS)
+        outlet.write(b"".join((head, message, tail)))
         self.sent()
 
     async def write(self, message: bytes) -> None:

@@ -24,6 +24,8 @@ class GatewayProcess:
         self.config = config
         self.output = ""
         self.url = ""
+        self.grpc = ""
+        """`HOST:PORT`; empty where it does not listen for gRPC."""
         self.admin = ""
         self._reader = asyncio.create_task(self._read())
 
@@ -107,8 +109,8 @@ async def gateway(
     )
     made = GatewayProcess(process, path)
     try:
-        listening = await made.printed(r"listens on (http\S+) \(admin: (http[^)]+)\)", seconds=60)
-        made.url, made.admin = listening[1], listening[2]
+        listening = await made.printed(r"listens on (http\S+) \((?:gRPC: (\S+), )?admin: (http[^)]+)\)", seconds=60)
+        made.url, made.grpc, made.admin = listening[1], listening[2] or "", listening[3]
         yield made
     finally:
         if process.returncode is None:
