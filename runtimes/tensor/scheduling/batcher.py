@@ -15,10 +15,10 @@ from adapters.errors import BackendError, InferenceError
 from adapters.tensors import Inference, Tensor
 from runtimes.tensor.backends.base import Array, Batch, Instance, InstanceLost, RowsFailed, Tensors
 from runtimes.tensor.model_config import ModelConfig
+from runtimes.tensor.scheduling.delivery import Delivery, OrderedDelivery
 from runtimes.tensor.scheduling.dispatcher import Dispatcher
-from runtimes.tensor.scheduling.failures import for_caller
+from runtimes.tensor.scheduling.failures import for_caller, unreadable
 from runtimes.tensor.scheduling.joint import Joint
-from runtimes.tensor.scheduling.order import OrderGate
 from runtimes.tensor.scheduling.outlet import Outlet
 from runtimes.tensor.scheduling.pending import Asked, Execution, Pending
 from runtimes.tensor.scheduling.recorder import Recorder
@@ -38,7 +38,7 @@ class Batcher(Dispatcher):
         self._outlet = Outlet(config)
         rules = config.dynamic_batching
         self._sizes = sorted(rules.allowed_batch_sizes) if rules else []
-        self._gate = OrderGate() if rules and rules.preserve_ordering else None
+        self._delivery = OrderedDelivery() if rules and rules.preserve_ordering else Delivery()
         super().__init__(config, instances, recorder)
 
     def infer(self, inference: Inference, deadline: float = inf) -> asyncio.Future[list[Tensor]]:
@@ -54,8 +54,7 @@ class Batcher(Dispatcher):
             return self._cut(inference, asked, now, deadline)
         pending = self._pending(inference, asked, now, deadline)
         self._submit(pending)
-        if self._gate is not None:
-            self._gate.enter(pending)
+        self._delivery.enter(pending)
         return pending
 
     def stream(self, inference: Inference, deadline: float = inf) -> Responses:
@@ -76,11 +75,9 @@ class Batcher(Dispatcher):
             for part in parts:
                 part.cancel()
             raise
-        joint = Joint(self._loop, parts)
-        if self._gate is not None:
-            for part in parts:
-                self._gate.enter(part)
-        return joint
+        for part in parts:
+            self._delivery.enter(part)
+        return Joint(self._loop, parts)
 
     # ── one batch ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -123,7 +120,7 @@ class Batcher(Dispatcher):
         self._ended(instance)
         if isinstance(result, BaseException) and not isinstance(result, RowsFailed):
             for member in members:
-                self._fail(member, for_caller(result))
+                self._delivery.fail(member, for_caller(result))
         else:
             self._answer(execution, members, result)
         self._settle()
@@ -139,7 +136,7 @@ class Batcher(Dispatcher):
         except Exception:
             _LOG.exception("the outputs of a batch could not be told apart")
             for member in members:
-                self._fail(member, BackendError("The model answered what cannot be read.", code="model_failed"))
+                self._delivery.fail(member, unreadable())
             return
         row, queued = 0, 0.0
         for member, answer in zip(members, answers, strict=True):
@@ -147,27 +144,17 @@ class Batcher(Dispatcher):
             said = next((errors[at] for at in range(row, row + member.rows) if at in errors), None) if errors else None
             row += member.rows
             if said is not None:
-                self._fail(member, BackendError(said, code="model_failed"))
-            elif self._gate is not None:
-                self._gate.answer(member, answer)
+                self._delivery.fail(member, BackendError(said, code="model_failed"))
             else:
-                member.answer(answer)
+                self._delivery.answer(member, answer)
         self._recorder.executed(len(members), row, queued, execution.seconds)
-
-    def _fail(self, member: Pending, error: Exception) -> None:
-        if self._gate is not None:
-            self._gate.fail(member, error)
-        else:
-            member.fail(error)
 
     def _begun(self) -> Iterator[Pending]:
         yield from super()._begun()
-        if self._gate is not None:
-            yield from (pending for pending in self._gate if not pending.waiting)
+        yield from (pending for pending in self._delivery if not pending.waiting)
 
     def _settle(self) -> None:
-        if self._gate is not None:
-            self._gate.release()
+        self._delivery.release()
         super()._settle()
 
 

@@ -8,12 +8,12 @@ import logging
 from collections.abc import Sequence
 from math import inf
 
-from adapters.errors import BackendError, CallerError
+from adapters.errors import CallerError
 from adapters.tensors import Inference, Tensor
 from runtimes.tensor.backends.base import Instance, Stream, Tensors
 from runtimes.tensor.model_config import ModelConfig
 from runtimes.tensor.scheduling.dispatcher import Dispatcher
-from runtimes.tensor.scheduling.failures import for_caller
+from runtimes.tensor.scheduling.failures import for_caller, unreadable
 from runtimes.tensor.scheduling.outlet import Outlet
 from runtimes.tensor.scheduling.pending import Execution, Pending
 from runtimes.tensor.scheduling.recorder import Recorder
@@ -81,7 +81,7 @@ class Streamer(Dispatcher):
             response = self._outlet.whole(outputs, member.asked)
         except Exception:
             _LOG.exception("a response could not be read")
-            member.fail(BackendError("The model answered what cannot be read.", code="model_failed"))
+            member.fail(unreadable())
             return
         self._responses[member].push(response)
 

@@ -14,14 +14,14 @@ from adapters.tensors import Inference
 from runtimes.tensor.backends.base import Instance
 from runtimes.tensor.model_config import ModelConfig
 from runtimes.tensor.scheduling.clock import clock
+from runtimes.tensor.scheduling.deadlines import Deadlines
 from runtimes.tensor.scheduling.intake import Intake
 from runtimes.tensor.scheduling.latency import LatencyCurve
 from runtimes.tensor.scheduling.pending import Asked, Execution, Pending
 from runtimes.tensor.scheduling.queue import BatchQueue
+from runtimes.tensor.scheduling.quiet import Quiet
 from runtimes.tensor.scheduling.recorder import NoRecorder, Recorder
 
-SWEEP = 0.005
-"""Seconds between two looks for what is over, at least: as late as a deadline may be told."""
 _MICROSECOND = 1e-6
 
 
@@ -41,9 +41,8 @@ class Dispatcher(ABC):
         self._dispatching = False
         self._soon = False
         self._wake: asyncio.TimerHandle | None = None
-        self._sweep: asyncio.TimerHandle | None = None
-        self._sweep_at = inf
-        self._quiet: list[asyncio.Future[None]] = []
+        self._deadlines = Deadlines(self._loop, self._clock, self._end_overdue)
+        self._quiet = Quiet(lambda: self.is_idle)
         self.closed = False
         for instance in instances:
             self.add_instance(instance)
@@ -73,8 +72,8 @@ class Dispatcher(ABC):
         pending = Pending(self._loop, self, asked, now, due)
         timeout = 0.0
         if inference.parameters:
-            pending.level = _number(inference, "priority")
-            timeout = _number(inference, "timeout") * _MICROSECOND
+            pending.level = number_of(inference, "priority")
+            timeout = number_of(inference, "timeout") * _MICROSECOND
         pending.level = self._queue.level(pending.level)
         pending.expires = self._queue.expiry(pending.level, now, due, timeout)
         return pending
@@ -88,8 +87,7 @@ class Dispatcher(ABC):
             if self._queue.size or not self._idle:
                 self._queue.admit(pending, now, self._free_in(now), len(self._running) + len(self._idle))
         self._queue.add(pending, now, len(self._running) and self.computing)
-        if pending.expires < self._sweep_at:
-            self._sweep_by(pending.expires, now)
+        self._deadlines.by(pending.expires)
         if self._idle and not self._soon:
             # Not at once: what came by the same turn of the loop is to come along.
             self._soon = True
@@ -167,29 +165,18 @@ class Dispatcher(ABC):
 
     # ── ending ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _sweep_by(self, when: float, now: float) -> None:
-        when = max(when, now + SWEEP)
-        if when >= self._sweep_at:
-            return
-        if self._sweep is not None:
-            self._sweep.cancel()
-        self._sweep_at = when
-        self._sweep = self._loop.call_at(self._sweep_at, self._end_overdue)
-
-    def _end_overdue(self) -> None:
-        now = self._clock()
-        self._sweep, self._sweep_at = None, inf
+    def _end_overdue(self, now: float) -> float:
+        """When the next deadline is."""
         for pending in self._queue.expire(now):
-            pending.fail(_overdue(pending, now))
+            pending.fail(overdue(pending, now))
         when = min((pending.expires for pending in self._queue), default=inf)
         for member in self._begun():
             if member.due <= now:
                 member.fail(DeadlineError("The request's time is up; its answer was not ready."))
             elif not member.done():
                 when = min(when, member.due)
-        if when < inf:
-            self._sweep_by(when, now)
         self._settle()
+        return when
 
     def _begun(self) -> Iterator[Pending]:
         """All that left the queue and may not be answered yet."""
@@ -202,27 +189,19 @@ class Dispatcher(ABC):
         return not (self._queue.size or self._running or self._again)
 
     def _settle(self) -> None:
-        """Tell who waits for the end of all that is going on."""
-        if self._quiet and self.is_idle:
-            for waiter in self._quiet:
-                if not waiter.done():
-                    waiter.set_result(None)
-            self._quiet.clear()
+        """Something ended: tell who waits for the end of all that is going on."""
+        self._quiet.settle()
 
     async def drain(self) -> None:
         """Return when it is idle. Newcomers are not refused."""
-        while not self.is_idle:
-            waiter = self._loop.create_future()
-            self._quiet.append(waiter)
-            await waiter
+        await self._quiet.wait()
 
     async def aclose(self) -> None:
         """Refuse newcomers, and end what waits. What is being computed ends with its instance. Idempotent."""
         self.closed = True
-        for timer in (self._wake, self._sweep):
-            if timer is not None:
-                timer.cancel()
-        self._wake, self._sweep, self._sweep_at = None, None, inf
+        self._deadlines.stop()
+        if self._wake is not None:
+            self._wake.cancel()
         for pending in [*self._queue, *(member for members in self._again for member in members)]:
             if pending.waiting:
                 self._queue.remove(pending)
@@ -233,7 +212,7 @@ class Dispatcher(ABC):
         self._settle()
 
 
-def _number(inference: Inference, name: str) -> int:
+def number_of(inference: Inference, name: str) -> int:
     """A parameter that counts something; 0 when it is not there or is no number."""
     value = inference.parameters.get(name, 0)
     if isinstance(value, str):
@@ -241,7 +220,7 @@ def _number(inference: Inference, name: str) -> int:
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
-def _overdue(pending: Pending, now: float) -> CapacityError | DeadlineError:
+def overdue(pending: Pending, now: float) -> CapacityError | DeadlineError:
     if pending.due <= now:
         return DeadlineError("The request's time is up; its turn had not come.")
     return CapacityError(

@@ -15,3 +15,7 @@ def for_caller(error: BaseException) -> InferenceError:
     if isinstance(error, ModelFailed):
         return BackendError(str(error) or "The model failed.", code="model_failed")
     return BackendError(f"The model failed with {type(error).__name__}.", code="model_failed")
+
+
+def unreadable() -> InferenceError:
+    return BackendError("The model answered what cannot be read.", code="model_failed")

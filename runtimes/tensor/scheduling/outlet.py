@@ -49,6 +49,12 @@ class Outlet:
             for answer, member in zip(answers, asked, strict=True)
         ]
 
+    def row(self, outputs: Tensors, row: int, member: Asked) -> list[Tensor]:
+        """One row of a batch, as the one response of its request."""
+        if self._batched:
+            outputs = {name: array[row : row + 1] for name, array in outputs.items()}
+        return self.whole(outputs, member)
+
     def whole(self, outputs: Tensors, member: Asked) -> list[Tensor]:
         """All of it for one: a response of a decoupled model, which has as many rows as it likes."""
         answer = [

@@ -8,12 +8,13 @@ from math import inf
 from typing import Protocol
 
 from adapters.tensors import Inference, Tensor
-from runtimes.tensor.backends.base import Instance
+from runtimes.tensor.backends.base import Instance, ModelLoadError
 from runtimes.tensor.model_config import ModelConfig
 from runtimes.tensor.scheduling.batcher import Batcher
 from runtimes.tensor.scheduling.decoupled import Streamer
 from runtimes.tensor.scheduling.recorder import Recorder
 from runtimes.tensor.scheduling.responses import Responses
+from runtimes.tensor.scheduling.sequencer import Sequencer
 
 
 class Scheduler(Protocol):
@@ -64,5 +65,13 @@ class Scheduler(Protocol):
 
 
 def make_scheduler(config: ModelConfig, instances: Sequence[Instance], recorder: Recorder | None = None) -> Scheduler:
-    """The one that the model's configuration asks for. The instances stay whose they are."""
-    return (Streamer if config.decoupled else Batcher)(config, instances, recorder)
+    """The one that the model's configuration asks for. The instances stay whose they are.
+
+    Raises `ModelLoadError` where the configuration asks for what cannot be.
+    """
+    if config.sequence_batching is None:
+        return (Streamer if config.decoupled else Batcher)(config, instances, recorder)
+    if config.decoupled or config.dynamic_batching is not None:
+        other = "decoupled" if config.decoupled else "dynamic_batching"
+        raise ModelLoadError(f"a model has either `sequence_batching` or `{other}`, and not both")
+    return Sequencer(config, instances, recorder)

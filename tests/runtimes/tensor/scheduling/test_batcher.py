@@ -184,6 +184,15 @@ async def test_a_bad_row_fails_its_own_request_only(bad: set[int]) -> None:
     assert len(instance.batches) <= 2 * 8 - 1
 
 
+async def test_the_queue_goes_on_when_nobody_is_left_of_half_a_batch() -> None:
+    batcher = Batcher(model(max_batch_size=2), [VirtualInstance()])
+    futures = [batcher.infer(request(value)) for value in (POISON, 1, 2)]
+    await asyncio.sleep(0.015)  # the first half is computed again, the second is to follow
+    futures[1].cancel()
+    assert await outcome(futures[0]) == "model_failed"
+    assert await asyncio.wait_for(outcome(futures[2]), 1) == [4]
+
+
 async def test_rows_that_a_model_fails_alone_need_no_second_try() -> None:
     def some(inputs: Tensors) -> Tensors:
         raise RowsFailed({"OUT": inputs["IN"] * 2}, {1: "row 1 is too long"})

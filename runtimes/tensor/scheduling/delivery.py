@@ -1,4 +1,4 @@
-"""Answers in the order in which their requests came."""
+"""How outcomes reach who waits for them: at once, or in the order in which requests came."""
 
 from __future__ import annotations
 
@@ -9,7 +9,27 @@ from adapters.tensors import Tensor
 from runtimes.tensor.scheduling.pending import Pending
 
 
-class OrderGate:
+class Delivery:
+    """At once."""
+
+    def __iter__(self) -> Iterator[Pending]:
+        """Those whose outcome may be held."""
+        return iter(())
+
+    def enter(self, pending: Pending) -> None:
+        """It came."""
+
+    def answer(self, pending: Pending, outputs: list[Tensor]) -> None:
+        pending.answer(outputs)
+
+    def fail(self, pending: Pending, error: Exception) -> None:
+        pending.fail(error)
+
+    def release(self) -> None:
+        """Somebody left, or failed by themselves."""
+
+
+class OrderedDelivery(Delivery):
     """Holds what is known too early. Who left, or whose time was up, holds nobody."""
 
     def __init__(self) -> None:

@@ -1,0 +1,51 @@
+"""One timer for all that may take too long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from math import inf
+
+
+class Deadlines:
+    """Looks at the earliest deadline, and no more often than every `interval` seconds: as late as it may be.
+
+    `look` ends what is over at the time that it gets, and returns when to look again, infinite for never.
+    """
+
+    __slots__ = ("_at", "_clock", "_interval", "_look", "_loop", "_timer")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], float],
+        look: Callable[[float], float],
+        interval: float = 0.005,
+    ) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._look = look
+        self._interval = interval
+        self._timer: asyncio.TimerHandle | None = None
+        self._at = inf
+
+    def by(self, when: float) -> None:
+        """Look then, at the latest."""
+        if when >= self._at:
+            return
+        when = max(when, self._clock() + self._interval)
+        if when >= self._at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._at = when
+        self._timer = self._loop.call_at(when, self._run)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._at = None, inf
+
+    def _run(self) -> None:
+        self._timer, self._at = None, inf
+        self.by(self._look(self._clock()))

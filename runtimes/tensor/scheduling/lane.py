@@ -1,0 +1,140 @@
+"""One copy of a model, and the sequences that are bound to it."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections import deque
+from typing import Protocol
+
+from runtimes.tensor.backends.base import Batch, Instance, InstanceLost, RowsFailed, Tensors
+from runtimes.tensor.scheduling.pending import Execution
+from runtimes.tensor.scheduling.sequence import Sequence, Turn
+from runtimes.tensor.scheduling.sequence_choice import Chooser
+from runtimes.tensor.scheduling.sequence_inputs import SequenceInputs
+
+_LOG = logging.getLogger(__name__)
+
+
+class Keeper(Protocol):
+    """Whose sequences they are."""
+
+    def now(self) -> float: ...
+
+    def computed(self, execution: Execution, turns: list[Turn], result: Tensors | RowsFailed, rows: list[int]) -> None:
+        """Turns were computed, and their rows of the batch are these."""
+        ...
+
+    def failed(self, turns: list[Turn], error: BaseException) -> None: ...
+
+    def lost(self, lane: Lane) -> None:
+        """The copy has forgotten all that it knew."""
+        ...
+
+    def wake(self, lane: Lane, when: float) -> None: ...
+
+
+class Lane:
+    """Runs one batch at a time. `sequences` is by slot."""
+
+    def __init__(self, instance: Instance, chooser: Chooser, inputs: SequenceInputs, keeper: Keeper) -> None:
+        self.instance = instance
+        self.sequences: list[Sequence | None] = [None] * chooser.slots
+        self.open = 0
+        self.running: list[Turn] = []
+        self._chooser = chooser
+        self._inputs = inputs
+        self._keeper = keeper
+        self._busy = False
+        self._going_on = False
+        self._again: deque[list[Turn]] = deque()
+        """Parts of batches that failed."""
+
+    @property
+    def room(self) -> tuple[bool, int]:
+        """Whether it is ready, and how many slots are free."""
+        return self.instance.ready, len(self.sequences) - self.open
+
+    def take(self, sequence: Sequence) -> None:
+        """Give it a slot; there has to be one."""
+        self.sequences[self.sequences.index(None)] = sequence
+        self.open += 1
+
+    def leave(self, sequence: Sequence) -> None:
+        self.sequences[self.sequences.index(sequence)] = None
+        self.open -= 1
+
+    def begun(self) -> list[Turn]:
+        """All turns that have left their sequence's line."""
+        return [*self.running, *(turn for part in self._again for turn in part)]
+
+    def drop(self) -> list[Turn]:
+        """Turns that were to be computed again, and will not be."""
+        dropped = [turn for part in self._again for turn in part]
+        self._again.clear()
+        return dropped
+
+    def go_on(self) -> None:
+        """Compute what there is, if it is idle."""
+        if self._going_on:
+            return
+        self._going_on = True
+        try:
+            while self.instance.ready and not self._busy and (turns := self._next()):
+                self._run(turns)
+        finally:
+            self._going_on = False
+
+    def _next(self) -> list[Turn]:
+        if self._again:
+            return self._again.popleft()
+        waiting = [sequence for sequence in self.sequences if sequence is not None and sequence.turns]
+        turns, wake_at = self._chooser.choose([s.turns[0] for s in waiting], self.open, self._keeper.now())
+        for turn in turns:
+            turn.sequence.turns.popleft()
+            turn.sequence.running = True
+            turn.waiting = False
+        if not turns and waiting:
+            self._keeper.wake(self, wake_at)
+        return turns
+
+    def _run(self, turns: list[Turn]) -> None:
+        members, rows = self._members(turns)
+        execution = Execution(self._keeper.now(), len(members))
+        for turn in turns:
+            turn.execution = execution
+        self.running = turns
+        self._busy = True
+        done = functools.partial(self._done, execution, turns, rows)
+        try:
+            self.instance.start(Batch(members, [1] * len(members)), done)
+        except Exception as error:
+            _LOG.exception("instance %s could not take a batch", self.instance.name)
+            done(error)
+
+    def _members(self, turns: list[Turn]) -> tuple[list[Tensors], list[int]]:
+        """The rows of a batch, and which is whose. Where the model is told who is ready, a row is a slot."""
+        if not (self._chooser.direct and self._inputs.tells_ready):
+            return [self._inputs.of(turn) for turn in turns], list(range(len(turns)))
+        rows = [self.sequences.index(turn.sequence) for turn in turns]
+        nobody = self._inputs.of_nobody(self._inputs.of(turns[0]))
+        members: list[Tensors] = [nobody] * (max(rows) + 1)
+        for turn, row in zip(turns, rows, strict=True):
+            members[row] = self._inputs.of(turn)
+        return members, rows
+
+    def _done(self, execution: Execution, turns: list[Turn], rows: list[int], result: Tensors | BaseException) -> None:
+        execution.seconds = self._keeper.now() - execution.started
+        self.running = []
+        self._busy = False
+        if not isinstance(result, BaseException) or isinstance(result, RowsFailed):
+            self._keeper.computed(execution, turns, result, rows)
+        elif isinstance(result, InstanceLost):
+            self._keeper.failed(turns, result)
+            self._keeper.lost(self)
+        elif len(turns) > 1:
+            middle = len(turns) // 2
+            self._again.extendleft((turns[middle:], turns[:middle]))
+        else:
+            self._keeper.failed(turns, result)
+        self.go_on()

@@ -1,0 +1,27 @@
+"""Waiting until nothing goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+
+class Quiet:
+    """`idle` says whether it is so; whoever may have made it so calls `settle`."""
+
+    def __init__(self, idle: Callable[[], bool]) -> None:
+        self._idle = idle
+        self._waiters: list[asyncio.Future[None]] = []
+
+    async def wait(self) -> None:
+        while not self._idle():
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    def settle(self) -> None:
+        if self._waiters and self._idle():
+            for waiter in self._waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            self._waiters.clear()

@@ -1,0 +1,86 @@
+"""A sequence, and the requests in it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import NamedTuple
+
+from adapters.errors import CallerError
+from adapters.tensors import Inference
+from runtimes.tensor.backends.base import Array
+from runtimes.tensor.scheduling.pending import Asked, Owner, Pending
+
+SequenceId = int | str
+_LARGEST = 2**64
+
+
+class Place(NamedTuple):
+    """What a request says of its sequence."""
+
+    id: SequenceId
+    start: bool
+    end: bool
+
+
+def place_of(inference: Inference) -> Place:
+    """Raises `CallerError` unless it names a sequence."""
+    parameters = inference.parameters
+    name = parameters.get("sequence_id", 0)
+    if isinstance(name, bool) or not isinstance(name, int | str) or not name:
+        raise CallerError(
+            f"Model `{inference.model_name}` works on sequences: parameter `sequence_id` must be a number that is not"
+            " zero, or a string that is not empty.",
+            param="sequence_id",
+        )
+    if isinstance(name, int) and not 0 < name < _LARGEST:
+        raise CallerError("`sequence_id` must be between 1 and 2^64 - 1.", param="sequence_id")
+    return Place(name, bool(parameters.get("sequence_start", False)), bool(parameters.get("sequence_end", False)))
+
+
+class Turn(Pending):
+    """One request of a sequence."""
+
+    __slots__ = ("end", "sequence", "start", "valid")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        owner: Owner,
+        asked: Asked,
+        arrived: float,
+        due: float,
+        sequence: Sequence,
+        place: Place,
+    ) -> None:
+        super().__init__(loop, owner, asked, arrived, due)
+        self.sequence = sequence
+        self.start = place.start
+        self.end = place.end
+        self.valid = True
+        """Whether somebody sent it; else it only tells the model that the sequence is over."""
+
+
+class Sequence:
+    """Open from its first request's arrival to its last one's end."""
+
+    __slots__ = ("after", "closed", "ending", "id", "nothing", "quiet_since", "running", "started", "states", "turns")
+
+    def __init__(self, id: SequenceId, after: Sequence | None, now: float) -> None:
+        self.id = id
+        self.after = after
+        """One of the same name that has to end first."""
+        self.turns: deque[Turn] = deque()
+        """Those that wait."""
+        self.running = False
+        self.started = False
+        """Whether the model has seen its start."""
+        self.ending = False
+        """No request of a caller can follow."""
+        self.closed = False
+        self.nothing: Asked | None = None
+        """A request without content, where the model is to be told of the end in any case."""
+        self.states: dict[str, Array] = {}
+        """By input, one row each; those that are not here have their first value."""
+        self.quiet_since = now
+        """When its last request ended."""
