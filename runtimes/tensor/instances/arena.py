@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,20 +22,23 @@ class Arena:
 
     def __init__(self, fd: int | None = None) -> None:
         self.fd = os.memfd_create("headrace-tensors") if fd is None else fd
-        self._map: mmap.mmap | None = None
         self._bytes: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
+        self._lock = threading.Lock()  # a large write is on a thread, and the process may die meanwhile
 
     def write(self, pieces: Sequence[npt.NDArray[np.generic] | bytes], size: int) -> None:
         """Put pieces one after the other, growing first. Raises OSError when there is no memory for it."""
-        if size > len(self._bytes):
-            # Asked for now: memory that is not there when it is touched would end the process.
-            os.posix_fallocate(self.fd, 0, size + -size % _STEP)
-            self._open()
-        offset = 0
-        for piece in pieces:
-            flat = np.frombuffer(piece, np.uint8) if isinstance(piece, bytes) else piece.reshape(-1).view(np.uint8)
-            self._bytes[offset : offset + flat.size] = flat
-            offset += flat.size
+        with self._lock:
+            if size > len(self._bytes):
+                if self.fd < 0:
+                    raise OSError(errno.EBADF, "it is closed")
+                # Asked for now: memory that is not there when it is touched would end the process.
+                os.posix_fallocate(self.fd, 0, size + -size % _STEP)
+                self._open()
+            offset = 0
+            for piece in pieces:
+                flat = np.frombuffer(piece, np.uint8) if isinstance(piece, bytes) else piece.reshape(-1).view(np.uint8)
+                self._bytes[offset : offset + flat.size] = flat
+                offset += flat.size
 
     def read(self, size: int) -> memoryview:
         """The first `size` bytes, writable."""
@@ -43,10 +48,10 @@ class Arena:
 
     def _open(self) -> None:
         # Views of the old mapping keep it for as long as they live.
-        self._map = mmap.mmap(self.fd, os.fstat(self.fd).st_size)
-        self._bytes = np.frombuffer(self._map, np.uint8)
+        self._bytes = np.frombuffer(mmap.mmap(self.fd, os.fstat(self.fd).st_size), np.uint8)
 
     def close(self) -> None:
-        os.close(self.fd)
-        self._map = None
-        self._bytes = np.empty(0, np.uint8)
+        with self._lock:
+            os.close(self.fd)
+            self.fd = -1
+            self._bytes = np.empty(0, np.uint8)

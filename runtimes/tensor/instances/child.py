@@ -56,10 +56,10 @@ class Channel:
         return frames.parse(bytearray(self._view[:size]), self._inputs)
 
     def tensors(self, kind: int, number: int, outputs: Tensors) -> None:
-        self._send(frames.tensors_packet(kind, number, (outputs,), self._outputs))
+        self._send(frames.packed(frames.tensors_frame(kind, number, (outputs,)), self._outputs))
 
     def blob(self, kind: int, blob: bytes) -> None:
-        self._send(frames.blob_packet(kind, 0, blob, self._outputs))
+        self._send(frames.packed(frames.blob_frame(kind, 0, blob), self._outputs))
 
     def signal(self, kind: int) -> None:
         self._send(frames.signal(kind, 0))

@@ -40,18 +40,31 @@ class FrameTooLarge(Exception):
     """What describes the tensors does not fit a packet, or there is no memory for the tensors."""
 
 
+class Frame(NamedTuple):
+    """A packet that has not been put together."""
+
+    kind: int
+    number: int
+    header: bytes
+    pieces: list[Piece]
+    size: int
+    """Bytes of the payload."""
+
+
 class Packet(NamedTuple):
-    """One that came. `payload` is its own, or a view of the arena that the next packet may overwrite."""
+    """One that came."""
 
     kind: int
     number: int
     """A batch's rows, or which stream it is about."""
     header: bytes
     payload: memoryview
+    shared: bool
+    """Whether the payload lies in the arena, which the next packet may overwrite."""
 
 
-def tensors_packet(kind: int, number: int, members: Sequence[Tensors], arena: Arena) -> bytes:
-    """A packet of the members joined along the first dimension; may write the arena."""
+def tensors_frame(kind: int, number: int, members: Sequence[Tensors]) -> Frame:
+    """The members, joined along the first dimension."""
     fields: list[tuple[str, str, tuple[int, ...], int]] = []
     pieces: list[Piece] = []
     size = 0
@@ -61,7 +74,7 @@ def tensors_packet(kind: int, number: int, members: Sequence[Tensors], arena: Ar
         if len(arrays) > 1:
             shape = (sum([len(one) for one in arrays]), *shape[1:])
         if array.dtype.hasobject:
-            parts: list[Piece] = [_encode([item for one in arrays for item in one.ravel().tolist()])]
+            parts: Sequence[Piece] = [_encode([item for one in arrays for item in one.ravel().tolist()])]
             nbytes = len(parts[0])
         else:
             parts = [one if one.flags.c_contiguous else np.ascontiguousarray(one) for one in arrays]
@@ -72,12 +85,12 @@ def tensors_packet(kind: int, number: int, members: Sequence[Tensors], arena: Ar
         if over := -size % ALIGN:
             pieces.append(_PAD[:over])
             size += over
-    return _packet(kind, number, _encode(fields), pieces, size, arena)
+    return Frame(kind, number, _encode(fields), pieces, size)
 
 
-def blob_packet(kind: int, number: int, blob: bytes, arena: Arena) -> bytes:
-    """A packet of plain bytes."""
-    return _packet(kind, number, b"", [blob], len(blob), arena)
+def blob_frame(kind: int, number: int, blob: bytes) -> Frame:
+    """Plain bytes."""
+    return Frame(kind, number, b"", [blob], len(blob))
 
 
 def signal(kind: int, number: int) -> bytes:
@@ -85,7 +98,9 @@ def signal(kind: int, number: int) -> bytes:
     return _PREFIX.pack(kind, 0, 0, 0, number, 0)
 
 
-def _packet(kind: int, number: int, header: bytes, pieces: list[Piece], size: int, arena: Arena) -> bytes:
+def packed(frame: Frame, arena: Arena) -> bytes:
+    """The packet; what is too large for one goes into the arena. Raises `FrameTooLarge`."""
+    kind, number, header, pieces, size = frame
     start = _PREFIX.size + len(header)
     if start + size <= INLINE:
         prefix = _PREFIX.pack(kind, 0, 0, len(header), number, size)
@@ -109,10 +124,15 @@ def parse(data: bytes | bytearray, arena: Arena) -> Packet:
     else:
         begin = start + -start % ALIGN
         payload = memoryview(data)[begin : begin + size]
-    return Packet(kind, number, bytes(data[_PREFIX.size : start]), payload)
+    return Packet(kind, number, bytes(data[_PREFIX.size : start]), payload, bool(in_arena))
 
 
 _layouts: dict[bytes, list[tuple[str, np.dtype[Any], tuple[int, ...], int, int]]] = {}
+
+
+def owned(packet: Packet) -> Packet:
+    """The packet with a payload of its own."""
+    return packet._replace(payload=memoryview(bytes(packet.payload)), shared=False) if packet.shared else packet
 
 
 def tensors_of(packet: Packet) -> dict[str, Array]:

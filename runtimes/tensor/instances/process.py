@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -23,6 +24,8 @@ from runtimes.tensor.instances.order import decode_config, encode_job
 from runtimes.tensor.instances.worker import LOAD_SECONDS, Job, Listener
 from runtimes.tensor.model_config import ModelConfig
 
+ELSEWHERE: Final = 4 * 1024 * 1024
+"""Bytes that are copied on a thread, so that the loop does not wait for them."""
 _decode_report = msgspec.msgpack.Decoder(LoadReport).decode
 _decode_errors = msgspec.msgpack.Decoder(dict[int, str]).decode
 
@@ -33,6 +36,7 @@ class ProcessWorker:
     def __init__(self, job: Job, listener: Listener | None) -> None:
         self._job = job
         self._listener = listener
+        self._loop = asyncio.get_running_loop()
         self._child: ChildProcess | None = None
         self._answer: asyncio.Future[bytes] | None = None
         """While it starts: what it makes of its job."""
@@ -52,11 +56,11 @@ class ProcessWorker:
 
     async def _begin(self, kind: int) -> bytes:
         """Start the process with its job; what it answers."""
-        self._answer = asyncio.get_running_loop().create_future()
+        self._answer = self._loop.create_future()
         child = ChildProcess(self._job, self._told, self._exited)
         self._child = child
         try:
-            self._send(frames.blob_packet(kind, 0, encode_job(self._job), child.inputs))
+            self._send(frames.packed(frames.blob_frame(kind, 0, encode_job(self._job)), child.inputs))
             async with asyncio.timeout(LOAD_SECONDS):
                 return await self._answer
         except BaseException as error:
@@ -93,13 +97,31 @@ class ProcessWorker:
 
     def _send_tensors(self, kind: int, number: int, members: Sequence[Tensors]) -> None:
         assert self._child is not None
-        assert self._listener is not None
+        frame = frames.tensors_frame(kind, number, members)
+        if frame.size > ELSEWHERE:
+            writing = self._loop.run_in_executor(None, frames.packed, frame, self._child.inputs)
+            writing.add_done_callback(self._written)
+            return
         try:
-            packet = frames.tensors_packet(kind, number, members, self._child.inputs)
+            packet = frames.packed(frame, self._child.inputs)
         except frames.FrameTooLarge as error:
-            self._listener.answered(ModelFailed(f"the batch cannot be sent to the model's process: {error}"))
+            self._too_large(error)
         else:
             self._send(packet)
+
+    def _written(self, writing: asyncio.Future[bytes]) -> None:
+        """Large tensors are in the arena."""
+        error = writing.exception()
+        if self._gone:
+            return
+        if error is None:
+            self._send(writing.result())
+        else:
+            self._too_large(error)
+
+    def _too_large(self, error: BaseException) -> None:
+        assert self._listener is not None
+        self._listener.answered(ModelFailed(f"the batch cannot be sent to the model's process: {error}"))
 
     def _send(self, packet: bytes) -> None:
         assert self._child is not None
@@ -117,20 +139,37 @@ class ProcessWorker:
         elif self._gone or self._listener is None:
             pass
         elif packet.kind == frames.OUTPUTS:
-            outputs = frames.tensors_of(packet)
-            if self._row_errors:
-                errors, self._row_errors = self._row_errors, {}
-                self._listener.answered(RowsFailed(outputs, errors))
+            if packet.shared and len(packet.payload) > ELSEWHERE:
+                copying = self._loop.run_in_executor(None, frames.owned, packet)
+                copying.add_done_callback(self._copied)
             else:
-                self._listener.answered(outputs)
+                self._outputs(frames.owned(packet))
         elif packet.kind == frames.RESPONSE:
-            self._listener.responded(frames.tensors_of(packet))
+            self._listener.responded(frames.tensors_of(frames.owned(packet)))
         elif packet.kind == frames.ROW_ERRORS:
             self._row_errors = _decode_errors(packet.payload)
         elif packet.kind == frames.FAILED:
             self._listener.answered(ModelFailed(str(packet.payload, "utf-8", "replace")))
         elif packet.kind == frames.STREAMED:
             self._listener.streamed()
+
+    def _copied(self, copying: asyncio.Future[frames.Packet]) -> None:
+        """Large outputs are out of the arena."""
+        error = copying.exception()
+        if error is None:
+            self._outputs(copying.result())
+        elif not self._gone and self._listener is not None:
+            self._listener.answered(ModelFailed(f"no memory for the outputs: {error}"))
+
+    def _outputs(self, packet: frames.Packet) -> None:
+        if self._gone or self._listener is None:
+            return
+        outputs = frames.tensors_of(packet)
+        if self._row_errors:
+            errors, self._row_errors = self._row_errors, {}
+            self._listener.answered(RowsFailed(outputs, errors))
+        else:
+            self._listener.answered(outputs)
 
     def _settle(self, packet: frames.Packet) -> None:
         """What it made of its job."""

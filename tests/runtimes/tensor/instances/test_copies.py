@@ -50,6 +50,16 @@ async def test_megabytes_and_texts_cross_too(kind: Kind, tmp_path: Path) -> None
             assert got["u"].tolist() == t.tolist()
 
 
+@pytest.mark.parametrize("length", [10, 50_000, 3_000_000])
+async def test_an_answer_stays_what_it_was_when_the_next_is_computed(kind: Kind, tmp_path: Path, length: int) -> None:
+    source = 'class Model:\n    def infer(self, inputs):\n        return {"y": inputs["x"] + 1}'
+    async with running(one_to_one(kind, "FP32", (-1,)), write(tmp_path, source)) as instance:
+        first = await outputs(instance, {"x": np.full((1, length), 1, np.float32)})
+        second = await outputs(instance, {"x": np.full((1, length), 7, np.float32)})
+        assert set(first["y"].ravel().tolist()) == {2}
+        assert set(second["y"].ravel().tolist()) == {8}
+
+
 async def test_a_model_may_write_into_its_inputs_if_it_is_given_them_alone(kind: Kind, tmp_path: Path) -> None:
     """Two members are joined into memory that is new."""
     source = 'class Model:\n    def infer(self, inputs):\n        inputs["x"] += 1\n        return {"y": inputs["x"]}'

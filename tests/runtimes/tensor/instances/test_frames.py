@@ -1,6 +1,6 @@
 """Packets between processes: what goes in comes out, joined, whatever its type and size."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from runtimes.tensor.backends.base import Array
+from runtimes.tensor.backends.base import Array, Tensors
 from runtimes.tensor.datatypes import DTYPES
 from runtimes.tensor.instances import frames
 from runtimes.tensor.instances.arena import Arena
@@ -35,11 +35,15 @@ def tensors(draw: st.DrawFn) -> Array:
     return array
 
 
+def packet_of(kind: int, number: int, members: Sequence[Tensors], arena: Arena) -> bytes:
+    return frames.packed(frames.tensors_frame(kind, number, members), arena)
+
+
 @settings(max_examples=60)
 @given(st.dictionaries(st.text(max_size=8), tensors(), min_size=1, max_size=4), st.integers(0, 2**63))
 def test_tensors_of_every_type_and_shape_come_out_as_they_went_in(given: dict[str, Array], number: int) -> None:
     arena = Arena()
-    packet = frames.parse(frames.tensors_packet(frames.OUTPUTS, number, (given,), arena), arena)
+    packet = frames.parse(packet_of(frames.OUTPUTS, number, (given,), arena), arena)
     got = frames.tensors_of(packet)
     assert (packet.kind, packet.number) == (frames.OUTPUTS, number)
     assert list(got) == list(given)
@@ -54,7 +58,7 @@ def test_tensors_of_every_type_and_shape_come_out_as_they_went_in(given: dict[st
 def test_members_arrive_joined_also_where_they_lie_in_pieces(arena: Arena, side: int) -> None:
     whole = np.arange(6 * side * side, dtype=np.float32).reshape(6, side, side)
     members = [{"x": whole[:1]}, {"x": whole[1:4].transpose(0, 2, 1)}, {"x": whole[4:, ::-1]}]
-    packet = frames.tensors_packet(frames.INFER, 6, members, arena)
+    packet = packet_of(frames.INFER, 6, members, arena)
     [got] = frames.tensors_of(frames.parse(packet, arena)).values()
     np.testing.assert_array_equal(got, np.concatenate([member["x"] for member in members]))
     assert len(packet) <= frames.MAX_PACKET
@@ -64,7 +68,7 @@ def test_large_tensors_go_past_the_socket_and_the_memory_is_used_again(arena: Ar
     other = Arena(arena.fd)
     for length in (100_000, 3_000_000, 200_000):
         texts = np.array([b"x" * length, b""], dtype=object)
-        packet = frames.tensors_packet(frames.INFER, 1, ({"n": np.arange(length), "t": texts},), arena)
+        packet = packet_of(frames.INFER, 1, ({"n": np.arange(length), "t": texts},), arena)
         assert len(packet) < 200
         got = frames.tensors_of(frames.parse(packet, other))
         np.testing.assert_array_equal(got["n"], np.arange(length))
@@ -73,16 +77,23 @@ def test_large_tensors_go_past_the_socket_and_the_memory_is_used_again(arena: Ar
 
 def test_more_tensors_than_a_packet_describes_are_refused(arena: Arena) -> None:
     with pytest.raises(frames.FrameTooLarge, match="more tensors"):
-        frames.tensors_packet(frames.INFER, 1, ({f"{i:099}": np.zeros(1) for i in range(1000)},), arena)
+        packet_of(frames.INFER, 1, ({f"{i:099}": np.zeros(1) for i in range(1000)},), arena)
 
 
 def test_memory_that_is_not_there_is_said(arena: Arena) -> None:
     huge = np.broadcast_to(np.zeros(1, np.int8), (2**50,))
     with pytest.raises((frames.FrameTooLarge, MemoryError)):
-        frames.tensors_packet(frames.INFER, 1, ({"x": huge},), arena)
+        packet_of(frames.INFER, 1, ({"x": huge},), arena)
 
 
 def test_plain_bytes_cross_too(arena: Arena) -> None:
     for blob in (b"", b"why", msgspec.msgpack.encode(["x" * 100_000])):
-        packet = frames.parse(frames.blob_packet(frames.FAILED, 0, blob, arena), arena)
+        packet = frames.parse(frames.packed(frames.blob_frame(frames.FAILED, 0, blob), arena), arena)
         assert bytes(packet.payload) == blob
+
+
+def test_an_arena_that_is_closed_takes_nothing_more() -> None:
+    arena = Arena()
+    arena.close()
+    with pytest.raises(frames.FrameTooLarge, match="it is closed"):
+        packet_of(frames.INFER, 1, ({"x": np.zeros(100_000)},), arena)

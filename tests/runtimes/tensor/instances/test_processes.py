@@ -76,6 +76,18 @@ async def test_a_model_that_ends_its_process_costs_its_own_batch_and_is_replaced
         assert instance.restarts == 1
 
 
+async def test_a_process_that_is_killed_while_a_large_batch_is_on_its_way(tmp_path: Path) -> None:
+    async with running(one_to_one("process", dims=(-1,)), write(tmp_path, DO)) as instance:
+        large = np.zeros((1, 20_000_000), np.float32)
+        for _ in range(3):
+            answer = asyncio.create_task(outcome(instance, {"x": large}))
+            await asyncio.sleep(0)
+            os.kill(instance.report.pid, signal.SIGKILL)
+            assert isinstance(await answer, InstanceLost)
+            await ready(instance)
+        assert (await outputs(instance, {"x": large}))["y"].shape == large.shape
+
+
 async def test_a_process_that_is_killed_while_it_is_idle_is_replaced(tmp_path: Path) -> None:
     async with running(one_to_one("process"), write(tmp_path, DO)) as instance:
         again = asyncio.Event()
