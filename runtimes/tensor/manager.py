@@ -81,7 +81,7 @@ class ModelManager:
         if model is None:
             return None
         served = self._leases.get((name, version))
-        if served is None or not served.scheduler.holds(sequence):
+        if model.is_divided and (served is None or not served.scheduler.holds(sequence)):
             # Whoever names no version, or a label, may mean one that another version has replaced since.
             served = next((one for one in model.others(served, version) if one.scheduler.holds(sequence)), served)
         if served is not None:

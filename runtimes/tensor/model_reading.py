@@ -31,9 +31,9 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "openvino": ("model.xml",),
     "tensorflow": ("model.savedmodel", "saved_model.pb"),
     "python": ("model.py",),
-    "sklearn": ("model.skops", "model.joblib", "model.pkl", "model.pickle"),
-    "xgboost": ("model.ubj", "model.json", "xgboost.json"),
-    "lightgbm": ("model.txt", "model.lgb"),
+    "sklearn": ("model.skops", "model.joblib", "model.pkl"),
+    "xgboost": ("model.ubj", "model.json", "xgboost.ubj", "xgboost.json"),
+    "lightgbm": ("model.txt", "lightgbm.txt"),
 }
 """What the file of a version is called, where the configuration does not say: by it the backend is found."""
 _SUFFIXES = {Path(name).suffix: backend for backend, names in FILES.items() for name in names}

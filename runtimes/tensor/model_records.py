@@ -137,6 +137,11 @@ class ModelRecord:
             )
         return found
 
+    @property
+    def is_divided(self) -> bool:
+        """Whether more than one version may have open sequences."""
+        return bool(self.retiring) or len(self.versions) > 1
+
     def others(self, served: ServedModel | None, version: str) -> Iterator[ServedModel]:
         """What else may be meant by a version, where a sequence began before."""
         in_service = (record.served for record in self.versions.values() if record.served is not None)

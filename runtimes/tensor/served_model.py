@@ -36,7 +36,7 @@ class ServedModel:
     leases: int = 0
     last_used: float = 0.0
     """Loop time of the last request's end."""
-    clock: Callable[[], float] = field(default=lambda: asyncio.get_running_loop().time(), repr=False)
+    clock: Callable[[], float] = field(default_factory=lambda: asyncio.get_running_loop().time, repr=False)
     _unused: asyncio.Event | None = field(default=None, repr=False)
     """There while somebody waits for the last lease."""
 

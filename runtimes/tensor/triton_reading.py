@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from runtimes.tensor import accelerators
 from runtimes.tensor.model_config import (
     DynamicBatching,
     InstanceGroup,
@@ -42,12 +43,14 @@ def from_message(message: Any, name: str) -> tuple[ModelConfig, list[Complaint]]
 
 
 def _config(message: Any, name: str) -> ModelConfig:
-    parameters = {key: value.string_value for key, value in message.parameters.items()}
+    backend = backend_of(message)
+    parameters = accelerators.parameters_of(message.optimization) if backend == "onnx" else {}
+    parameters |= {key: value.string_value for key, value in message.parameters.items()}
     dynamic = message.WhichOneof("scheduling_choice") == "dynamic_batching"
     sequences = message.WhichOneof("scheduling_choice") == "sequence_batching"
     return ModelConfig(
         name=name,
-        backend=backend_of(message),
+        backend=backend,
         inputs=tuple(_input(spec) for spec in message.input),
         outputs=tuple(_output(spec) for spec in message.output),
         max_batch_size=message.max_batch_size,

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from config.problem import closest
+from runtimes.tensor import accelerators
 from runtimes.tensor.model_config_checks import Complaint
 from runtimes.tensor.triton_names import TREES
 
@@ -48,6 +49,8 @@ def refused(message: Any, name: str) -> Iterator[Complaint]:
             )
         if spec.is_shape_tensor or spec.is_non_linear_format_io:
             yield Complaint(place, "is written for a TensorRT engine, which this runtime does not serve as a file")
+    if _is_onnx(message):
+        yield from accelerators.complaints(message.optimization)
     for i, group in enumerate(message.instance_group):
         if group.passive:
             yield Complaint(("instance_group", i, "passive"), "computes nothing: leave the group out")
@@ -75,7 +78,7 @@ def _refused_sequences(batching: Any) -> Iterator[Complaint]:
 def without_effect(message: Any) -> Iterator[Complaint]:
     """What is read and changes nothing."""
     for field, why in _NO_EFFECT.items():
-        if _given(message, field) and not (field == "optimization" and _is_usual(message.optimization)):
+        if _given(message, field) and not (field == "optimization" and _is_served(message)):
             yield Complaint((field,), why)
     for i, group in enumerate(message.instance_group):
         for field in _GROUP_NO_EFFECT:
@@ -83,9 +86,17 @@ def without_effect(message: Any) -> Iterator[Complaint]:
                 yield Complaint(("instance_group", i, field), "has no effect here")
 
 
-def _is_usual(optimization: Any) -> bool:
-    """As every server tells it."""
-    return all(field.name.endswith("_pinned_memory") and value.enable for field, value in optimization.ListFields())
+def _is_onnx(message: Any) -> bool:
+    return (message.backend or message.platform) in ("onnxruntime", "onnxruntime_onnx", "onnx")
+
+
+def _is_served(message: Any) -> bool:
+    """Whether `optimization` is only what the backend reads (see `accelerators`), or what every server tells."""
+    read = ("execution_accelerators", "graph") if _is_onnx(message) else ()
+    return all(
+        field.name in read or (field.name.endswith("_pinned_memory") and value.enable)
+        for field, value in message.optimization.ListFields()
+    )
 
 
 def _given(message: Any, field: str) -> bool:

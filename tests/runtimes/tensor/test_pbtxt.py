@@ -199,6 +199,50 @@ def test_what_has_no_effect_is_said(tmp_path: Path) -> None:
     assert told == ["34: warning: optimization: has no effect here: the backend's own parameters say how it computes"]
 
 
+ACCELERATED = """
+platform: "onnxruntime_onnx"
+optimization {
+  graph { level: 1 }
+  input_pinned_memory { enable: true }
+  execution_accelerators {
+    gpu_execution_accelerator: [{
+      name: "tensorrt"
+      parameters { key: "precision_mode" value: "FP16" }
+      parameters { key: "max_workspace_size_bytes" value: "1073741824" }
+      parameters { key: "trt_engine_cache_enable" value: "1" }
+    }]
+    cpu_execution_accelerator: [{ name: "openvino" parameters { key: "device_type" value: "CPU" } }]
+  }
+}
+parameters { key: "intra_op_thread_count" value { string_value: "2" } }
+"""
+
+
+def test_accelerators_of_onnx_models_are_execution_providers(tmp_path: Path) -> None:
+    read = reading(tmp_path, ACCELERATED)
+    assert read.warnings == ()
+    assert read.config.parameters == {
+        "execution_providers": "TensorrtExecutionProvider,OpenVINOExecutionProvider,CUDAExecutionProvider",
+        "TensorrtExecutionProvider.trt_fp16_enable": "1",
+        "TensorrtExecutionProvider.trt_max_workspace_size": "1073741824",
+        "TensorrtExecutionProvider.trt_engine_cache_enable": "1",
+        "OpenVINOExecutionProvider.device_type": "CPU",
+        "graph_optimization_level": "extended",
+        "intra_op_thread_count": "2",
+    }
+
+
+def test_an_accelerator_that_there_is_none_of(tmp_path: Path) -> None:
+    place = "optimization.execution_accelerators.gpu_execution_accelerator[0]"
+    assert complaints(tmp_path, ACCELERATED.replace("tensorrt", "tensorflow")) == [
+        f"8: {place}.name: expected tensorrt, cuda, openvino"
+    ]
+    told = complaints(tmp_path, ACCELERATED.replace("FP16", "FP8"))
+    assert told == [f"9: {place}.parameters: precision_mode is one of FP32, FP16, INT8"]
+    other = reading(tmp_path, ACCELERATED.replace("onnxruntime_onnx", "pytorch_libtorch"))
+    assert "optimization: has no effect here" in str(other.warnings[0])
+
+
 def test_a_file_that_is_no_text_or_too_large(tmp_path: Path) -> None:
     folder = tmp_path / "add_sub"
     (folder / "1").mkdir(parents=True)
