@@ -53,6 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
         http_socket=args.socket,
         grpc_socket=args.grpc_socket,
         max_body=args.max_body,
+        cache_size=args.cache_size,
         shared_memory=tuple(args.shared_memory),
         restrict=tuple(args.restrict),
         trace_file=args.trace_file,
@@ -70,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     _models(parser.add_argument_group("models"))
     add = parser.add_argument
     add("--max-body", type=_size, default="64MiB", help="bytes of one request")
+    add("--cache-size", type=_size, default="64MiB", help="bytes of kept answers, of all models with a response cache")
     add(
         "--shared-memory",
         action="append",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
@@ -27,6 +28,7 @@ from runtimes.tensor.metrics import Metrics
 from runtimes.tensor.refusals import http_refusal
 from runtimes.tensor.repository import Repository, RepositoryError
 from runtimes.tensor.restrictions import Restriction, Restrictions
+from runtimes.tensor.scheduling.response_store import ResponseStore
 from runtimes.tensor.scheduling.scheduler import make_scheduler
 from runtimes.tensor.service import InferenceService
 from runtimes.tensor.shared_memory import SharedMemory
@@ -49,6 +51,8 @@ class ServerOptions:
     grpc_socket: Path | None = None
     max_body: int = 64 << 20
     """Bytes of one request, compressed or not."""
+    cache_size: int = 64 << 20
+    """Bytes of the answers that are kept, of all models that have a response cache."""
     shared_memory: tuple[str, ...] = ()
     """Globs of the keys that clients may use; none: it is off."""
     restrict: tuple[Restriction, ...] = ()
@@ -64,7 +68,8 @@ def run(options: ServerOptions, logs: LogSettings) -> int:
 
 
 async def _serve(options: ServerOptions, logs: LogSettings) -> int:
-    parts = Parts(placement.complete, placement.start, make_scheduler)
+    schedulers = functools.partial(make_scheduler, store=ResponseStore(options.cache_size))
+    parts = Parts(placement.complete, placement.start, schedulers)
     manager = ModelManager(Repository(*options.repositories), parts, options.models)
     server = _Server(options, manager, logs)
     try:

@@ -11,8 +11,10 @@ from adapters.tensors import Inference, Tensor
 from runtimes.tensor.backends.base import Instance, ModelLoadError
 from runtimes.tensor.model_config import ModelConfig
 from runtimes.tensor.scheduling.batcher import Batcher
+from runtimes.tensor.scheduling.cached import Cached
 from runtimes.tensor.scheduling.decoupled import Streamer
-from runtimes.tensor.scheduling.recorder import Recorder
+from runtimes.tensor.scheduling.recorder import NoRecorder, Recorder
+from runtimes.tensor.scheduling.response_store import ResponseStore
 from runtimes.tensor.scheduling.responses import Responses
 from runtimes.tensor.scheduling.sequencer import Sequencer
 
@@ -64,14 +66,25 @@ class Scheduler(Protocol):
         ...
 
 
-def make_scheduler(config: ModelConfig, instances: Sequence[Instance], recorder: Recorder | None = None) -> Scheduler:
-    """The one that the model's configuration asks for. The instances stay whose they are.
+def make_scheduler(
+    config: ModelConfig,
+    instances: Sequence[Instance],
+    recorder: Recorder | None = None,
+    store: ResponseStore | None = None,
+) -> Scheduler:
+    """The one that the model's configuration asks for. The instances stay whose they are; `store` keeps the answers of
+    models that say so.
 
     Raises `ModelLoadError` where the configuration asks for what cannot be.
     """
-    if config.sequence_batching is None:
-        return (Streamer if config.decoupled else Batcher)(config, instances, recorder)
-    if config.decoupled or config.dynamic_batching is not None:
-        other = "decoupled" if config.decoupled else "dynamic_batching"
-        raise ModelLoadError(f"a model has either `sequence_batching` or `{other}`, and not both")
-    return Sequencer(config, instances, recorder)
+    if config.sequence_batching is not None:
+        if config.decoupled or config.dynamic_batching is not None:
+            other = "decoupled" if config.decoupled else "dynamic_batching"
+            raise ModelLoadError(f"a model has either `sequence_batching` or `{other}`, and not both")
+        return Sequencer(config, instances, recorder)
+    if config.decoupled:
+        return Streamer(config, instances, recorder)
+    batcher = Batcher(config, instances, recorder)
+    if store is None or not config.response_cache.enable:
+        return batcher
+    return Cached(batcher, store, config.response_cache.ttl, recorder or NoRecorder())

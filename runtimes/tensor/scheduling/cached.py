@@ -1,0 +1,192 @@
+"""Answers that were given before, and requests that are alike while one of them is computed."""
+
+from __future__ import annotations
+
+import asyncio
+from math import inf
+from typing import Any
+
+from adapters.errors import CapacityError, DeadlineError, InferenceError
+from adapters.tensors import Inference, Tensor
+from runtimes.tensor.scheduling.batcher import Batcher
+from runtimes.tensor.scheduling.clock import clock
+from runtimes.tensor.scheduling.deadlines import Deadlines
+from runtimes.tensor.scheduling.pending import Execution
+from runtimes.tensor.scheduling.recorder import Recorder
+from runtimes.tensor.scheduling.response_store import ResponseStore, digest
+from runtimes.tensor.scheduling.responses import Responses
+
+
+class Sharer(asyncio.Future[list[Tensor]]):
+    """One caller of a request that others may have sent too."""
+
+    __slots__ = ("arrived", "device_seconds", "due", "execution", "flight", "inference")
+
+    def __init__(self, flight: Flight, inference: Inference, arrived: float, due: float) -> None:
+        super().__init__(loop=flight.loop)
+        self.flight = flight
+        self.inference = inference
+        self.arrived = arrived
+        self.due = due
+        self.execution: Execution | None = None
+        self.device_seconds = 0.0
+        """Of the one for whom it was computed; the others cost nothing."""
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        if not super().cancel(msg):
+            return False
+        self.flight.left()
+        return True
+
+
+class Flight:
+    """One computation, and all who wait for it."""
+
+    __slots__ = ("key", "leader", "loop", "sharers", "work")
+
+    def __init__(self, key: bytes, loop: asyncio.AbstractEventLoop) -> None:
+        self.key = key
+        self.loop = loop
+        self.sharers: list[Sharer] = []
+        self.leader: Sharer | None = None
+        """Whose request is computed; it may leave before the others."""
+        self.work: asyncio.Future[list[Tensor]] | None = None
+
+    def left(self) -> None:
+        """With the last of them, the computation ends."""
+        if self.work is not None and all(sharer.done() for sharer in self.sharers):
+            self.work.cancel()
+
+
+class Cached:
+    """A batcher whose answers are kept. Errors never are."""
+
+    def __init__(self, inner: Batcher, store: ResponseStore, ttl: float, recorder: Recorder) -> None:
+        self._inner = inner
+        self._store = store
+        self._ttl = ttl
+        self._recorder = recorder
+        self._owner = store.owner()
+        self._loop = asyncio.get_running_loop()
+        self._clock = clock(self._loop)
+        self._flights: dict[bytes, Flight] = {}
+        self._deadlines = Deadlines(self._loop, self._clock, self._end_overdue)
+        self.holds = inner.holds
+        self.drain = inner.drain
+
+    @property
+    def waiting(self) -> int:
+        return self._inner.waiting
+
+    @property
+    def computing(self) -> int:
+        return self._inner.computing
+
+    @property
+    def is_idle(self) -> bool:
+        return self._inner.is_idle
+
+    def infer(self, inference: Inference, deadline: float = inf) -> asyncio.Future[list[Tensor]]:
+        """See `Scheduler`."""
+        now = self._clock()
+        key = digest(self._owner, inference)
+        outputs = self._store.get(key, now)
+        if outputs is not None:
+            found: asyncio.Future[list[Tensor]] = self._loop.create_future()
+            found.set_result(list(outputs))
+            self._recorder.cache_hit(self._clock() - now)
+            return found
+        flight = self._flights.get(key)
+        if flight is not None:
+            if deadline <= now:
+                raise DeadlineError("The request's time was up when it came.")
+            self._deadlines.by(deadline)
+            self._recorder.cache_hit(self._clock() - now)
+            return self._join(flight, inference, now, deadline)
+        flight = Flight(key, self._loop)
+        leader = Sharer(flight, inference, now, deadline)
+        self._lead(flight, leader)
+        flight.sharers.append(leader)
+        self._flights[key] = flight
+        self._recorder.cache_missed(self._clock() - now)
+        return leader
+
+    def stream(self, inference: Inference, deadline: float = inf) -> Responses:
+        """The same as a stream of one response."""
+        return Responses(self.infer(inference, deadline))
+
+    async def aclose(self) -> None:
+        self._deadlines.stop()
+        await self._inner.aclose()
+        self._store.forget(self._owner)
+
+    def _join(self, flight: Flight, inference: Inference, now: float, deadline: float) -> Sharer:
+        sharer = Sharer(flight, inference, now, deadline)
+        flight.sharers.append(sharer)
+        return sharer
+
+    def _lead(self, flight: Flight, leader: Sharer) -> None:
+        flight.leader = leader
+        flight.work = self._inner.infer(leader.inference, leader.due)
+        flight.work.add_done_callback(lambda work: self._done(flight, work))
+
+    def _done(self, flight: Flight, work: asyncio.Future[list[Tensor]]) -> None:
+        error = None if work.cancelled() else work.exception()
+        if error is None and not work.cancelled():
+            outputs = work.result()
+            self._end(flight)
+            self._store.put(flight.key, self._owner, outputs, self._ttl, self._clock())
+            self._tell(flight, work)
+            for sharer in flight.sharers:
+                if not sharer.done():
+                    sharer.set_result(list(outputs))
+            flight.sharers = []
+        elif isinstance(error, CapacityError | DeadlineError) or error is None:
+            # It says something of the one for whom it was computed, and nothing of the others.
+            self._tell(flight, work)
+            self._pass_on(flight, error)
+        else:
+            self._end(flight)
+            _fail(flight.sharers, error)
+
+    def _tell(self, flight: Flight, work: asyncio.Future[list[Tensor]]) -> None:
+        assert flight.leader is not None
+        flight.leader.execution = getattr(work, "execution", None)
+        flight.leader.device_seconds = getattr(work, "device_seconds", 0.0)
+
+    def _pass_on(self, flight: Flight, error: BaseException | None) -> None:
+        """Whoever waits on asks again, in their own time."""
+        if error is not None and flight.leader is not None:
+            _fail([flight.leader], error)
+        while waiting := [sharer for sharer in flight.sharers if not sharer.done()]:
+            try:
+                self._lead(flight, waiting[0])
+                return
+            except InferenceError as refused:
+                waiting[0].set_exception(refused)
+        self._end(flight)
+
+    def _end(self, flight: Flight) -> None:
+        if self._flights.get(flight.key) is flight:
+            del self._flights[flight.key]
+
+    def _end_overdue(self, now: float) -> float:
+        when = inf
+        for flight in list(self._flights.values()):
+            for sharer in flight.sharers:
+                if sharer.due <= now and not sharer.done():
+                    sharer.set_exception(DeadlineError("The request's time is up; its answer was not ready."))
+                elif not sharer.done():
+                    when = min(when, sharer.due)
+            flight.left()
+        return when
+
+
+def _fail(sharers: list[Sharer], error: BaseException) -> None:
+    """A new error for each: one that several share grows by each traceback."""
+    for sharer in sharers:
+        if not sharer.done():
+            told = error
+            if isinstance(error, InferenceError):
+                told = type(error)(error.message, code=error.code, param=error.param, retry_after=error.retry_after)
+            sharer.set_exception(told)

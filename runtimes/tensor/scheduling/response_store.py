@@ -1,0 +1,90 @@
+"""Answers by digest, within so many bytes. Pure: time is an argument."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from hashlib import blake2b
+from math import inf
+from struct import Struct
+from typing import NamedTuple
+
+from adapters.tensors import Inference, Tensor
+
+PART = 8
+"""An answer takes an eighth of the store at most."""
+OVERHEAD = 512
+"""Bytes that an answer takes beside its tensors."""
+_LENGTH = Struct("<Q").pack
+
+
+def digest(owner: int, inference: Inference) -> bytes:
+    """Of all that an answer depends on: whose model, the inputs in full, which outputs, and in which order."""
+    hashed = blake2b(_LENGTH(owner), digest_size=32)
+    add = hashed.update
+    for tensor in sorted(inference.inputs, key=_name):
+        head = f"{tensor.name}\0{tensor.datatype}\0{tensor.shape}".encode()
+        add(_LENGTH(len(head)) + head + _LENGTH(len(tensor.data)))
+        add(tensor.data)
+    add("\0".join(["", *[output.name for output in inference.outputs]]).encode())
+    return hashed.digest()
+
+
+def _name(tensor: Tensor) -> str:
+    return tensor.name
+
+
+class Kept(NamedTuple):
+    outputs: list[Tensor]
+    size: int
+    until: float
+    owner: int
+
+
+class ResponseStore:
+    """Of all models that keep answers; the one unused for longest makes room."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.size = 0
+        """Bytes in use."""
+        self._max_bytes = max_bytes
+        self._kept: OrderedDict[bytes, Kept] = OrderedDict()
+        self._owners = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def owner(self) -> int:
+        """A number for one loaded version, which none before it had: what an older one answered is not found."""
+        self._owners += 1
+        return self._owners
+
+    def get(self, key: bytes, now: float) -> list[Tensor] | None:
+        kept = self._kept.get(key)
+        if kept is None:
+            return None
+        if kept.until <= now:
+            self._drop(key)
+            return None
+        self._kept.move_to_end(key)
+        return kept.outputs
+
+    def put(self, key: bytes, owner: int, outputs: list[Tensor], ttl: float, now: float) -> None:
+        """Keep it for `ttl` seconds, 0 for as long as there is room; unless it is too large."""
+        size = OVERHEAD + sum(len(tensor.data) for tensor in outputs)
+        if size > self._max_bytes // PART:
+            return
+        if key in self._kept:
+            self._drop(key)
+        # Copies: what a batch answered is one buffer, of which an answer is a part.
+        kept = [Tensor(t.name, t.datatype, t.shape, bytes(t.data), t.parameters) for t in outputs]
+        self._kept[key] = Kept(kept, size, now + ttl if ttl > 0 else inf, owner)
+        self.size += size
+        while self.size > self._max_bytes:
+            self._drop(next(iter(self._kept)))
+
+    def forget(self, owner: int) -> None:
+        for key in [key for key, kept in self._kept.items() if kept.owner == owner]:
+            self._drop(key)
+
+    def _drop(self, key: bytes) -> None:
+        self.size -= self._kept.pop(key).size
