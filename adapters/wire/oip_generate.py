@@ -17,6 +17,9 @@ from adapters.tensors import Inference, Inferred, Parameter, Tensor
 from adapters.wire import oip, oip_data
 from adapters.wire.oip_bodies import TensorMetadata
 
+FINAL = "triton_final_response"
+"""Said over gRPC of each response, and told by the end of the stream here."""
+
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _scalar = msgspec.json.Decoder(str | int | float | bool).decode
 _id = msgspec.json.Decoder(str).decode
@@ -89,7 +92,7 @@ def encode_generate(inferred: Inferred) -> bytes:
     told: dict[str, Any] = {"model_name": inferred.model_name, "model_version": inferred.model_version}
     if inferred.id:
         told["id"] = inferred.id
-    told.update(inferred.parameters)
+    told.update({name: value for name, value in inferred.parameters.items() if name != FINAL})
     for tensor in inferred.outputs:
         elements = oip_data.written(tensor)
         told[tensor.name] = elements[0] if len(elements) == 1 else elements

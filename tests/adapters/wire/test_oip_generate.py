@@ -100,8 +100,8 @@ def test_an_answer_is_flat_and_one_element_is_no_list() -> None:
         Tensor("text_output", "BYTES", (1, 1), join_bytes([b"ho"])),
         Tensor("scores", "FP32", (2,), b"\0\0\x80\x3f\0\0\xc0\x7f"),
     ]
-    body = oip_generate.encode_generate(Inferred("m", "2", "7", {"triton_final_response": True}, outputs))
+    body = oip_generate.encode_generate(Inferred("m", "2", "7", {"triton_final_response": True, "mine": 1}, outputs))
     assert json.loads(body) == {
-        "model_name": "m", "model_version": "2", "id": "7", "triton_final_response": True,
+        "model_name": "m", "model_version": "2", "id": "7", "mine": 1,
         "text_output": "ho", "scores": [1.0, None],
     }  # fmt: skip
