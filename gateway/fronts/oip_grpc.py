@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 
 from adapters.base import Answer
-from adapters.errors import BackendError, CallerError, ClientGone, Forbidden, InferenceError
+from adapters.errors import BackendError, CallerError, ClientGone, Forbidden, InferenceError, Unsupported
 from adapters.http2.call import Call
 from adapters.http2.server import Limits, Server
 from adapters.http2.status import GrpcError
@@ -75,7 +75,7 @@ class OipGrpcFront:
         try:
             principal = self._authenticate(call, record)
             if method is None:
-                raise CallerError("Unknown method.", code="unknown_url")
+                raise Unsupported("Unknown method.", code="unknown_url")
             if principal.scope is not None:
                 principal.scope.check_front(method.operation)
             await method.answer(principal, call, record)

@@ -61,7 +61,9 @@ def running_headrace(repository: Path, core: str, folder: Path) -> Iterator[Targ
 
 
 @contextlib.contextmanager
-def running_gateway(name: str, behind: Target, core: str, folder: Path) -> Iterator[Target]:
+def running_gateway(
+    name: str, behind: Target, core: str, folder: Path, models: Sequence[str] = MODELS
+) -> Iterator[Target]:
     """Our gateway before a server: one process for its HTTP and one for its gRPC."""
     with contextlib.ExitStack() as stack:
         doors, plain = {}, folder / f"{name}.http"
@@ -72,7 +74,9 @@ def running_gateway(name: str, behind: Target, core: str, folder: Path) -> Itera
             http, grpc, admin = free_ports(3)
             file = home / "headrace.yaml"
             endpoint = f"http://127.0.0.1:{behind.doors[kind].port}"
-            file.write_text(yaml.safe_dump(config(home, (http, grpc, admin), protocol, endpoint), sort_keys=False))
+            file.write_text(
+                yaml.safe_dump(config(home, (http, grpc, admin), protocol, endpoint, models), sort_keys=False)
+            )
             keys[kind] = create_key(Path(sys.executable), file)
             command = [sys.executable, "-m", "gateway", "serve", "--config", str(file)]
             started = server(name, Launch(command), core, home, functools.partial(_is_up, admin))
@@ -85,7 +89,9 @@ def _is_up(admin: int, _pid: int) -> bool:
     return is_ready(admin, "/readyz")
 
 
-def config(folder: Path, listen: tuple[int, int, int], protocol: str, endpoint: str) -> dict[str, Any]:
+def config(
+    folder: Path, listen: tuple[int, int, int], protocol: str, endpoint: str, models: Sequence[str]
+) -> dict[str, Any]:
     """The YAML as data: keys, limits that count but never bind, retry and breaker, probes, metrics, an access log."""
     http, grpc, admin = (f"127.0.0.1:{port}" for port in listen)
     pool = {"name": "models", "protocol": protocol, "endpoints": [endpoint], "max_connections": 4096}
@@ -100,6 +106,6 @@ def config(folder: Path, listen: tuple[int, int, int], protocol: str, endpoint: 
         "state": {"database": f"sqlite:///{folder}/state.db"},
         "access_log": {"to": str(folder / "access.log")},
         "pools": [pool],
-        "models": [{"name": name, "routes": [route]} for name in MODELS],
+        "models": [{"name": name, "routes": [route]} for name in models],
         "tenants": [{"name": TENANT, "models": ["*"], "limits": limits}],
     }

@@ -102,6 +102,23 @@ _GENERATE = Difference(
     _each("streams", 400, "generate, decoupled, three answers", "generate, decoupled, no answer"),
 )
 
+_STARTED_TWICE = Difference(
+    "`sequence_start` for a sequence that is open",
+    "200: it begins anew",
+    "400, and it goes on as it was",
+    "two clients that use one id would spoil each other's state unnoticed",
+    {"sequences: started twice": [None, 400, None]},
+    free=["sequences: started twice"],
+)
+
+_SEQUENCE_ID = Difference(
+    "a text as `sequence_id`, for a model that is given ids as numbers",
+    "200, with a number of Triton's own making",
+    "400",
+    "two texts could become one number",
+    _each("sequences", 400, "with a text as id, for a model that wants a number"),
+)
+
 _LARGE = Difference(
     "more rows than `max_batch_size`",
     "400",
@@ -194,6 +211,8 @@ DIFFERENCES: Sequence[Difference] = (
         _UNLOADED,
         _RAISES,
         _GENERATE,
+        _STARTED_TWICE,
+        _SEQUENCE_ID,
         _LARGE,
         _BINARY,
         _NO_TEXT,

@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,13 @@ def recorded() -> dict[str, list[Told]]:
     return {name: [Told(*one) for one in told] for name, told in json.loads(RECORD.read_text()).items()}
 
 
-def say(name: str, http: str, grpc: str, key: str = "") -> list[Told]:
-    """Put one case to a server, with an API key where it wants one."""
-    fields = {"authorization": f"Bearer {key}"} if key else {}
-    return [asked(http, one, fields) if isinstance(one, Ask) else called(grpc, one, fields) for one in CASES[name]]
+def say(name: str, http: str, grpc: str, keys: Mapping[str, str] | None = None) -> list[Told]:
+    """Put one case to a server, with API keys by protocol where it wants them."""
+    fields = {kind: {"authorization": f"Bearer {key}"} for kind, key in (keys or {}).items()}
+    return [
+        asked(http, one, fields.get("http", {})) if isinstance(one, Ask) else called(grpc, one, fields.get("grpc", {}))
+        for one in CASES[name]
+    ]
 
 
 def main() -> None:

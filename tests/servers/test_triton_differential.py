@@ -3,22 +3,31 @@
 Where ours means to differ, `differences.py` says how and why.
 """
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from loadtests.tensors.headrace import running_gateway
+from loadtests.tensors.targets import Door, Target
+from tests.servers.calls import Call
 from tests.servers.cases import CASES
-from tests.servers.comparison import disagreements
+from tests.servers.comparison import Difference, disagreements
 from tests.servers.differences import DIFFERENCES
+from tests.servers.exchange import Ask, Told
+from tests.servers.gateway_differences import AT_THE_GATEWAY, REFUSED
 from tests.servers.headrace import Headrace, headrace
 from tests.servers.record import recorded, say
-from tests.servers.repositories import for_headrace
+from tests.servers.repositories import NAMES, for_headrace
 from tests.servers.triton import Triton
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 RECORDED = recorded()
 PAGE = Path(__file__).parents[2] / "docs/tensor-runtime.md"
+
+
+THROUGH = [name for name in CASES if not name.startswith("control: ") and name not in REFUSED]
 
 
 @pytest.fixture(scope="module")
@@ -27,15 +36,52 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headrace]:
         yield server
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if "sequence" not in name.replace("with sequences", "")])
-def test_ours_says_the_same(ours: Headrace, name: str) -> None:
-    told = say(name, ours.http, ours.grpc)
-    found = disagreements(name, RECORDED[name], told, DIFFERENCES)
+@pytest.fixture(scope="module")
+def gateway(ours: Headrace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """Before our runtime: HTTP goes on as HTTP, gRPC as gRPC."""
+    folder = tmp_path_factory.mktemp("gateway")
+    doors = {"http": Door(ours.ports.http, ours.pid), "grpc": Door(ours.ports.grpc, ours.pid)}
+    cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))
+    with running_gateway("gateway", Target("headrace", doors, folder), cores, folder, NAMES) as target:
+        yield target
+
+
+def judge(name: str, told: Sequence[Told], table: Sequence[Difference]) -> None:
+    """All is the same but what is meant to differ, and that does."""
+    found = disagreements(name, RECORDED[name], told, table)
     assert not found, "\n".join(found)
-    for one in DIFFERENCES:
-        if name in {*one.cases, *one.free, *one.leaves_out}:
-            others = [other for other in DIFFERENCES if other is not one]
-            assert disagreements(name, RECORDED[name], told, others), f"no longer differs: {one.what}"
+    own = next((one for one in table if name in {*one.cases, *one.free, *one.leaves_out}), None)
+    if own is not None:
+        others = [other for other in table if other is not own and name not in other.cases]
+        assert disagreements(name, RECORDED[name], told, others), f"no longer differs: {own.what}"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_ours_says_the_same(ours: Headrace, name: str) -> None:
+    judge(name, say(name, ours.http, ours.grpc), DIFFERENCES)
+
+
+@pytest.mark.parametrize("name", THROUGH)
+def test_ours_says_the_same_through_the_gateway(gateway: Target, name: str) -> None:
+    judge(name, through(gateway, name), (*AT_THE_GATEWAY, *DIFFERENCES))
+
+
+@pytest.mark.parametrize("name", [*REFUSED, *(name for name in CASES if name.startswith("control: load"))])
+def test_the_gateway_leaves_its_servers_models_alone(gateway: Target, name: str) -> None:
+    orders = zip(CASES[name], through(gateway, name), strict=True)
+    refused = [told for one, told in orders if is_an_order(one)]
+    assert refused
+    assert all(told.status == 403 or told.kind == "PERMISSION_DENIED" for told in refused), refused
+
+
+def is_an_order(one: Ask | Call) -> bool:
+    """Whether it is not a question about a model."""
+    return one.method not in ("ModelReady",) if isinstance(one, Call) else one.path.startswith("/v2/repository/models")
+
+
+def through(gateway: Target, name: str) -> list[Told]:
+    http, grpc = (f"127.0.0.1:{gateway.doors[kind].port}" for kind in ("http", "grpc"))
+    return say(name, http, grpc, gateway.keys)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -48,7 +94,7 @@ def test_nothing_is_recorded_that_nobody_asks() -> None:
 
 
 def test_every_difference_is_one_of_a_case_and_of_what_triton_says() -> None:
-    for one in DIFFERENCES:
+    for one in (*DIFFERENCES, *AT_THE_GATEWAY):
         assert one.cases or one.free or one.leaves_out, one.what
         assert {*one.cases, *one.free, *one.leaves_out} <= set(CASES), one.what
         for name, statuses in one.cases.items():
@@ -59,7 +105,8 @@ def test_every_difference_is_one_of_a_case_and_of_what_triton_says() -> None:
 
 
 def test_the_page_has_every_difference() -> None:
-    rows = [f"| {one.what} | {one.triton} | {one.ours} | {one.why} |" for one in DIFFERENCES]
+    every = (*DIFFERENCES, *AT_THE_GATEWAY)
+    rows = [f"| {one.what} | {one.triton} | {one.ours} | {one.why} |" for one in every]
     text = PAGE.read_text()
     missing = [row for row in rows if row not in text]
     assert not missing, "docs/tensor-runtime.md lacks:\n" + "\n".join(missing)
