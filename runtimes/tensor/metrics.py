@@ -90,6 +90,9 @@ def _states(records: Iterable[tuple[Labels, VersionRecord]]) -> list[str]:
         *_family("nv_inference_pending_request_count", "gauge", "Requests that wait.", [
             (at, one.scheduler.waiting) for at, one in served
         ]),
+        *_family("headrace_tensor_in_flight", "gauge", "Requests that have come and are not answered.", [
+            (at, one.leases) for at, one in served
+        ]),
         *_family("nv_model_load_duration_secs", "gauge", "Of the version in service.", [
             (at, round(one.load_seconds, 3)) for at, one in served
         ]),

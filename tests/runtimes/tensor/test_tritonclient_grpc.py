@@ -169,6 +169,15 @@ def test_a_stream_keeps_the_order_of_models_that_answer_once(grpc: client.Infere
     grpc.stop_stream()
 
 
+def test_a_sequence_in_a_stream(grpc: client.InferenceServerClient) -> None:
+    stream = Stream(grpc)
+    for number, start, end in ((1, True, False), (2, False, False), (3, False, True)):
+        step = [given("INPUT", np.array([[number]], np.int32), "INT32")]
+        grpc.async_stream_infer("accumulate", step, sequence_id=43, sequence_start=start, sequence_end=end)
+    assert [stream.next()[0].as_numpy("SUM").item() for _ in range(3)] == [1, 3, 6]
+    grpc.stop_stream()
+
+
 def test_a_stream_may_end_with_a_status(grpc: client.InferenceServerClient) -> None:
     stream = Stream(grpc, headers={"triton_grpc_error": "true"})
     grpc.async_stream_infer("nobody", numbers(1))

@@ -83,6 +83,21 @@ def test_classes(http: client.InferenceServerClient) -> None:
     assert [told.decode() for told in result.as_numpy("OUTPUT0").ravel()] == ["16:15", "15:14"]
 
 
+def test_a_sequence(http: client.InferenceServerClient) -> None:
+    for sequence in (41, 2**40):
+        sums = []
+        for number, start, end in ((1, True, False), (2, False, False), (3, False, True)):
+            step = given("INPUT", np.array([[number]], np.int32), "INT32")
+            made = http.infer(
+                "accumulate", [step], sequence_id=sequence, sequence_start=start, sequence_end=end, request_id="step"
+            )
+            sums.append(made.as_numpy("SUM").item())
+        assert sums == [1, 3, 6]
+    with pytest.raises(InferenceServerException) as raised:
+        http.infer("accumulate", [given("INPUT", np.array([[1]], np.int32), "INT32")], sequence_id=41)
+    assert raised.value.status() == "400"
+
+
 def test_what_is_wrong_is_told(http: client.InferenceServerClient) -> None:
     for model, inputs, status in (
         ("nobody", add_sub(), "404"),

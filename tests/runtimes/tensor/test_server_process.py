@@ -1,0 +1,148 @@
+"""The runtime as a process: how it starts, how it stops, what it refuses."""
+
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from runtimes.tensor.__main__ import main
+from tests.servers.repositories import for_headrace
+from tests.support.tensor_runtime import COMMAND, tensor_runtime
+
+PATIENCE = 60.0
+
+
+def status(address: str, method: str, path: str, body: object = None, **headers: str) -> int:
+    connection = http.client.HTTPConnection(address, timeout=PATIENCE)
+    try:
+        fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, path, None if body is None else json.dumps(body), fields)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return for_headrace(tmp_path_factory.mktemp("slow"), ["slow"])
+
+
+def asleep(milliseconds: int) -> dict[str, object]:
+    return {"inputs": [{"name": "MILLISECONDS", "datatype": "INT32", "shape": [1, 1], "data": [milliseconds]}]}
+
+
+def test_requests_in_flight_end_before_it_does(slow: Path) -> None:
+    told: list[int] = []
+    with tensor_runtime("--repository", str(slow)) as runtime:
+        asking = threading.Thread(
+            target=lambda: told.append(status(runtime.http, "POST", "/v2/models/slow/infer", asleep(5000)))
+        )
+        asking.start()
+        while not in_flight(runtime.http):
+            assert asking.is_alive()
+        assert runtime.stop() == 0
+        asking.join(PATIENCE)
+    assert told == [200]
+    assert "draining" in runtime.output
+
+
+def in_flight(address: str) -> bool:
+    connection = http.client.HTTPConnection(address, timeout=PATIENCE)
+    try:
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+    finally:
+        connection.close()
+    return 'headrace_tensor_in_flight{model="slow",version="1"} 1' in text
+
+
+def test_a_repository_that_is_not_there(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*COMMAND, "--repository", str(tmp_path / "nowhere"), "--http-port", "0"],
+        capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "cannot be read" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_port_that_is_taken(slow: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = subprocess.run(
+            [*COMMAND, "--repository", str(slow), "--http-port", port],
+            capture_output=True, text=True, timeout=PATIENCE, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert "cannot listen" in done.stderr
+
+
+def test_a_model_that_cannot_be_loaded_keeps_no_other_from_it(tmp_path: Path) -> None:
+    for_headrace(tmp_path, ["slow", "text"])
+    (tmp_path / "text" / "config.pbtxt").write_text('backend: "python"\nmax_batch_size: "eight"\n')
+    with tensor_runtime("--repository", str(tmp_path)) as runtime:
+        assert status(runtime.http, "GET", "/v2/models/slow/ready") == 200
+        assert status(runtime.http, "GET", "/v2/models/text/ready") == 503
+        assert status(runtime.http, "GET", "/v2/health/ready") == 200
+        assert "config.pbtxt" in runtime.output
+
+
+def test_restricted_parts_need_the_secret(slow: Path) -> None:
+    with tensor_runtime("--repository", str(slow), "--restrict", "model-repository,logging:admin-key=s3") as runtime:
+        for method, path in (("POST", "/v2/repository/index"), ("GET", "/v2/logging")):
+            assert status(runtime.http, method, path) == 403
+            assert status(runtime.http, method, path, admin_key="s4") == 403
+            assert status(runtime.http, method, path, admin_key="s3") == 200
+        assert status(runtime.http, "GET", "/v2/models/slow") == 200
+
+
+def test_it_leaves_with_its_parent(slow: Path, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "--repository", str(slow), "--socket", str(tmp_path / "s"), "--exit-with-parent"],
+        stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stderr is not None
+    while "serving 1 models" not in (line := process.stderr.readline()):
+        assert line
+    process.stdin.close()
+    process.stderr.read()
+    assert process.wait(PATIENCE) == 0
+    process.stderr.close()
+    assert not (tmp_path / "s").exists()
+
+
+def test_it_is_not_ready_while_models_load_and_may_be_stopped_then(tmp_path: Path) -> None:
+    for_headrace(tmp_path, ["slow"])
+    model = tmp_path / "slow" / "1" / "model.py"
+    model.write_text(f"import time\ntime.sleep(600)\n{model.read_text()}")
+    with tensor_runtime("--repository", str(tmp_path), ready=False) as runtime:
+        assert status(runtime.http, "GET", "/v2/health/live") == 200
+        assert status(runtime.http, "GET", "/v2/health/ready") == 503
+        assert status(runtime.http, "POST", "/v2/models/slow/infer", asleep(0)) == 503
+        assert runtime.stop(signal.SIGINT) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--repository", "r"], "say where to listen"),
+        (["--repository", "r", "--http-port", "x"], "invalid"),
+        (["--repository", "r", "--http-port", "99999"], "0 to 65535"),
+        (["--repository", "r", "--http-port", "0", "--load", "m"], "--mode explicit"),
+        (["--repository", "r", "--http-port", "0", "--restrict", "all:k=v"], "is none of"),
+        (["--repository", "r", "--http-port", "0", "--max-body", "much"], "argument --max-body"),
+        (["--repository", "r", "--http-port", "0", "--poll-interval", "often"], "argument --poll-interval"),
+        (["--http-port", "0"], "--repository"),
+    ],
+)
+def test_a_wrong_command_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(arguments)
+    assert raised.value.code == 2
+    assert said in capsys.readouterr().err
