@@ -41,9 +41,8 @@ class Residency:
         if not self.budget.total:
             return
         self._refuse_oversized(size, what)
-        async with self._one_at_a_time:
-            self.budget.hold(hold, size)
-            await self.trim()
+        self.budget.hold(hold, size)
+        await self.trim()  # beside one that waits for room, and perhaps for this very version to become idle
 
     def give_back(self, hold: Hold) -> None:
         self.budget.give_back(hold)

@@ -104,6 +104,22 @@ async def test_many_who_ask_for_a_cold_model_load_it_once(manager: ModelManager,
     assert workshop.loaded == ["a/1"]
 
 
+async def test_more_than_there_is_room_for_can_be_loaded_at_once(
+    tmp_path: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(residency, "WAIT_SECONDS", 1000.0)
+    for name in "abcdef":
+        put(tmp_path, name, config=CONFIG + "memory: 40B\n")
+    manager = manager_of(tmp_path, workshop, "none", memory_budget=100)
+    try:
+        async with asyncio.timeout(60):  # nobody waits in vain
+            assert await manager.start() == {}
+        assert all(manager.table.is_ready(name) for name in "abcdef")
+        assert manager.memory_used == 80
+    finally:
+        await manager.aclose()
+
+
 async def test_one_in_use_is_left_alone(tmp_path: Path, manager: ModelManager, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(residency, "WAIT_SECONDS", 0.2)
     await manager.load("a")
@@ -114,7 +130,7 @@ async def test_one_in_use_is_left_alone(tmp_path: Path, manager: ModelManager, m
     with pytest.raises(CallerError, match="no room for c version 1: the models that are loaded are all in use"):
         await manager.load("c")
     waiting = asyncio.create_task(manager.load("c"))
-    await asyncio.sleep(0)
+    await until(lambda: "c" in manager.table.models)
     b.release()
     await waiting
     assert manager.lease("b", "") is None
