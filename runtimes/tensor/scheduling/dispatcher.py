@@ -119,7 +119,7 @@ class Dispatcher(ABC):
             return
         self._dispatching = True
         try:
-            while self._idle:
+            while self._idle and (self._queue.size or self._again):
                 if not self._idle[-1].ready:  # it died while it had nothing to do, and will say when it is back
                     self._idle.pop()
                 elif members := self._next():

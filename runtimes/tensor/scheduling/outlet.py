@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import accumulate
 
 import numpy as np
@@ -27,19 +26,17 @@ class Outlet:
             for spec in config.outputs
         }
 
-    def split(self, outputs: Tensors, members: Iterable[Asked]) -> list[list[Tensor]]:
+    def split(self, outputs: Tensors, asked: list[Asked]) -> list[list[Tensor]]:
         """The outputs of each, without copying where there is no need to. Rows beyond the last member are padding."""
-        asked = list(members)
-        ends = list(accumulate([member.rows for member in asked]))
+        if not self._batched:
+            return [self.whole(outputs, asked[0])]
+        cut = any(member.cuts for member in asked)
         answers: list[list[Tensor]] = [[] for _ in asked]
         for name in self._datatypes or outputs:
-            array = outputs.get(name)
-            if array is None:
-                continue
+            array = outputs[name]
             datatype = self._datatypes.get(name) or datatype_of(array.dtype)
-            if not self._batched:
-                answers[0].append(self.tensor(name, datatype, array, asked[0]))
-            elif array.dtype == object or any(member.cuts for member in asked):
+            if cut or array.dtype.hasobject:
+                ends = accumulate([member.rows for member in asked])
                 for answer, member, end in zip(answers, asked, ends, strict=True):
                     answer.append(self.tensor(name, datatype, array[end - member.rows : end], member))
             else:

@@ -40,6 +40,7 @@ class BatchQueue(Generic[W]):
         self.joins = config.dynamic_batching is not None and config.max_batch_size > 1 and not config.decoupled
         self.max_rows = max(1, config.max_batch_size)
         self.size = 0
+        self.rows = 0
         self.wake_at = inf
         """When `next` should be asked again, though nothing comes or ends."""
         self._levels = rules.priority_levels
@@ -68,7 +69,9 @@ class BatchQueue(Generic[W]):
     def expiry(self, level: int, now: float, due: float, timeout: float) -> float:
         """When a request leaves the queue, or falls behind. `timeout` is its own word in seconds, 0 for none; it
         counts unless a policy was written that does not allow for it."""
-        policy = self._policies.get(level, self._policy)
+        policy = self._policies.get(level, self._policy) if level else self._policy
+        if not timeout and not policy.default_timeout:
+            return due
         limit = policy.default_timeout or inf
         if timeout > 0 and (policy.allow_timeout_override or policy == QueuePolicy()):
             limit = min(limit, timeout)
@@ -92,8 +95,10 @@ class BatchQueue(Generic[W]):
         if bucket is None:
             bucket = self._buckets[entry.key] = Bucket(entry.key)
         bucket.push(entry)
-        self._announce(bucket)
+        if bucket.announced is None or entry.urgency < bucket.announced.urgency:
+            self._announce(bucket)
         self.size += 1
+        self.rows += entry.rows
         self._sizes[level] = size + 1
         if self._delay:
             self._arrivals.arrived(now, self.size + inside)
@@ -125,6 +130,7 @@ class BatchQueue(Generic[W]):
 
     def _gone(self, entry: W) -> None:
         self.size -= 1
+        self.rows -= entry.rows
         self._sizes[entry.level] -= 1
         if not self._sizes[entry.level]:
             del self._sizes[entry.level]
@@ -232,6 +238,9 @@ class BatchQueue(Generic[W]):
         batch = self._curve.predict(self.max_rows if self.joins else entry.rows) / max(1, copies)
         if batch <= 0:
             return 0.0
+        most = self.rows // self.max_rows + len(self._buckets) if self.joins else self.size
+        if most * batch <= left:
+            return 0.0  # even behind all of them there is time
         urgency = min(entry.due, now + PATIENCE) + (entry.level - 1) * PATIENCE
         enough = (int(max(left, 0.0) / batch) + 2) * self.max_rows
         wait = 0.0
