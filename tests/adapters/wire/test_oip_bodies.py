@@ -83,10 +83,10 @@ def test_noise_is_the_callers_fault_or_the_upstreams(noise: bytes) -> None:
             decode(noise)
         except CallerError:
             continue
-        assert not noise.strip() or noise.strip() == b"{}"
+        assert isinstance(json.loads(noise.strip() or b"{}"), dict)
     for answered in (oip_bodies.decode_metadata, oip_bodies.decode_index, oip_bodies.decode_told):
         try:
             answered(noise)
         except BackendError:
             continue
-        assert noise.strip() in (b"[]", b"{}")
+        assert isinstance(json.loads(noise), dict | list)

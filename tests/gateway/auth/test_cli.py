@@ -141,6 +141,9 @@ def test_what_comes_with_a_key_is_stored_or_printed(keys: Keys) -> None:
     assert keys.listed()[str(id_of(admin))]["role"] == "tenant-admin"
 
 
+FRONTS = "'chat', 'text_completion', 'embeddings', 'infer', 'models' or 'metrics'"
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -148,7 +151,7 @@ def test_what_comes_with_a_key_is_stored_or_printed(keys: Keys) -> None:
         (["--role", "operator", "--models", "chat"], "scopes leave nothing of the role operator: give one of the two"),
         (["--models", "cat"], "--models: no model 'cat' in the configuration; did you mean 'chat'?"),
         (["--routes", "gold"], "--routes: no route 'gold' in the configuration"),
-        (["--fronts", "images"], "--fronts: expected 'chat', 'text_completion', 'models' or 'metrics'"),
+        (["--fronts", "images"], f"--fronts: expected {FRONTS}"),
         (["--labels", "team"], "--labels: expected NAME=VALUE, got 'team'"),
         (["--labels", "=x"], "--labels: expected a label's name: letters, digits and . _ / -"),
     ],

@@ -1,0 +1,111 @@
+"""A model with a memory: many streams of sound through few copies of Silero's voice activity detector."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime
+import pytest
+import tritonclient.http.aio as triton
+
+from runtimes.tensor.catalogue.repository import add
+from tests.support.tensor_runtime import TensorRuntime, explicit
+
+Array = npt.NDArray[Any]
+STEP, RATE = 512, 16_000
+STEPS = 20
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    for name in ("silero-vad", "silero-vad-jit"):
+        add(name, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runtime(repository: Path) -> Iterator[TensorRuntime]:
+    with explicit(repository) as runtime:
+        yield runtime
+
+
+def sound(seed: int) -> Array:
+    """Two thirds of a second of something like a vowel, another one for each seed."""
+    rng = np.random.default_rng(seed)
+    time = np.arange(STEPS * STEP) / RATE
+    pitch = 110 + 20 * seed
+    voice = sum(np.sin(2 * np.pi * pitch * k * time) / k for k in range(1, 9)) * (1 + np.sin(2 * np.pi * 4 * time))
+    noise = 0.01 * rng.standard_normal(time.size)
+    return np.asarray(0.1 * voice + noise, np.float32).reshape(-1, 1, STEP)
+
+
+def spoken(repository: Path, steps: Array) -> list[float]:
+    """What the model says of one stream when nobody stands between."""
+    path = repository / "silero-vad" / "1" / "silero_vad.onnx"
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    state, context, found = np.zeros((2, 1, 128), np.float32), np.zeros((1, 64), np.float32), []
+    for step in steps:
+        given = np.concatenate([context, step], axis=1)
+        speech, state = session.run(None, {"input": given, "state": state, "sr": np.array(RATE)})
+        context = given[:, -64:]
+        found.append(float(speech[0, 0]))
+    return found
+
+
+async def follow(client: Any, model: str, stream: int | str, steps: Array) -> list[float]:
+    heard = []
+    for i, step in enumerate(steps):
+        audio = triton.InferInput("audio", list(step.shape), "FP32")
+        audio.set_data_from_numpy(step)
+        at = {"sequence_id": stream, "sequence_start": i == 0, "sequence_end": i == len(steps) - 1}
+        heard.append(float((await client.infer(model, [audio], **at)).as_numpy("speech")[0, 0]))
+    return heard
+
+
+async def counts(client: Any, model: str) -> tuple[int, int]:
+    """Rows and executions so far."""
+    told = (await client.get_inference_statistics(model))["model_stats"][0]
+    return int(told["inference_count"]), int(told["execution_count"])
+
+
+async def hear(runtime: TensorRuntime, model: str, streams: dict[int | str, Array]) -> tuple[list[list[float]], int]:
+    """All streams at once; what was heard in each, and the executions that it took."""
+    client = triton.InferenceServerClient(runtime.http, conn_limit=32)
+    try:
+        async with asyncio.timeout(100):
+            rows, executions = await counts(client, model)
+            heard = await asyncio.gather(*[follow(client, model, name, steps) for name, steps in streams.items()])
+            rows_after, executions_after = await counts(client, model)
+    finally:
+        await client.close()
+    assert rows_after - rows == len(streams) * STEPS
+    return heard, executions_after - executions
+
+
+async def test_many_streams_share_batches(runtime: TensorRuntime, repository: Path) -> None:
+    """The model's memory of each stream is a tensor, which the runtime keeps."""
+    streams: dict[int | str, Array] = {seed + 1: sound(seed) for seed in range(16)}
+    heard, executions = await hear(runtime, "silero-vad", streams)
+    for found, steps in zip(heard, streams.values(), strict=True):
+        np.testing.assert_allclose(found, spoken(repository, steps), atol=1e-4)
+    assert executions < 16 * STEPS
+
+
+async def test_memory_inside_of_a_copy_is_one_streams(runtime: TensorRuntime, repository: Path) -> None:
+    """Two copies, four streams: two of them wait until the others have ended."""
+    streams: dict[int | str, Array] = {f"stream {seed}": sound(seed) for seed in range(4)}
+    heard, executions = await hear(runtime, "silero-vad-jit", streams)
+    for found, steps in zip(heard, streams.values(), strict=True):
+        np.testing.assert_allclose(found, spoken(repository, steps), atol=1e-4)
+    assert executions == 4 * STEPS
+
+
+async def test_a_stream_that_was_heard_before_is_forgotten(runtime: TensorRuntime, repository: Path) -> None:
+    """Under the same name another one begins from nothing."""
+    for seed in range(2):
+        [heard], _ = await hear(runtime, "silero-vad", {1: sound(seed)})
+        np.testing.assert_allclose(heard, spoken(repository, sound(seed)), atol=1e-4)
