@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from adapters.tensors import Inference
 from adapters.types import Deadline, InferRequest
-from adapters.wire import oip, oip_generate
+from adapters.wire import oip_generate, oip_raw
 from adapters.wire.oip_bodies import ModelMetadata, TensorMetadata
 
 FRESH = 30.0
@@ -30,7 +30,9 @@ class Reader:
             return oip_generate.decode_generate(request.plain, request.model, request.version, by_name)
         if request.wire == "oip-http" and request.header_length == 0:
             inputs = await self._inputs(model, request.version, deadline)
-            return oip.complete_alone(request.inference, [(one.name, one.datatype, one.shape) for one in inputs])
+            return oip_raw.complete_from_metadata(
+                request.inference, [(one.name, one.datatype, one.shape) for one in inputs]
+            )
         return request.inference
 
     async def _inputs(self, model: str, version: str, deadline: Deadline) -> list[TensorMetadata]:

@@ -4,7 +4,6 @@ With the extension, a body is a JSON object of a length that a header tells, the
 `binary_data_size` says that it is there, in their order. Decoded binary data is a view of the body, no copy.
 """
 
-from collections.abc import Sequence
 from math import prod
 from typing import Annotated, Any
 
@@ -31,7 +30,7 @@ from adapters.wire import oip_data
 
 HEADER = "inference-header-content-length"
 RAW = "raw_input"
-"""Name of the only input of a raw request, which is all of its body; `complete_raw` gives it its real one."""
+"""Name of the only input of a raw request, which is all of its body; `oip_raw` gives it its real one."""
 
 _ABSENT = Raw(b"")
 _RAW_PARAMETERS: dict[str, Parameter] = {BINARY_OUTPUT: True}
@@ -89,7 +88,7 @@ def decode_request(body: bytes, header_length: int | None, model_name: str, mode
     """Raises `CallerError` that names what is wrong and what to change.
 
     Where `header_length` is 0 the body is the data of the model's only input, whose name, datatype and shape only
-    the model knows: see `complete_raw`.
+    the model knows: see `oip_raw`.
     """
     if header_length == 0:
         tensor = Tensor(RAW, "", (), memoryview(body))
@@ -102,13 +101,9 @@ def decode_request(body: bytes, header_length: int | None, model_name: str, mode
     at, inputs = 0, list[Tensor]()
     for item in request.inputs:
         parameters = item.parameters
-        if not parameters:
-            data: Data = oip_data.read(item.data, item.datatype, item.shape, item.name) if item.data else _missing(item)
-            inputs.append(Tensor(item.name, item.datatype, item.shape, data))
-            continue
-        size = parameters.pop(BINARY_SIZE, None)
+        size = parameters.pop(BINARY_SIZE, None) if parameters else None
         if size is None:
-            data = _plain(item, parameters)
+            data: Data = _plain(item, parameters)
         else:
             data = cut(rest, at, size, item.name, item.datatype, item.shape, given=bool(item.data))
             at += len(data)
@@ -120,15 +115,14 @@ def decode_request(body: bytes, header_length: int | None, model_name: str, mode
     return Inference(model_name, model_version, request.id or "", request.parameters or NO_PARAMETERS, inputs, outputs)
 
 
-def _plain(item: _Input, parameters: Parameters) -> bytes:
-    if SHARED_MEMORY not in parameters:
-        return oip_data.read(item.data, item.datatype, item.shape, item.name) if item.data else _missing(item)
+def _plain(item: _Input, parameters: Parameters | None) -> bytes:
+    elsewhere = parameters and SHARED_MEMORY in parameters
+    if item.data and not elsewhere:
+        return oip_data.read(item.data, item.datatype, item.shape, item.name)
     if item.data:
         raise CallerError(f"Input `{item.name}` lies in shared memory and has `data` too. Send one.", param=item.name)
-    return b""
-
-
-def _missing(item: _Input) -> bytes:
+    if elsewhere:
+        return b""
     raise CallerError(
         f"Input `{item.name}` has no data. Send `data`, or bytes after the JSON and their `binary_data_size`.",
         param=item.name,
@@ -174,47 +168,6 @@ def not_json(error: Exception) -> CallerError:
     if isinstance(error, msgspec.ValidationError):
         return CallerError(f"The request is not valid: {error}.")
     return CallerError(f"The request is not valid JSON: {error}.", code="invalid_json")
-
-
-def complete_raw(inference: Inference, name: str, datatype: str, dims: tuple[int, ...], *, batched: bool) -> Inference:
-    """The same with what its model knows of its only input; `dims` leave out the batch. Raises `CallerError`."""
-    data = inference.inputs[0].data
-    fixed = prod([dim for dim in dims if dim >= 0])
-    variable = sum(dim < 0 for dim in dims)
-    if datatype == "BYTES":
-        if variable or fixed != 1:
-            message = f"A raw request is one element, and input `{name}` has the shape {list(dims)}."
-            raise CallerError(message, param=name)
-        data = len(data).to_bytes(4, "little") + data
-    elif variable > 1:
-        raise CallerError(
-            f"Input `{name}` has several variable dimensions, {list(dims)}: a raw request cannot tell them.", param=name
-        )
-    else:
-        row = fixed * ITEM_SIZE[datatype]
-        length = len(data) // row if variable and row else 1
-        if length * row != len(data):
-            raise CallerError(
-                f"The body has {len(data)} bytes, which is not input `{name}`: {datatype} of {list(dims)}.", param=name
-            )
-        dims = tuple(length if dim < 0 else dim for dim in dims)
-    shape = (1, *dims) if batched else dims
-    return Inference(
-        inference.model_name, inference.model_version, "", inference.parameters,
-        [Tensor(name, datatype, shape, data)], [],
-    )  # fmt: skip
-
-
-def complete_alone(inference: Inference, inputs: Sequence[tuple[str, str, tuple[int, ...]]]) -> Inference:
-    """The same for who has only a model's metadata (name, datatype, shape of each input), whose shapes may begin with
-    a batch: a first variable dimension beside another is one. Raises `CallerError`.
-    """
-    if len(inputs) != 1:
-        raise CallerError(f"A raw request is for models with one input, and this one has {len(inputs)}.")
-    name, datatype, shape = inputs[0]
-    if shape and shape[0] < 0 and (any(dim < 0 for dim in shape[1:]) or datatype == "BYTES"):
-        return complete_raw(inference, name, datatype, shape[1:], batched=True)
-    return complete_raw(inference, name, datatype, shape, batched=False)
 
 
 def encode_request(inference: Inference, *, binary: bool = True) -> tuple[bytes, int | None]:

@@ -35,14 +35,13 @@ def split(message: bytes, text: int, raw: int) -> tuple[bytes, str, list[Data]]:
             stop = start + length
             if stop > end:
                 raise Broken("a field is longer than the message")
-            if this == raw:
-                found.append(view[start:stop])
+            if this in (raw, text):
                 parts.append(message[kept:at])
                 kept = stop
-            elif this == text:
-                name = message[start:stop]
-                parts.append(message[kept:at])
-                kept = stop
+                if this == raw:
+                    found.append(view[start:stop])
+                else:
+                    name = message[start:stop]
             at = stop
         parts.append(message[kept:])
         return b"".join(parts), name.decode(), found

@@ -11,7 +11,7 @@ from adapters.errors import CallerError, InferenceError, Unavailable
 from adapters.http1.message import Request, Response
 from adapters.tensors import Inference
 from adapters.types import DEVICE_MS
-from adapters.wire import compression, oip, oip_answers, oip_bodies, oip_generate
+from adapters.wire import compression, oip, oip_answers, oip_bodies, oip_generate, oip_raw
 from runtimes.tensor import events, routes
 from runtimes.tensor.control import Control, no_cuda
 from runtimes.tensor.metrics import CONTENT_TYPE as METRICS_TYPE
@@ -105,7 +105,7 @@ class HttpDoor:
                 f"A raw request is for models with one input, and `{config.name}` has {len(config.inputs)}."
             )
         spec = config.inputs[0]
-        return oip.complete_raw(inference, spec.name, spec.datatype, spec.dims, batched=config.max_batch_size > 0)
+        return oip_raw.complete(inference, spec.name, spec.datatype, spec.dims, batched=config.max_batch_size > 0)
 
     async def _infer_stream(self, request: Request, route: Route) -> Response:
         inference = oip.decode_request(await self._read(request), None, route.about, route.version)
