@@ -13,7 +13,7 @@ from adapters.http2.channel import Channel, encode_fields
 from adapters.http2.status import Code, GrpcError
 from adapters.oip_inference import Reader
 from adapters.oip_messages import MessageStream, OneMessage
-from adapters.types import OIP_GRPC, OIP_JSON, Deadline, InferRequest, ModelQuery, ModelRequest, Usage
+from adapters.types import OIP_GRPC, OIP_JSON, Deadline, InferRequest, ModelOrder, ModelQuery, ModelRequest, Usage
 from adapters.wire import oip_bodies, oip_proto, oip_proto_answers, proto_json
 from adapters.wire.protos import METHODS
 
@@ -44,6 +44,8 @@ class OipGrpcAdapter:
                 return await (self._stream if request.stream else self._infer)(request, deadline)
             if isinstance(request, ModelQuery):
                 return await self._ask(request, deadline)
+            if isinstance(request, ModelOrder):
+                return await self._order(request, deadline)
         except GrpcError as error:
             refuse(request, error)
         raise oip_refusals.takes_tensors(request)
@@ -104,6 +106,22 @@ class OipGrpcAdapter:
 
     def _told(self, request: ModelRequest) -> bytes:
         return self._fields + encode_fields((("x-request-id", request.request_id),))
+
+    # ── orders ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _order(self, order: ModelOrder, deadline: Deadline) -> Answer:
+        name = "RepositoryModelLoad" if order.order == "load" else "RepositoryModelUnload"
+        message = METHODS[name].request(model_name=self._model or order.model)
+        if order.order == "load":
+            load = oip_bodies.decode_load(order.body)
+            if load.config is not None:
+                message.parameters["config"].string_param = load.config
+            for path, data in load.files.items():
+                message.parameters[f"file:{path}"].bytes_param = data
+        elif oip_bodies.decode_unload(order.body):
+            message.parameters["unload_dependents"].bool_param = True
+        await self._channel.ask(_PATHS[name], message.SerializeToString(), self._told(order), deadline)
+        return Answer(content_type="application/json", body=b"{}", form=OIP_JSON)
 
     # ── questions ─────────────────────────────────────────────────────────────────────────────────────
 

@@ -12,7 +12,17 @@ from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.oip_events import OneEvent, ResponseStream
 from adapters.oip_inference import Reader
 from adapters.oip_refusals import device_ms
-from adapters.types import DEVICE_MS, OIP_JSON, Deadline, Form, InferRequest, ModelQuery, ModelRequest, Usage
+from adapters.types import (
+    DEVICE_MS,
+    OIP_JSON,
+    Deadline,
+    Form,
+    InferRequest,
+    ModelOrder,
+    ModelQuery,
+    ModelRequest,
+    Usage,
+)
 from adapters.wire import compression, oip, oip_answers, oip_bodies, sse
 
 MAX_ANSWER = 256 * 1024 * 1024
@@ -63,6 +73,8 @@ class OipHttpAdapter:
             return await (self._stream if request.stream else self._infer)(request, deadline)
         if isinstance(request, ModelQuery):
             return await self._ask(request, deadline)
+        if isinstance(request, ModelOrder):
+            return await self._order(request, deadline)
         raise oip_refusals.takes_tensors(request)
 
     async def probe(self, timeout: float) -> None:
@@ -157,6 +169,18 @@ class OipHttpAdapter:
         _check(request, body)
         told, _ = oip_answers.encode_response(oip_answers.decode_response(body, _length(response)))
         return OneEvent(sse.encode(told), _usage(request, response, len(told)))
+
+    # ── orders ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _order(self, order: ModelOrder, deadline: Deadline) -> Answer:
+        model = quote(self._model or order.model, safe="")
+        target = f"{self._base}/v2/repository/models/{model}/{order.order}".encode()
+        fields = self._json_fields + encode_fields((("x-request-id", order.request_id),))
+        response = await self._client.request(b"POST", target, fields, order.body or b"{}", deadline)
+        body = await response.read(MAX_ERROR_BODY)
+        if response.status != 200:
+            await _refuse(order, response, body)
+        return Answer(content_type="application/json", body=body, form=OIP_JSON)
 
     # ── questions ─────────────────────────────────────────────────────────────────────────────────────
 

@@ -19,6 +19,7 @@ InferKind = Literal["infer", "infer_stream", "generate", "generate_stream"]
 """One answer or a stream of them, to tensors or (`oip-http` only) to a prompt and what else a JSON object holds."""
 ModelPart = Literal["metadata", "ready", "config", "stats"]
 """What may be asked about a model: answers are JSON, as the protocol has it over HTTP, whatever the upstream speaks."""
+Order = Literal["load", "unload"]
 DEVICE_MS = "headrace-device-ms"
 """The header, or gRPC's trailer, by which our own runtime tells for how long a request kept its device busy."""
 
@@ -254,6 +255,22 @@ class ModelQuery(ModelRequest):
 
     n: int = 0
     about: ModelPart = "metadata"
+
+    @property
+    def shareable(self) -> bool:
+        return False
+
+
+@dataclass(slots=True, kw_only=True)
+class ModelOrder(ModelRequest):
+    """What an operator has the servers of a model do with it."""
+
+    operation: ClassVar[str] = "infer"
+
+    n: int = 0
+    order: Order = "load"
+    body: bytes = field(default=b"", repr=False)
+    """As the protocol has it over HTTP: a configuration, files, or whether what needs the model goes too."""
 
     @property
     def shareable(self) -> bool:

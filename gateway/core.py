@@ -1,12 +1,13 @@
 """One request's story, the same for every front."""
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from random import Random
 
 from adapters.base import Answer, as_inference_error
-from adapters.errors import BackendError, CallerError, ClientGone, NotFound
-from adapters.types import Deadline, ModelQuery, ModelRequest, Usage
+from adapters.errors import BackendError, CallerError, ClientGone, Forbidden, NotFound
+from adapters.types import Deadline, ModelOrder, ModelQuery, ModelRequest, Usage
 from config.money import Money
 from config.schema import TimeoutConfig
 from gateway.auth.keys import Principal
@@ -21,6 +22,9 @@ from policies.facts import Facts
 from policies.price import Price, expected_output
 from policies.rewrite import NotANumber, Rewrite
 from policies.rules import Known
+
+ORDER_SECONDS = 600.0
+"""What a server has to load a model."""
 
 
 class Core:
@@ -96,6 +100,24 @@ class Core:
         query.tenant, query.key, query.headers = principal.tenant, principal.key_id, headers
         _, decision = self._decide(snapshot, principal, query, Record("", "models", "", now))
         return await snapshot.plan(decision).call(query, _deadline(decision.timeout, query, now))
+
+    async def order(self, principal: Principal, order: ModelOrder, headers: Mapping[str, str], record: Record) -> None:
+        """Have every endpoint that a model's requests may go to do something with it: for operators only.
+
+        All are asked at once. Raises the first failure when all have ended.
+        """
+        if "operator" not in principal.roles or principal.scope is not None:
+            raise Forbidden("Models are loaded and unloaded by operators: ask with the key of one, or ask the server.")
+        snapshot, now = self.snapshot, self.clock()
+        order.tenant, order.key, order.headers = principal.tenant, principal.key_id, headers
+        _, decision = self._decide(snapshot, principal, order, record)
+        deadline = Deadline(now + ORDER_SECONDS, ORDER_SECONDS, ORDER_SECONDS)
+        endpoints = [endpoint for pool in decision.pools for endpoint in snapshot.pools[pool].endpoints]
+        calls = [endpoint.adapter.call(order, deadline) for endpoint in endpoints]
+        ends = await asyncio.gather(*calls, return_exceptions=True)
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
 
     def _estimate(
         self, facts: Facts, request: ModelRequest, price: Price | None, record: Record, now: float

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 
 from adapters.base import Answer
-from adapters.errors import BackendError, CallerError, ClientGone, Forbidden, InferenceError, Unsupported
+from adapters.errors import BackendError, CallerError, ClientGone, Forbidden, InferenceError, Unavailable, Unsupported
 from adapters.http2.call import Call
 from adapters.http2.server import Limits, Server
 from adapters.http2.status import GrpcError
 from adapters.inferred import inferred
-from adapters.types import InferKind, InferRequest, ModelPart, ModelQuery
+from adapters.types import InferKind, InferRequest, ModelOrder, ModelPart, ModelQuery
 from adapters.wire import oip_bodies, oip_proto_answers, oip_proto_asked, proto_json
 from adapters.wire.oip_proto import decode_infer_request
 from adapters.wire.protos import METHODS, health, inference
@@ -25,7 +25,7 @@ from gateway.telemetry import Record
 
 _ABOUT: dict[str, ModelPart] = {"ModelMetadata": "metadata", "ModelReady": "ready", "ModelConfig": "config"}
 _ELSEWHERE = (
-    "RepositoryModelLoad", "RepositoryModelUnload", "TraceSetting", "LogSettings",
+    "TraceSetting", "LogSettings",
     "SystemSharedMemoryStatus", "SystemSharedMemoryRegister", "SystemSharedMemoryUnregister",
     "CudaSharedMemoryStatus", "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister",
 )  # fmt: skip
@@ -51,6 +51,8 @@ class OipGrpcFront:
             "ServerMetadata": self._server,
             "RepositoryIndex": self._index,
             "ModelStatistics": self._statistics,
+            "RepositoryModelLoad": self._load,
+            "RepositoryModelUnload": self._unload,
             **dict.fromkeys(_ABOUT, self._ask),
             **dict.fromkeys(_ELSEWHERE, _elsewhere),
         }
@@ -124,7 +126,13 @@ class OipGrpcFront:
         name = call.path.rpartition("/")[2]
         method, about = METHODS[name], _ABOUT[name]
         asked = _read(method.request, await call.unary())
-        told = await self._about(principal, call, record, asked.name, asked.version, about)
+        try:
+            told = await self._about(principal, call, record, asked.name, asked.version, about)
+        except Unavailable:
+            if about != "ready":
+                raise
+            self._told(call, record, method.response(ready=False))
+            return
         if about == "ready":
             answer = method.response(ready=True)
         else:
@@ -152,6 +160,31 @@ class OipGrpcFront:
         query = ModelQuery(model=model, version=version, about=about, timeout=time_left(call))
         body = await tensors.asked(self._core, principal, query, call.metadata, record)
         return {} if about == "ready" else oip_bodies.decode_told(body)
+
+    async def _load(self, principal: Principal, call: Call, record: Record) -> None:
+        asked = _read(inference.RepositoryModelLoadRequest, await call.unary())
+        load = oip_bodies.Load(None, {})
+        for name, value in asked.parameters.items():
+            if name.startswith("file:"):
+                load.files[name.removeprefix("file:")] = value.bytes_param
+            elif name == "config":
+                load.config = value.string_param
+            else:
+                raise CallerError(f"Unknown load parameter `{name[:64]}`. Known: config, file:PATH.", param=name[:64])
+        order = ModelOrder(model=asked.model_name, order="load", body=oip_bodies.encode_load(load))
+        await self._order(principal, call, record, order, inference.RepositoryModelLoadResponse())
+
+    async def _unload(self, principal: Principal, call: Call, record: Record) -> None:
+        asked = _read(inference.RepositoryModelUnloadRequest, await call.unary())
+        dependents = asked.parameters["unload_dependents"].bool_param
+        body = oip_bodies.encode({"parameters": {"unload_dependents": dependents}})
+        order = ModelOrder(model=asked.model_name, order="unload", body=body)
+        await self._order(principal, call, record, order, inference.RepositoryModelUnloadResponse())
+
+    async def _order(self, principal: Principal, call: Call, record: Record, order: ModelOrder, answer: Any) -> None:
+        order.request_id = record.request_id
+        await self._core.order(principal, order, call.metadata, record)
+        self._told(call, record, answer)
 
     async def _infer(self, principal: Principal, call: Call, record: Record) -> None:
         request = self._request(await call.unary(), "infer", call)

@@ -10,7 +10,7 @@ from adapters.base import Answer
 from adapters.errors import Forbidden, InferenceError
 from adapters.http1.message import Request, Response
 from adapters.inferred import inferred
-from adapters.types import InferKind, InferRequest, ModelPart, ModelQuery
+from adapters.types import InferKind, InferRequest, ModelOrder, ModelPart, ModelQuery, Order
 from adapters.wire import compression, oip, oip_answers, oip_asked, oip_bodies, oip_generate, sse
 from gateway.auth.keys import Principal
 from gateway.fronts import errors, tensors
@@ -21,7 +21,7 @@ _MODEL = re.compile(
     r"/v2/models/([^/]+)(?:/versions/([^/]+))?"
     r"(?:/(infer|infer_stream|generate|generate_stream|ready|config|stats|trace/setting))?"
 )
-_ORDER = re.compile(r"/v2/repository(?:/[^/]+)?/models/[^/]+/(?:load|unload)")
+_ORDER = re.compile(r"/v2/repository(?:/[^/]+)?/models/([^/]+)/(load|unload)")
 _INDEX = re.compile(r"/v2/repository(?:/[^/]+)?/index")
 _OF_A_SERVER = re.compile(
     r"/v2/(?:(?:system|cuda)sharedmemory(?:/region/[^/]+)?/(?:status|register|unregister)|trace/setting|logging)"
@@ -50,8 +50,8 @@ def target_of(path: bytes) -> Target | None:
         return Target(text)
     if _INDEX.fullmatch(text):
         return Target("index")
-    if _ORDER.fullmatch(text):
-        return Target("order")
+    if match := _ORDER.fullmatch(text):
+        return Target(match[2], match[1])
     return Target("of_a_server") if _OF_A_SERVER.fullmatch(text) else None
 
 
@@ -68,11 +68,11 @@ class OipFront:
             "/v2": Route(("GET",), "models", self._server),
             "/v2/models": Route(("GET",), "models", self._names),
             "index": Route(("POST",), "models", self._index),
-            "order": elsewhere,
             "of_a_server": elsewhere,
             "trace/setting": elsewhere,
             **dict.fromkeys(_KINDS, infer),
             **dict.fromkeys(get_args(ModelPart), ask),
+            **dict.fromkeys(get_args(Order), Route(("POST",), "models", self._order)),
         }
 
     def routes(self) -> list[Route]:
@@ -122,6 +122,14 @@ class OipFront:
         query = ModelQuery(model=model, version=version, about=cast(ModelPart, target.verb))
         body = await tensors.asked(self._core, principal, query, http.headers, record)
         return Response(200, [("content-type", _JSON), *self._door.headers(record)], body)
+
+    async def _order(self, principal: Principal, http: Request, record: Record) -> Response:
+        target = target_of(http.target)
+        assert target is not None
+        order = cast(Order, target.verb)
+        asked = ModelOrder(model=target.model, order=order, body=await http.read(), request_id=record.request_id)
+        await self._core.order(principal, asked, http.headers, record)
+        return self._door.told(record, oip_bodies.encode({"name": target.model, order: True}))
 
     async def _infer(self, principal: Principal, http: Request, record: Record) -> Response:
         target, headers = target_of(http.target), http.headers

@@ -20,8 +20,8 @@ from policies.rules import VERSION_SIGN
 EXTENSIONS = [name for name in oip_bodies.EXTENSIONS if name not in ("trace", "logging", "system_shared_memory")]
 """Of what servers can, what a gateway passes on: the others are between a server and its operator."""
 ELSEWHERE = (
-    "A gateway stands before many servers. Loading, shared memory, trace and log settings are for each of them: "
-    "ask the server itself."
+    "A gateway stands before many servers. Shared memory, trace and log settings are for each of them: ask the "
+    "server itself."
 )
 
 

@@ -24,7 +24,7 @@ from adapters.errors import (
 from adapters.http1.client import Client
 from adapters.oip_http import OipHttpAdapter
 from adapters.tensors import Inference, Inferred, Tensor
-from adapters.types import Codec, Deadline, Form, InferRequest, ModelQuery, Usage
+from adapters.types import Codec, Deadline, Form, InferRequest, ModelOrder, ModelQuery, Usage
 from adapters.wire import compression, oip, oip_answers
 from adapters.wire.oip_asked import request_of
 from tests.adapters.http1.scripted import Asked, Peer, Play, Upstream, answers, scripted
@@ -375,6 +375,15 @@ async def test_readiness_is_a_status() -> None:
     for status in (400, 404, 503):
         with pytest.raises(Unavailable, match="`m` is not ready"):
             await call(http(b"{}", "application/json", status), ModelQuery(model="m", about="ready"))
+
+
+@pytest.mark.parametrize("order", ["load", "unload"])
+async def test_orders_are_carried_out_by_the_server(order: Any) -> None:
+    begun, got = await sent(ModelOrder(model="m", order=order, body=b'{"parameters":{}}'), http(b""))
+    assert (got.line, got.body) == (f"POST /v2/repository/models/m/{order} HTTP/1.1", b'{"parameters":{}}')
+    assert begun.form == Form("oip-http")
+    with pytest.raises(CallerError, match="no config"):
+        await call(http(b'{"error":"no config"}', "application/json", 400), ModelOrder(model="m", order=order))
 
 
 async def test_questions_that_are_refused() -> None:

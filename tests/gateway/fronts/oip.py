@@ -13,7 +13,7 @@ from adapters.base import Answer
 from adapters.errors import InferenceError
 from adapters.fake import FakeAdapter, Script
 from adapters.http1.server import Limits, Server
-from adapters.types import OIP_JSON, Deadline, Form, InferRequest, ModelQuery, ModelRequest, Usage
+from adapters.types import OIP_JSON, Deadline, Form, InferRequest, ModelOrder, ModelQuery, ModelRequest, Usage
 from config.schema import HttpConfig
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
@@ -56,9 +56,15 @@ class TensorFake(FakeAdapter):
         self.failing: InferenceError | None = None
         self.pause = 0.0
         self.queries: list[ModelQuery] = []
+        self.orders: list[ModelOrder] = []
         self.about: dict[str, Any] = {"metadata": METADATA, "ready": {}, "config": {"name": "chat"}, "stats": {}}
 
     async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        if isinstance(request, ModelOrder):
+            self.orders.append(request)
+            if self.failing is not None:
+                raise self.failing
+            return Answer(content_type="application/json", body=b"{}", form=OIP_JSON)
         if not isinstance(request, ModelQuery):
             return await super().call(request, deadline)
         self.queries.append(request)

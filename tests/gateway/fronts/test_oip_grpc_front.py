@@ -20,12 +20,14 @@ from adapters.errors import (
     InferenceError,
     NotFound,
     TransportError,
+    Unavailable,
     Unsupported,
     UpstreamTimeout,
 )
 from adapters.fake import Script
 from adapters.tensors import Inferred, Tensor
 from adapters.types import OIP_GRPC, OIP_JSON, Usage
+from adapters.wire.oip_bodies import Load, decode_load, decode_unload
 from adapters.wire.oip_proto_answers import encode_infer_response, encode_stream_error, encode_stream_response
 from tests.gateway.fronts.oip import METADATA, WHOLE, TensorDoor, TensorFake, tensor_door
 
@@ -172,6 +174,16 @@ async def test_questions_about_a_model_reach_its_server(
         assert refused.code() == grpc.StatusCode.NOT_FOUND
 
 
+async def test_a_model_that_is_not_ready_is_no_failure_of_the_question() -> None:
+    fake = TensorFake(SUM)
+    fake.failing = Unavailable("not ready")
+    async with grpc_door(fake) as g:
+        answer = await g.stub.ModelReady(pb.ModelReadyRequest(name="chat"), metadata=g.metadata)
+        assert not answer.ready
+        failed = await failing(g.stub.ModelMetadata(pb.ModelMetadataRequest(name="chat"), metadata=g.metadata))
+        assert failed.code() == grpc.StatusCode.UNAVAILABLE
+
+
 FAILURES: list[tuple[InferenceError, grpc.StatusCode]] = [
     (CallerError("wrong shape"), grpc.StatusCode.INVALID_ARGUMENT),
     (NotFound("no such version"), grpc.StatusCode.NOT_FOUND),
@@ -220,12 +232,30 @@ async def test_a_message_that_is_none_and_a_method_that_is_none() -> None:
 async def test_what_is_for_each_server_is_not_for_the_gateway() -> None:
     async with grpc_door() as g:
         for method, asked in (
-            (g.stub.RepositoryModelLoad, pb.RepositoryModelLoadRequest(model_name="chat")),
             (g.stub.SystemSharedMemoryRegister, pb.SystemSharedMemoryRegisterRequest(name="r")),
             (g.stub.LogSettings, pb.LogSettingsRequest()),
         ):
             failed = await failing(method(asked, metadata=g.metadata))
             assert failed.code() == grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_an_operator_loads_and_unloads() -> None:
+    async with grpc_door() as g:
+        load = pb.RepositoryModelLoadRequest(model_name="chat")
+        assert (await failing(g.stub.RepositoryModelLoad(load, metadata=g.metadata))).code().name == "PERMISSION_DENIED"
+        g.rig.hold(roles=frozenset({"user", "operator"}))
+        load.parameters["config"].string_param = "{}"
+        load.parameters["file:1/model.py"].bytes_param = b"x"
+        await g.stub.RepositoryModelLoad(load, metadata=g.metadata)
+        unload = pb.RepositoryModelUnloadRequest(model_name="chat")
+        unload.parameters["unload_dependents"].bool_param = True
+        await g.stub.RepositoryModelUnload(unload, metadata=g.metadata)
+        loaded, unloaded = g.door.fake.orders
+        assert decode_load(loaded.body) == Load("{}", {"1/model.py": b"x"})
+        assert decode_unload(unloaded.body)
+        load.parameters["other"].bool_param = True
+        failed = await failing(g.stub.RepositoryModelLoad(load, metadata=g.metadata))
+        assert failed.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_limits_are_told_and_hold() -> None:

@@ -19,6 +19,7 @@ from adapters.errors import (
 )
 from adapters.fake import Script
 from adapters.types import OIP_JSON, Usage
+from gateway.auth.scope import Scope
 from tests.gateway.fronts.oip import (
     ANSWERED,
     ASKED,
@@ -159,7 +160,7 @@ REFUSED: list[tuple[str, Any, dict[str, str], int, str]] = [
     ("/v2/models/chat/nothing", None, {}, 404, "Unknown path"),
     ("/v2/models//infer", None, {}, 404, "Unknown path"),
     ("/v2/models/chat/ready", None, {}, 405, "GET"),
-    ("/v2/repository/models/chat/load", {}, {}, 403, "server itself"),
+    ("/v2/repository/models/chat/load", {}, {}, 403, "by operators"),
     ("/v2/systemsharedmemory/region/r/register", {}, {}, 403, "server itself"),
 ]
 
@@ -282,6 +283,28 @@ async def test_answers_are_kept_for_who_asks_the_same_in_the_same_form() -> None
         assert len(d.fake.asked) == 3
 
 
+async def test_an_operator_has_every_endpoint_load_a_model() -> None:
+    fakes = [TensorFake(), TensorFake()]
+    pools = [{"name": "main", "protocol": "oip-http", "endpoints": ["http://127.0.0.1:9"]}]
+    async with tensor_door(*fakes, pools=pools) as d:
+        d.rig.hold(roles=frozenset({"user", "operator"}))
+        body = {"parameters": {"config": "{}"}}
+        for order in ("load", "unload"):
+            response = await d.post(f"/v2/repository/models/chat/{order}", body)
+            assert (response.status, await response.json()) == (200, {"name": "chat", order: True})
+        assert (await d.post("/v2/repository/models/nobody/load")).status == 404
+        for fake in fakes:
+            assert [(order.order, json.loads(order.body)) for order in fake.orders] == [
+                ("load", body),
+                ("unload", body),
+            ]
+        fakes[1].failing = CallerError("the file is broken")
+        response = await d.post("/v2/repository/models/chat/load", body)
+        assert (response.status, await error_of(response)) == (400, "the file is broken")
+        d.rig.hold(scope=Scope(models=["*"]))
+        assert (await d.post("/v2/repository/models/chat/load", body)).status == 403
+
+
 async def test_a_client_that_leaves_stops_its_inference() -> None:
     async with tensor_door(TensorFake(Script(latency=30.0, form=OIP_JSON))) as d:
         task = asyncio.create_task(d.post(INFER))
@@ -319,7 +342,7 @@ async def test_tritons_client_works_as_it_is() -> None:
             assert result.as_numpy("SUM").tolist() == [[4, 6]]
             with pytest.raises(InferenceServerException, match="does not exist"):
                 await client.infer("nobody", inputs, headers=d.keyed)
-            with pytest.raises(InferenceServerException, match="server itself"):
+            with pytest.raises(InferenceServerException, match="by operators"):
                 await client.load_model("chat", headers=d.keyed)
         finally:
             await client.close()

@@ -1,0 +1,214 @@
+"""Triton's clients, unchanged, through the gateway to the real tensor runtime, over every pair of wires."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import numpy as np
+import pytest
+import tritonclient.grpc.aio as over_grpc
+import tritonclient.http.aio as over_http
+from tritonclient.utils import InferenceServerException
+
+from tests.servers.repositories import for_headrace
+from tests.support.processes import GatewayProcess, command, gateway
+from tests.support.tensor_runtime import explicit
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+NAMES = ("accumulate", "add_sub", "repeat", "text")
+RAMP = np.arange(16, dtype=np.int32).reshape(1, 16)
+WIRES = ("http", "grpc")
+
+
+def configuration(http: str, grpc: str) -> dict[str, Any]:
+    """Each model behind both wires of one runtime; a header chooses which."""
+    routes = [{"when": {"header": {"x-wire": "grpc"}}, "to": "grpc"}, {"else": True, "to": "http"}]
+    return {
+        "listen": {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "admin": "127.0.0.1:0"},
+        "pools": [
+            {"name": "http", "protocol": "oip-http", "endpoints": [f"http://{http}"]},
+            {"name": "grpc", "protocol": "oip-grpc", "endpoints": [f"http://{grpc}"]},
+        ],
+        "models": [{"name": name, "routes": routes} for name in NAMES],
+        "tenants": [
+            {"name": "acme", "models": ["*"], "limits": {"rows": "1000/d", "device_ms": "100000/d"}},
+            {"name": "few", "models": ["text"]},
+        ],
+    }
+
+
+class Setting:
+    """A gateway before a runtime, and the headers of a client."""
+
+    def __init__(self, process: GatewayProcess, headers: dict[str, str]) -> None:
+        self.process = process
+        self.headers = headers
+
+    def to(self, wire: str) -> dict[str, str]:
+        """To the servers of that wire."""
+        return {**self.headers, "x-wire": wire}
+
+    @asynccontextmanager
+    async def http(self) -> AsyncIterator[over_http.InferenceServerClient]:
+        async with over_http.InferenceServerClient(self.process.url.removeprefix("http://"), conn_timeout=60) as client:
+            yield client
+
+    @asynccontextmanager
+    async def grpc(self) -> AsyncIterator[over_grpc.InferenceServerClient]:
+        async with over_grpc.InferenceServerClient(self.process.grpc) as client:
+            yield client
+
+
+@pytest.fixture
+async def running(tmp_path: Path) -> AsyncIterator[Setting]:
+    repository = for_headrace(tmp_path / "models", NAMES)
+    with explicit(repository) as runtime:
+        async with gateway(tmp_path, configuration(runtime.http, runtime.grpc)) as made:
+            yield Setting(made, {"authorization": f"Bearer {await made.key()}"})
+            await made.until_idle()
+
+
+def given(client: Any, **tensors: np.ndarray[Any, Any]) -> list[Any]:
+    kinds = {"i": "INT32", "O": "BYTES"}
+    inputs = [client.InferInput(name, list(array.shape), kinds[array.dtype.kind]) for name, array in tensors.items()]
+    for one, array in zip(inputs, tensors.values(), strict=True):
+        one.set_data_from_numpy(array)
+    return inputs
+
+
+async def test_every_bridge_answers_the_same(running: Setting) -> None:
+    texts = np.array([["Bäche".encode(), b"\xff\0"]], dtype=np.object_)
+    async with running.http() as http, running.grpc() as grpc:
+        for client, module in ((http, over_http), (grpc, over_grpc)):
+            for wire in WIRES:
+                headers = running.to(wire)
+                for binary in (True, False) if client is http else (True,):
+                    options = {"binary_data": binary} if client is http else {}
+                    outputs = [module.InferRequestedOutput(name, **options) for name in ("OUTPUT0", "OUTPUT1")]
+                    inputs = given(module, INPUT0=RAMP, INPUT1=RAMP)
+                    told = await client.infer("add_sub", inputs, outputs=outputs, headers=headers, request_id="r")
+                    assert (told.as_numpy("OUTPUT0") == RAMP * 2).all()
+                    assert (told.as_numpy("OUTPUT1") == 0).all()
+                told = await client.infer("text", given(module, TEXT=texts), headers=headers)
+                assert told.as_numpy("SAME").tolist() == texts.tolist()
+                wrong = given(module, INPUT0=RAMP, INPUT1=RAMP[:, :8])
+                with pytest.raises(InferenceServerException, match="INPUT1"):
+                    await client.infer("add_sub", wrong, headers=headers)
+                with pytest.raises(InferenceServerException, match="does not exist"):
+                    await client.infer("nobody", given(module, INPUT0=RAMP), headers=headers)
+
+
+async def test_questions_are_answered_alike_over_every_bridge(running: Setting) -> None:
+    async with running.http() as http, running.grpc() as grpc:
+        for wire in WIRES:
+            headers = running.to(wire)
+            assert await http.is_model_ready("add_sub", headers=headers)
+            assert await grpc.is_model_ready("add_sub", headers=headers)
+            metadata = await http.get_model_metadata("add_sub", headers=headers)
+            assert metadata["inputs"][0] == {"name": "INPUT0", "datatype": "INT32", "shape": [-1, 16]}
+            again = await grpc.get_model_metadata("add_sub", headers=headers)
+            assert [list(tensor.shape) for tensor in again.inputs] == [[-1, 16]] * 2
+            assert (await http.get_model_config("add_sub", headers=headers))["max_batch_size"] == 8
+            assert (await grpc.get_model_config("add_sub", headers=headers)).config.max_batch_size == 8
+            statistics = await http.get_inference_statistics("add_sub", headers=headers)
+            assert statistics["model_stats"][0]["name"] == "add_sub"
+            told = await grpc.get_inference_statistics("add_sub", headers=headers)
+            assert told.model_stats[0].name == "add_sub"
+
+
+async def test_each_tenant_sees_its_models(running: Setting) -> None:
+    few = {"authorization": f"Bearer {await running.process.key('few')}"}
+    async with running.http() as http, running.grpc() as grpc:
+        for headers, names in ((running.headers, set(NAMES)), (few, {"text"})):
+            index = await http.get_model_repository_index(headers=headers)
+            assert {entry["name"] for entry in index} == names
+            told = await grpc.get_model_repository_index(headers=headers)
+            assert {entry.name for entry in told.models} == names
+        with pytest.raises(InferenceServerException, match="does not exist"):
+            await http.get_model_metadata("add_sub", headers=few)
+
+
+async def test_decoupled_models_stream_over_every_bridge(running: Setting) -> None:
+    async with running.grpc() as grpc:
+        for wire in WIRES:
+
+            async def asked() -> AsyncIterator[dict[str, Any]]:
+                for number, values in enumerate(([1, 2, 3], [], [7])):
+                    inputs = given(over_grpc, IN=np.array(values, dtype=np.int32))
+                    yield {"model_name": "repeat", "inputs": inputs, "request_id": str(number)}
+
+            found: dict[str, list[int]] = {}
+            async for told, error in grpc.stream_infer(asked(), headers=running.to(wire)):
+                assert error is None
+                found.setdefault(told.get_response().id, []).extend(told.as_numpy("OUT").tolist())
+            assert {id_: values for id_, values in found.items() if values} == {"0": [1, 2, 3], "2": [7]}
+    body = {"inputs": [{"name": "IN", "shape": [2], "datatype": "INT32", "data": [4, 5]}]}
+    async with aiohttp.ClientSession() as http:
+        for wire in WIRES:
+            url = f"{running.process.url}/v2/models/repeat/infer_stream"
+            async with http.post(url, json=body, headers=running.to(wire)) as response:
+                assert response.content_type == "text/event-stream"
+                events = [json.loads(line[6:]) for line in (await response.text()).splitlines() if line]
+            values = [event["outputs"][0]["data"] for event in events if event["outputs"]]
+            assert values == [[4], [5]]
+
+
+async def test_an_operator_loads_and_unloads_through_the_gateway(running: Setting) -> None:
+    config = str(running.process.config)
+    status, out, err = await command("keys", "create", "--config", config, "--tenant", "acme", "--role", "operator")
+    assert status == 0, err
+    operator = {"authorization": f"Bearer {out.strip()}"}
+    async with running.http() as http, running.grpc() as grpc:
+        with pytest.raises(InferenceServerException, match="by operators"):
+            await http.unload_model("text", headers=running.headers)
+        for client in (http, grpc):
+            for wire in WIRES:
+                headers = {**operator, "x-wire": wire}
+                await _accepted(client, headers)
+                async with asyncio.timeout(60):
+                    while await client.is_model_ready("text", headers=headers):
+                        await asyncio.sleep(0.05)
+                await client.load_model("text", headers=headers)
+                assert await client.is_model_ready("text", headers=headers)
+
+
+async def _accepted(client: Any, headers: dict[str, str]) -> None:
+    """A new key counts a moment after it was made."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await client.unload_model("text", headers=headers)
+            except InferenceServerException as error:
+                if "key" not in str(error):
+                    raise
+                await asyncio.sleep(0.05)
+            else:
+                return
+
+
+async def test_plain_json_of_the_older_protocols(running: Setting) -> None:
+    async with aiohttp.ClientSession(headers=running.headers) as http:
+        row = {"INPUT0": list(range(16)), "INPUT1": [1] * 16}
+        async with http.post(f"{running.process.url}/v1/models/add_sub:predict", json={"instances": [row]}) as response:
+            told = await response.json()
+        assert told["predictions"][0]["OUTPUT0"] == [i + 1 for i in range(16)]
+        async with http.get(f"{running.process.url}/v1/models/add_sub") as response:
+            status = await response.json()
+        assert (status["ready"], status["kind"]) == (True, "tensor")
+        assert status["model_version_status"][0]["state"] == "AVAILABLE"
+
+
+async def test_what_the_device_did_is_charged(running: Setting) -> None:
+    async with running.http() as http:
+        for wire in WIRES:
+            await http.infer("add_sub", given(over_http, INPUT0=RAMP, INPUT1=RAMP), headers=running.to(wire))
+    state = await running.process.state()
+    acme = next(tenant for tenant in state["tenants"] if tenant["tenant"] == "acme")
+    (limit,) = acme["limits"]
+    assert limit["remaining"]["rows"] < 999
+    assert limit["remaining"]["device_ms"] < 100_000
