@@ -16,6 +16,7 @@ import pytest
 from loadtests.tensors.clients import Clients
 from tests.servers.headrace import Headrace, headrace
 from tests.servers.repositories import MODELS
+from tests.support.processes import gateway
 
 SECONDS = float(os.environ.get("HEADRACE_CHAOS_SECONDS", "4"))
 PATIENCE = 60.0
@@ -63,15 +64,19 @@ def repository(folder: Path) -> Path:
     return folder
 
 
+def lives(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
 def copies(folder: Path, model: str = "*") -> list[psutil.Process]:
     """The processes that compute, of one model or of all."""
     found = []
     for file in folder.glob(f"{model}-*.pid"):
         with contextlib.suppress(psutil.NoSuchProcess):
-            process = psutil.Process(int(file.stem.rpartition("-")[2]))
-            if process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+            found.append(psutil.Process(int(file.stem.rpartition("-")[2])))
+    return [process for process in found if lives(process)]
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -99,6 +104,10 @@ async def right_again(clients: Clients) -> None:
         row = 0
         while row < 100:
             row = row + 1 if await clients.ask(http) else 0
+
+
+async def ended(processes: list[psutil.Process]) -> None:
+    await until(lambda: not any(map(lives, processes)))
 
 
 def descriptors(server: int) -> int:
@@ -159,3 +168,28 @@ async def test_a_runtime_that_is_killed_leaves_no_process_behind(tmp_path: Path)
             await until(lambda: clients.seen.broken > 0)
         assert not clients.seen.wrong
         await until(lambda: not copies(tmp_path))
+
+
+async def test_a_runtime_that_is_killed_under_the_gateway_fails_what_it_held_and_comes_back(tmp_path: Path) -> None:
+    models = repository(tmp_path / "models")
+    configuration = {
+        "pools": [{"name": "models", "runtime": {"kind": "tensor", "repository": str(models)}}],
+        "models": [{"name": "add_sub", "routes": [{"to": "models"}]}],
+        "tenants": [{"name": "acme", "models": ["*"]}],
+    }
+    async with gateway(tmp_path, configuration) as g:
+        clients = Clients(g.url, key=await g.key())
+        async with asking(clients):
+            for _ in range(2):
+                before = (await g.state())["endpoints"][0]["pid"]
+                orphans = copies(models)
+                os.kill(before, signal.SIGKILL)
+                await g.until(f"s['endpoints'][0]['pid'] not in (None, {before})")
+                await ended(orphans)
+                await right_again(clients)
+        print(f"{clients.seen.right} right, {dict(clients.seen.refused)} refused")
+        assert not clients.seen.wrong
+        assert not clients.seen.broken
+        assert set(clients.seen.refused) <= {502, 503, 504}
+        assert clients.seen.slowest_s < PATIENCE
+        await g.until_idle()
