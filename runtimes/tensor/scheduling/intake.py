@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from adapters.errors import CallerError, TooLarge
-from adapters.tensors import Inference, Tensor, split_bytes
+from adapters.tensors import Data, Inference, Tensor, split_bytes
 from runtimes.tensor.backends.base import Array
 from runtimes.tensor.datatypes import DTYPES
 from runtimes.tensor.model_config import ModelConfig, TensorSpec
@@ -57,7 +57,7 @@ class Reader:
             and shape[1:] == self.dims
             and len(data) == shape[0] * self.row_bytes
         ):
-            return np.ndarray(shape, self.dtype, data)
+            return self._view(shape, data)
         if tensor.datatype != self.datatype:
             raise self._wrong(f"has datatype {tensor.datatype}, and the model expects {self.datatype}")
         if not self._fits(shape):
@@ -72,7 +72,12 @@ class Reader:
             )
         if self.datatype == "BOOL":
             return np.ndarray(shape, np.uint8, tensor.data).astype(np.bool_)
-        return np.ndarray(shape, self.dtype, tensor.data)
+        return self._view(shape, tensor.data)
+
+    def _view(self, shape: tuple[int, ...], data: Data) -> Array:
+        array = np.ndarray(shape, self.dtype, data)
+        # Frameworks may read several elements at a time, and not all ask where those lie.
+        return array if array.flags.aligned else array.copy()
 
     def pad(self, array: Array, cuts: dict[int, tuple[int, int]]) -> Array:
         """Variable dimensions filled up with zeros to the next of the declared lengths."""
