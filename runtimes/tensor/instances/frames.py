@@ -29,6 +29,9 @@ MAX_PACKET: Final = INLINE + 1024
 ALIGN: Final = 64
 _PREFIX: Final = struct.Struct("<BBHIQQ")
 _PAD: Final = bytes(ALIGN)
+MAX_KEPT: Final = 1024
+"""Descriptions of tensors that are remembered."""
+_headers: dict[tuple[object, ...], bytes] = {}
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[tuple[str, str, tuple[int, ...], int]]).decode
 _decode_items = msgspec.msgpack.Decoder(list[bytes]).decode
@@ -65,22 +68,54 @@ class Packet(NamedTuple):
 
 def tensors_frame(kind: int, number: int, members: Sequence[Tensors]) -> Frame:
     """The members, joined along the first dimension."""
+    pieces: list[Piece] = []
+    key: list[object] = []
+    size = 0
+    joined = len(members) > 1
+    for name, array in members[0].items():
+        dtype = array.dtype
+        if dtype.hasobject:
+            return _with_texts(kind, number, members)
+        shape = array.shape
+        before = size
+        if joined:
+            arrays = [member[name] for member in members]
+            shape = (sum([len(one) for one in arrays]), *shape[1:])
+            for one in arrays:
+                pieces.append(one if one.flags.c_contiguous else np.ascontiguousarray(one))
+                size += one.nbytes
+        else:
+            pieces.append(array if array.flags.c_contiguous else np.ascontiguousarray(array))
+            size += array.nbytes
+        key += (name, dtype.str, shape, size - before)
+        if over := -size % ALIGN:
+            pieces.append(_PAD[:over])
+            size += over
+    return Frame(kind, number, _header(tuple(key)), pieces, size)
+
+
+def _header(key: tuple[object, ...]) -> bytes:
+    """Kept, since a model's batches have few shapes."""
+    if (header := _headers.get(key)) is None:
+        header = _encode([key[at : at + 4] for at in range(0, len(key), 4)])
+        if len(_headers) >= MAX_KEPT:
+            _headers.clear()
+        _headers[key] = header
+    return header
+
+
+def _with_texts(kind: int, number: int, members: Sequence[Tensors]) -> Frame:
+    """The same where some are BYTES, which have another length each time."""
     fields: list[tuple[str, str, tuple[int, ...], int]] = []
     pieces: list[Piece] = []
     size = 0
-    for name, array in members[0].items():
-        arrays = [array] if len(members) == 1 else [member[name] for member in members]
-        shape = array.shape
-        if len(arrays) > 1:
-            shape = (sum([len(one) for one in arrays]), *shape[1:])
-        if array.dtype.hasobject:
-            parts: Sequence[Piece] = [_encode([item for one in arrays for item in one.ravel().tolist()])]
-            nbytes = len(parts[0])
-        else:
-            parts = [one if one.flags.c_contiguous else np.ascontiguousarray(one) for one in arrays]
-            nbytes = sum([one.nbytes for one in arrays])
-        fields.append((name, array.dtype.str, shape, nbytes))
-        pieces += parts
+    for name in members[0]:
+        array = members[0][name] if len(members) == 1 else np.concatenate([member[name] for member in members])
+        texts = array.dtype.hasobject
+        piece = _encode(array.ravel().tolist()) if texts else np.ascontiguousarray(array)
+        nbytes = len(piece) if isinstance(piece, bytes) else piece.nbytes
+        fields.append((name, array.dtype.str, array.shape, nbytes))
+        pieces.append(piece)
         size += nbytes
         if over := -size % ALIGN:
             pieces.append(_PAD[:over])
@@ -163,7 +198,7 @@ def _layout(header: bytes) -> list[tuple[str, np.dtype[Any], tuple[int, ...], in
         offset += nbytes + -nbytes % ALIGN
         kept = kept and dtype != "|O"
     if kept:
-        if len(_layouts) >= 1024:
+        if len(_layouts) >= MAX_KEPT:
             _layouts.clear()
         _layouts[header] = layout
     return layout

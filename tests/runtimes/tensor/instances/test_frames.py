@@ -75,6 +75,13 @@ def test_large_tensors_go_past_the_socket_and_the_memory_is_used_again(arena: Ar
         assert got["t"].tolist() == texts.tolist()
 
 
+def test_texts_that_need_no_padding(arena: Arena) -> None:
+    for length in range(100_000, 100_064):
+        texts = np.array([b"x" * length], dtype=object)
+        [got] = frames.tensors_of(frames.parse(packet_of(frames.INFER, 1, ({"t": texts},), arena), arena)).values()
+        assert got.tolist() == texts.tolist()
+
+
 def test_more_tensors_than_a_packet_describes_are_refused(arena: Arena) -> None:
     with pytest.raises(frames.FrameTooLarge, match="more tensors"):
         packet_of(frames.INFER, 1, ({f"{i:099}": np.zeros(1) for i in range(1000)},), arena)
