@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
 from pathlib import Path
 
+from runtimes.tensor.instances.thread import left_alone
 from runtimes.tensor.manager import ModelManager
 from runtimes.tensor.model_records import VersionRecord
 from runtimes.tensor.statistics import BOUNDS, Histogram, ModelStatistics
@@ -55,6 +56,9 @@ class Metrics:
         ))  # fmt: skip
         lines += _histogram("headrace_tensor_queue_duration_seconds", "Mean wait of each batch's requests.", (
             (at, record.statistics.waits) for at, record in records
+        ))  # fmt: skip
+        lines += _family("headrace_tensor_threads_left_alone", "gauge", "Threads that hang and were replaced.", (
+            ({"model": name}, count) for name, count in left_alone().items()
         ))  # fmt: skip
         lines += self._machine()
         return "\n".join((*lines, "")).encode()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from runtimes.tensor.backends.base import Device, Model, ModelLoadError, Tensors
+from runtimes.tensor.backends.declared import declared
 from runtimes.tensor.backends.files import forget, model_class
 from runtimes.tensor.model_config import ModelConfig
 
@@ -25,9 +26,7 @@ class PythonBackend:
     name = "python"
 
     def complete(self, config: ModelConfig, folder: Path) -> ModelConfig:
-        if not config.inputs or not config.outputs:
-            raise ModelLoadError("a Python model does not say what it takes: write its inputs and outputs")
-        return config
+        return declared(self.name, config)
 
     def load(self, config: ModelConfig, folder: Path, device: Device) -> Model:
         if config.quantize:

@@ -69,11 +69,6 @@ def in_thread(config: ModelConfig) -> bool:
     return _BACKENDS[ours].in_thread
 
 
-def opens_files(config: ModelConfig) -> bool:
-    """Whether `Backend.complete` looks at more than the configuration."""
-    return known(config.backend) != "python"
-
-
 def backend(name: str) -> Backend:
     """By our name or Triton's. Raises `ModelLoadError`, which names the package that is missing."""
     ours = known(name)

@@ -13,10 +13,11 @@ from typing import Any, Final
 
 import torch
 
-from runtimes.tensor.backends.base import Array, Device, Model, ModelFailed, ModelLoadError, Tensors
+from runtimes.tensor.backends.base import Array, Device, Model, ModelFailed, Tensors
+from runtimes.tensor.backends.declared import TORCH_FILENAMES, declared, is_declared
 from runtimes.tensor.backends.files import forget, model_file, output_names
 from runtimes.tensor.backends.signature import completed
-from runtimes.tensor.backends.torch_files import FILENAMES, TYPES, exported, exported_signature, loaded
+from runtimes.tensor.backends.torch_files import TYPES, exported, exported_signature, loaded
 from runtimes.tensor.model_config import ModelConfig
 
 _FLOATS: Final = frozenset({"FP16", "FP32", "FP64", "BF16"})
@@ -28,14 +29,10 @@ class TorchBackend:
     name = "torch"
 
     def complete(self, config: ModelConfig, folder: Path) -> ModelConfig:
-        path = model_file(config, folder, *FILENAMES)
-        if any(spec.datatype == "BYTES" for spec in (*config.inputs, *config.outputs)):
-            raise ModelLoadError("PyTorch has no BYTES tensors: use the python backend")
-        if path.suffix == ".pt2":
-            return completed(config, *exported_signature(exported(path)))
-        if not config.inputs or not config.outputs:
-            raise ModelLoadError(f"{path.name} does not tell its shapes: write the model's inputs and outputs")
-        return config
+        path = model_file(config, folder, *TORCH_FILENAMES)
+        if is_declared(self.name, config, folder):
+            return declared(self.name, config)
+        return completed(config, *exported_signature(exported(path)))
 
     def load(self, config: ModelConfig, folder: Path, device: Device) -> Model:
         return TorchModel(config, folder, device)

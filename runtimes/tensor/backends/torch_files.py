@@ -15,11 +15,11 @@ import torch.export
 from safetensors.torch import load_file
 
 from runtimes.tensor.backends.base import ModelLoadError
+from runtimes.tensor.backends.declared import TORCH_FILENAMES
 from runtimes.tensor.backends.files import input_names, model_class, model_file
 from runtimes.tensor.backends.signature import Found
 from runtimes.tensor.model_config import ModelConfig
 
-FILENAMES: Final = ("model.pt", "model.pt2", "model.safetensors", "model.pth")
 _DATATYPES: Final = {
     torch.bool: "BOOL",
     torch.uint8: "UINT8",
@@ -41,7 +41,7 @@ Call = Callable[[dict[str, torch.Tensor]], Any]
 
 def loaded(config: ModelConfig, folder: Path, device: torch.device) -> tuple[str, Call]:
     """What to call, and the name of the module whose code it is."""
-    path = model_file(config, folder, *FILENAMES)
+    path = model_file(config, folder, *TORCH_FILENAMES)
     names = input_names(config)
     if path.suffix == ".pt2":
         program = exported(path)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from config.units import parse_size
 from runtimes.tensor.backends.base import Device, Instance, ModelLoadError
-from runtimes.tensor.backends.registry import backend, complete_config, in_thread, opens_files
+from runtimes.tensor.backends.declared import declared, is_declared
+from runtimes.tensor.backends.registry import backend, complete_config, in_thread, known
 from runtimes.tensor.instances.copy import Copy
 from runtimes.tensor.instances.process import ProcessWorker, complete_in_process
 from runtimes.tensor.instances.thread import ThreadWorker
@@ -26,9 +27,12 @@ async def complete(config: ModelConfig, folder: Path) -> ModelConfig:
 
     A file that only a process may open is opened in one: it may take it down.
     """
-    if opens_files(config) and any(_in_process(group, config) for group in config.instance_groups):
+    kind = known(config.backend)
+    if is_declared(kind, config, folder):
+        return declared(kind, config)
+    if any(_in_process(group, config) for group in config.instance_groups):
         return await complete_in_process(config, folder)
-    return await asyncio.to_thread(lambda: complete_config(backend(config.backend), config, folder))
+    return await asyncio.to_thread(lambda: complete_config(backend(kind), config, folder))
 
 
 async def start(config: ModelConfig, folder: Path) -> Sequence[Instance]:

@@ -182,7 +182,7 @@ def test_what_cannot_serve_says_what_to_change(tmp_path: Path, linear: torch.nn.
     refused("it holds a list")
     torch.save({"linear.weight": torch.zeros(9)}, tmp_path / "model.pth")
     refused("does not fit class `Model`")
-    refused("write the model's inputs and outputs", ModelConfig("model", "torch"))
+    refused("write its inputs and outputs", ModelConfig("model", "torch"))
     refused("no BYTES tensors", ModelConfig("model", "torch", (TensorSpec("x", "BYTES", (1,)),), (Y,)))
     write(tmp_path, "class Model: ...")
     refused("is no torch.nn.Module")
@@ -208,3 +208,14 @@ def test_a_module_by_import_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     parameters: dict[str, Any] = {"class": "straight_line:Straight"}
     config = ModelConfig("model", "torch", (X,), (Y,), 8, parameters=parameters)
     np.testing.assert_allclose(load(config, tmp_path).infer({"x": ROWS})["y"], expected(linear), rtol=1e-5)
+
+
+async def test_a_declared_model_needs_no_framework_to_be_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement, "complete_in_process", None)
+    monkeypatch.setattr(placement, "complete_config", None)
+    for name in ("model.pt", "model.safetensors"):
+        (tmp_path / name).touch()
+        config = ModelConfig("model", "torch", (X,), (Y,), 8, default_model_filename=name)
+        assert await placement.complete(config, tmp_path) == config

@@ -4,11 +4,15 @@ import asyncio
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from runtimes.tensor.backends.base import InstanceLost
 from runtimes.tensor.instances import copy, thread
+from runtimes.tensor.manager import ModelManager
+from runtimes.tensor.metrics import Metrics
 from tests.runtimes.tensor.instances.support import (
     PATIENCE,
     floats,
@@ -34,6 +38,7 @@ class Model:
         test_threads.CLOSED.append(self)
 """
 CLOSED: list[object] = []
+NO_MODELS = Metrics(cast(ModelManager, SimpleNamespace(table=SimpleNamespace(records=list))))
 FINE, HANG = floats([0, 0]), floats([1, 0])
 
 
@@ -56,6 +61,7 @@ async def test_a_thread_that_hangs_is_left_alone_and_replaced(tmp_path: Path) ->
         assert "took longer than 0.2 s" in str(lost)
         await ready(instance)
         assert thread.left_alone()["model"] == 1
+        assert b'headrace_tensor_threads_left_alone{model="model"} 1\n' in NO_MODELS.text()
         assert (await outputs(instance, {"x": FINE}))["y"].tolist() == FINE.tolist()
         GATES[0].set()  # it comes back after all, to nobody
         await until(lambda: thread.left_alone()["model"] == 0 and len(CLOSED) == 1)

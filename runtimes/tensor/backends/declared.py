@@ -1,0 +1,30 @@
+"""Models whose files tell nothing of their tensors: the configuration must, and needs no framework to be looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from runtimes.tensor.backends.base import ModelLoadError
+from runtimes.tensor.model_config import ModelConfig
+
+TORCH_FILENAMES = ("model.pt", "model.pt2", "model.safetensors", "model.pth")
+
+
+def is_declared(backend: str, config: ModelConfig, folder: Path) -> bool:
+    """Whether the model's file tells nothing. `backend` is our own name of it."""
+    return backend == "python" or (backend == "torch" and not _is_exported(config, folder))
+
+
+def declared(backend: str, config: ModelConfig) -> ModelConfig:
+    """The configuration, which is complete. Raises `ModelLoadError`."""
+    if not config.inputs or not config.outputs:
+        raise ModelLoadError("the model's file does not tell what it takes and answers: write its inputs and outputs")
+    if backend == "torch" and any(spec.datatype == "BYTES" for spec in (*config.inputs, *config.outputs)):
+        raise ModelLoadError("PyTorch has no BYTES tensors: use the python backend")
+    return config
+
+
+def _is_exported(config: ModelConfig, folder: Path) -> bool:
+    """Of PyTorch's files only those of torch.export tell."""
+    names = (config.default_model_filename,) if config.default_model_filename else TORCH_FILENAMES
+    return next((name for name in names if (folder / name).exists()), "").endswith(".pt2")
