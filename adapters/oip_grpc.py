@@ -11,7 +11,7 @@ from adapters.errors import BackendError
 from adapters.grpc_refusals import OF_THE_KEY, device_ms_of, refuse
 from adapters.http2.channel import Channel, encode_fields
 from adapters.http2.status import Code, GrpcError
-from adapters.oip_inference import Reader
+from adapters.oip_inference import FRESH, Reader
 from adapters.oip_messages import MessageStream, OneMessage
 from adapters.types import OIP_GRPC, OIP_JSON, Deadline, InferRequest, ModelOrder, ModelQuery, ModelRequest, Usage
 from adapters.wire import oip_bodies, oip_proto, oip_proto_answers, proto_json
@@ -35,8 +35,8 @@ class OipGrpcAdapter:
         self._model = model
         self._fields = encode_fields((("authorization", f"Bearer {key}"),)) if key else b""
         self._reader = Reader(self._metadata, channel.now)
-        self._streams = True
-        """Until the server has shown that it knows none."""
+        self._alone_until = 0.0
+        """Until then no stream is asked for: the server has shown that it knows none."""
 
     async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
         try:
@@ -75,14 +75,14 @@ class OipGrpcAdapter:
     async def _stream(self, request: InferRequest, deadline: Deadline) -> Answer:
         """Messages; one, where the server knows no streams."""
         message = await self._message(request, deadline)
-        if self._streams:
+        if self._channel.now() >= self._alone_until:
             try:
                 return await self._streamed(request, message, deadline)
             except GrpcError as error:
                 if error.code != Code.UNIMPLEMENTED:
                     raise
         answer, usage = await self._once(request, message, deadline)
-        self._streams = False
+        self._alone_until = self._channel.now() + FRESH
         return OneMessage(oip_proto_answers.encode_stream_response(answer), usage)
 
     async def _streamed(self, request: InferRequest, message: bytes, deadline: Deadline) -> Answer:

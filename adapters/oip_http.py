@@ -10,7 +10,7 @@ from adapters.errors import BackendError, CallerError, TooLarge, Unsupported
 from adapters.failed_status import CALLER_STATUS, upstream_error
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.oip_events import OneEvent, ResponseStream
-from adapters.oip_inference import Reader
+from adapters.oip_inference import FRESH, Reader
 from adapters.oip_refusals import device_ms
 from adapters.types import (
     DEVICE_MS,
@@ -59,8 +59,8 @@ class OipHttpAdapter:
         self._base = client.base_path.removesuffix("/v2")
         self._probe_target = (self._base + probe).encode()
         self._reader = Reader(self._metadata, client.now)
-        self._streams = True
-        """Until the server has shown that it has no path for streams of responses."""
+        self._alone_until = 0.0
+        """Until then no stream of responses is asked for: the server has shown that it has no path for them."""
         fields = [("user-agent", "headrace")]
         if key:
             fields.append(("authorization", f"Bearer {key}"))
@@ -143,13 +143,13 @@ class OipHttpAdapter:
 
     async def _stream(self, request: InferRequest, deadline: Deadline) -> Answer:
         """Events; one, where the server has no path for streams of responses."""
-        if request.kind == "infer_stream" and not self._streams:
+        if request.kind == "infer_stream" and self._client.now() < self._alone_until:
             return await self._alone(request, deadline)
         response = await self._send(request, self._may_splice(request), deadline)
         if request.kind == "infer_stream" and response.status in _NO_SUCH_PATH:
             response.close()
             answer = await self._alone(request, deadline)
-            self._streams = False
+            self._alone_until = self._client.now() + FRESH
             return answer
         if response.status != 200:
             await _refuse(request, response)

@@ -8,7 +8,7 @@ from adapters.wire import oip_generate, oip_raw
 from adapters.wire.oip_bodies import ModelMetadata, TensorMetadata
 
 FRESH = 30.0
-"""Seconds for which a model's metadata is believed: a server may load another under its name."""
+"""Seconds for which is believed what a server has shown of itself and of its models: it may change."""
 MOST = 256
 
 Ask = Callable[[str, str, Deadline], Awaitable[ModelMetadata]]
