@@ -47,7 +47,9 @@ def _tensors(asked: AskedConfig) -> ModelRequest:
 
 
 def body_of(asked: AskedConfig) -> dict[str, Any]:
-    """As its client would send it."""
+    """As its client would send it; of tensors the parameters, with the model's name among them."""
+    if asked.front == "infer":
+        return {"model": asked.model, **asked.body}
     content: object = _IMAGE if asked.vision else "…"
     prompts: dict[str, dict[str, Any]] = {
         "chat": {"messages": [{"role": "user", "content": content}]},

@@ -4,15 +4,18 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping
 
-from adapters.errors import BackendError
+from adapters.errors import BackendError, LimitExceeded
 from adapters.types import ModelQuery
 from adapters.wire import oip_bodies
 from adapters.wire.oip_bodies import ModelMetadata
 from gateway.auth.keys import Principal
 from gateway.core import Core
+from policies.limits import TokenBucket
 
 FRESH_SECONDS = 30.0
 MAX_KNOWN = 4096
+LOOK_UPS = (100, 10.0)
+"""Of one tenant: so many, in as many seconds."""
 
 _Key = tuple[str, str, str]
 
@@ -22,6 +25,7 @@ class Metadata:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._budgets: dict[str, TokenBucket] = {}
         self._known: OrderedDict[_Key, tuple[float, asyncio.Task[ModelMetadata]]] = OrderedDict()
 
     async def of(
@@ -36,6 +40,7 @@ class Metadata:
         key, now = (principal.tenant, model, version), self._core.clock()
         at, asking = self._known.get(key, (0.0, None))
         if asking is None or now - at > max_age or (asking.done() and _failed(asking)):
+            self._spend(principal.tenant, now)
             asking = asyncio.create_task(self._ask(principal, model, version, headers))
             asking.add_done_callback(_failed)
             self._known[key] = (now, asking)
@@ -43,6 +48,15 @@ class Metadata:
             if len(self._known) > MAX_KNOWN:
                 self._known.popitem(last=False)
         return await asyncio.shield(asking)
+
+    def _spend(self, tenant: str, now: float) -> None:
+        """No tenant pays for being looked up for, so none may have that done without end. Raises `LimitExceeded`."""
+        budget = self._budgets.get(tenant)
+        if budget is None:
+            budget = self._budgets[tenant] = TokenBucket(*LOOK_UPS, now)
+        if wait := budget.take(1, now):
+            message = "Too many different models and versions were asked for. Ask again a little later."
+            raise LimitExceeded(message, limit="requests", retry_after=wait)
 
     async def _ask(self, principal: Principal, model: str, version: str, headers: Mapping[str, str]) -> ModelMetadata:
         answer = await self._core.look_up(principal, ModelQuery(model=model, version=version), headers)

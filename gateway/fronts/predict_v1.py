@@ -6,7 +6,15 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from adapters.errors import BackendError, CallerError, CapacityError, NotFound, TransportError, Unsupported
+from adapters.errors import (
+    BackendError,
+    CallerError,
+    CapacityError,
+    LimitExceeded,
+    NotFound,
+    TransportError,
+    Unsupported,
+)
 from adapters.http1.message import Request, Response
 from adapters.inferred import inferred
 from adapters.tensors import CLASSES, NO_PARAMETERS, Inference, Inferred, RequestedOutput
@@ -159,15 +167,17 @@ class PredictFront:
                 raise NotFound(f"The model `{name[:128]}` has no versions of its own.", param="model")
             return self._door.told(record, predict_v1_answers.encode(told))
         model, version = tensors.named(snapshot, name, target.version)
-        ready = await self._is_ready(principal, http, model, version)
+        ready = await self._is_ready(principal, http, record, model, version)
         versions = [version] if version else await self._versions(principal, http, model)
         told |= {"name": name, "ready": ready}
         return self._door.told(record, predict_v1_answers.encode_status([(each, ready) for each in versions], told))
 
-    async def _is_ready(self, principal: Principal, http: Request, model: str, version: str) -> bool:
+    async def _is_ready(self, principal: Principal, http: Request, record: Record, model: str, version: str) -> bool:
         query = ModelQuery(model=model, version=version, about="ready")
         try:
-            await self._core.look_up(principal, query, http.headers)
+            await tensors.asked(self._core, principal, query, http.headers, record)
+        except LimitExceeded:
+            raise
         except (CapacityError, TransportError):
             return False
         return True

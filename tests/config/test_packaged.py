@@ -48,7 +48,7 @@ def test_the_default_needs_nothing() -> None:
 def test_every_example_loads_and_has_a_test_here(example: Path) -> None:
     names = sorted(path.stem for path in example.glob("*.yaml") if not path.stem.endswith(".tests"))
     first = ["canary", "discovery", "hosted", "queue", "replicas", "resilient"]
-    assert names == [*first, "shared-limits", "sidecar", "tenants"]
+    assert names == [*first, "shared-limits", "sidecar", "tenants", "tensors"]
     for name in names:
         load(example / f"{name}.yaml")
 
@@ -148,6 +148,18 @@ def test_hosted(example: Path) -> None:
     assert private.key.get_secret_value() == "private-key"
     assert private.tls is not None
     assert private.tls.ca == str(example / "tls" / "company-ca.pem")
+
+
+def test_tensors(example: Path) -> None:
+    config = load(example / "tensors.yaml")
+    assert str(config.listen.grpc) == "127.0.0.1:8081"
+    assert [(pool.protocol, pool.binary, pool.takes_tensors) for pool in config.pools] == [
+        ("oip-grpc", True, True), ("oip-grpc", True, True), ("oip-http", False, True),
+    ]  # fmt: skip
+    assert config.models[2].explainer == "iris-explainer"
+    apps, research = config.tenants
+    assert apps.limit_list()[0].rows == RateLimit(200_000, 60)
+    assert research.limit_list()[0].device_ms == RateLimit(600_000, 3600)
 
 
 def test_sidecar(example: Path) -> None:

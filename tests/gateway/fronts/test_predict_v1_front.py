@@ -198,6 +198,17 @@ async def test_looking_up_is_not_the_clients_to_pay() -> None:
     assert [record.status for record in d.rig.log.records] == [200, 429]
 
 
+async def test_looking_up_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "LOOK_UPS", (3, 1000.0))
+    async with tensor_door(scored(Y)) as d:
+        statuses = [
+            (await predict(d, {"instances": [[1, 2]]}, f"/v1/models/chat/versions/{version}:predict"))[0]
+            for version in range(1, 6)
+        ]
+        assert statuses == [200, 200, 200, 429, 429]
+        assert len(d.fake.queries) == 3
+
+
 async def test_a_failure_of_the_server_is_told() -> None:
     async with tensor_door(scored(Script(fault=CallerError("x must be positive")))) as d:
         assert await predict(d, {"instances": [[1, 2]]}) == (400, {"error": "x must be positive"})
