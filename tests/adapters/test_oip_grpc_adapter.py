@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -207,6 +208,26 @@ async def test_time_that_is_up_is_the_requests_own() -> None:
     async with adapting(service) as adapter:
         with pytest.raises(DeadlineError):
             await adapter.call(asked(), within(0.2))
+
+
+async def test_a_request_that_is_cancelled_is_cancelled_at_the_server() -> None:
+    service = Service()
+    begun = threading.Event()
+
+    def hang(request: Any, context: Any) -> Any:
+        context.add_callback(service.left.set)
+        begun.set()
+        service.left.wait(PATIENCE)
+        return echo(request, context)
+
+    service.behaviour = hang
+    async with adapting(service) as adapter:
+        task = asyncio.create_task(adapter.call(asked(), within()))
+        assert await asyncio.to_thread(begun.wait, PATIENCE)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await asyncio.to_thread(service.left.wait, PATIENCE)
 
 
 async def test_a_server_that_is_not_there() -> None:
