@@ -83,6 +83,13 @@ class VersionRecord:
             and self.source.fingerprint(self.number) == source.fingerprint(self.number)
         )
 
+    def expected_bytes(self, source: Source) -> int:
+        """What it will take: as written, as last time, or as its files are large."""
+        if source.config.memory_bytes or self.memory_bytes:
+            return source.config.memory_bytes or self.memory_bytes
+        copies = sum(group.count * max(1, len(group.gpus)) for group in source.config.instance_groups)
+        return source.folder.sizes[self.number] * copies
+
     def failed(self, reason: str) -> None:
         """It was not loaded. What is in service in its place stays."""
         self.reason = reason
@@ -116,7 +123,7 @@ class ModelRecord:
     @property
     def is_forgotten(self) -> bool:
         """Nothing of it answers, ends or is loading."""
-        return not any(self.usable()) and not self.retiring and not self.lock.locked()
+        return self.source is None and not any(self.usable()) and not self.retiring and not self.lock.locked()
 
     @property
     def default(self) -> VersionRecord | None:
@@ -148,6 +155,12 @@ class ModelRecord:
         for one in (*self.retiring, *in_service):
             if one is not served and (one.version == version or not version.isdecimal()):
                 yield one
+
+    def forget(self, source: Source) -> None:
+        """Versions that are gone from the disk and from service."""
+        for number, record in tuple(self.versions.items()):
+            if record.state == "UNAVAILABLE" and number not in source.folder.stamps:
+                del self.versions[number]
 
     def keep_labels(self, wanted: Mapping[str, int]) -> None:
         """Take the labels whose versions answer; of the others, those that still lead somewhere stay as they were."""

@@ -65,7 +65,7 @@ class Rotation:
         Raises `MissingVersion`.
         """
         wanted = served_versions(source.config, source.folder.versions)
-        _forget(model, source)
+        model.forget(source)
         records = [model.versions.setdefault(number, VersionRecord(number)) for number in wanted]
         loading = [record for record in records if not record.is_current(source)]
         for record in records:
@@ -85,7 +85,8 @@ class Rotation:
             for record in model.versions.values():
                 if record.number not in wanted:
                     self._withdraw(model, record)
-        await self._adopt(model, source)
+        if len(failed) < len(loading) or not failed:
+            await self._adopt(model, source)
         return failed
 
     async def _all(self, source: Source, records: Iterable[VersionRecord]) -> list[ServedModel | BaseException]:
@@ -107,7 +108,7 @@ class Rotation:
         hold: Hold | None = None
         served: ServedModel | None = None
         try:
-            hold = await self.residency.admit(_expected(source, record), what)
+            hold = await self.residency.admit(record.expected_bytes(source), what)
             served = await self._loader.load(source, record.number, record.statistics)
             await self.residency.settle(hold, served.memory_bytes, what)
         except BaseException:
@@ -238,18 +239,3 @@ class Rotation:
                     log.info("%s version %d is unloaded to make room", model.name, record.number)
                     await self._end(served)
                     return
-
-
-def _expected(source: Source, record: VersionRecord) -> int:
-    """Bytes: as written, as last time, or as the files are large."""
-    if source.config.memory_bytes or record.memory_bytes:
-        return source.config.memory_bytes or record.memory_bytes
-    copies = sum(group.count * max(1, len(group.gpus)) for group in source.config.instance_groups)
-    return source.folder.sizes[record.number] * copies
-
-
-def _forget(model: ModelRecord, source: Source) -> None:
-    """Versions that are gone from the disk and from service."""
-    for number, record in tuple(model.versions.items()):
-        if record.state == "UNAVAILABLE" and number not in source.folder.stamps:
-            del model.versions[number]

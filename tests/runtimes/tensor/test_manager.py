@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
@@ -407,6 +408,26 @@ async def test_files_sent_along_are_the_whole_model_and_leave_nothing(
     assert folder.exists()
     served.release()
     await until(lambda: not folder.exists())
+
+
+async def test_files_of_a_model_that_fails_leave_nothing(
+    tmp_path: Path, manager: ModelManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent_to = tmp_path.with_name(f"{tmp_path.name}-sent")
+    sent_to.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(sent_to))
+    for words in ("fail", "fail"):
+        with pytest.raises(CallerError, match="it does not want to"):
+            await manager.load("m", Override('{"backend": "python"}', {"1/model.py": words.encode()}))
+        assert os.listdir(sent_to) == []
+    await manager.load("m", Override('{"backend": "python"}', {"1/model.py": b"fine"}))
+    assert len(os.listdir(sent_to)) == 1
+    with pytest.raises(CallerError, match="it does not want to"):
+        await manager.load("m", Override('{"backend": "python"}', {"1/model.py": b"fail"}))
+    assert version_of(manager) == "1"
+    assert len(os.listdir(sent_to)) == 1
+    await manager.unload("m")
+    await until(lambda: os.listdir(sent_to) == [])
 
 
 async def test_files_without_a_configuration_or_with_a_wrong_one(tmp_path: Path, manager: ModelManager) -> None:
