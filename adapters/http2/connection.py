@@ -215,6 +215,7 @@ class Connection(Control, Generic[Head]):
             self.transport.write_eof()
         else:
             self.transport.close()
+        self.outlet.cut()
 
     def _end_lingering(self, now: float) -> None:
         """A peer that is slow to take the last bytes, and does, may go on."""

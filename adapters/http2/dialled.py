@@ -152,8 +152,8 @@ class Dialled(Connection[AnswerHead]):
             self.retire()
 
     def _on_violation(self, violation: Violation) -> None:
-        self._let_go()
         super()._on_violation(violation)
+        self._let_go()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._let_go()
@@ -164,6 +164,7 @@ class Dialled(Connection[AnswerHead]):
         self.retire()
         if not self.greeted.done():
             self.greeted.set_exception(ConnectionResetError())
+            self.greeted.exception()  # nobody may be left who waits for it
 
     def _lost(self) -> Exception:
         return TransportError("The upstream closed the connection before the end of its answer.")

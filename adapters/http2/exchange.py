@@ -131,6 +131,8 @@ class Exchange(Stream):
         elif not informs:
             self.head = head
             self.encoding = head.encoding
+            self._patient_until = self._alive + self._deadline.idle
+            self.connection.look_at(self._patient_until)
             if head.http_status != 200:
                 self.refuse(head.error() or GrpcError(Code.UNKNOWN, "The upstream's answer makes no sense."))
             elif not head.grpc:
