@@ -86,7 +86,7 @@ class Dispatcher(ABC):
                 raise DeadlineError("The request's time was up when it came.")
             if self._queue.size or not self._idle:
                 self._queue.admit(pending, now, self._free_in(now), len(self._running) + len(self._idle))
-        self._queue.add(pending, now, len(self._running) and self.computing)
+        self._queue.add(pending, now, self.computing if self._queue.patient else 0)
         self._deadlines.by(pending.expires)
         if self._idle and not self._soon:
             # Not at once: what came by the same turn of the loop is to come along.
@@ -134,7 +134,7 @@ class Dispatcher(ABC):
             again = [member for member in self._again.popleft() if not member.done()]
             if again:
                 return again
-        members = self._queue.next(self._clock(), len(self._running) and self.computing)
+        members = self._queue.next(self._clock(), self.computing if self._queue.patient else 0)
         if not members and self._queue.wake_at < inf:
             if self._wake is not None:
                 self._wake.cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections import deque
+from heapq import heappop, heappush
 from typing import Protocol
 
 from runtimes.tensor.backends.base import Batch, Instance, InstanceLost, RowsFailed, Tensors
@@ -35,12 +36,12 @@ class Keeper(Protocol):
 
 
 class Lane:
-    """Runs one batch at a time. `sequences` is by slot."""
+    """Runs one batch at a time. `slots` has the sequences that are open here, each with its slot."""
 
     def __init__(self, instance: Instance, chooser: Chooser, inputs: SequenceInputs, keeper: Keeper) -> None:
         self.instance = instance
-        self.sequences: list[Sequence | None] = [None] * chooser.slots
-        self.open = 0
+        self.slots: dict[Sequence, int] = {}
+        self._free = list(range(chooser.slots))  # a heap: low ones first, so that batches have few gaps
         self.running: list[Turn] = []
         self._chooser = chooser
         self._inputs = inputs
@@ -53,16 +54,14 @@ class Lane:
     @property
     def room(self) -> tuple[bool, int]:
         """Whether it is ready, and how many slots are free."""
-        return self.instance.ready, len(self.sequences) - self.open
+        return self.instance.ready, len(self._free)
 
     def take(self, sequence: Sequence) -> None:
         """Give it a slot; there has to be one."""
-        self.sequences[self.sequences.index(None)] = sequence
-        self.open += 1
+        self.slots[sequence] = heappop(self._free)
 
     def leave(self, sequence: Sequence) -> None:
-        self.sequences[self.sequences.index(sequence)] = None
-        self.open -= 1
+        heappush(self._free, self.slots.pop(sequence))
 
     def begun(self) -> list[Turn]:
         """All turns that have left their sequence's line."""
@@ -88,13 +87,15 @@ class Lane:
     def _next(self) -> list[Turn]:
         if self._again:
             return self._again.popleft()
-        waiting = [sequence for sequence in self.sequences if sequence is not None and sequence.turns]
-        turns, wake_at = self._chooser.choose([s.turns[0] for s in waiting], self.open, self._keeper.now())
+        heads = [sequence.turns[0] for sequence in self.slots if sequence.turns]
+        if not heads:
+            return []
+        turns, wake_at = self._chooser.choose(heads, len(self.slots), self._keeper.now())
         for turn in turns:
             turn.sequence.turns.popleft()
             turn.sequence.running = True
             turn.waiting = False
-        if not turns and waiting:
+        if not turns:
             self._keeper.wake(self, wake_at)
         return turns
 
@@ -116,7 +117,7 @@ class Lane:
         """The rows of a batch, and which is whose. Where the model is told who is ready, a row is a slot."""
         if not (self._chooser.direct and self._inputs.tells_ready):
             return [self._inputs.of(turn) for turn in turns], list(range(len(turns)))
-        rows = [self.sequences.index(turn.sequence) for turn in turns]
+        rows = [self.slots[turn.sequence] for turn in turns]
         nobody = self._inputs.of_nobody(self._inputs.of(turns[0]))
         members: list[Tensors] = [nobody] * (max(rows) + 1)
         for turn, row in zip(turns, rows, strict=True):

@@ -51,6 +51,8 @@ class BatchQueue(Generic[W]):
         """Requests by level, of those that have any."""
         self._preferred = sorted(size for size in rules.preferred_batch_size if size <= self.max_rows)
         self._delay = rules.max_queue_delay if self.joins else 0.0
+        self.patient = self._delay > 0
+        """Whether it ever waits for more; then it wants to know how many are computed."""
         self._curve = curve
         self._arrivals = Arrivals()
         self._buckets: dict[Hashable, Bucket[W]] = {}

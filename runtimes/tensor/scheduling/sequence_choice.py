@@ -38,9 +38,7 @@ class Chooser:
         self.slots = self.max_rows if self.direct else rules.max_candidate_sequences or MAX_CANDIDATES
 
     def choose(self, heads: list[Turn], open_: int, now: float) -> Choice:
-        """Of the first turns of sequences that can go on, while so many sequences are open on this copy."""
-        if not heads:
-            return Choice([])
+        """Of the first turns of sequences that can go on, one at least, while so many are open on this copy."""
         heads = sorted(heads, key=_order)
         until = self._wait_until(heads, open_, now)
         if until > now:

@@ -188,8 +188,8 @@ class SequenceKeeper:
         if self._inputs.keeps_state:
             return
         self.failed(lane.drop(), InstanceLost())
-        for sequence in lane.sequences:
-            if sequence is not None and sequence.started:
+        for sequence in list(lane.slots):
+            if sequence.started:
                 why = f"The copy of the model that knew sequence {sequence.id!r} died: begin it again."
                 self._close(sequence, why, "sequence_lost")
 
