@@ -13,7 +13,7 @@ _OF_LLM = (
     "model", "dtype", "device", "threads", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache",
     "max_queue",
 )  # fmt: skip
-_OF_TENSORS = ("repository", "mode", "models", "poll_interval", "memory")
+_OF_TENSORS = ("repository", "mode", "models", "poll_interval", "memory", "cache")
 _OF_THE_OTHER_KIND = {"llm": _OF_TENSORS, "tensor": _OF_LLM}
 _BOUND = ("hash", "prefix_affinity")
 

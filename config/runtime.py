@@ -50,6 +50,8 @@ class RuntimeConfig(Section):
     memory: Size | None = None
     """What all loaded models may take; idle ones make way, and come back with their next request. No bound when
     absent."""
+    cache: Size = 64 * 1024**2
+    """Memory for kept answers, of all models that have a response cache."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

@@ -128,7 +128,7 @@ def _llm(name: str, config: RuntimeConfig) -> list[str]:
 
 
 def _tensor(config: RuntimeConfig) -> list[str]:
-    line = ["--repository", str(config.repository), "--mode", config.mode]
+    line = ["--repository", str(config.repository), "--mode", config.mode, "--cache-size", str(config.cache)]
     if config.mode == "poll":
         line += ["--poll-interval", f"{config.poll_interval}s"]
     if config.memory is not None:

@@ -13,6 +13,7 @@ from adapters.errors import InferenceError
 from adapters.http2.call import Call
 from adapters.http2.status import GrpcError
 from adapters.tensors import Inference, Inferred
+from adapters.types import DEVICE_MS
 from adapters.wire import oip_proto, oip_proto_answers
 from runtimes.tensor.control import Control
 from runtimes.tensor.refusals import grpc_code, grpc_trailers
@@ -35,6 +36,7 @@ class InferStream:
         self._with_status = call.metadata.get("triton_grpc_error", "").lower() == "true"
         self._room = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._writing = asyncio.Lock()
+        self._device_seconds = 0.0
         self._before: asyncio.Task[None] | None = None  # the last request of those that are answered in order
 
     async def run(self) -> None:
@@ -45,11 +47,12 @@ class InferStream:
                     await self._room.acquire()
                     message = await self._call.read()
                     if message is None:
-                        return
+                        break
                     self._begin(requests, message)
         except BaseExceptionGroup as group:
             # The first that failed has ended the others.
             raise group.exceptions[0] from None
+        self._call.finish(((DEVICE_MS, f"{self._device_seconds * 1000:.3f}"),))
 
     def _begin(self, requests: asyncio.TaskGroup, message: bytes) -> None:
         try:
@@ -75,6 +78,7 @@ class InferStream:
         try:
             async for computed in responses:
                 final = computed.final
+                self._device_seconds += computed.device_seconds
                 computed.parameters = {**computed.parameters, FINAL: final}
                 await self._write(computed, before)
             if not final and inference.parameters.get(WANTS_FINAL) is True:

@@ -28,7 +28,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Computed(Inferred):
-    """A response. `device_seconds` is for how long it kept the model's device busy: its share of its batch.
+    """A response. `device_seconds` is for how long it kept the model's device busy: its share of its batch, or of
+    several responses the time since the one before.
 
     `final`: no other follows it. The last one of a decoupled model does not know that it is.
     """
@@ -96,6 +97,7 @@ class InferenceService:
         """Of a decoupled model."""
         responses: Responses | None = None
         last: Computed | None = None
+        told = 0.0
         try:
             special = self._prepare(inference)
             responses = served.scheduler.stream(inference, deadline)
@@ -103,6 +105,8 @@ class InferenceService:
                 if special:
                     outputs = delivery.delivered(outputs, inference, served.config, self.memory)
                 last = Computed(served.name, served.version, inference.id, outputs=outputs, final=False)
+                last.device_seconds = max(0.0, self._time() - _started(responses) - told)
+                told += last.device_seconds
                 yield last
             served.statistics.succeeded(self._time() - began)
         except BaseException as error:
@@ -161,6 +165,12 @@ class InferenceService:
         if answer is not None:
             trace.answered(answer)
         self.tracer.end(trace)
+
+
+def _started(responses: Responses) -> float:
+    """When a copy of the model took the request up."""
+    started: float = responses.ended.execution.started  # type: ignore[attr-defined]
+    return started
 
 
 def _id(value: Any) -> int | str:

@@ -90,12 +90,15 @@ def test_the_command_line_carries_every_setting(tmp_path: Path) -> None:
 
 
 def test_the_command_line_of_a_tensor_runtime_carries_every_setting(tmp_path: Path) -> None:
-    explicit = RuntimeConfig(kind="tensor", repository="r", mode="explicit", models=("a", "b"), memory="1MiB")
+    explicit = RuntimeConfig(
+        kind="tensor", repository="r", mode="explicit", models=("a", "b"), memory="1MiB", cache="2MiB"
+    )
     line = " ".join(command("name", explicit, tmp_path / "s.sock"))
     for expected in (
-        "-m runtimes.tensor", "--repository r", "--mode explicit", "--load a --load b", "--memory-budget 1048576",
+        "-m runtimes.tensor", "--repository r", "--mode explicit", "--load a --load b",
+        "--memory-budget 1048576", "--cache-size 2097152",
         f"--socket {tmp_path}/s.sock", "--exit-with-parent",
     ):  # fmt: skip
         assert expected in line
     poll = command("name", RuntimeConfig(kind="tensor", repository="r", mode="poll", poll_interval="2s"), tmp_path)
-    assert " ".join(poll).endswith("--repository r --mode poll --poll-interval 2.0s")
+    assert " ".join(poll).endswith("--mode poll --cache-size 67108864 --poll-interval 2.0s")

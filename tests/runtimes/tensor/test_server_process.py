@@ -5,6 +5,7 @@ import json
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -126,6 +127,13 @@ def test_it_is_not_ready_while_models_load_and_may_be_stopped_then(tmp_path: Pat
         assert status(runtime.http, "GET", "/v2/health/ready") == 503
         assert status(runtime.http, "POST", "/v2/models/slow/infer", asleep(0)) == 503
         assert runtime.stop(signal.SIGINT) == 0
+
+
+def test_the_command_is_the_runtime_itself() -> None:
+    command = [sys.executable, "-m", "gateway", "runtime", "tensor", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0
+    assert "--grpc-port" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import grpc as grpcio
 import numpy as np
 import pytest
 import tritonclient.grpc as client
+from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 from tritonclient.utils import shared_memory as shm
 
@@ -217,6 +218,24 @@ def test_settings(grpc: client.InferenceServerClient) -> None:
     assert list(told.settings["trace_rate"].value) == ["1000"]
     assert grpc.update_log_settings({"log_info": True}).settings["log_info"].bool_param is True
     assert grpc.get_log_settings().settings["log_format"].string_param == "ISO8601"
+
+
+def test_calls_and_streams_tell_of_the_device(runtime: TensorRuntime) -> None:
+    request = service_pb2.ModelInferRequest(model_name="repeat")
+    request.inputs.add(name="IN", datatype="INT32", shape=[2])
+    request.raw_input_contents.append(np.array([7, 8], np.int32).tobytes())
+    once = service_pb2.ModelInferRequest(model_name="add_sub")
+    for name in ("INPUT0", "INPUT1"):
+        once.inputs.add(name=name, datatype="INT32", shape=[1, 16])
+        once.raw_input_contents.append(RAMP.tobytes())
+    with grpcio.insecure_channel(runtime.grpc) as channel:
+        unary = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        _, call = unary.with_call(once.SerializeToString(), timeout=PATIENCE)
+        assert float(dict(call.trailing_metadata())["headrace-device-ms"]) > 0
+        stream = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+        told = stream(iter([request.SerializeToString()]), timeout=PATIENCE)
+        assert len(list(told)) == 2
+        assert float(dict(told.trailing_metadata())["headrace-device-ms"]) > 0
 
 
 def test_health_as_grpc_has_it(runtime: TensorRuntime) -> None:
