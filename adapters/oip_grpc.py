@@ -121,6 +121,7 @@ class OipGrpcAdapter:
         elif oip_bodies.decode_unload(order.body):
             message.parameters["unload_dependents"].bool_param = True
         await self._channel.ask(_PATHS[name], message.SerializeToString(), self._told(order), deadline)
+        self._reader.forget()
         return Answer(content_type="application/json", body=b"{}", form=OIP_JSON)
 
     # ── questions ─────────────────────────────────────────────────────────────────────────────────────

@@ -180,6 +180,7 @@ class OipHttpAdapter:
         body = await response.read(MAX_ERROR_BODY)
         if response.status != 200:
             await _refuse(order, response, body)
+        self._reader.forget()
         return Answer(content_type="application/json", body=body, form=OIP_JSON)
 
     # ── questions ─────────────────────────────────────────────────────────────────────────────────────

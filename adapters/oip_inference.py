@@ -35,6 +35,10 @@ class Reader:
             )
         return request.inference
 
+    def forget(self) -> None:
+        """Its models have changed."""
+        self._known.clear()
+
     async def _inputs(self, model: str, version: str, deadline: Deadline) -> list[TensorMetadata]:
         known, now = self._known.get((model, version)), self._clock()
         if known is not None and now < known[0]:

@@ -47,6 +47,14 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
             return self.readiness(request, context)
         return service_pb2.ModelReadyResponse(ready=self.ready)
 
+    def RepositoryModelLoad(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self._note(request, context)
+        return service_pb2.RepositoryModelLoadResponse()
+
+    def RepositoryModelUnload(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self._note(request, context)
+        return service_pb2.RepositoryModelUnloadResponse()
+
     def ModelMetadata(self, request: Any, context: Any) -> Any:  # noqa: N802
         self._note(request, context)
         told = service_pb2.ModelMetadataResponse(name=request.name, versions=["1"], platform="test")

@@ -27,8 +27,8 @@ from adapters.errors import (
 )
 from adapters.oip_grpc import OipGrpcAdapter
 from adapters.tensors import Inference, Tensor
-from adapters.types import OIP_GRPC, OIP_JSON, Deadline, InferRequest, ModelQuery, Usage
-from adapters.wire import oip, oip_proto, oip_proto_answers
+from adapters.types import OIP_GRPC, OIP_JSON, Deadline, InferRequest, ModelOrder, ModelQuery, Usage
+from adapters.wire import oip, oip_bodies, oip_proto, oip_proto_answers
 from adapters.wire.oip_asked import request_of
 from adapters.wire.oip_proto_asked import request_of as grpc_request_of
 from tests.adapters.http2.channels import calling
@@ -405,6 +405,28 @@ async def test_configuration_and_statistics_are_as_triton_writes_them() -> None:
     assert (config["name"], config["max_batch_size"], config["input"]) == ("m", 8, [])
     stats = json.loads((await call(Service(), ModelQuery(model="m", about="stats"))).body or b"")
     assert stats["model_stats"][0]["inference_count"] == 2**40
+
+
+async def test_orders_are_messages_and_what_was_known_of_models_is_forgotten() -> None:
+    service = Service()
+    body = oip_bodies.encode_load(oip_bodies.Load("{}", {"1/model.py": b"\0code"}))
+    async with adapting(service, model="theirs") as adapter:
+        for _ in range(2):
+            await adapter.call(over_http(bytes(X.data), 0), within())
+        await adapter.call(ModelOrder(model="m", order="load", body=body), within())
+        await adapter.call(over_http(bytes(X.data), 0), within())
+        dependents = b'{"parameters":{"unload_dependents":true}}'
+        answer = await adapter.call(ModelOrder(model="m", order="unload", body=dependents), within())
+        assert (answer.body, answer.form) == (b"{}", OIP_JSON)
+        with pytest.raises(CallerError, match="Unknown load parameter"):
+            await adapter.call(ModelOrder(model="m", order="load", body=b'{"parameters":{"x":"y"}}'), within())
+    metadata, infer, again, load, asked_again, _, unload = service.asked
+    assert [type(one).__name__ for one in (metadata, infer, again, asked_again)] == [
+        "ModelMetadataRequest", "ModelInferRequest", "ModelInferRequest", "ModelMetadataRequest"
+    ]  # fmt: skip
+    assert (load.model_name, load.parameters["config"].string_param) == ("theirs", "{}")
+    assert load.parameters["file:1/model.py"].bytes_param == b"\0code"
+    assert unload.parameters["unload_dependents"].bool_param
 
 
 async def test_health() -> None:

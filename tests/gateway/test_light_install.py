@@ -1,0 +1,17 @@
+"""What is not configured need not be installed."""
+
+from subprocess import run
+from sys import executable
+
+CODE = """
+import sys
+for name in ("google", "google.protobuf", "hpack", "numpy", "grpc", "tokenizers", "zstandard", "redis", "torch"):
+    sys.modules[name] = None  # an import of it fails
+import gateway.__main__, gateway.app, gateway.serve, gateway.supervisor.worker, gateway.traffic.protocols
+from adapters.wire import compression, oip, oip_answers, oip_bodies, oip_generate, oip_raw
+"""
+
+
+def test_the_gateway_needs_no_extra() -> None:
+    done = run([executable, "-c", CODE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
