@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 import yaml
 
 from loadtests.headrace import TENANT, create_key
-from loadtests.servers import Launch, free_ports
+from loadtests.servers import Launch, StartError, free_ports
 from loadtests.tensors.peer import OIP, OIP_PATH, SINGLE_THREAD, http_request
 from loadtests.tensors.targets import Door, Target, checked, is_ready, server
 from loadtests.tensors.workloads import MODELS
 
+ATTEMPTS = 3
 PROTOCOLS = {"http": "oip-http", "grpc": "oip-grpc"}
 
 
@@ -66,32 +67,44 @@ def running_gateway(
 ) -> Iterator[Target]:
     """Our gateway before a server: one process for its HTTP and one for its gRPC."""
     with contextlib.ExitStack() as stack:
-        doors, plain = {}, folder / f"{name}.http"
-        keys = {}
-        for kind, protocol in PROTOCOLS.items():
-            home = folder / f"{name}-{kind}"
-            home.mkdir()
-            http, grpc, admin = free_ports(3)
-            file = home / "headrace.yaml"
-            endpoint = f"http://127.0.0.1:{behind.doors[kind].port}"
-            file.write_text(
-                yaml.safe_dump(config(home, (http, grpc, admin), protocol, endpoint, models), sort_keys=False)
-            )
-            keys[kind] = create_key(Path(sys.executable), file)
-            command = [sys.executable, "-m", "gateway", "serve", "--config", str(file)]
-            started = server(name, Launch(command), core, home, functools.partial(_is_up, admin))
-            doors[kind] = Door(http if kind == "http" else grpc, stack.enter_context(started))
+        doors, keys, plain = {}, {}, folder / f"{name}.http"
+        for kind in PROTOCOLS:
+            door = _gateway(name, kind, behind.doors[kind].port, core, folder, models)
+            doors[kind], keys[kind] = stack.enter_context(door)
         plain.write_bytes(http_request(OIP_PATH, OIP, {"Authorization": f"Bearer {keys['http']}"}))
         yield checked(Target(name, doors, plain, statistics=behind.statistics, keys=keys))
+
+
+@contextlib.contextmanager
+def _gateway(
+    name: str, kind: str, upstream: int, core: str, folder: Path, models: Sequence[str]
+) -> Iterator[tuple[Door, str]]:
+    """One process, and a key. Its ports were free a moment ago; another process may be faster, so it is tried again."""
+    with contextlib.ExitStack() as stack:
+        for attempt in range(ATTEMPTS):
+            home = folder / f"{name}-{kind}-{attempt}"
+            home.mkdir()
+            listen = http, grpc, admin = free_ports(3)
+            file = home / "headrace.yaml"
+            written = config(home, listen, PROTOCOLS[kind], f"http://127.0.0.1:{upstream}", models)
+            file.write_text(yaml.safe_dump(written, sort_keys=False))
+            key = create_key(Path(sys.executable), file)
+            command = [sys.executable, "-m", "gateway", "serve", "--config", str(file)]
+            try:
+                pid = stack.enter_context(server(name, Launch(command), core, home, functools.partial(_is_up, admin)))
+            except StartError as error:
+                if "in use" not in str(error) or attempt == ATTEMPTS - 1:
+                    raise
+                continue
+            yield Door(http if kind == "http" else grpc, pid), key
+            return
 
 
 def _is_up(admin: int, _pid: int) -> bool:
     return is_ready(admin, "/readyz")
 
 
-def config(
-    folder: Path, listen: tuple[int, int, int], protocol: str, endpoint: str, models: Sequence[str]
-) -> dict[str, Any]:
+def config(folder: Path, listen: Sequence[int], protocol: str, endpoint: str, models: Sequence[str]) -> dict[str, Any]:
     """The YAML as data: keys, limits that count but never bind, retry and breaker, probes, metrics, an access log."""
     http, grpc, admin = (f"127.0.0.1:{port}" for port in listen)
     pool = {"name": "models", "protocol": protocol, "endpoints": [endpoint], "max_connections": 4096}
