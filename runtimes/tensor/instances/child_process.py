@@ -32,24 +32,17 @@ class ChildProcess:
 
     def __init__(self, job: Job, on_packet: Callable[[bytes], None], on_exit: Callable[[str], None]) -> None:
         """Raises `ModelLoadError` where the system has no room for it."""
-        self.inputs = Arena()
-        self.outputs = Arena()
         self.log = ModelLog(job.name)
-        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
+        self.gone: asyncio.Future[None] = self._loop.create_future()
         self._on_packet = on_packet
         self._on_exit = on_exit
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._printed, printing = os.pipe()
         try:
-            self._process = _spawn(job, printing, (theirs.fileno(), self.inputs.fd, self.outputs.fd))
-            self._pidfd = os.pidfd_open(self._process.pid)
+            with contextlib.ExitStack() as stack:
+                self._open(job, stack)
+                self._files = stack.pop_all()
         except OSError as error:
-            self._close_files()
             raise ModelLoadError(f"no process could be started with {_interpreter(job)}: {error.strerror}") from None
-        finally:
-            theirs.close()
-            os.close(printing)
         self.pid = self._process.pid
         for fd in (self._socket.fileno(), self._printed):
             os.set_blocking(fd, False)
@@ -57,6 +50,28 @@ class ChildProcess:
         self._loop.add_reader(self._printed, self._hear)
         self._loop.add_reader(self._pidfd, self._exited)
         self.send = self._socket.send
+
+    def _open(self, job: Job, stack: contextlib.ExitStack) -> None:
+        """Everything that must be closed again, also when the next of it fails."""
+        self.inputs, self.outputs = Arena(), Arena()
+        stack.callback(self.inputs.close)
+        stack.callback(self.outputs.close)
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        stack.callback(self._socket.close)
+        with theirs:
+            self._printed, printing = os.pipe()
+            stack.callback(os.close, self._printed)
+            try:
+                self._process = _spawn(job, printing, (theirs.fileno(), self.inputs.fd, self.outputs.fd))
+            finally:
+                os.close(printing)
+        try:
+            self._pidfd = os.pidfd_open(self._process.pid)
+        except OSError:
+            self._process.kill()
+            self._process.wait()
+            raise
+        stack.callback(os.close, self._pidfd)
 
     def kill(self) -> None:
         """At once, with whatever it has started."""
@@ -114,16 +129,9 @@ class ChildProcess:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         code = self._process.wait()
-        os.close(self._pidfd)
-        self._close_files()
+        self._files.close()
         self.gone.set_result(None)
         self._on_exit(_ending(code))
-
-    def _close_files(self) -> None:
-        self._socket.close()
-        os.close(self._printed)
-        self.inputs.close()
-        self.outputs.close()
 
 
 def _interpreter(job: Job) -> str:

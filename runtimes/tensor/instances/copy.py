@@ -145,7 +145,7 @@ class Copy:
             try:
                 self.report = await self._worker.load()
                 break
-            except ModelLoadError as error:
+            except (ModelLoadError, OSError) as error:
                 log.warning("instance %s cannot be replaced, next try in %.1f s: %s", self.name, self._backoff, error)
         self._loaded_at = self._loop.time()
         self._replacing = None
