@@ -61,6 +61,8 @@ class ModelManager:
         loader = Loader(parts, seconds=options.load_seconds, parallel=options.parallel_loads)
         self._rotation = Rotation(self.table, loader, options.memory_budget, options.drain_seconds)
         self._leases = self.table.leases
+        self._loads: dict[asyncio.Task[None], str] = {}
+        """What was asked for and is not done, and of which model."""
         self._closing = False
 
     # ── a request's way ───────────────────────────────────────────────────────────────────────────────
@@ -190,11 +192,12 @@ class ModelManager:
         if self._closing:
             raise unavailable("This server is stopping.")
         task = self._rotation.spawn(self._load(name, override), f"load {name}")
+        self._loads[task] = name
+        task.add_done_callback(self._loads.pop)
         await asyncio.wait((task,))
         if task.cancelled():
             raise unavailable(f"The model `{name}` was unloaded while it was loading.")
-        if error := task.exception():
-            raise error
+        task.result()
 
     async def _load(self, name: str, override: Override | None) -> None:
         try:
@@ -207,13 +210,9 @@ class ModelManager:
         source.use()
         try:
             async with model.lock:
-                model.loading = asyncio.current_task()
-                try:
-                    failed = await self._rotation.swap(model, source)
-                except MissingVersion as error:
-                    raise self._refused(model, str(error)) from None
-                finally:
-                    model.loading = None
+                failed = await self._rotation.swap(model, source)
+        except MissingVersion as error:
+            raise self._refused(model, str(error)) from None
         finally:
             await source.release()
         if failed:
@@ -228,13 +227,19 @@ class ModelManager:
         return CallerError(f"The model `{model.name}` cannot be loaded: {why}", code="model_load_failed")
 
     async def remove(self, name: str) -> None:
-        """Out of service, whatever the mode; what it has begun is answered in the background."""
+        """Out of service, whatever the mode; what it has begun is answered in the background.
+
+        Every load that was asked for before is ended.
+        """
+        for task, of in self._loads.items():
+            if of == name:
+                task.cancel()
         model = self.table.models.get(name)
         if model is None:
             return
-        for task in (model.loading, *(record.warming for record in model.versions.values())):
-            if task is not None:
-                task.cancel()
+        for record in model.versions.values():
+            if record.warming is not None:
+                record.warming.cancel()
         async with model.lock:
             await self._rotation.withdraw_all(model)
             model.problem = ""

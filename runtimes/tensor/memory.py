@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 
@@ -47,7 +47,7 @@ class MemoryBudget:
     def give_back(self, hold: Hold) -> None:
         self._held.pop(hold, None)
 
-    def victims(self, size: int, idle: Iterable[Occupant]) -> Sequence[Hold] | None:
+    def victims(self, size: int, idle: Iterable[Occupant]) -> tuple[Hold, ...] | None:
         """Who has to go for `size` more bytes, the least recently used first; None when all of them are not enough."""
         if not self.total:
             return ()
@@ -58,4 +58,4 @@ class MemoryBudget:
                 break
             missing -= self._held.get(occupant.hold, 0)
             chosen.append(occupant.hold)
-        return chosen if missing <= 0 else None
+        return tuple(chosen) if missing <= 0 else None

@@ -113,7 +113,6 @@ class ModelRecord:
     retiring: list[ServedModel] = field(default_factory=list)
     """Out of service, and still with requests or open sequences."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    loading: asyncio.Task[None] | None = None
     problem: str = ""
     """Why it could not be loaded at all."""
 

@@ -72,11 +72,12 @@ class Residency:
     async def _make_room(self, size: int, what: str) -> None:
         loop = asyncio.get_running_loop()
         until = loop.time() + WAIT_SECONDS
-        while (victims := self.budget.victims(size, self._idle())) is None:
-            if loop.time() >= until:
+        while (victims := self.budget.victims(size, self._idle())) != ():
+            if victims is None and loop.time() >= until:
                 raise CapacityError(
                     f"There is no room for {what}: the models that are loaded are all in use.", retry_after=WAIT_SECONDS
                 )
-            await asyncio.sleep(LOOK_SECONDS)
-        for victim in victims:
-            await self._evict(victim)
+            if victims is None:
+                await asyncio.sleep(LOOK_SECONDS)
+            for victim in victims or ():
+                await self._evict(victim)  # unless it is at work again: then there is another look

@@ -20,10 +20,21 @@ class SourceError(Exception):
 
 async def read_source(repository: Repository, name: str, override: Override | None) -> Source:
     """Raises `RepositoryError` where there is no such model, `SourceError` where it is wrong."""
-    source, reading = await asyncio.to_thread(_read, repository, name, override)
+    work = asyncio.ensure_future(asyncio.to_thread(_read, repository, name, override))
+    try:
+        source, reading = await asyncio.shield(work)
+    except asyncio.CancelledError:
+        work.add_done_callback(_discard)
+        raise
     for warning in reading.warnings:
         log.warning("%s", warning)
     return source
+
+
+def _discard(work: asyncio.Future[tuple[Source, Reading]]) -> None:
+    """Nobody waits for it any more; what it wrote is removed."""
+    if not work.cancelled() and work.exception() is None and work.result()[0].temporary:
+        asyncio.get_running_loop().run_in_executor(None, remove, work.result()[0].folder.path)
 
 
 def _read(repository: Repository, name: str, override: Override | None) -> tuple[Source, Reading]:

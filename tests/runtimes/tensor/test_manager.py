@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import random
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
@@ -326,6 +327,25 @@ async def test_unloading_ends_a_load_under_way(tmp_path: Path, manager: ModelMan
         await load
     assert workshop.hanging == 0
     assert (await states(manager))[0][2] == "UNAVAILABLE"
+
+
+async def test_an_unload_that_is_asked_for_after_a_load_has_the_last_word(
+    tmp_path: Path, manager: ModelManager, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent_to = tmp_path.with_name(f"{tmp_path.name}-sent")
+    sent_to.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(sent_to))
+    for _ in range(20):  # at whatever step the load is
+        load = asyncio.create_task(manager.load("m", Override('{"backend": "python"}', {"1/model.py": b"fine"})))
+        await asyncio.sleep(random.random() * 0.01)
+        asked = not load.done()
+        await manager.unload("m")
+        if asked:
+            with pytest.raises(Unavailable, match="was unloaded while it was loading"):
+                await load
+        assert manager.lease("m", "") is None
+        await until(lambda: os.listdir(sent_to) == [])
+    assert workshop.open == []
 
 
 async def test_who_asked_may_leave_and_the_load_goes_on(
