@@ -127,6 +127,11 @@ class PoolConfig(Section):
     ``continue_final_message``, which SGLang has too. ``tokens``: exactly, and Headrace's own runtime only."""
 
     @property
+    def model_name(self) -> str | None:
+        """What its servers call the model; None for as the client does, or the route writes."""
+        return self.name if self.runtime is not None and self.runtime.kind == "llm" else self.model
+
+    @property
     def takes_tensors(self) -> bool:
         """Whether its endpoints speak the Open Inference Protocol."""
         return self.protocol != "openai" or (self.runtime is not None and self.runtime.kind != "llm")

@@ -97,7 +97,7 @@ def _numbers(doc: Document, when: Node) -> Iterator[Problem]:
 def _model_sent(doc: Document, pools: dict[str, Node], route: Node) -> Iterator[Problem]:
     """A pool that has a name for its model sends that, whoever asks."""
     reached = [pools[pool.text] for pool in targets(route) if pool.text in pools]
-    if "model" in route["rewrite"] and reached and all("model" in pool or "runtime" in pool for pool in reached):
+    if "model" in route["rewrite"] and reached and all(map(_names_its_model, reached)):
         message = "has no effect: every pool that this route reaches has its own name for the model"
         yield doc.problem_with_key(route["rewrite"]["model"].place, message)
 
@@ -116,3 +116,8 @@ def _fallback(doc: Document, target: Node, passed: frozenset[str] = frozenset())
         if {"transport", "timeout"} <= set(entry["on"].texts()):
             yield doc.problem(entry["on"].place, "names timeout for nothing: transport holds it already")
         yield from _fallback(doc, entry, passed)
+
+
+def _names_its_model(pool: Node) -> bool:
+    """A language model's runtime has one model, a repository's any number."""
+    return "model" in pool or pool["runtime"]["kind"].text == "llm"

@@ -27,6 +27,8 @@ _encode = msgspec.json.Encoder().encode
 class Wanted(NamedTuple):
     """Texts, or their tokens; and the form of the vectors."""
 
+    model: str
+    """As a route may have written it."""
     inputs: Given
     base64: bool
     dimensions: int | None
@@ -40,7 +42,7 @@ def decode(fields: dict[str, Raw]) -> Wanted:
     if not all(inputs):
         raise CallerError("`input` has an empty entry.", param="input")
     format_ = _field(fields, "encoding_format", _format)
-    return Wanted(inputs, format_ == "base64", _field(fields, "dimensions", _dimensions))
+    return Wanted(_text(fields["model"]), inputs, format_ == "base64", _field(fields, "dimensions", _dimensions))
 
 
 def _inputs(raw: Raw) -> Given:

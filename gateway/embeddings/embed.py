@@ -11,7 +11,7 @@ from adapters.tensors import Inference, RequestedOutput
 from adapters.types import Deadline, EmbeddingRequest, InferRequest, ModelQuery, ModelRequest, Usage
 from adapters.wire import embeddings as wire
 from adapters.wire import oip_asked, oip_bodies
-from adapters.wire.embeddings import Vector
+from adapters.wire.embeddings import Vector, Wanted
 from adapters.wire.oip_bodies import ModelMetadata
 from config.schema import EmbeddingsConfig
 from gateway.embeddings.texts import Batch, Texts
@@ -56,8 +56,8 @@ class Embed:
         wanted = wire.decode(request.fields)
         rows = await self._embedder.texts.rows(wanted.inputs)
         tokens = sum(map(len, rows))
-        model = await self._known(request, deadline)
-        job = _Job(self._upstream, self._embedder, model, request, deadline, wanted.dimensions)
+        known = await self._known(wanted.model, request, deadline)
+        job = _Job(self._upstream, self._embedder, known, request, deadline, wanted)
         vectors = await job.run(self._embedder.texts.batches(rows))
         body = wire.encode(vectors, model=request.model, tokens=tokens, in_base64=wanted.base64)
         usage = replace(job.usage, prompt_tokens=tokens, exact=True, bytes=len(body))
@@ -65,11 +65,11 @@ class Embed:
         answer.pool, answer.endpoint = job.pool, job.endpoint
         return answer
 
-    async def _known(self, request: ModelRequest, deadline: Deadline) -> ModelMetadata:
+    async def _known(self, model: str, request: ModelRequest, deadline: Deadline) -> ModelMetadata:
         """The model's inputs, asked for once in a while."""
         now = self._clock()
         if self._metadata is None or now - self._metadata[0] > FRESH_SECONDS:
-            query = ModelQuery(model=request.model, version=request.version, request_id=request.request_id)
+            query = ModelQuery(model=model, version=request.version, request_id=request.request_id)
             query.tenant, query.key, query.headers = request.tenant, request.key, request.headers
             answer = await self._upstream.call(query, deadline)
             if answer.body is None:
@@ -89,14 +89,14 @@ class _Job:
         model: ModelMetadata,
         request: EmbeddingRequest,
         deadline: Deadline,
-        dimensions: int | None,
+        wanted: Wanted,
     ) -> None:
         self._upstream = upstream
         self._config = embedder.config
         self._model = model
         self._request = request
         self._deadline = deadline
-        self._dimensions = dimensions
+        self._wanted = wanted
         self._places = asyncio.Semaphore(AT_ONCE)
         self._vectors: dict[int, Vector] = {}
         self.usage = Usage()
@@ -115,7 +115,7 @@ class _Job:
     async def _one(self, batch: Batch) -> None:
         asked = self._request
         outputs = [RequestedOutput(self._config.output)] if self._config.output is not None else []
-        inference = Inference(asked.model, asked.version, outputs=outputs)
+        inference = Inference(self._wanted.model, asked.version, outputs=outputs)
         inference.inputs = inputs_of(batch.rows, self._config, self._model)
         request = oip_asked.request_from(inference, 0)
         request.tenant, request.key, request.headers = asked.tenant, asked.key, asked.headers
@@ -131,7 +131,7 @@ class _Job:
         self.usage.rows += len(batch.rows)
         self.usage.device_ms += answer.usage.device_ms
         self.pool, self.endpoint = answer.pool, answer.endpoint
-        args = (batch.rows, inferred(answer), self._config, self._dimensions)
+        args = (batch.rows, inferred(answer), self._config, self._wanted.dimensions)
         large = len(answer.body) > INLINE
         made = await asyncio.to_thread(vectors_of, *args) if large else vectors_of(*args)
         self._vectors.update(zip(batch.places, made, strict=True))

@@ -130,7 +130,7 @@ class Policy:
         if route.rewrite is not None:
             request.codec.rewrite(request, Rewrite(route.rewrite)(request.codec.fields(request)))
         pool = next((pool for pool in self.config.pools if to is not None and pool.name == to.pool), None)
-        name = None if pool is None else pool.name if pool.runtime is not None else pool.model
+        name = None if pool is None else pool.model_name
         fields = request.codec.fields(request)
         return fields if name is None else {**fields, "model": Raw(msgspec.json.encode(name))}
 

@@ -27,8 +27,8 @@ def runtime_adapter(pool: PoolConfig, client: Client) -> Adapter:
     """For the pool's bundled server."""
     assert pool.runtime is not None
     if pool.runtime.kind == "tensor":
-        return OipHttpAdapter(client, model=pool.model)
-    return OpenAIAdapter(client, model=pool.name)
+        return OipHttpAdapter(client, model=pool.model_name)
+    return OpenAIAdapter(client, model=pool.model_name)
 
 
 def _openai(pool: PoolConfig, target: Target, tls: ssl.SSLContext | None) -> Adapter:

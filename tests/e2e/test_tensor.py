@@ -158,6 +158,30 @@ async def test_decoupled_models_stream_over_every_bridge(running: Setting) -> No
             assert values == [[4], [5]]
 
 
+async def test_sequences_keep_their_state_over_every_bridge(running: Setting) -> None:
+    async with running.http() as http, running.grpc() as grpc:
+        number = 100
+        for client, module in ((http, over_http), (grpc, over_grpc)):
+            for wire in WIRES:
+                number += 1
+                sums = []
+                for i in range(4):
+                    inputs = given(module, INPUT=np.array([[i + 1]], dtype=np.int32))
+                    told = await client.infer(
+                        "accumulate",
+                        inputs,
+                        sequence_id=number,
+                        sequence_start=i == 0,
+                        sequence_end=i == 3,
+                        headers=running.to(wire),
+                    )
+                    sums.append(int(told.as_numpy("SUM")[0, 0]))
+                assert sums == [1, 3, 6, 10]
+                alone = given(module, INPUT=np.array([[1]], dtype=np.int32))
+                with pytest.raises(InferenceServerException):  # nothing of it is left
+                    await client.infer("accumulate", alone, sequence_id=number, headers=running.to(wire))
+
+
 async def test_an_operator_loads_and_unloads_through_the_gateway(running: Setting) -> None:
     config = str(running.process.config)
     status, out, err = await command("keys", "create", "--config", config, "--tenant", "acme", "--role", "operator")

@@ -203,6 +203,13 @@ async def test_answers_may_be_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.looptime
+async def test_a_route_may_call_the_model_otherwise(tmp_path: Path) -> None:
+    model = WordModel()
+    await Embeddings(tmp_path, model, route={"rewrite": {"model": "theirs"}}).vectors("a")
+    assert model.batches[0].model == "theirs"
+
+
+@pytest.mark.looptime
 async def test_tensors_go_through(tmp_path: Path) -> None:
     class Plain(WordModel):
         async def call(self, request: Any, deadline: Any) -> Any:
