@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import tritonclient.http as client
 from tritonclient.utils import InferenceServerException
@@ -106,6 +107,34 @@ def test_a_version_that_is_wrong_leaves_the_old_one_and_says_why(
     state, reason = states(http, "plus")["2"]
     assert (state, "no weights" in reason) == ("UNAVAILABLE", True)
     assert http.is_server_ready()
+
+
+def test_a_label_is_asked_for_like_a_version(http: client.InferenceServerClient, tmp_path: Path) -> None:
+    labels = 'parameters { key: "headrace.labels" value { string_value: "{stable: 1}" } }\n'
+    for number in (1, 2, 3):
+        put(tmp_path, "plus", number, config=CONFIG + labels)
+    http.load_model("plus")
+    asked = [ask(http, "plus", 1, model_version=version)[0] for version in ("", "3", "1", "stable")]
+    assert asked == ["3", "3", "1", "1"]
+    assert http.is_model_ready("plus", "stable")
+    for version in ("2", "canary"):
+        with pytest.raises(InferenceServerException, match="has no version") as caught:
+            ask(http, "plus", 1, model_version=version)
+        assert caught.value.status() == "404"
+
+
+def test_a_load_that_hangs_ends_with_its_time_and_leaves_no_process(tmp_path: Path) -> None:
+    put(tmp_path, "stuck", 1, "import time\ntime.sleep(3600)")
+    options = "--repository", str(tmp_path), "--mode", "explicit", "--load-timeout", "1s"
+    with (
+        tensor_runtime(*options) as runtime,
+        client.InferenceServerClient(runtime.http, network_timeout=60.0, connection_timeout=60.0) as http,
+    ):
+        with pytest.raises(InferenceServerException, match="loading took longer than 1 s"):
+            http.load_model("stuck")
+        assert states(http, "stuck")["1"] == ("UNAVAILABLE", "cannot be loaded: loading took longer than 1 s")
+        until(lambda: not psutil.Process(runtime.process.pid).children())
+        assert http.is_server_live()
 
 
 def test_a_model_can_be_sent_whole_and_leads_nowhere_else(http: client.InferenceServerClient, tmp_path: Path) -> None:
