@@ -74,8 +74,8 @@ class Dispatcher(ABC):
         if inference.parameters:
             pending.level = number_of(inference, "priority")
             timeout = number_of(inference, "timeout") * _MICROSECOND
-        pending.level = self._queue.level(pending.level)
-        pending.expires = self._queue.expiry(pending.level, now, due, timeout)
+        pending.level = self._queue.rules.level(pending.level)
+        pending.expires = self._queue.rules.expiry(pending.level, now, due, timeout)
         return pending
 
     def _submit(self, pending: Pending) -> None:

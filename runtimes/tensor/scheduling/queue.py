@@ -19,17 +19,16 @@ from math import ceil, inf
 from typing import Generic
 
 from adapters.errors import CapacityError
-from runtimes.tensor.model_config import DynamicBatching, ModelConfig, QueuePolicy
+from runtimes.tensor.model_config import DynamicBatching, ModelConfig
 from runtimes.tensor.scheduling.arrivals import Arrivals
-from runtimes.tensor.scheduling.bucket import Bucket, W
+from runtimes.tensor.scheduling.bucket import Bucket, W, Waiting
 from runtimes.tensor.scheduling.latency import LatencyCurve
+from runtimes.tensor.scheduling.queue_rules import LONGEST_WAIT, QueueRules
 
 PATIENCE = 5.0
 """Seconds."""
 BEHIND = 12 * PATIENCE
 """What a request falls behind when its time in the queue is over and it is to be delayed, not refused."""
-MAX_QUEUE_SIZE = 4096
-"""Requests that wait, where the model does not say."""
 
 
 class BatchQueue(Generic[W]):
@@ -43,10 +42,7 @@ class BatchQueue(Generic[W]):
         self.rows = 0
         self.wake_at = inf
         """When `next` should be asked again, though nothing comes or ends."""
-        self._levels = rules.priority_levels
-        self._default_level = rules.default_priority_level or rules.priority_levels
-        self._policies = rules.priority_queue_policy if rules.priority_levels else {}
-        self._policy = rules.default_queue_policy
+        self.rules = QueueRules(rules)
         self._sizes: dict[int, int] = {}
         """Requests by level, of those that have any."""
         self._preferred = sorted(size for size in rules.preferred_batch_size if size <= self.max_rows)
@@ -64,26 +60,11 @@ class BatchQueue(Generic[W]):
 
     # ── coming and leaving ────────────────────────────────────────────────────────────────────────────
 
-    def level(self, priority: int) -> int:
-        """Of a request that asks for this priority; one that does not exist is the default."""
-        return priority if 1 <= priority <= self._levels else self._default_level
-
-    def expiry(self, level: int, now: float, due: float, timeout: float) -> float:
-        """When a request leaves the queue, or falls behind. `timeout` is its own word in seconds, 0 for none; it
-        counts unless a policy was written that does not allow for it."""
-        policy = self._policies.get(level, self._policy) if level else self._policy
-        if not timeout and not policy.default_timeout:
-            return due
-        limit = policy.default_timeout or inf
-        if timeout > 0 and (policy.allow_timeout_override or policy == QueuePolicy()):
-            limit = min(limit, timeout)
-        return min(due, now + limit)
-
     def add(self, entry: W, now: float, inside: int = 0) -> None:
         """Queue it, while so many are computed. Raises `CapacityError` when as many wait as may."""
         level = entry.level
         size = self._sizes.get(level, 0)
-        if size >= (self._policies.get(level, self._policy).max_queue_size or MAX_QUEUE_SIZE):
+        if size >= self.rules.max_size(level):
             raise CapacityError(
                 f"{size} requests wait for this model already, and no more may; try again later.",
                 code="queue_full",
@@ -116,13 +97,13 @@ class BatchQueue(Generic[W]):
     def expire(self, now: float) -> list[W]:
         """Those whose time in the queue is over leave it. Who is to be delayed stays, behind all others."""
         over = [entry for entry in self if entry.expires <= now]
-        gone = [entry for entry in over if entry.due <= now or not self._delays(entry.level)]
+        gone = [entry for entry in over if min(entry.due, _longest(entry)) <= now or not self.rules.delays(entry.level)]
         for entry in gone:
             self.remove(entry)
         for entry in over:
             if entry.waiting:
                 bucket = self._buckets[entry.key]
-                entry.expires = entry.due
+                entry.expires = min(entry.due, _longest(entry))
                 entry.urgency += BEHIND
                 bucket.left(entry)
                 bucket.push(entry)
@@ -136,9 +117,6 @@ class BatchQueue(Generic[W]):
         self._sizes[entry.level] -= 1
         if not self._sizes[entry.level]:
             del self._sizes[entry.level]
-
-    def _delays(self, level: int) -> bool:
-        return self._policies.get(level, self._policy).timeout_action == "delay"
 
     def _announce(self, bucket: Bucket[W]) -> None:
         """The bucket's head may be another now."""
@@ -222,7 +200,7 @@ class BatchQueue(Generic[W]):
         """
         left = min(
             entry.due - now - self._curve.predict(entry.rows),
-            inf if self._delays(entry.level) else entry.expires - now,
+            inf if self.rules.delays(entry.level) else entry.expires - now,
         )
         wait = free_in + (self._wait_before(entry, now, left - free_in, copies) if left < inf else 0.0)
         if wait > left:
@@ -245,15 +223,21 @@ class BatchQueue(Generic[W]):
             return 0.0  # even behind all of them there is time
         urgency = min(entry.due, now + PATIENCE) + (entry.level - 1) * PATIENCE
         enough = (int(max(left, 0.0) / batch) + 2) * self.max_rows
-        wait = 0.0
+        batches = 0
         for bucket in self._buckets.values():
-            rows, count = bucket.before(urgency, enough)
-            if not self.joins:
-                wait += count * batch
-            elif bucket.key == entry.key:
-                wait += (rows + entry.rows - 1) // self.max_rows * batch
-            else:
-                wait += ceil(rows / self.max_rows) * batch
-            if wait > left:
+            batches += self._batches_before(bucket, entry, urgency, enough)
+            if batches * batch > left:
                 break
-        return wait
+        return batches * batch
+
+    def _batches_before(self, bucket: Bucket[W], entry: W, urgency: float, enough: int) -> int:
+        rows, count = bucket.before(urgency, enough)
+        if not self.joins:
+            return count
+        if bucket.key == entry.key:  # the last of them takes it along
+            return (rows + entry.rows - 1) // self.max_rows
+        return ceil(rows / self.max_rows)
+
+
+def _longest(entry: Waiting) -> float:
+    return entry.arrived + LONGEST_WAIT

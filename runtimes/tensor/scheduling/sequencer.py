@@ -14,6 +14,7 @@ from runtimes.tensor.model_config import ModelConfig
 from runtimes.tensor.scheduling.deadlines import Deadlines
 from runtimes.tensor.scheduling.intake import Intake
 from runtimes.tensor.scheduling.pending import Pending
+from runtimes.tensor.scheduling.queue_rules import LONGEST_WAIT
 from runtimes.tensor.scheduling.recorder import Recorder
 from runtimes.tensor.scheduling.responses import Responses
 from runtimes.tensor.scheduling.sequence import Turn, place_of
@@ -29,6 +30,7 @@ class Sequencer(SequenceKeeper):
     def __init__(self, config: ModelConfig, instances: Copies[Instance], recorder: Recorder | None = None) -> None:
         super().__init__(config, instances, recorder)
         self._intake = Intake(config)
+        self._longest = LONGEST_WAIT + config.execution_timeout
         self._deadlines = Deadlines(self._loop, self.now, self._end_overdue)
 
     @property
@@ -65,11 +67,12 @@ class Sequencer(SequenceKeeper):
             raise CapacityError(
                 f"{MAX_TURNS} requests of sequence {place.id!r} wait already; wait for answers.", code="queue_full"
             )
-        turn = Turn(self._loop, self, asked, now, deadline, sequence, place)
+        due = min(deadline, now + self._longest)
+        turn = Turn(self._loop, self, asked, now, due, sequence, place)
         if place.start and self._inputs.tells_end:
             sequence.nothing = self._inputs.nothing(asked)
         self._delivery.enter(turn)
-        self._deadlines.by(deadline)
+        self._deadlines.by(due)
         self._append(turn)
         return turn
 

@@ -13,6 +13,7 @@ from adapters.tensors import Inference, Tensor
 from runtimes.tensor.backends.base import RowsFailed, Tensors
 from runtimes.tensor.model_config import DynamicBatching, ModelConfig, QueuePolicy, TensorSpec
 from runtimes.tensor.scheduling.batcher import Batcher
+from runtimes.tensor.scheduling.queue_rules import LONGEST_WAIT
 from tests.runtimes.tensor.scheduling.instances import (
     MURDER,
     POISON,
@@ -154,10 +155,20 @@ async def test_ragged_inputs_are_joined_end_to_end_and_their_rows_stay_with_thei
     assert seen[0] == [1, 1, 1, 2, 2]
 
 
+async def test_nobody_waits_forever_for_a_copy_that_does_not_come_back() -> None:
+    instance = VirtualInstance()
+    batcher = Batcher(model(), [instance])
+    instance.die(returns=False)
+    assert await outcome(batcher.infer(request(1))) == "queue_timeout"
+    assert now() == pytest.approx(LONGEST_WAIT, abs=0.1)
+
+
 async def test_a_batch_is_filled_up_to_a_size_that_the_model_is_compiled_for() -> None:
     instance = VirtualInstance()
     batcher = Batcher(model(batching=DynamicBatching(allowed_batch_sizes=(1, 4, 8))), [instance])
-    answers = await asyncio.gather(*[batcher.infer(request(n)) for n in range(3)])
+    futures = [batcher.infer(request(n)) for n in range(3)]
+    answers = await asyncio.gather(*futures)
+    assert [getattr(future, "device_seconds", 0) for future in futures] == [pytest.approx(0.010 / 4)] * 3
     assert [values_of(answer) for answer in answers] == [[0], [2], [4]]
     assert instance.batches == [[1, 1, 1, 1]]
 

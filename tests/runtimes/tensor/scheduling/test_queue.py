@@ -11,6 +11,7 @@ import pytest
 from runtimes.tensor.model_config import DynamicBatching, ModelConfig, QueuePolicy
 from runtimes.tensor.scheduling.latency import LatencyCurve
 from runtimes.tensor.scheduling.queue import PATIENCE, BatchQueue
+from runtimes.tensor.scheduling.queue_rules import LONGEST_WAIT
 
 
 @dataclass(eq=False, slots=True)
@@ -164,11 +165,21 @@ def test_who_is_to_be_delayed_falls_behind_and_who_is_not_leaves() -> None:
         priority_queue_policy=policies,
     )
     for name, level in (("a", 1), ("b", 2), ("c", 1)):
-        queue.add(Entry(name, level=level, expires=queue.expiry(level, 0.0, inf, 0)), 0.0)
+        queue.add(Entry(name, level=level, expires=queue.rules.expiry(level, 0.0, inf, 0)), 0.0)
     assert names(queue.next(0.0)) == "a"
     assert names(queue.expire(1.0)) == "c"
     queue.add(Entry("d", level=2), 1.0)
     assert [names(queue.next(1.0)) for _ in range(3)] == ["d", "b", ""]
+
+
+def test_every_wait_ends_also_of_those_that_are_delayed() -> None:
+    policy = QueuePolicy(default_timeout=1.0, timeout_action="delay")
+    for written in (QueuePolicy(), policy):
+        queue, _ = make(default_queue_policy=written)
+        queue.add(Entry("a", expires=queue.rules.expiry(0, 0.0, inf, 0)), 0.0)
+        assert not queue.expire(LONGEST_WAIT - 1)
+        assert names(queue.expire(LONGEST_WAIT)) == "a"
+        assert queue.size == queue.rows == 0
 
 
 def test_latency_is_learned_by_size_and_guessed_between() -> None:

@@ -231,6 +231,13 @@ async def test_who_leaves_or_is_late_takes_their_turn_out_and_the_sequence_goes_
     await scheduler.drain()
 
 
+async def test_nobody_waits_forever_for_a_copy_that_does_not_come_back() -> None:
+    scheduler, (copy,) = make(OLDEST, ByName)
+    copy.die(returns=False)
+    assert await outcome(scheduler.infer(turn(1, 1, "s"))) == "deadline_exceeded"
+    assert scheduler.is_idle
+
+
 async def test_slots_wait_for_company_no_longer_than_it_can_come() -> None:
     rules = SequenceBatching(controls=(START, READY), max_queue_delay=0.2, minimum_slot_utilization=0.75)
     scheduler, _ = make(rules, BySlot)

@@ -1,0 +1,41 @@
+"""Priorities, and how long and how many of each may wait."""
+
+from __future__ import annotations
+
+from runtimes.tensor.model_config import DynamicBatching, QueuePolicy
+
+LONGEST_WAIT = 600.0
+"""Seconds in the queue, of who has no other bound: every wait ends, also one for copies that cannot be replaced."""
+MAX_QUEUE_SIZE = 4096
+"""Requests that wait, of each level, where the model does not say."""
+
+
+class QueueRules:
+    """Of one model. A level is a priority, 1 the most urgent, or 0 where all are alike."""
+
+    def __init__(self, rules: DynamicBatching) -> None:
+        self._levels = rules.priority_levels
+        self._default_level = rules.default_priority_level or rules.priority_levels
+        self._policies = rules.priority_queue_policy if rules.priority_levels else {}
+        self._policy = rules.default_queue_policy
+
+    def level(self, priority: int) -> int:
+        """Of a request that asks for this priority; one that does not exist is the default."""
+        return priority if 1 <= priority <= self._levels else self._default_level
+
+    def expiry(self, level: int, now: float, due: float, timeout: float) -> float:
+        """When a request leaves the queue, or falls behind. `timeout` is its own word in seconds, 0 for none; it
+        counts unless a policy was written that does not allow for it."""
+        policy = self._policies.get(level, self._policy) if level else self._policy
+        limit = policy.default_timeout or LONGEST_WAIT
+        if timeout > 0 and (policy.allow_timeout_override or policy == QueuePolicy()):
+            limit = min(limit, timeout)
+        return min(due, now + limit)
+
+    def max_size(self, level: int) -> int:
+        """Requests that may wait."""
+        return self._policies.get(level, self._policy).max_queue_size or MAX_QUEUE_SIZE
+
+    def delays(self, level: int) -> bool:
+        """Whether who has waited for too long falls behind, and is not refused."""
+        return self._policies.get(level, self._policy).timeout_action == "delay"
