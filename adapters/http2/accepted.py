@@ -147,7 +147,8 @@ class Accepted(Connection[RequestHead]):
             self._fail(call, GrpcError(Code.INTERNAL, "The server failed on this call."))
         finally:
             # Cancelled: by a client that left, which hears no more, or by a wait of the handler's own.
-            self._fail(call, GrpcError(Code.CANCELLED, "The call was cancelled."))
+            if not call.ended:
+                self._fail(call, GrpcError(Code.CANCELLED, "The call was cancelled."))
 
     def _fail(self, call: Call, error: GrpcError) -> None:
         if call.ended:

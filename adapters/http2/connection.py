@@ -55,7 +55,7 @@ class Connection(Control, Generic[Head]):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.outlet = Outlet(self.transport)
+        self.outlet = Outlet(self.loop, self.transport, self.streams)
         peer = transport.get_extra_info("peername")
         self.peer = peer[0] if isinstance(peer, tuple) else "unix"
 
@@ -211,6 +211,7 @@ class Connection(Control, Generic[Head]):
         self._closing = self._deaf = True
         self._unread = self.transport.get_write_buffer_size()
         self._wait_until(self.loop.time() + LINGER_SECONDS)
+        self.outlet.flush()
         if self.transport.can_write_eof():
             self.transport.write_eof()
         else:

@@ -34,6 +34,12 @@ class Inbox:
 
     def feed(self, data: bytes, start: int, stop: int) -> None:
         """Take `data[start:stop]`."""
+        if stop - start >= PREFIX_BYTES and self._prefix == b"":
+            # The rule: one message, whole.
+            flag, size = PREFIX.unpack_from(data, start)
+            if flag == 0 and size == stop - start - PREFIX_BYTES and size <= self.limit:
+                self.messages.append(data[start + PREFIX_BYTES : stop])
+                return
         while start < stop:
             if self._prefix is not None:
                 start = self._read_prefix(data, start, stop)

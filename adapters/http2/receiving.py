@@ -119,8 +119,9 @@ class Receiving:
         """Nobody will read what has come."""
         if not self.deaf:
             self.deaf = True
-            self.inbox = Inbox(0)
-            self._release(self._held)
+            if self._held:
+                self.inbox = Inbox(0)
+                self._release(self._held)
 
     def refuse(self, error: GrpcError) -> None:
         """What came is wrong."""

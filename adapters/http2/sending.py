@@ -1,6 +1,7 @@
 """The sending half of a connection: what the peer's windows and the socket allow, a frame of each stream in turn."""
 
 import asyncio
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from adapters.http2.frames import DEFAULT_FRAME, DEFAULT_WINDOW, MAX_WINDOW, ErrorCode, Violation
@@ -8,6 +9,9 @@ from adapters.http2.frames import DEFAULT_FRAME, DEFAULT_WINDOW, MAX_WINDOW, Err
 WRITE_BUFFER = 512 * 1024
 """Bytes in the transport's buffer above which no more DATA is written."""
 
+TURN_BYTES = 128 * 1024
+"""Bytes of one turn of the loop that do not wait for its end."""
+JOINED_BYTES = 32 * 1024
 MAX_SENT_FRAME = 256 * 1024
 """Bytes of DATA in a frame, however large a one the peer would take: streams take turns."""
 
@@ -25,18 +29,53 @@ class Sender(Protocol):
 class Outlet:
     """Writes for all streams of a connection. `window` is the peer's for the connection, `unsent` what waits for it."""
 
-    __slots__ = ("_ready", "initial_window", "max_frame", "paused", "transport", "unsent", "window", "write")
+    __slots__ = (
+        "_loop", "_queued", "_ready", "_size", "_streams", "_transport", "initial_window", "max_frame", "paused",
+        "unsent", "window", "write",
+    )  # fmt: skip
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, streams: Mapping[int, Sender]
+    ) -> None:
         transport.set_write_buffer_limits(WRITE_BUFFER)
-        self.transport = transport
-        self.write = transport.write
+        self._loop = loop
+        self._transport = transport
+        self._streams = streams
+        self._queued: list[bytes | memoryview] = []  # goes out at the end of the loop's turn
+        self._size = 0
+        self.write: Callable[[bytes | memoryview], None] = self._write
         self.window = DEFAULT_WINDOW
         self.initial_window = DEFAULT_WINDOW
         self.max_frame = DEFAULT_FRAME
         self.paused = False
         self.unsent = 0
         self._ready: dict[int, Sender] = {}  # have something to send, and a window of their own
+
+    def _write(self, data: bytes | memoryview) -> None:
+        """At once for a lone stream; else with what others write in the same turn of the loop.
+
+        A batch of calls ends in one system call.
+        """
+        queued = self._queued
+        if not queued and len(self._streams) < 2:
+            self._transport.write(data)
+            return
+        if not queued:
+            self._loop.call_soon(self.flush)
+        queued.append(data)
+        self._size += len(data)
+        if self._size > TURN_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is queued."""
+        queued, size = self._queued, self._size
+        if queued:
+            self._queued, self._size = [], 0
+            if size <= JOINED_BYTES:
+                self._transport.write(b"".join(queued))
+            else:
+                self._transport.writelines(queued)
 
     def add(self, sender: Sender) -> None:
         """It may have something to send."""
@@ -72,8 +111,9 @@ class Outlet:
     def cut(self) -> None:
         """The transport is gone: who writes, writes into nothing."""
         self.write = _into_nothing
+        self._queued.clear()
         self._ready.clear()
 
 
-def _into_nothing(data: bytes | bytearray | memoryview) -> None:
+def _into_nothing(data: bytes | memoryview) -> None:
     pass
