@@ -5,22 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import Any
 
-from adapters.errors import CallerError, InferenceError, Unavailable
+from adapters.errors import CallerError, InferenceError
 from adapters.http1.message import Request, Response
 from adapters.tensors import Inference
 from adapters.types import DEVICE_MS
-from adapters.wire import compression, oip, oip_answers, oip_bodies, oip_generate, oip_raw
+from adapters.wire import compression, oip, oip_answers, oip_generate, oip_raw
 from runtimes.tensor import events, routes
-from runtimes.tensor.control import Control, no_cuda
-from runtimes.tensor.metrics import CONTENT_TYPE as METRICS_TYPE
+from runtimes.tensor.control import Control
+from runtimes.tensor.http_control import HttpControl
 from runtimes.tensor.metrics import Metrics
 from runtimes.tensor.refusals import JSON, http_response
 from runtimes.tensor.restrictions import Restrictions
 from runtimes.tensor.routes import Route
 from runtimes.tensor.service import Computed, InferenceService
-from runtimes.tensor.triton_writing import to_json
 
 MAX_BODY = 64 << 20
 """Bytes; of a compressed one, also of what it becomes."""
@@ -46,24 +44,7 @@ class HttpDoor:
             "generate": self._generate,
             "generate_stream": self._generate_stream,
             "infer_stream": self._infer_stream,
-            "live": self._live,
-            "ready": self._ready,
-            "model_ready": self._model_ready,
-            "server_metadata": self._server_metadata,
-            "model_metadata": self._model_metadata,
-            "config": self._config,
-            "statistics": self._statistics,
-            "index": self._index,
-            "load": self._load,
-            "unload": self._unload,
-            "regions": self._regions,
-            "register": self._register,
-            "unregister": self._unregister,
-            "cuda_regions": self._cuda_regions,
-            "cuda_region": self._cuda_region,
-            "trace": self._trace,
-            "logging": self._logging,
-            "metrics": self._scrape,
+            **HttpControl(control, metrics, self._read).answers,
         }
 
     async def __call__(self, request: Request) -> Response:
@@ -141,97 +122,6 @@ class HttpDoor:
         if len(body) < IN_A_THREAD:
             return compression.decompress(body, coding, self._max_body)
         return await asyncio.to_thread(compression.decompress, body, coding, self._max_body)
-
-    # ── about the server and its models ───────────────────────────────────────────────────────────────
-
-    async def _live(self, request: Request, route: Route) -> Response:
-        return Response(200, [JSON])
-
-    async def _ready(self, request: Request, route: Route) -> Response:
-        if not self._control.ready:
-            raise Unavailable("The server is not ready.", retry_after=1.0)
-        return Response(200, [JSON])
-
-    async def _model_ready(self, request: Request, route: Route) -> Response:
-        if not self._control.model_ready(route.about, route.version):
-            raise Unavailable(f"The model `{route.about}` is not ready.", retry_after=1.0)
-        return Response(200, [JSON])
-
-    async def _server_metadata(self, request: Request, route: Route) -> Response:
-        return _json(self._control.server())
-
-    async def _model_metadata(self, request: Request, route: Route) -> Response:
-        return _json(self._control.model(route.about, route.version))
-
-    async def _config(self, request: Request, route: Route) -> Response:
-        return _json(to_json(self._control.config(route.about, route.version)))
-
-    async def _statistics(self, request: Request, route: Route) -> Response:
-        return _json({"model_stats": self._control.statistics(route.about, route.version)})
-
-    async def _scrape(self, request: Request, route: Route) -> Response:
-        return Response(200, [("content-type", METRICS_TYPE)], self._metrics.text())
-
-    # ── the repository ────────────────────────────────────────────────────────────────────────────────
-
-    async def _index(self, request: Request, route: Route) -> Response:
-        ready = oip_bodies.decode_index_request(await self._read(request))
-        return _json(await self._control.index(ready=ready))
-
-    async def _load(self, request: Request, route: Route) -> Response:
-        await self._control.load(route.about, oip_bodies.decode_load(await self._read(request)))
-        return Response(200, [JSON])
-
-    async def _unload(self, request: Request, route: Route) -> Response:
-        oip_bodies.decode_unload(await self._read(request))  # no model of ours depends on another
-        await self._control.unload(route.about)
-        return Response(200, [JSON])
-
-    # ── shared memory ─────────────────────────────────────────────────────────────────────────────────
-
-    async def _regions(self, request: Request, route: Route) -> Response:
-        regions = self._control.memory.regions(route.about)
-        return _json([{"name": r.name, "key": r.key, "offset": r.offset, "byte_size": r.byte_size} for r in regions])
-
-    async def _register(self, request: Request, route: Route) -> Response:
-        told = oip_bodies.decode_object(await self._read(request))
-        key, offset, size = told.get("key"), told.get("offset", 0), told.get("byte_size")
-        if not isinstance(key, str) or type(offset) is not int or type(size) is not int:
-            raise CallerError("A region is registered with its `key`, its `byte_size` and, if not 0, its `offset`.")
-        self._control.memory.register(route.about, key, offset, size)
-        return Response(200, [JSON])
-
-    async def _unregister(self, request: Request, route: Route) -> Response:
-        self._control.memory.unregister(route.about)
-        return Response(200, [JSON])
-
-    async def _cuda_regions(self, request: Request, route: Route) -> Response:
-        return _json([])
-
-    async def _cuda_region(self, request: Request, route: Route) -> Response:
-        if request.target.endswith(b"/unregister"):
-            return Response(200, [JSON])  # there is none, which is what is asked for
-        return no_cuda()
-
-    # ── settings ──────────────────────────────────────────────────────────────────────────────────────
-
-    async def _trace(self, request: Request, route: Route) -> Response:
-        tracer = self._control.tracer
-        if route.about:
-            self._control.config(route.about)
-        if request.method == "POST":
-            return _json(tracer.update(oip_bodies.decode_object(await self._read(request)), route.about))
-        return _json(tracer.settings.told(route.about))
-
-    async def _logging(self, request: Request, route: Route) -> Response:
-        logs = self._control.logs
-        if request.method == "POST":
-            return _json(logs.update(oip_bodies.decode_object(await self._read(request))))
-        return _json(logs.told())
-
-
-def _json(value: Any) -> Response:
-    return Response(200, [JSON], oip_bodies.encode(value))
 
 
 def _encode_event(computed: Computed) -> bytes:

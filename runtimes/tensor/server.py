@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
@@ -77,6 +78,7 @@ async def _serve(options: ServerOptions, logs: LogSettings) -> int:
         await server.listen()
         if await _loaded(manager, stop):
             server.control.ready = True
+            gc.freeze()  # what is loaded by now stays: no collection need look at it again
             log.info("serving %d models", len({name for name, record in manager.table.records() if record.usable}))
             await stop.wait()
         server.control.ready = False

@@ -97,7 +97,7 @@ class InferenceService:
         """Of a decoupled model."""
         responses: Responses | None = None
         last: Computed | None = None
-        told = 0.0
+        told, count, statistics = 0.0, 0, served.statistics
         try:
             special = self._prepare(inference)
             responses = served.scheduler.stream(inference, deadline)
@@ -107,10 +107,15 @@ class InferenceService:
                 last = Computed(served.name, served.version, inference.id, outputs=outputs, final=False)
                 last.device_seconds = max(0.0, self._time() - _started(responses) - told)
                 told += last.device_seconds
+                statistics.response(count).add(last.device_seconds)
+                count += 1
                 yield last
-            served.statistics.succeeded(self._time() - began)
+            statistics.response(count).empty += 1
+            statistics.succeeded(self._time() - began)
         except BaseException as error:
-            served.statistics.failed(self._time() - began, _reason(error))
+            reason = _reason(error)
+            statistics.response(count).missed(cancelled=reason == "CANCELED")
+            statistics.failed(self._time() - began, reason)
             raise
         finally:
             if responses is not None:

@@ -16,6 +16,7 @@ BOUNDS = (
 )  # fmt: skip
 """Seconds: the upper ends of a histogram's buckets, the last of which is open."""
 
+MAX_RESPONSES = 64
 Reason = Literal["REJECTED", "CANCELED", "BACKEND", "OTHER"]
 """Why a request failed, as Triton's metrics call it: never begun, given up, the model, anything else."""
 
@@ -44,6 +45,28 @@ class Sized:
         self.input = self.infer = self.output = 0.0
 
 
+class Response:
+    """The first, second … response to requests of a decoupled model."""
+
+    __slots__ = ("cancelled", "count", "empty", "failed", "seconds")
+
+    def __init__(self) -> None:
+        self.count = self.failed = self.cancelled = self.empty = 0
+        self.seconds = 0.0
+        """Since the one before."""
+
+    def add(self, seconds: float) -> None:
+        self.count += 1
+        self.seconds += seconds
+
+    def missed(self, *, cancelled: bool) -> None:
+        """It did not come."""
+        if cancelled:
+            self.cancelled += 1
+        else:
+            self.failed += 1
+
+
 class ModelStatistics:
     """Of one version of a model, since it was loaded.
 
@@ -58,7 +81,9 @@ class ModelStatistics:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.inferences = self.executions = self.requests = self.responses = 0
+        self.inferences = self.executions = self.requests = 0
+        self.responses: list[Response] = []
+        """Of a decoupled model, by their place in the answer."""
         self.queued = 0
         """Requests that were part of an execution."""
         self.queue = self.input = self.infer = self.output = 0.0
@@ -104,6 +129,13 @@ class ModelStatistics:
             self.failures[reason] = Histogram()
         self.failures[reason].add(seconds)
 
+    def response(self, index: int) -> Response:
+        """What is counted of responses at this place; beyond the last that is told apart, all are one."""
+        index = min(index, MAX_RESPONSES - 1)
+        while len(self.responses) <= index:
+            self.responses.append(Response())
+        return self.responses[index]
+
     def cache_hit(self, seconds: float) -> None:
         """An answer was found, in so many seconds."""
         self.cache_hits += 1
@@ -123,7 +155,7 @@ class ModelStatistics:
             "inference_count": self.inferences,
             "execution_count": self.executions,
             "inference_stats": self._parts(),
-            "response_stats": {},
+            "response_stats": {str(at): _response(one) for at, one in enumerate(self.responses)},
             "batch_stats": [_batch(size, self.batches[size]) for size in sorted(self.batches)],
             "memory_usage": [{"type": "CPU", "id": 0, "byte_size": memory}] if memory else [],
         }
@@ -149,6 +181,17 @@ def _batch(size: int, sized: Sized) -> dict[str, Any]:
         "compute_input": _part(sized.count, sized.input),
         "compute_infer": _part(sized.count, sized.infer),
         "compute_output": _part(sized.count, sized.output),
+    }
+
+
+def _response(one: Response) -> dict[str, Any]:
+    return {
+        "compute_infer": _part(one.count, one.seconds),
+        "compute_output": _part(one.count, 0.0),
+        "success": _part(one.count, one.seconds),
+        "fail": _part(one.failed, 0.0),
+        "empty_response": _part(one.empty, 0.0),
+        "cancel": _part(one.cancelled, 0.0),
     }
 
 

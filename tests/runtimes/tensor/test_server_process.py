@@ -102,6 +102,28 @@ def test_restricted_parts_need_the_secret(slow: Path) -> None:
         assert status(runtime.http, "GET", "/v2/models/slow") == 200
 
 
+def test_requests_are_traced_and_logged_when_asked_to(slow: Path, tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+    with tensor_runtime("--repository", str(slow), "--trace-file", str(file)) as runtime:
+        level = {"trace_level": ["TIMESTAMPS", "TENSORS"], "trace_rate": "1"}
+        assert status(runtime.http, "POST", "/v2/models/slow/trace/setting", level) == 200
+        assert status(runtime.http, "POST", "/v2/logging", {"log_verbose_level": 1}) == 200
+        assert status(runtime.http, "POST", "/v2/models/slow/infer", asleep(1)) == 200
+        runtime.printed(r"DEBUG runtimes.tensor.service slow 1 answered after")
+        assert runtime.stop() == 0
+    head, given, answered, times = sorted(json.loads(file.read_text()), key=lambda entry: "timestamps" in entry)
+    assert (head["model_name"], given["tensor"]["name"], answered["tensor"]["name"]) == (
+        "slow",
+        "MILLISECONDS",
+        "SLEPT",
+    )
+    names = [stamp["name"] for stamp in times["timestamps"]]
+    assert names == ["REQUEST_START", "QUEUE_START", "COMPUTE_START", "COMPUTE_END", "REQUEST_END"]
+    moments = [stamp["ns"] for stamp in times["timestamps"]]
+    assert moments == sorted(moments)
+    assert moments[3] - moments[2] >= 1_000_000
+
+
 def test_it_leaves_with_its_parent(slow: Path, tmp_path: Path) -> None:
     process = subprocess.Popen(
         [*COMMAND, "--repository", str(slow), "--socket", str(tmp_path / "s"), "--exit-with-parent"],

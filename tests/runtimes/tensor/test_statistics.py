@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtimes.tensor.statistics import BOUNDS, Histogram, ModelStatistics
+from runtimes.tensor.statistics import BOUNDS, MAX_RESPONSES, Histogram, ModelStatistics
 
 
 def told(statistics: ModelStatistics) -> dict[str, dict[str, int]]:
@@ -62,3 +62,26 @@ def test_what_is_ours_stands_beside() -> None:
     entry = ModelStatistics().told("m", "1", memory=4096, extra={"quantization": {"to": "int8"}})
     assert entry["memory_usage"] == [{"type": "CPU", "id": 0, "byte_size": 4096}]
     assert entry["quantization"] == {"to": "int8"}
+
+
+def test_responses_of_a_decoupled_model_are_counted_by_their_place() -> None:
+    statistics = ModelStatistics()
+    statistics.response(0).add(0.001)
+    statistics.response(0).add(0.002)
+    statistics.response(1).add(0.004)
+    statistics.response(1).missed(cancelled=False)
+    statistics.response(2).missed(cancelled=True)
+    statistics.response(2).empty += 1
+    told = statistics.told("m", "1")["response_stats"]
+    assert told["0"]["success"] == {"count": 2, "ns": 3_000_000}
+    assert told["1"]["compute_infer"] == {"count": 1, "ns": 4_000_000}
+    assert (told["1"]["fail"]["count"], told["2"]["cancel"]["count"], told["2"]["empty_response"]["count"]) == (1, 1, 1)
+
+
+def test_responses_beyond_a_bound_are_counted_as_one() -> None:
+    statistics = ModelStatistics()
+    for place in range(10 * MAX_RESPONSES):
+        statistics.response(place).add(0)
+    told = statistics.told("m", "1")["response_stats"]
+    assert len(told) == MAX_RESPONSES
+    assert told[str(MAX_RESPONSES - 1)]["success"]["count"] == 9 * MAX_RESPONSES + 1

@@ -143,6 +143,9 @@ def test_a_stream_of_responses(grpc: client.InferenceServerClient) -> None:
     assert (response.id, len(response.outputs)) == ("one", 0)
     assert response.parameters["triton_final_response"].bool_param is True
     grpc.stop_stream()
+    told = grpc.get_inference_statistics("repeat").model_stats[0].response_stats
+    assert told["0"].success.count >= told["2"].success.count >= 1
+    assert told["3"].empty_response.count >= 1
 
 
 def test_a_stream_tells_of_errors_and_goes_on(grpc: client.InferenceServerClient) -> None:

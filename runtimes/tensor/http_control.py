@@ -1,0 +1,138 @@
+"""The Open Inference Protocol over HTTP: everything beside inference."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from adapters.errors import CallerError, Unavailable
+from adapters.http1.message import Request, Response
+from adapters.wire import oip_bodies
+from runtimes.tensor.control import Control, no_cuda
+from runtimes.tensor.metrics import CONTENT_TYPE as METRICS_TYPE
+from runtimes.tensor.metrics import Metrics
+from runtimes.tensor.refusals import JSON
+from runtimes.tensor.routes import Route
+from runtimes.tensor.triton_writing import to_json
+
+Answer = Callable[[Request, Route], Awaitable[Response]]
+
+
+class HttpControl:
+    """Answers by operation. `read` gives a request's body, decompressed."""
+
+    def __init__(self, control: Control, metrics: Metrics, read: Callable[[Request], Awaitable[bytes]]) -> None:
+        self._control = control
+        self._metrics = metrics
+        self._read = read
+        self.answers: dict[str, Answer] = {
+            "live": self._live,
+            "ready": self._ready,
+            "model_ready": self._model_ready,
+            "server_metadata": self._server_metadata,
+            "model_metadata": self._model_metadata,
+            "config": self._config,
+            "statistics": self._statistics,
+            "index": self._index,
+            "load": self._load,
+            "unload": self._unload,
+            "regions": self._regions,
+            "register": self._register,
+            "unregister": self._unregister,
+            "cuda_regions": self._cuda_regions,
+            "cuda_region": self._cuda_region,
+            "trace": self._trace,
+            "logging": self._logging,
+            "metrics": self._scrape,
+        }
+
+    # ── about the server and its models ───────────────────────────────────────────────────────────────
+
+    async def _live(self, request: Request, route: Route) -> Response:
+        return Response(200, [JSON])
+
+    async def _ready(self, request: Request, route: Route) -> Response:
+        if not self._control.ready:
+            raise Unavailable("The server is not ready.", retry_after=1.0)
+        return Response(200, [JSON])
+
+    async def _model_ready(self, request: Request, route: Route) -> Response:
+        if not self._control.model_ready(route.about, route.version):
+            raise Unavailable(f"The model `{route.about}` is not ready.", retry_after=1.0)
+        return Response(200, [JSON])
+
+    async def _server_metadata(self, request: Request, route: Route) -> Response:
+        return _json(self._control.server())
+
+    async def _model_metadata(self, request: Request, route: Route) -> Response:
+        return _json(self._control.model(route.about, route.version))
+
+    async def _config(self, request: Request, route: Route) -> Response:
+        return _json(to_json(self._control.config(route.about, route.version)))
+
+    async def _statistics(self, request: Request, route: Route) -> Response:
+        return _json({"model_stats": self._control.statistics(route.about, route.version)})
+
+    async def _scrape(self, request: Request, route: Route) -> Response:
+        return Response(200, [("content-type", METRICS_TYPE)], self._metrics.text())
+
+    # ── the repository ────────────────────────────────────────────────────────────────────────────────
+
+    async def _index(self, request: Request, route: Route) -> Response:
+        ready = oip_bodies.decode_index_request(await self._read(request))
+        return _json(await self._control.index(ready=ready))
+
+    async def _load(self, request: Request, route: Route) -> Response:
+        await self._control.load(route.about, oip_bodies.decode_load(await self._read(request)))
+        return Response(200, [JSON])
+
+    async def _unload(self, request: Request, route: Route) -> Response:
+        oip_bodies.decode_unload(await self._read(request))  # no model of ours depends on another
+        await self._control.unload(route.about)
+        return Response(200, [JSON])
+
+    # ── shared memory ─────────────────────────────────────────────────────────────────────────────────
+
+    async def _regions(self, request: Request, route: Route) -> Response:
+        regions = self._control.memory.regions(route.about)
+        return _json([{"name": r.name, "key": r.key, "offset": r.offset, "byte_size": r.byte_size} for r in regions])
+
+    async def _register(self, request: Request, route: Route) -> Response:
+        told = oip_bodies.decode_object(await self._read(request))
+        key, offset, size = told.get("key"), told.get("offset", 0), told.get("byte_size")
+        if not isinstance(key, str) or type(offset) is not int or type(size) is not int:
+            raise CallerError("A region is registered with its `key`, its `byte_size` and, if not 0, its `offset`.")
+        self._control.memory.register(route.about, key, offset, size)
+        return Response(200, [JSON])
+
+    async def _unregister(self, request: Request, route: Route) -> Response:
+        self._control.memory.unregister(route.about)
+        return Response(200, [JSON])
+
+    async def _cuda_regions(self, request: Request, route: Route) -> Response:
+        return _json([])
+
+    async def _cuda_region(self, request: Request, route: Route) -> Response:
+        if request.target.endswith(b"/unregister"):
+            return Response(200, [JSON])  # there is none, which is what is asked for
+        return no_cuda()
+
+    # ── settings ──────────────────────────────────────────────────────────────────────────────────────
+
+    async def _trace(self, request: Request, route: Route) -> Response:
+        tracer = self._control.tracer
+        if route.about:
+            self._control.config(route.about)
+        if request.method == "POST":
+            return _json(tracer.update(oip_bodies.decode_object(await self._read(request)), route.about))
+        return _json(tracer.settings.told(route.about))
+
+    async def _logging(self, request: Request, route: Route) -> Response:
+        logs = self._control.logs
+        if request.method == "POST":
+            return _json(logs.update(oip_bodies.decode_object(await self._read(request))))
+        return _json(logs.told())
+
+
+def _json(value: Any) -> Response:
+    return Response(200, [JSON], oip_bodies.encode(value))

@@ -1,0 +1,96 @@
+"""The protocol over gRPC where Triton's client does not reach: raw messages, long streams, restrictions."""
+
+from collections.abc import Iterator
+
+import grpc
+import numpy as np
+import pytest
+from tritonclient.grpc import service_pb2 as pb
+
+from tests.servers.repositories import for_headrace
+from tests.support.tensor_runtime import TensorRuntime, explicit
+
+SERVICE = "/inference.GRPCInferenceService"
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def channel(runtime: TensorRuntime) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(runtime.grpc) as channel:
+        yield channel
+
+
+def add_sub(number: int) -> bytes:
+    request = pb.ModelInferRequest(model_name="add_sub", id=str(number))
+    for name in ("INPUT0", "INPUT1"):
+        request.inputs.add(name=name, datatype="INT32", shape=[1, 16])
+        request.raw_input_contents.append(np.full(16, number, np.int32).tobytes())
+    return bytes(request.SerializeToString())
+
+
+def streamed(channel: grpc.Channel, *messages: bytes) -> list[pb.ModelStreamInferResponse]:
+    call = channel.stream_stream(f"{SERVICE}/ModelStreamInfer")(iter(messages), timeout=PATIENCE)
+    return [pb.ModelStreamInferResponse.FromString(message) for message in call]
+
+
+def test_a_long_stream_is_answered_whole_and_in_order(channel: grpc.Channel) -> None:
+    told = streamed(channel, *(add_sub(number) for number in range(700)))
+    assert [one.infer_response.id for one in told] == [str(number) for number in range(700)]
+    assert all(
+        one.infer_response.raw_output_contents[0] == np.full(16, 2 * number, np.int32).tobytes()
+        for number, one in enumerate(told)
+    )
+
+
+def test_a_message_that_is_none_ends_no_stream(channel: grpc.Channel) -> None:
+    first, second, third = streamed(channel, b"\xff\xff", add_sub(1), b"")
+    assert "not a ModelInferRequest" in first.error_message
+    assert second.infer_response.id == "1"
+    assert third.error_message
+
+
+def test_an_empty_stream_ends_well(channel: grpc.Channel) -> None:
+    assert streamed(channel) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "message", "code"),
+    [
+        ("ModelDream", b"", grpc.StatusCode.UNIMPLEMENTED),
+        ("ModelInfer", b"\xff\xff\xff", grpc.StatusCode.INVALID_ARGUMENT),
+        ("ModelInfer", b"", grpc.StatusCode.NOT_FOUND),
+        ("ModelMetadata", b"\xff\xff\xff", grpc.StatusCode.INVALID_ARGUMENT),
+        ("ModelMetadata", b"", grpc.StatusCode.NOT_FOUND),
+        ("RepositoryModelLoad", b"", grpc.StatusCode.NOT_FOUND),
+    ],
+)
+def test_statuses(channel: grpc.Channel, method: str, message: bytes, code: grpc.StatusCode) -> None:
+    with pytest.raises(grpc.RpcError) as raised:
+        channel.unary_unary(f"{SERVICE}/{method}")(message, timeout=PATIENCE)
+    assert raised.value.code() == code, raised.value.details()
+
+
+def test_loads_are_checked(channel: grpc.Channel) -> None:
+    load = channel.unary_unary(f"{SERVICE}/RepositoryModelLoad")
+    for parameters in (
+        {"colour": pb.ModelRepositoryParameter(string_param="blue")},
+        {"file:1/model.py": pb.ModelRepositoryParameter(bytes_param=b"")},
+        {"config": pb.ModelRepositoryParameter(string_param="{")},
+    ):
+        request = pb.RepositoryModelLoadRequest(model_name="text", parameters=parameters)
+        with pytest.raises(grpc.RpcError) as raised:
+            load(request.SerializeToString(), timeout=PATIENCE)
+        assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_restricted_parts_need_the_secret(tmp_path_factory: pytest.TempPathFactory) -> None:
+    repository = for_headrace(tmp_path_factory.mktemp("restricted"), ["text"])
+    restricted = explicit(repository, "--restrict", "inference,health:key=s3")
+    with restricted as runtime, grpc.insecure_channel(runtime.grpc) as channel:
+        live = channel.unary_unary(f"{SERVICE}/ServerLive")
+        for metadata in ((), (("triton-grpc-protocol-key", "s4"),), (("key", "s3"),)):
+            with pytest.raises(grpc.RpcError) as raised:
+                live(b"", timeout=PATIENCE, metadata=metadata)
+            assert raised.value.code() == grpc.StatusCode.PERMISSION_DENIED
+        assert live(b"", timeout=PATIENCE, metadata=(("triton-grpc-protocol-key", "s3"),))
+        assert channel.unary_unary(f"{SERVICE}/ServerMetadata")(b"", timeout=PATIENCE)
