@@ -1,5 +1,6 @@
 """Models of rows and columns: scikit-learn's, XGBoost's, LightGBM's, each trained here."""
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
+from loadtests.venvs import InstallError, ensure
 from runtimes.tensor.backends.base import Device, Model, ModelLoadError
 from runtimes.tensor.backends.registry import backend, complete_config, load_model
 from runtimes.tensor.instances import placement
@@ -107,6 +109,52 @@ def test_skops_holds_data_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "skops", None)
     with pytest.raises(ModelLoadError, match="needs skops, which is not installed: run `pip install"):
         load(config("sklearn"), tmp_path)
+
+
+SAVE = """
+import shlex, sys
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from skops import io
+model = LogisticRegression(max_iter=500).fit(*load_iris(return_X_y=True))
+io.dump(model, sys.argv[1] + "/model.skops")
+io.dump(FunctionTransformer(shlex.quote), sys.argv[2] + "/model.skops")
+"""
+
+
+@pytest.fixture(scope="module")
+def skops() -> str:
+    """The interpreter of an environment that has skops."""
+    try:
+        requirements = ["skops==0.14.0", "scikit-learn==1.9.1", "numpy==2.4.6", "msgspec==0.22.0"]
+        return str(ensure("skops", requirements) / "bin/python")
+    except InstallError as error:
+        pytest.skip(f"needs a real skops: {error}")
+
+
+@pytest.fixture(scope="module")
+def skops_files(skops: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    fine, strange = tmp_path_factory.mktemp("fine"), tmp_path_factory.mktemp("strange")
+    subprocess.run([skops, "-c", SAVE, str(fine), str(strange)], check=True, timeout=300)
+    return fine, strange
+
+
+@pytest.mark.timeout(900)  # the first run installs it
+async def test_skops_files_are_read_and_what_they_must_not_hold_is_named(
+    skops: str, skops_files: tuple[Path, Path]
+) -> None:
+    fine, strange = skops_files
+    completed = await placement.complete(config("sklearn", parameters={"interpreter": skops}), fine)
+    async with running(completed, fine) as instance:
+        got = await outputs(instance, {"input": X})
+        assert np.mean(got["predict"][:, 0] == Y) > 0.9
+    with pytest.raises(ModelLoadError, match=r"not known to be harmless: name .* `trusted`: shlex\.quote"):
+        await placement.complete(config("sklearn", parameters={"interpreter": skops}), strange)
+    trusting = {"interpreter": skops, "trusted": "shlex.quote"}
+    with pytest.raises(ModelLoadError, match="does not tell how many features it takes"):
+        await placement.complete(config("sklearn", parameters=trusting), strange)
 
 
 def test_a_method_that_a_model_lacks_and_features_that_do_not_fit(tmp_path: Path) -> None:
