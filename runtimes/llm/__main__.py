@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from config.units import parse_size
+from runtimes.arguments import port, positive, size
 
 # The modules of `pip install "headrace[llm]"`.
 _EXTRA = {"gguf", "huggingface_hub", "jinja2", "numpy", "safetensors", "tokenizers", "torch"}
@@ -66,36 +66,21 @@ def _parser() -> argparse.ArgumentParser:
     add("--host", default="127.0.0.1", help="listen on this address, if --port is given")
     add(
         "--port",
-        type=int,
-        choices=range(65536),
+        type=port,
         metavar="PORT",
         help="listen on this port; 0 takes a free one, which the log names",
     )
     add("--dtype", choices=["auto", "float32", "bfloat16", "float16"], default="auto")
     add("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    add("--threads", type=_positive, help="threads of one step; torch's choice if not given")
-    add("--max-model-len", type=_positive, help="tokens of prompt and answer; the most that fits if not given")
-    add("--max-num-seqs", type=_positive, default=64, help="sequences in one step")
-    add("--max-num-batched-tokens", type=_positive, default=512, help="tokens in one step")
-    add("--kv-cache", type=_size, default="1GiB", help="bytes of the KV cache, such as 512MiB")
-    add("--max-queue", type=_positive, default=256, help="sequences that may wait")
+    add("--threads", type=positive, help="threads of one step; torch's choice if not given")
+    add("--max-model-len", type=positive, help="tokens of prompt and answer; the most that fits if not given")
+    add("--max-num-seqs", type=positive, default=64, help="sequences in one step")
+    add("--max-num-batched-tokens", type=positive, default=512, help="tokens in one step")
+    add("--kv-cache", type=size, default="1GiB", help="bytes of the KV cache, such as 512MiB")
+    add("--max-queue", type=positive, default=256, help="sequences that may wait")
     add("--drain-seconds", type=float, default=30.0, help="how long SIGTERM lets answers end")
     add("--exit-with-parent", action="store_true", help="stop when stdin, a pipe from the parent, is closed")
     return parser
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be 1 or more, not {number}")
-    return number
-
-
-def _size(text: str) -> int:
-    try:
-        return int(text) if text.isdigit() else parse_size(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 class _OneLine(logging.Formatter):

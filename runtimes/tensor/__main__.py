@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from config.units import parse_duration, parse_size
+from runtimes.arguments import duration, port, positive, size
 from runtimes.tensor.log_settings import LogSettings, OneLine
 from runtimes.tensor.restrictions import Restriction, parse
 
@@ -70,8 +70,8 @@ def _parser() -> argparse.ArgumentParser:
     _where(parser.add_argument_group("where to listen"))
     _models(parser.add_argument_group("models"))
     add = parser.add_argument
-    add("--max-body", type=_size, default="64MiB", help="bytes of one request")
-    add("--cache-size", type=_size, default="64MiB", help="bytes of kept answers, of all models with a response cache")
+    add("--max-body", type=size, default="64MiB", help="bytes of one request")
+    add("--cache-size", type=size, default="64MiB", help="bytes of kept answers, of all models with a response cache")
     add(
         "--shared-memory",
         action="append",
@@ -95,8 +95,8 @@ def _parser() -> argparse.ArgumentParser:
 def _where(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--host", default="127.0.0.1", help="address of the ports")
-    add("--http-port", type=_port, metavar="PORT", help="0 takes a free one, which the log names")
-    add("--grpc-port", type=_port, metavar="PORT", help="the same for gRPC")
+    add("--http-port", type=port, metavar="PORT", help="0 takes a free one, which the log names")
+    add("--grpc-port", type=port, metavar="PORT", help="the same for gRPC")
     add("--socket", type=Path, help="HTTP on this Unix socket")
     add("--grpc-socket", type=Path, help="gRPC on this Unix socket")
 
@@ -111,39 +111,11 @@ def _models(group: argparse._ArgumentGroup) -> None:
         help="none: all models, once; explicit: those of --load and what is asked for; poll: as the folder changes",
     )
     add("--load", action="append", default=[], metavar="MODEL", help="with --mode explicit; `*` for all")
-    add("--poll-interval", type=_duration, default="5s", help="between two looks into the folder")
-    add("--load-timeout", type=_duration, default="10m", help="for one version of a model")
-    add("--drain-timeout", type=_duration, default="30s", help="how long requests in flight may take to end")
-    add("--parallel-loads", type=_positive, default=2, help="versions that are loaded at a time")
-    add("--memory-budget", type=_size, default="0", help="bytes of all loaded models, such as 4GiB; 0 for no bound")
-
-
-def _port(text: str) -> int:
-    number = int(text)
-    if not 0 <= number < 65536:
-        raise argparse.ArgumentTypeError(f"must be 0 to 65535, not {number}")
-    return number
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be 1 or more, not {number}")
-    return number
-
-
-def _size(text: str) -> int:
-    try:
-        return int(text) if text.isdigit() else parse_size(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _duration(text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    add("--poll-interval", type=duration, default="5s", help="between two looks into the folder")
+    add("--load-timeout", type=duration, default="10m", help="for one version of a model")
+    add("--drain-timeout", type=duration, default="30s", help="how long requests in flight may take to end")
+    add("--parallel-loads", type=positive, default=2, help="versions that are loaded at a time")
+    add("--memory-budget", type=size, default="0", help="bytes of all loaded models, such as 4GiB; 0 for no bound")
 
 
 def _restriction(text: str) -> Restriction:
