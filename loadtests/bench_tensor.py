@@ -52,6 +52,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         default=0.25,
         help="cores that other processes may use before a round is dropped (0.25)",
     )
+    parser.add_argument("--markdown", type=Path, help="a file for the table as a page shows it")
     options = parser.parse_args(argv)
     if options.rounds < 1 or options.seconds <= 0:
         parser.error("--rounds is at least 1, --seconds above 0")
@@ -168,6 +169,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         say(f"error: {error}")
         return 1
     report.print_tables(results, missing)
+    if options.markdown is not None:
+        options.markdown.write_text(report.markdown(results))
     print(report.document(results, missing))
     return 1 if any(report.OURS in result.failed for result in results) else 0
 

@@ -91,6 +91,27 @@ def print_tables(results: Sequence[Measured], missing: Mapping[str, str]) -> Non
         console.print(f"missing: {name}: {reason}", markup=False, highlight=False)
 
 
+def markdown(results: Sequence[Measured]) -> str:
+    """For a page: a row for each workload, a column for each target; medians of requests a second, p50 / p99 in ms,
+    CPU ms a request, and mean batch where it is known.
+    """
+    targets = [name for name in dict.fromkeys(name for result in results for name in result.targets) if name != BEST]
+    lines = [f"| | {' | '.join(targets)} |", "|---|" + "---|" * len(targets)]
+    for result in results:
+        cells = (_summary(result, target) for target in targets)
+        lines.append(f"| {result.workload.name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _summary(result: Measured, target: str) -> str:
+    def of(name: str) -> str:
+        summary = summarise(values(result.rounds, target, f"{name}_{result.workload.name}"))
+        return _written(summary.median) if summary is not None else ""
+
+    parts = [of("rps"), f"{of('p50_ms')} / {of('p99_ms')}", of("cpu_ms_per_request"), of("mean_batch")]
+    return " · ".join(part for part in parts if part) if parts[0] else ""
+
+
 def _table(result: Measured) -> Table:
     table = Table(title=f"{result.workload.name}: median of rounds (lowest–highest)")
     table.add_column("target", no_wrap=True)
@@ -107,8 +128,12 @@ def _table(result: Measured) -> Table:
 def _cell(summary: Summary | None) -> str:
     if summary is None:
         return "–"
-    middle, low, high = (f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}" for value in summary)
+    middle, low, high = map(_written, summary)
     return f"{middle} ({low}–{high})"
+
+
+def _written(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _rounded(value: float) -> float:

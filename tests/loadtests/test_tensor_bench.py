@@ -19,7 +19,7 @@ from loadtests.tensors.measure import DIRECT
 from loadtests.tensors.peer import DIFFERENCE, OIP, SUM, ask, http_request, is_right
 from loadtests.tensors.perf_analyzer import Report
 from loadtests.tensors.perf_analyzer import parse as parse_table
-from loadtests.tensors.report import BEST, DELAYED, TRITON, document, measured
+from loadtests.tensors.report import BEST, DELAYED, TRITON, document, markdown, measured
 from loadtests.tensors.targets import Counts, Door, Target, counts
 from loadtests.tensors.workloads import LENGTHS, WORKLOADS, figures, write_requests
 
@@ -61,6 +61,15 @@ def test_the_better_setting_of_triton_is_chosen_round_by_round() -> None:
     assert told["medians"][TRITON] == {"rps_add_sub_grpc_8": 100}
     assert told["rounds"] == {"add_sub_grpc_8": {"kept": 3, "dropped": 2}}
     assert told["missing"] == {"kserve": "no network"}
+
+
+def test_the_table_of_a_page_has_a_row_for_each_workload_and_no_target_twice() -> None:
+    workload = WORKLOADS["add_sub_grpc_8"]
+    seen = figures(workload, Report(12345, 0.5, 2), cpu_s=0.1, requests=1000, mean_batch=4)
+    result = measured(workload, Rounds([{TRITON: seen, "kserve": {}}]))
+    assert markdown([result]) == (
+        "| | triton | kserve |\n|---|---|---|\n| add_sub_grpc_8 | 12,345 · 0.5 / 2 · 0.1 · 4 |  |\n"
+    )
 
 
 def test_a_round_without_triton_has_no_better_setting() -> None:
