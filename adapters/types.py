@@ -63,6 +63,9 @@ class Codec:
     def rewrite(self, request: ModelRequest, fields: dict[str, Raw]) -> None:
         """Put others in the place of its fields."""
 
+    def separate(self, request: ModelRequest) -> None:
+        """Have the server know its sequence by a name that no other tenant's has, whatever they are called."""
+
     def inference(self, request: InferRequest) -> Inference:
         """The tensors and all else that it asks for. Raises `CallerError`."""
         raise NotImplementedError

@@ -2,7 +2,8 @@
 
 A chat request, from the socket to the engine and back:
 
-1. fronts/openai.py          who asks, what is asked; at the end the response, whole or streamed
+1. fronts/openai.py          who asks, what is asked; at the end the response, whole or streamed (door.py: what every
+                             front does alike; listener.py: which front a path belongs to)
 2. core.py                   the story: decide, reserve, call, and the one end in which all is settled
 3. traffic/retry.py          another try, within a budget (fallback.py: another pool)
 4. traffic/pool.py           filter, pick and lease an endpoint in one step (queue.py: wait for one)
@@ -18,8 +19,10 @@ auth/        keys, tokens and client certificates; the tables that requests see
 limits/      the ledger: reserve before, settle after, of every limit that applies
 traffic/     endpoints and their health, pools, probes; fleet.py keeps them across reloads
 discovery/   where endpoints come from while it runs: DNS, a file, Kubernetes
+embeddings/  texts as tokens, and tensors as vectors, for models that make embeddings
 explain/     why a request goes where it goes, and the tests of a policy
 placement/   bundled runtimes as supervised children
 telemetry/   the access log and every metric
-fronts/      openai.py, admin.py, and errors.py: the one table from errors to statuses
+fronts/      openai.py, oip_http.py and oip_grpc.py, predict_v1.py, admin.py, and errors.py: the one table from errors
+             to statuses
 """

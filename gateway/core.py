@@ -77,6 +77,8 @@ class Core:
         deadline = _deadline(decision.timeout, request, now)
         plan = snapshot.plan(decision)
         if request.sequence:
+            if record.model in snapshot.shared_models:
+                request.codec.separate(request)
             plan, record.arm = self._sequences.place(record.model, request, plan, snapshot.pools, record.arm)
         try:
             answer = await plan.call(request, deadline)

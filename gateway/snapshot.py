@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from adapters.base import Upstream
+from config.globs import is_glob
 from config.schema import Config, ModelConfig, PoolConfig
 from gateway.auth.certificates import Certificates
 from gateway.auth.credentials import Credentials
@@ -34,6 +35,8 @@ class Snapshot:
     pools: Mapping[str, Pool]
     tensor_models: frozenset[str]
     """Those that take tensors, by name as configured."""
+    shared_models: frozenset[str]
+    """Those that several tenants may use."""
     explainers: Mapping[str, str]
     """By model, which other one explains its answers."""
     composer: Composer
@@ -71,9 +74,15 @@ def build(
         prices={model.name: Price(model.price) for model in config.models if model.price is not None},
         pools=pools,
         tensor_models=frozenset(model.name for model in config.models if _takes_tensors(model, configs)),
+        shared_models=frozenset(m.name for m in config.models if _users(m, allowed) > 1),
         explainers={model.name: model.explainer for model in config.models if model.explainer is not None},
         composer=Composer(pools, configs, kept, rng, clock),
     )
+
+
+def _users(model: ModelConfig, allowed: Mapping[str, ModelList]) -> int:
+    """How many tenants may use it; of a family all, since somebody may use each of its names."""
+    return len(allowed) if is_glob(model.name) else sum(models.allows(model.name) for models in allowed.values())
 
 
 def _takes_tensors(model: ModelConfig, pools: Mapping[str, PoolConfig]) -> bool:

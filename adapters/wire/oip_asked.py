@@ -4,6 +4,7 @@ What is looked at are the shapes and the parameters; data is skipped, and goes o
 """
 
 import sys
+from hashlib import blake2b
 from typing import NamedTuple
 
 import msgspec
@@ -16,6 +17,7 @@ from adapters.wire import compression, oip
 
 Fields = dict[str, Raw]
 MODEL = "model"
+SEQUENCE = "sequence_id"
 _NULL = Raw(b"null")
 
 
@@ -150,6 +152,26 @@ def with_model(request: InferRequest, fields: Fields, before: Fields) -> Fields:
     return {**fields, MODEL: before[MODEL]} if MODEL in before else fields
 
 
+def separate(request: ModelRequest) -> None:
+    """See `Codec.separate`. A number stays a number and a text a text, as models may look at them."""
+    fields = request.codec.fields(request)
+    if SEQUENCE in fields:
+        fields = {**fields, SEQUENCE: _own(request.tenant, fields[SEQUENCE])}
+    else:  # of the generate extension, one level down
+        nested = _read(fields["parameters"])
+        nested[SEQUENCE] = _own(request.tenant, nested[SEQUENCE])
+        fields = {**fields, "parameters": Raw(_encode(nested))}
+    request.codec.rewrite(request, fields)
+
+
+def _own(tenant: str, raw: Raw) -> Raw:
+    id_ = msgspec.json.decode(raw, type=int | str)
+    digest = blake2b(f"{tenant}\0{id_}".encode(errors="surrogatepass"), digest_size=16)
+    if isinstance(id_, str):
+        return Raw(_encode(digest.hexdigest()))
+    return Raw(_encode(int.from_bytes(digest.digest()[:8]) >> 1 or 1))
+
+
 class _Http(Codec):
     """Its requests are all `InferRequest`s: they are made here."""
 
@@ -178,6 +200,9 @@ class _Http(Codec):
             return opened
         parameters = opened.get("parameters", _NULL)
         return {} if bytes(parameters) == b"null" else _read(parameters)
+
+    def separate(self, request: ModelRequest) -> None:
+        separate(request)
 
     def inference(self, request: InferRequest) -> Inference:
         return oip.decode_request(request.plain, request.header_length, request.model, request.version)

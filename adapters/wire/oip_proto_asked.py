@@ -8,7 +8,7 @@ from msgspec import Raw
 from adapters.errors import CallerError
 from adapters.tensors import Inference, Parameter, Parameters
 from adapters.types import Codec, InferKind, InferRequest, ModelRequest
-from adapters.wire.oip_asked import Fields, rows_of, sequence_name, with_model, without_model
+from adapters.wire.oip_asked import Fields, rows_of, separate, sequence_name, with_model, without_model
 from adapters.wire.oip_proto import decode_infer_request, encode_infer_request
 
 _encode = msgspec.json.Encoder().encode
@@ -59,6 +59,9 @@ class _Grpc(Codec):
         inference = replace(request.inference, parameters=parameters)
         request.write(encode_infer_request(inference))
         request.inference = inference
+
+    def separate(self, request: ModelRequest) -> None:
+        separate(request)
 
     def inference(self, request: InferRequest) -> Inference:
         return decode_infer_request(request.body)

@@ -236,6 +236,18 @@ async def test_a_sequence_is_seen(parameters: dict[str, Any], seen: tuple[str, b
         assert (request.sequence, request.starts, request.ends) == seen
 
 
+async def test_sequences_of_a_model_that_tenants_share_are_each_tenants_own() -> None:
+    sequence = {**ASKED, "parameters": {"sequence_id": 5, "sequence_start": True}}
+    alone = [{"name": "acme", "models": ["*"]}]
+    for tenants in (alone, [*alone, {"name": "beta", "models": ["chat"]}], [*alone, {"name": "beta", "models": ["x"]}]):
+        async with tensor_door(tenants=tenants) as d:
+            await d.post(INFER, sequence)
+            (request,) = d.fake.asked
+            kept = request.inference.parameters["sequence_id"] == 5
+            assert kept == (tenants[-1]["models"] != ["chat"])
+            assert request.sequence == "5"
+
+
 async def test_limits_count_rows_and_device_time() -> None:
     models = [{"name": "chat", "routes": [{"to": "main"}]}]
     fake = TensorFake(Script(chunks=(WHOLE,), form=OIP_JSON, usage=Usage(rows=4)))
