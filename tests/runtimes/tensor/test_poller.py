@@ -125,7 +125,7 @@ async def test_a_repository_is_followed(tmp_path: Path) -> None:
         put(tmp_path, "m", 2)
         put(tmp_path, "bad", words="fail")
         await until(lambda: manager.table.versions("m") == ["2"])
-        await until(lambda: "bad" in manager.table.models and manager.table.models["bad"].versions[1].failures > 0)
+        await until(lambda: any(name == "bad" and record.failures for name, record in manager.table.records()))
         put(tmp_path, "bad", words="good now")
         await until(lambda: manager.table.is_ready("bad"))
         shutil.rmtree(tmp_path / "m")
