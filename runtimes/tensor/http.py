@@ -20,8 +20,6 @@ from runtimes.tensor.restrictions import Restrictions
 from runtimes.tensor.routes import Route
 from runtimes.tensor.service import Computed, InferenceService
 
-MAX_BODY = 64 << 20
-"""Bytes; of a compressed one, also of what it becomes."""
 IN_A_THREAD = 256 << 10
 """Bytes, from where on compressing would hold up everybody else."""
 _LENGTH = oip.HEADER.encode()
@@ -36,7 +34,6 @@ class HttpDoor:
     ) -> None:
         self._service = service
         self._control = control
-        self._metrics = metrics
         self._restrictions = restrictions
         self._max_body = max_body
         self._answers: dict[str, Callable[[Request, Route], Awaitable[Response]]] = {
