@@ -42,7 +42,8 @@ class RuntimeConfig(Section):
     repository: str | None = Field(None, min_length=1)
     """Folder of models in Triton's layout, relative to the working directory."""
     mode: Literal["none", "explicit", "poll"] = "none"
-    """Which are served. ``none``: all, once. ``explicit``: those of ``models``. ``poll``: as the folder changes."""
+    """Which are served. ``none``: all, once. ``explicit``: those of ``models``, and what
+    operators load. ``poll``: as the folder changes."""
     models: tuple[Name, ...] = ()
     """With ``explicit``: by name."""
     poll_interval: Duration = 5.0
@@ -59,6 +60,4 @@ class RuntimeConfig(Section):
             raise ValueError("an llm runtime serves a model: give `model`")
         if self.kind == "tensor" and self.repository is None:
             raise ValueError("a tensor runtime serves a folder of models: give `repository`")
-        if self.kind == "tensor" and self.mode == "explicit" and not self.models:
-            raise ValueError("with mode explicit only the models that are named are served: give `models`")
         return self

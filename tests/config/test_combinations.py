@@ -122,11 +122,6 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
             "6: pools[1].runtime: an llm runtime serves a model: give `model`",
         ),
         (
-            "endpoints: [http://10.0.0.7:8000]",
-            "runtime: {kind: tensor, repository: models, mode: explicit}",
-            "6: pools[1].runtime: with mode explicit only the models that are named are served: give `models`",
-        ),
-        (
             "name: spare",
             "name: spare\n    binary: false",
             "6: pools[1].binary: has no effect: openai is not oip-http",
