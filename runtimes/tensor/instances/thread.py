@@ -154,15 +154,20 @@ class ThreadWorker:
             if job.cpus:
                 os.sched_setaffinity(0, job.cpus)  # of this thread, and of those that the framework starts from it
             found = loaded(job)
+            runner = Runner(job.config, found.model, ModelLog(job.name).text)
         except ModelLoadError as error:
             self._tell(self._report, error)
             return None
         except OSError as error:
             self._tell(self._report, ModelLoadError(f"cores {list(job.cpus)}: {error.strerror}"))
             return None
+        except Exception as error:  # ours; whoever waits must hear of it
+            log.exception("loading %s failed", job.name)
+            self._tell(self._report, ModelLoadError(f"{type(error).__name__}: {error}"))
+            return None
         grown = max(0, resident_bytes() - before)
         self._tell(self._report, LoadReport(time.monotonic() - started, grown, 0, found.quantization))
-        return Runner(job.config, found.model, ModelLog(job.name).text)
+        return runner
 
     def _serve(self, runner: Runner) -> None:
         while (job := self._queue.get()) is not None:
@@ -195,5 +200,7 @@ class ThreadWorker:
 def _outcome(runner: Runner, batch: Batch) -> Tensors | BaseException:
     try:
         return runner.infer(joined(batch), sum(batch.rows))
-    except (ModelFailed, MemoryError) as error:
-        return error if isinstance(error, ModelFailed) else ModelFailed("MemoryError")
+    except ModelFailed as error:
+        return error
+    except Exception as error:  # the batch could not be joined, or there is no memory for it
+        return ModelFailed(f"{type(error).__name__}: {error}")

@@ -9,8 +9,8 @@ from typing import cast
 
 import pytest
 
-from runtimes.tensor.backends.base import InstanceLost
-from runtimes.tensor.instances import copy, thread
+from runtimes.tensor.backends.base import InstanceLost, ModelFailed, ModelLoadError
+from runtimes.tensor.instances import copy, placement, thread
 from runtimes.tensor.manager import ModelManager
 from runtimes.tensor.metrics import Metrics
 from tests.runtimes.tensor.instances.support import (
@@ -82,6 +82,18 @@ async def test_threads_that_hang_are_bounded(tmp_path: Path, monkeypatch: pytest
             gate.set()
         assert (await at_last(instance, {"x": FINE}))["y"].tolist() == FINE.tolist()
         await until(lambda: thread.left_alone()["model"] == 0)
+
+
+async def test_a_batch_that_cannot_be_joined_fails_alone(tmp_path: Path) -> None:
+    async with running(one_to_one("thread"), write(tmp_path, WAIT)) as instance:
+        got = await outcome(instance, {"x": FINE}, {"x": FINE[:, :1]})
+        assert isinstance(got, ModelFailed)
+        assert (await at_last(instance, {"x": FINE}))["y"].tolist() == FINE.tolist()
+
+
+async def test_a_mistake_of_ours_ends_the_load_and_not_the_wait(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match="KeyError: 'FP33'"):
+        await placement.start(one_to_one("thread", "FP33"), write(tmp_path, WAIT))
 
 
 async def test_closing_does_not_wait_for_a_thread_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
