@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 
 CALM = 2000
 """Frames that a peer may send for nothing at once."""
+CALM_EARNED = 10 * CALM
+"""The most that can be saved: a burst of DATA is answered by a burst of windows, later."""
 CALM_PER_SECOND = 200.0
 CALM_PER_CALL = 8
+CALM_PER_FRAME = 4
 FORGIVING_BYTES = 4096
-"""Bytes of DATA sent that forgive a frame: their windows must be given back."""
+"""Frames of DATA that are sent, and their bytes, forgive what answers them: two windows for each frame, and pings."""
 MAX_BACKLOG = 1024 * 1024
 """Bytes of answers to pings and settings, and the like, that a peer may leave unread."""
 DRAIN_PING = b"draining"
@@ -141,7 +144,7 @@ class Control(Framing):
 
     def forgive(self, count: int) -> None:
         """The peer took an answer, or a part of one: it had to say so."""
-        if self._calm < CALM:
+        if self._calm < CALM_EARNED:
             self._calm += count
 
     def _answer(self, data: bytes) -> None:

@@ -32,7 +32,7 @@ class Framing(asyncio.Protocol):
         self._data_stream = 0
         self._gathering = False  # a header block is not whole: only CONTINUATION may come
         self._deaf = False  # nothing that comes is of interest any more
-        self.heard = 0  # how often anything came
+        self.heard = 0  # how often anything came that was whole: bytes that drip are silence
         self._on_frame: tuple[OnFrame, ...] = (
             self._on_padded_data, self._on_headers, self._on_priority, self._on_reset, self._on_settings,
             self._on_push_promise, self._on_ping, self._on_goaway, self._on_window_update, self._on_continuation,
@@ -41,7 +41,6 @@ class Framing(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
-        self.heard += 1
         if self._rest:
             data = self._rest + data
         try:
@@ -97,6 +96,8 @@ class Framing(asyncio.Protocol):
             if self._deaf:
                 at = end
         self._rest = data[at:] if at < end else b""
+        if at:
+            self.heard += 1
 
     def _check_size(self, kind: int, size: int) -> None:
         if size > (MAX_DATA_FRAME if kind == frames.DATA else MAX_OTHER_FRAME):

@@ -7,14 +7,14 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 from adapters.http2.fields import Field
 
 Metadata = Sequence[tuple[str, str | bytes]]
 """Names in lower case; a name that ends in `-bin` has bytes for its value, any other has ASCII text."""
-MAX_MESSAGE_TEXT = 4096
-PLAIN = frozenset(range(0x20, 0x7F)) - {ord("%")}
+MAX_MESSAGE = 6 * 1024
+PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 NAME = re.compile(r"[0-9a-z_.\-]+")
 TEXT = re.compile(r"[\x20-\x7e]*")
 TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
@@ -61,9 +61,11 @@ def code_name(code: int) -> str:
 
 
 def encode_message(text: str) -> bytes:
-    """Percent-encoded, and cut to a length that fits a peer's head (gRPC over HTTP2, "Status-Message")."""
-    data = text.encode("utf-8", "replace")[:MAX_MESSAGE_TEXT]
-    return b"".join([b"%c" % byte if byte in PLAIN else b"%%%02X" % byte for byte in data])
+    """Percent-encoded (gRPC over HTTP2, "Status-Message"), and cut: gRPC's clients refuse trailers from 8 KiB on."""
+    text = text[:MAX_MESSAGE]
+    while len(encoded := quote(text, PLAIN, errors="replace")) > MAX_MESSAGE:
+        text = text[: len(text) * MAX_MESSAGE // len(encoded)]
+    return encoded.encode()
 
 
 def decode_message(value: bytes) -> str:

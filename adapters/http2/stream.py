@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from adapters.http1.sweeper import NEVER
 from adapters.http2 import frames
-from adapters.http2.control import FORGIVING_BYTES
+from adapters.http2.control import CALM_PER_FRAME, FORGIVING_BYTES
 from adapters.http2.frames import END_STREAM, HEADER, ErrorCode
 from adapters.http2.inbox import PREFIX
 from adapters.http2.receiving import Receiving
@@ -80,7 +80,7 @@ class Stream(Receiving):
         outlet.window -= size
         outlet.unsent -= size
         self._moved = True
-        self.connection.forgive(1 + size // FORGIVING_BYTES)
+        self.connection.forgive(CALM_PER_FRAME + size // FORGIVING_BYTES)
         last = not out and self.ending == b""
         outlet.write(HEADER.pack(size >> 8, size & 0xFF, frames.DATA, END_STREAM if last else 0, self.id))
         for piece in pieces:

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 
+import h2.events
 import hpack
 import pytest
 
@@ -269,6 +270,21 @@ async def test_noise_is_told_and_left(sent: bytes) -> None:
         peer.send(sent)
         assert await peer.end() == ErrorCode.PROTOCOL_ERROR
         await neighbours_are_served(served)
+
+
+async def test_a_client_that_gives_windows_back_for_every_frame_is_kept() -> None:
+    count = 3 * CALM // 2
+    each = frames.window_update(0, 1) + frames.window_update(1, 1) + frame(frames.PING, 0, 0, bytes(8))
+    async with serving(Methods()) as served, connected(served.port) as peer:
+        stream_id = peer.call(request("/test.Service/Count"), framed(b"%d" % count))
+        given = 0
+        while not peer.closed and not (stream_id in peer.answers and peer.answers[stream_id].over):
+            taken = sum(isinstance(event, h2.events.DataReceived) for event in peer.events)
+            peer.send(each * (taken - given))
+            given = taken
+            await asyncio.sleep(0.001)
+        assert len((await peer.answer(stream_id)).messages) == count
+        assert (await peer.ask(request(), HELLO)).status == 0
 
 
 async def test_a_long_life_of_calls_earns_its_pings() -> None:

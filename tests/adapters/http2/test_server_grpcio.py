@@ -117,6 +117,13 @@ async def test_every_status_arrives_with_its_words(code: Code) -> None:
         assert dict(error.trailing_metadata())["x-why"] == "because"
 
 
+async def test_a_message_that_is_very_long_is_cut_and_arrives() -> None:
+    async with serving(Methods()) as served:
+        error = await failing(served, "Fail", b"9 " + "…".encode() * 10_000)
+        assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert error.details().startswith("…" * 600)
+
+
 async def test_a_failure_behind_a_message() -> None:
     def work() -> tuple[list[bytes], grpc.RpcError]:
         got: list[bytes] = []

@@ -176,6 +176,16 @@ async def test_a_connection_without_calls_is_closed_in_the_end() -> None:
         assert plain.goaways == [b"\x7f\xff\xff\xff", b"\0\0\0\1"]
 
 
+async def test_a_frame_that_drips_in_is_silence() -> None:
+    limits = Limits(ping_interval=0.02, idle_timeout=0.2, lull=SOON)
+    async with serving(Methods(), limits) as served, plainly(served.port) as plain:
+        plain.send(GREETING + b"\0\x40\0\1\4\0\0\0\1")
+        async with asyncio.timeout(PATIENCE):
+            while not plain.closed:
+                plain.send(b"\0")
+                await asyncio.sleep(0.005)
+
+
 async def test_a_client_that_leaves_ends_its_calls() -> None:
     methods = Methods()
     async with serving(methods) as served:

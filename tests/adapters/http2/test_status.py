@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.http2.status import (
-    MAX_MESSAGE_TEXT,
+    MAX_MESSAGE,
     Code,
     GrpcError,
     binary_value,
@@ -26,7 +26,11 @@ def test_a_message_arrives_as_it_was(text: str) -> None:
 
 
 def test_a_message_has_a_bound() -> None:
-    assert len(decode_message(encode_message("x" * 100_000))) == MAX_MESSAGE_TEXT
+    assert decode_message(encode_message("x" * 100_000)) == "x" * MAX_MESSAGE
+    for before in ("", "x", "xx"):
+        encoded = encode_message(before + "…" * 100_000)
+        assert MAX_MESSAGE - 100 < len(encoded) <= MAX_MESSAGE
+        assert set(decode_message(encoded)[len(before) :]) == {"…"}
 
 
 def test_a_message_that_is_badly_encoded_is_kept_as_far_as_it_goes() -> None:
