@@ -28,6 +28,13 @@ def add_sub(number: int) -> bytes:
     return bytes(request.SerializeToString())
 
 
+def repeat(count: int) -> bytes:
+    request = pb.ModelInferRequest(model_name="repeat")
+    request.inputs.add(name="IN", datatype="INT32", shape=[count])
+    request.raw_input_contents.append(np.arange(count, dtype=np.int32).tobytes())
+    return bytes(request.SerializeToString())
+
+
 def streamed(channel: grpc.Channel, *messages: bytes) -> list[pb.ModelStreamInferResponse]:
     call = channel.stream_stream(f"{SERVICE}/ModelStreamInfer")(iter(messages), timeout=PATIENCE)
     return [pb.ModelStreamInferResponse.FromString(message) for message in call]
@@ -47,6 +54,15 @@ def test_a_message_that_is_none_ends_no_stream(channel: grpc.Channel) -> None:
     assert "not a ModelInferRequest" in first.error_message
     assert second.infer_response.id == "1"
     assert third.error_message
+
+
+def test_who_leaves_a_stream_frees_the_model(channel: grpc.Channel) -> None:
+    """Its only copy waits for a reader of the first stream until that one is known to have left."""
+    leaving = channel.stream_stream(f"{SERVICE}/ModelStreamInfer")(iter([repeat(200_000)]), timeout=PATIENCE)
+    assert next(leaving)
+    leaving.cancel()
+    (told,) = streamed(channel, repeat(1))
+    assert told.infer_response.raw_output_contents[0] == b"\0\0\0\0"
 
 
 def test_an_empty_stream_ends_well(channel: grpc.Channel) -> None:

@@ -1,6 +1,7 @@
 """The protocol over HTTP where Triton's client does not reach: statuses, streams of events, probes, bad bodies."""
 
 import json
+import socket
 import struct
 from collections.abc import Iterator, Mapping
 from http.client import HTTPConnection, HTTPResponse
@@ -105,6 +106,17 @@ def test_what_fails_at_once_has_a_status(http: Client) -> None:
 
 def test_a_model_that_answers_once_may_be_streamed(http: Client) -> None:
     assert [event["SAME"] for event in http.post("/v2/models/text/generate_stream", {"TEXT": "a"}).events] == ["a"]
+
+
+def test_who_leaves_a_stream_frees_the_model(runtime: TensorRuntime, http: Client) -> None:
+    """Its only copy waits for a reader of the first stream until that one is known to have left."""
+    body = json.dumps({"IN": list(range(200_000))}).encode()
+    host, port = runtime.http.split(":")
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as leaving:
+        head = f"POST /v2/models/repeat/generate_stream HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+        leaving.sendall(head.encode() + body)
+        assert leaving.recv(12) == b"HTTP/1.1 200"
+    assert [event["OUT"] for event in http.post("/v2/models/repeat/generate_stream", {"IN": [7]}).events] == [7]
 
 
 def test_a_raw_request_is_its_only_input(http: Client) -> None:
