@@ -18,6 +18,7 @@ from adapters.wire import compression, oip
 Fields = dict[str, Raw]
 MODEL = "model"
 SEQUENCE = "sequence_id"
+LONGEST_NAME = 128
 _NULL = Raw(b"null")
 
 
@@ -63,9 +64,14 @@ def rows_of(shape: tuple[int, ...]) -> int:
 
 
 def sequence_name(id_: int | str | None) -> str:
-    """What tells sequences apart: numbers and texts are different ones. Zero and an empty text are none."""
+    """What tells sequences apart: numbers and texts are different ones. Zero and an empty text are none.
+
+    Raises `CallerError` for a text that is longer than servers take: they are remembered.
+    """
     if not id_:
         return ""
+    if isinstance(id_, str) and len(id_) > LONGEST_NAME:
+        raise CallerError(f"`{SEQUENCE}` has more than {LONGEST_NAME} characters.", param=SEQUENCE)
     return str(id_) if isinstance(id_, int) else f'"{id_}'
 
 

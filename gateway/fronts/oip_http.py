@@ -29,6 +29,7 @@ _OF_A_SERVER = re.compile(
 _NOT_FOUND = "Unknown path. The Open Inference Protocol has /v2, /v2/health, /v2/models/NAME and what is below these."
 _KINDS: frozenset[str] = frozenset(get_args(InferKind))
 _LENGTH = "Inference-Header-Content-Length"
+LONGEST_PATH = 1024
 _JSON, _BINARY, _EVENTS = "application/json", "application/octet-stream", "text/event-stream"
 
 
@@ -40,9 +41,13 @@ class Target(NamedTuple):
     version: str = ""
 
 
-@lru_cache(4096)
 def target_of(path: bytes) -> Target | None:
-    """None for a path of nobody."""
+    """None for a path of nobody. Those in use are few, and remembered; a long one is none."""
+    return _target_of(path) if len(path) <= LONGEST_PATH else None
+
+
+@lru_cache(4096)
+def _target_of(path: bytes) -> Target | None:
     text = unquote(path.decode("latin-1"), errors="replace").rstrip("/")
     if match := _MODEL.fullmatch(text):
         return Target(match[3] or "metadata", match[1], match[2] or "")

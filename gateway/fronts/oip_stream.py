@@ -23,7 +23,7 @@ from gateway.fronts import errors, grpc_errors, tensors
 from gateway.fronts.door import Door
 from gateway.telemetry import Record
 
-AT_ONCE = 64
+AT_ONCE = 32
 """Requests of one call that are under way; the next is read when one of them has ended."""
 AS_STATUS = "triton_grpc_error"
 """The metadata by which a client asks that a failure ends the call with its status."""

@@ -31,6 +31,7 @@ _PATH = re.compile(
     r"/v1/models/([^/]+?)(?:/(?:versions|labels)/([^/:]+))?(?::(predict|explain|classify|regress)|/(metadata))?"
 )
 _NOT_FOUND = "Unknown path."
+LONGEST_PATH = 1024
 _MOST_CLASSES = 1000
 DOUBT_SECONDS = 1.0
 """What was remembered for less is not doubted because a request does not fit it."""
@@ -46,9 +47,13 @@ class Target(NamedTuple):
     verb: str
 
 
-@lru_cache(4096)
 def target_of(path: bytes) -> Target | None:
-    """None for a path of nobody."""
+    """None for a path of nobody. Those in use are few, and remembered; a long one is none."""
+    return _target_of(path) if len(path) <= LONGEST_PATH else None
+
+
+@lru_cache(4096)
+def _target_of(path: bytes) -> Target | None:
     match = _PATH.fullmatch(unquote(path.decode("latin-1"), errors="replace"))
     return None if match is None else Target(match[1], match[2] or "", match[3] or match[4] or "status")
 

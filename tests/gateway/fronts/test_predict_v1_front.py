@@ -150,6 +150,7 @@ WRONG: list[tuple[str, Any, int, str]] = [
     ("nobody:predict", {"instances": [[1, 2]]}, 404, "nobody"),
     ("chat:regress", {"examples": [{"x": [1, 2]}]}, 400, "no single value"),
     ("chat:shout", {}, 405, "GET"),
+    ("m" * 2000 + ":predict", {}, 404, "Unknown path"),
 ]
 
 
