@@ -54,6 +54,16 @@ class Model:
             sys.stderr.buffer.write(b"x" * 10_000_000 + b"\\n" + bytes(range(256)) + b"\\n")
         return {"y": inputs["x"]}
 """
+
+
+def alive(process: psutil.Process) -> bool:
+    """Also where its number has been given to another."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 FINE, EXIT, CRASH, SLEEP, SPIN, MEMORY, PRINT, NOISE = (floats([what, 0]) for what in range(8))
 
 
@@ -108,7 +118,7 @@ async def test_a_model_that_hangs_is_killed_and_replaced(tmp_path: Path, what: n
         assert isinstance(lost, InstanceLost)
         assert "took longer than 1 s" in str(lost)
         await ready(instance)
-        assert not process.is_running()
+        assert not alive(process)
         assert (await at_last(instance, {"x": FINE}))["y"].tolist() == FINE.tolist()
 
 
@@ -214,10 +224,11 @@ async def test_loading_can_be_cancelled_and_no_process_stays(tmp_path: Path) -> 
     async with asyncio.timeout(PATIENCE):
         while not (tmp_path / "pid").exists():
             await asyncio.sleep(0.01)
+    process = psutil.Process(int((tmp_path / "pid").read_text()))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+    assert not alive(process)
 
 
 async def test_what_a_model_has_started_ends_with_it(tmp_path: Path) -> None:
@@ -231,10 +242,10 @@ async def test_what_a_model_has_started_ends_with_it(tmp_path: Path) -> None:
     """
     async with running(one_to_one("process", "INT64"), write(tmp_path, source)) as instance:
         got = await outputs(instance, {"x": np.zeros((1, 2), np.int64)})
-        child = int(got["y"][0, 0])
-        assert psutil.pid_exists(child)
+        child = psutil.Process(int(got["y"][0, 0]))
+        assert alive(child)
     async with asyncio.timeout(PATIENCE):
-        while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
+        while alive(child):
             await asyncio.sleep(0.01)
 
 
@@ -296,9 +307,10 @@ def test_no_process_outlives_a_server_that_is_killed(tmp_path: Path) -> None:
         assert server.stdout is not None
         pids = [int(pid) for pid in server.stdout.readline().split()]
         assert len(pids) == 2
+        processes = [psutil.Process(pid) for pid in pids]
         server.kill()
     end = time.monotonic() + PATIENCE
-    while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids):
+    while any(alive(process) for process in processes):
         assert time.monotonic() < end, "a model's process outlives its server"
         time.sleep(0.01)
 

@@ -42,16 +42,18 @@ NO_MODELS = Metrics(cast(ModelManager, SimpleNamespace(table=SimpleNamespace(rec
 FINE, HANG = floats([0, 0]), floats([1, 0])
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    GATES.clear()
-    CLOSED.clear()
-
-
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+async def fresh() -> None:
+    """No thread of another test is left alone."""
+    await until(lambda: not thread.left_alone().get("model"))
+    GATES.clear()
+    CLOSED.clear()
 
 
 async def test_a_thread_that_hangs_is_left_alone_and_replaced(tmp_path: Path) -> None:
