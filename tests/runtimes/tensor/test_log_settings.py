@@ -35,7 +35,7 @@ def test_a_record_is_one_line_in_either_form() -> None:
     "changes",
     [
         {"colour": "blue"}, {"log_info": 1}, {"log_verbose_level": True}, {"log_verbose_level": -1},
-        {"log_verbose_level": "1"}, {"log_format": "xml"}, {"log_file": "/etc/passwd"}, {"log_info": None},
+        {"log_verbose_level": "1"}, {"log_format": "xml"}, {"log_file": "/nonexistent/log"}, {"log_info": None},
     ],
 )  # fmt: skip
 def test_what_is_no_setting_changes_nothing(changes: dict[str, object]) -> None:

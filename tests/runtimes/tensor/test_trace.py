@@ -89,7 +89,7 @@ async def test_the_disk_is_not_always_there(tmp_path: Path, caplog: pytest.LogCa
 @pytest.mark.parametrize(
     "changes",
     [
-        {"colour": "blue"}, {"trace_file": "/etc/passwd"}, {"trace_level": ["ALL"]}, {"trace_level": 1},
+        {"colour": "blue"}, {"trace_file": "/nonexistent/trace"}, {"trace_level": ["ALL"]}, {"trace_level": 1},
         {"trace_rate": "-1"}, {"trace_rate": "x"}, {"trace_rate": True}, {"trace_rate": ["1", "2"]},
         {"trace_count": "-2"}, {"log_frequency": "9" * 30}, {"trace_mode": "opentelemetry"},
     ],
