@@ -134,6 +134,7 @@ class Accepted(Connection[RequestHead]):
             call.refuse(head.error)
         else:
             call.task = self.loop.create_task(self._answer_call(call))
+            self.server.begun(call.task)
 
     async def _answer_call(self, call: Call) -> None:
         try:
@@ -149,6 +150,8 @@ class Accepted(Connection[RequestHead]):
             # Cancelled: by a client that left, which hears no more, or by a wait of the handler's own.
             if not call.ended:
                 self._fail(call, GrpcError(Code.CANCELLED, "The call was cancelled."))
+            if call.task is not None:
+                self.server.ended(call.task)
 
     def _fail(self, call: Call, error: GrpcError) -> None:
         if call.ended:

@@ -209,9 +209,8 @@ class Call(Stream):
         self._cancel()
 
     def _cancel(self) -> None:
-        if self.task is not None and not self.task.done():
-            self.connection.server.leave(self.task)
-            self.task.cancel()
+        if self.task is not None:
+            self.connection.server.cancel(self.task)
 
     def check(self, now: float) -> float:
         """See `Stream`. A message that drips in gets the time that its bytes take at the least rate."""

@@ -59,7 +59,7 @@ class Server(Listeners):
         self.limits = limits or Limits()
         self.draining = False
         self.connections: set[Accepted] = set()
-        self._leaving: set[asyncio.Task[None]] = set()  # cancelled, and still cleaning up
+        self._tasks: set[asyncio.Task[None]] = set()  # of handlers, also of those that have answered and go on
         self._idle = asyncio.Event()
         self._sweeper = sweeper(self.loop)
         self.greeting = frames.settings_frame(
@@ -89,10 +89,19 @@ class Server(Listeners):
         if not self.connections:
             self._idle.set()
 
-    def leave(self, task: asyncio.Task[None]) -> None:
-        """A handler's task is being cancelled."""
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+    def begun(self, task: asyncio.Task[None]) -> None:
+        """A handler's task: it is waited for until it has ended."""
+        self._tasks.add(task)
+
+    def ended(self, task: asyncio.Task[None]) -> None:
+        """It is about to end."""
+        self._tasks.discard(task)
+
+    def cancel(self, task: asyncio.Task[None]) -> None:
+        """End a handler, once: a second time would break its cleanup. It may not even have begun."""
+        if not task.done() and not task.cancelling():
+            task.add_done_callback(self._tasks.discard)
+            task.cancel()
 
     async def drain(self, grace: float) -> bool:
         """Accept no more, let calls in flight end, for at most `grace` seconds. True when all did.
@@ -111,6 +120,8 @@ class Server(Listeners):
                 while self.connections:
                     self._idle.clear()
                     await self._idle.wait()
+                if self._tasks:
+                    await asyncio.wait(set(self._tasks))
         except TimeoutError:
             return False
         return True
@@ -123,8 +134,10 @@ class Server(Listeners):
             arriving.cancel()
         for connection in list(self.connections):
             connection.abort()
-        if self._leaving:
-            await asyncio.wait(set(self._leaving))
+        for task in set(self._tasks):
+            self.cancel(task)
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
 
 
 def _for_http2(tls: ssl.SSLContext | None) -> ssl.SSLContext | None:

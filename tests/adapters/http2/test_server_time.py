@@ -343,6 +343,26 @@ async def test_who_has_connected_and_not_yet_greeted_is_hurried() -> None:
         await plain.until(lambda: plain.closed)
 
 
+async def test_a_handler_that_goes_on_after_its_answer_is_waited_for() -> None:
+    ended: list[str] = []
+
+    async def handler(call: Call) -> None:
+        call.reply(b"x")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(SOON)
+            ended.append(call.path)
+
+    async with serving(handler) as served:
+        async with connected(served.port) as peer:
+            assert (await peer.ask(request("/a"), HELLO)).messages == [b"x"]
+        assert not await served.server.drain(2 * SOON)
+        assert ended == []
+        await served.server.aclose()
+        assert ended == ["/a"]
+
+
 async def test_closing_ends_handlers_first() -> None:
     methods = Methods()
     async with serving(methods) as served, connected(served.port) as peer:
