@@ -83,12 +83,11 @@ class OpenSequences:
         """Give free slots to those that wait longest."""
         if not self._backlog or not any(copy.room[1] for copy in self._copies):
             return
-        for sequence in [s for s in self._backlog if s.after is None or s.after.closed]:
+        for sequence in [s for s in self._backlog if s.predecessor() is None]:
             copy = max(self._copies, key=_room)
             if not copy.room[1]:
                 return
             del self._backlog[sequence]
-            sequence.after = None
             self._placed[sequence] = copy
             copy.take(sequence)
 
@@ -96,7 +95,11 @@ class OpenSequences:
         """It is over, and its slot another's."""
         sequence.closed = sequence.ending = True
         if self._named.get(sequence.id) is sequence:
-            del self._named[sequence.id]
+            before = sequence.predecessor()
+            if before is None:
+                del self._named[sequence.id]
+            else:  # whoever begins the next one waits for that
+                self._named[sequence.id] = before
         self._backlog.pop(sequence, None)
         copy = self._placed.pop(sequence, None)
         if copy is not None:

@@ -84,3 +84,10 @@ class Sequence:
         """By input, one row each; those that are not here have their first value."""
         self.quiet_since = now
         """When its last request ended."""
+
+    def predecessor(self) -> Sequence | None:
+        """The one of the same name that is still open before it. One between that was given up blocks nobody, and
+        what that waited for still does."""
+        while self.after is not None and self.after.closed:
+            self.after = self.after.after
+        return self.after

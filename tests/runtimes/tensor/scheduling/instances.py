@@ -96,7 +96,15 @@ class VirtualInstance:
             return
         done = self._busy[0]
         self._busy = None
-        done(ModelFailed("a row is poisoned") if (values == POISON).any() else self._compute(inputs))
+        if (values == POISON).any():
+            done(ModelFailed("a row is poisoned"))
+            return
+        try:
+            outputs = self._compute(inputs)
+        except Exception as error:
+            done(ModelFailed(repr(error)))
+        else:
+            done(outputs)
 
 
 def model(

@@ -111,17 +111,22 @@ class BatcherMachine(RuleBasedStateMachine):
             self.due[number] = due
             if special:
                 self.doomed.add(number)
-            future.add_done_callback(lambda _: self.ends.append(number))
+            future.add_done_callback(lambda ended: self.ended(number, ended))
 
         self.run(submit())
+
+    def ended(self, number: int, future: asyncio.Future[list[Tensor]]) -> None:
+        self.ends.append(number)
+        if not future.cancelled():
+            future.exception()  # looked at, also when another check fails first
 
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
         open_ = [number for number, future in self.futures.items() if not future.done()]
         if open_:
             number = data.draw(st.sampled_from(open_))
-            self.cancelled.add(number)
-            self.run(_call(self.futures[number].cancel))
+            if self.run(_call(self.futures[number].cancel)):  # else its end was on its way
+                self.cancelled.add(number)
 
     @rule(seconds=st.sampled_from([0.001, 0.03, 0.1, 0.5]))
     def wait(self, seconds: float) -> None:

@@ -125,6 +125,27 @@ async def test_what_does_not_follow_on_a_sequence_is_refused_and_says_why() -> N
         scheduler.infer(request(1, 2, width=1, parameters={"sequence_id": 3, "sequence_start": True}))
 
 
+@pytest.mark.parametrize("given_up_after", ["before the next", "after the next"])
+async def test_a_new_sequence_waits_for_the_old_one_of_its_name_though_one_between_was_given_up(
+    given_up_after: str,
+) -> None:
+    rules = SequenceBatching("oldest", 0.5, controls=(START, READY, END, CORRID))
+    scheduler, _ = make(rules, ByName)
+    scheduler.infer(turn(1, 1, "s"))
+    await asyncio.sleep(0.001)  # it is being computed
+    scheduler.infer(turn(1, 1, "e")).cancel()
+    between = scheduler.infer(turn(1, 5, "s"))
+    if given_up_after == "before the next":
+        between.cancel()
+    else:
+        scheduler.infer(turn(1, 5, "e"))
+    new = scheduler.infer(turn(1, 7, "s"))
+    between.cancel()
+    assert await outcome(new) == 7
+    assert await outcome(scheduler.infer(turn(1, 1, "e"))) == 8
+    await scheduler.drain()
+
+
 async def test_sequences_wait_for_a_slot_in_order_and_not_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_sequences, "MAX_BACKLOG", 2)
     scheduler, _ = make(DIRECT, BySlot, max_batch_size=1)
