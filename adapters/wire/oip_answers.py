@@ -77,6 +77,10 @@ def encode_response(inferred: Inferred, wanted: Wanted = False) -> tuple[bytes, 
         outputs = [oip.describe(tensor, wanted, blobs) for tensor in inferred.outputs]
     else:
         outputs = [oip.describe(tensor, wanted.get(tensor.name, False), blobs) for tensor in inferred.outputs]
+    for tensor, output in zip(inferred.outputs, outputs, strict=True):
+        if SHARED_MEMORY in tensor.parameters:
+            # Told as Triton tells it: its C++ client takes an output with parameters for one in binary form.
+            del output["parameters"]
     told: dict[str, Any] = {"model_name": inferred.model_name, "model_version": inferred.model_version}
     if inferred.id:
         told["id"] = inferred.id

@@ -101,11 +101,18 @@ def test_what_json_has_no_form_for_must_be_asked_for_in_binary(tensor: Tensor) -
     assert same(oip_answers.decode_response(body, length).outputs[0], tensor)
 
 
-def test_an_output_in_shared_memory_says_where() -> None:
+def test_an_output_in_shared_memory_has_neither_data_nor_parameters() -> None:
+    """As Triton tells it: its C++ client takes one with parameters for one in binary form, and fails."""
     where: dict[str, Parameter] = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
     body, length = oip_answers.encode_response(Inferred("m", outputs=[Tensor("y", "INT32", (2,), b"", where)]), True)
     assert length is None
-    assert json.loads(body)["outputs"] == [{"name": "y", "datatype": "INT32", "shape": [2], "parameters": where}]
+    assert json.loads(body)["outputs"] == [{"name": "y", "datatype": "INT32", "shape": [2]}]
+
+
+def test_an_output_that_says_where_it_lies_needs_no_data() -> None:
+    where = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
+    output = {"name": "y", "datatype": "INT32", "shape": [2], "parameters": where}
+    body = json.dumps({"model_name": "m", "outputs": [output]}).encode()
     assert oip_answers.decode_response(body, None).outputs[0].parameters == where
 
 
