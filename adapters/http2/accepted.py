@@ -82,11 +82,8 @@ class Accepted(Connection[RequestHead]):
 
     # ── calls ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def _read_head(self, fields: list[Field]) -> RequestHead:
-        return read_request(fields)
-
-    def _oversized_head(self) -> RequestHead:
-        return OVERSIZED
+    def _read_head(self, fields: list[Field] | None) -> RequestHead:
+        return OVERSIZED if fields is None else read_request(fields)
 
     def _on_head(self, stream_id: int, head: RequestHead, *, last: bool) -> None:
         if stream_id > self._last and stream_id & 1:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from adapters.errors import DeadlineError, TransportError, Unavailable, UpstreamTimeout
 from adapters.http1.sweeper import NEVER, sweeper
+from adapters.http2.connection import for_http2
 from adapters.http2.dialled import Dialled
 from adapters.http2.exchange import Exchange, Unprocessed
 from adapters.http2.fields import encode
@@ -70,9 +71,7 @@ class Channel:
         parts = urlsplit("http://localhost" if self._unix_path else url)
         self._host = parts.hostname or ""
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
-        self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
-        if self._tls is not None:
-            self._tls.set_alpn_protocols(["h2"])
+        self._tls = for_http2(tls or ssl.create_default_context()) if parts.scheme == "https" else None
         self._server_name = (server_name or self._host) if self._tls else None
         self._authority = parts.netloc.rpartition("@")[2].encode("ascii", "replace")
         self._scheme = parts.scheme.encode()

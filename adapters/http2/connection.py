@@ -1,6 +1,7 @@
 """What both sides of a connection do: header blocks, streams and their bytes, deadlines, and how it ends."""
 
 import asyncio
+import ssl
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar, cast
 
@@ -127,7 +128,7 @@ class Connection(Control, Generic[Head]):
         try:
             head = self._read_head(self._decoder.decode(block, self.max_head))
         except TooManyFields:
-            return self._oversized_head()
+            return self._read_head(None)
         if self._decoder.changes != changes:
             self._heads.clear()
         elif len(block) <= CACHED_BLOCK_BYTES:
@@ -136,10 +137,8 @@ class Connection(Control, Generic[Head]):
             self._heads[block] = head
         return head
 
-    def _read_head(self, fields: list[Field]) -> Head:
-        raise NotImplementedError
-
-    def _oversized_head(self) -> Head:
+    def _read_head(self, fields: list[Field] | None) -> Head:
+        """What a block means; None stands for one with more fields than there may be."""
         raise NotImplementedError
 
     def _on_head(self, stream_id: int, head: Head, *, last: bool) -> None:
@@ -233,6 +232,13 @@ class Connection(Control, Generic[Head]):
         self.outlet.cut()
         self._end_streams()
         self.transport.abort()
+
+
+def for_http2(tls: ssl.SSLContext | None) -> ssl.SSLContext | None:
+    """Let it agree on nothing else."""
+    if tls is not None:
+        tls.set_alpn_protocols(["h2"])
+    return tls
 
 
 def _bare(flags: int, payload: bytes) -> bytes:

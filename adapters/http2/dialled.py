@@ -102,11 +102,8 @@ class Dialled(Connection[AnswerHead]):
         if self.retired and not self.streams:
             self.close_gently()
 
-    def _read_head(self, fields: list[Field]) -> AnswerHead:
-        return read_answer(fields)
-
-    def _oversized_head(self) -> AnswerHead:
-        return MALFORMED
+    def _read_head(self, fields: list[Field] | None) -> AnswerHead:
+        return MALFORMED if fields is None else read_answer(fields)
 
     def _on_head(self, stream_id: int, head: AnswerHead, *, last: bool) -> None:
         stream = self.streams.get(stream_id)

@@ -44,7 +44,10 @@ class Framing(asyncio.Protocol):
         if self._rest:
             data = self._rest + data
         try:
-            self._cut(data if self._greeting is None else self._greeted(data, self._greeting))
+            if self._greeting is not None:
+                data = self._greeted(data, self._greeting)
+            if data:
+                self._cut(data)
         except Violation as violation:
             self._on_violation(violation)
 
@@ -68,8 +71,6 @@ class Framing(asyncio.Protocol):
 
     def _cut(self, data: bytes) -> None:
         at, end = 0, len(data)
-        if not end:
-            return
         if self._data_left:
             at = self._more_of_data(data, end)
         while end - at >= HEADER_BYTES:

@@ -11,7 +11,7 @@ from adapters.http1.sweeper import sweeper
 from adapters.http2 import frames
 from adapters.http2.accepted import Accepted
 from adapters.http2.call import Call
-from adapters.http2.connection import CONNECTION_WINDOW
+from adapters.http2.connection import CONNECTION_WINDOW, for_http2
 from adapters.http2.framing import MAX_DATA_FRAME
 from adapters.http2.receiving import STREAM_WINDOW
 
@@ -72,10 +72,10 @@ class Server(Listeners):
         ) + frames.window_update(0, CONNECTION_WINDOW - frames.DEFAULT_WINDOW)
 
     async def listen_tcp(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
-        return await super().listen_tcp(host, port, _for_http2(tls))
+        return await super().listen_tcp(host, port, for_http2(tls))
 
     async def listen_socket(self, bound: socket.socket, tls: ssl.SSLContext | None = None) -> asyncio.Server:
-        return await super().listen_socket(bound, _for_http2(tls))
+        return await super().listen_socket(bound, for_http2(tls))
 
     def opened(self, connection: Accepted) -> bool:
         """A connection came; False when there are too many."""
@@ -138,9 +138,3 @@ class Server(Listeners):
             self.cancel(task)
         if self._tasks:
             await asyncio.wait(set(self._tasks))
-
-
-def _for_http2(tls: ssl.SSLContext | None) -> ssl.SSLContext | None:
-    if tls is not None:
-        tls.set_alpn_protocols(["h2"])
-    return tls
