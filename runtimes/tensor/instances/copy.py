@@ -36,6 +36,7 @@ class Copy:
         self._watch: asyncio.TimerHandle | None = None
         self._backoff = FIRST_BACKOFF
         self._loaded_at = 0.0
+        self._worked = False
         self._replacing: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -88,6 +89,7 @@ class Copy:
     def answered(self, result: Tensors | BaseException) -> None:
         done, self._done = self._done, None
         if done is not None:
+            self._worked |= type(result) is dict
             done(result)
         elif self._stream is not None and isinstance(result, BaseException):
             self._end_stream(result)
@@ -134,9 +136,10 @@ class Copy:
         self.lost(f"took longer than {self._timeout:g} s")
 
     async def _replace(self) -> None:
-        """Start another worker, and try again until one is ready."""
-        if self._loop.time() - self._loaded_at > STABLE_SECONDS:
+        """Start another worker, and try again until one is ready; at once where the last one was of use."""
+        if self._worked or self._loop.time() - self._loaded_at > STABLE_SECONDS:
             self._backoff = FIRST_BACKOFF
+        self._worked = False
         while True:
             await asyncio.sleep(self._backoff)
             self._backoff = min(2 * self._backoff, LONGEST_BACKOFF)
