@@ -12,6 +12,7 @@ from loadtests.tensors import perf_analyzer
 from loadtests.venvs import InstallError
 from tests.servers.headrace import EXPLICIT, Headrace, headrace
 from tests.servers.repositories import for_headrace
+from tests.support.absent import absent
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 LOADS = {
@@ -34,7 +35,7 @@ def program() -> perf_analyzer.PerfAnalyzer:
     try:
         return perf_analyzer.install()
     except InstallError as error:
-        pytest.skip(f"needs perf_analyzer: {error}")
+        absent(f"perf_analyzer: {error}")
 
 
 @pytest.fixture(scope="module")

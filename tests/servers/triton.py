@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
-import pytest
-
 from loadtests.peers import triton as peer
 from loadtests.servers import StartError, child, free_ports, log_tail
 from loadtests.venvs import InstallError
+from tests.support.absent import absent
 
 START_SECONDS = 120.0
 ATTEMPTS = 3
@@ -46,12 +45,12 @@ class Triton:
 def triton(repository: Path, options: Sequence[str] = EXPLICIT) -> Iterator[Triton]:
     """Started on free ports, ready when its models are; stopped with its children at the end.
 
-    Its log is shown when the block fails. Skips the test where the packages cannot be had.
+    Its log is shown when the block fails. Where the packages cannot be had, the test says so.
     """
     try:
         venv = peer.install()
     except InstallError as error:
-        pytest.skip(f"needs a real Triton: {error}")
+        absent(f"a real Triton: {error}")
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-triton-")))
         for attempt in range(1, ATTEMPTS + 1):

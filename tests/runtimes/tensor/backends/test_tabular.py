@@ -21,6 +21,7 @@ from runtimes.tensor.backends.registry import backend, complete_config, load_mod
 from runtimes.tensor.instances import placement
 from runtimes.tensor.model_config import DynamicBatching, ModelConfig, TensorSpec
 from tests.runtimes.tensor.instances.support import outputs, running
+from tests.support.absent import absent
 
 X, Y = load_iris(return_X_y=True)
 TRUSTED = {"allow_pickle": "true"}
@@ -131,7 +132,7 @@ def skops() -> str:
         requirements = ["skops==0.14.0", "scikit-learn==1.9.1", "numpy==2.4.6", "msgspec==0.22.0"]
         return str(ensure("skops", requirements) / "bin/python")
     except InstallError as error:
-        pytest.skip(f"needs a real skops: {error}")
+        absent(f"a real skops: {error}")
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from runtimes.tensor.model_config import DynamicBatching, ModelConfig, TensorSpe
 from runtimes.tensor.model_reading import read_model
 from runtimes.wheels import ModelUnavailable
 from tests.runtimes.tensor.instances.support import floats, outputs, running
+from tests.support.absent import absent
 
 pytestmark = pytest.mark.timeout(900)  # the first run installs it
 
@@ -54,7 +55,7 @@ def python() -> str:
     try:
         return str(ensure("tensorflow", ["tensorflow-cpu==2.21.0", "msgspec==0.22.0"]) / "bin/python")
     except InstallError as error:
-        pytest.skip(f"needs a real TensorFlow: {error}")
+        absent(f"a real TensorFlow: {error}")
 
 
 @pytest.fixture(scope="session")
@@ -118,7 +119,7 @@ async def test_two_frameworks_hear_the_same_notes(python: str, tmp_path: Path) -
         try:
             folder = add(name, tmp_path)
         except ModelUnavailable as error:
-            pytest.skip(str(error))
+            absent(error)
         config = read_model(folder, name, [folder / "1"]).config
         if config.backend == "tensorflow":
             config = dataclasses.replace(config, parameters={**config.parameters, "interpreter": python})
