@@ -66,7 +66,8 @@ class StartError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Lent:
-    """What one of several workers does not make itself. Nor does it keep the audit log: its supervisor does."""
+    """What one of several workers does not make itself. Nor does it tell the audit log of its own life: its
+    supervisor does."""
 
     runtimes: Runtimes
     demo: ApiKey | None
@@ -99,6 +100,7 @@ class Gateway:
         self.grpc: GrpcServer | None = None
         self.core: Core
         self.trail: Trail | None = None
+        self._alone = lent is None
         self.watcher: Watcher | None = None
         self._access_log = _open_log(config.access_log.to)
         self._tls = ServerTls(config.listen.tls)
@@ -112,7 +114,7 @@ class Gateway:
     async def start(self) -> None:
         """Open, and listen. Runtimes may still be loading: `/readyz` tells. Raises `StartError`."""
         await self.open()
-        self._keep_trail()
+        self._note("gateway.start")
         await self._listen()
 
     async def open(self) -> None:
@@ -132,6 +134,7 @@ class Gateway:
         telemetry = Telemetry(self.metrics, self._access_log)
         self._ends.callback(telemetry.flush)
         self.core = Core(snapshot, self.ledger, telemetry, self.rng, self.clock)
+        self._keep_trail()
         self.metrics.watch(
             Gauges(self.fleet.endpoints, self.ledger.accounts.values, lambda: self._access_log.dropped, self.clock)
         )
@@ -196,7 +199,7 @@ class Gateway:
         self.trail = Trail(self.identity.store.note)
         self._ends.push_async_callback(self.trail.aclose)
         self._run(self.trail.run(), "audit")
-        self._note("gateway.start")
+        self.core.note = self.trail.note
 
     def _http_limits(self) -> Limits:
         http = self.config.http
@@ -240,8 +243,8 @@ class Gateway:
     # ── change ────────────────────────────────────────────────────────────────────────────────────────
 
     def _note(self, action: str, outcome: Outcome = "done", **detail: object) -> None:
-        """For the audit log: what this process does, and with which file."""
-        if self.trail is not None:
+        """For the audit log: what this process does, and with which file. A worker's supervisor tells of that."""
+        if self.trail is not None and self._alone:
             detail |= {"pid": os.getpid(), "sha256": self.watcher.sha256 if self.watcher is not None else ""}
             self.trail.note(Act(this_process(), action, str(self.path), outcome, detail))
 

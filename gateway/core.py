@@ -10,6 +10,7 @@ from adapters.errors import BackendError, CallerError, ClientGone, Forbidden, No
 from adapters.types import Deadline, ModelOrder, ModelQuery, ModelRequest, Usage
 from config.money import Money
 from config.schema import TimeoutConfig
+from gateway.auth.audit import Act, Actor, Outcome
 from gateway.auth.keys import Principal
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.snapshot import Snapshot
@@ -48,6 +49,8 @@ class Core:
         self.rng = rng
         self.clock = clock
         self.wall = wall
+        self.note: Callable[[Act], None] = _unheard
+        """For the audit log."""
         self._sequences = Sequences(clock)
         self._device_time = DeviceTime()
 
@@ -115,11 +118,17 @@ class Core:
         _, decision = self._decide(snapshot, principal, order, record)
         deadline = Deadline(now + ORDER_SECONDS, ORDER_SECONDS, ORDER_SECONDS)
         endpoints = [endpoint for pool in decision.pools for endpoint in snapshot.pools[pool].endpoints]
-        calls = [endpoint.adapter.call(order, deadline) for endpoint in endpoints]
-        ends = await asyncio.gather(*calls, return_exceptions=True)
-        for end in ends:
-            if isinstance(end, BaseException):
-                raise end
+        actor = Actor(principal.key_id, "operator", record.client)
+        outcome: Outcome = "failed"
+        try:
+            calls = [endpoint.adapter.call(order, deadline) for endpoint in endpoints]
+            ends = await asyncio.gather(*calls, return_exceptions=True)
+            for end in ends:
+                if isinstance(end, BaseException):
+                    raise end
+            outcome = "done"
+        finally:
+            self.note(Act(actor, f"model.{order.order}", record.model, outcome))
 
     def _estimate(
         self, facts: Facts, request: ModelRequest, price: Price | None, record: Record, now: float
@@ -219,6 +228,10 @@ def facts_of(principal: Principal, request: ModelRequest, known: Known, now_utc:
         request.sequence,
         request.asks_for,
     )
+
+
+def _unheard(act: Act) -> None:
+    """There is no audit log."""
 
 
 def _rewrite(rewrite: Rewrite, request: ModelRequest) -> None:

@@ -199,6 +199,16 @@ async def test_an_operator_loads_and_unloads_through_the_gateway(running: Settin
                         await asyncio.sleep(0.05)
                 await client.load_model("text", headers=headers)
                 assert await client.is_model_ready("text", headers=headers)
+    orders = ["model.unload", "model.load"] * 2 * len(WIRES)
+    async with asyncio.timeout(60):
+        while await _audited(config) != orders:  # entries are written behind
+            await asyncio.sleep(0.1)
+
+
+async def _audited(config: str) -> list[str]:
+    """What the audit log has of models, the oldest first."""
+    _, listed, _ = await command("audit", "list", "--limit", "100", "--json", "--config", config)
+    return [entry["action"] for entry in json.loads(listed)[::-1] if entry["action"].startswith("model.")]
 
 
 async def _accepted(client: Any, headers: dict[str, str]) -> None:

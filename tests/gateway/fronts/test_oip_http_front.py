@@ -19,6 +19,7 @@ from adapters.errors import (
 )
 from adapters.fake import Script
 from adapters.types import OIP_JSON, Usage
+from gateway.auth.audit import Act
 from gateway.auth.scope import Scope
 from tests.gateway.fronts.oip import (
     ANSWERED,
@@ -302,6 +303,8 @@ async def test_an_operator_has_every_endpoint_load_a_model() -> None:
     pools = [{"name": "main", "protocol": "oip-http", "endpoints": ["http://127.0.0.1:9"]}]
     async with tensor_door(*fakes, pools=pools) as d:
         d.rig.hold(roles=frozenset({"user", "operator"}))
+        acts: list[Act] = []
+        d.rig.core.note = acts.append
         body = {"parameters": {"config": "{}"}}
         for order in ("load", "unload"):
             response = await d.post(f"/v2/repository/models/chat/{order}", body)
@@ -317,6 +320,12 @@ async def test_an_operator_has_every_endpoint_load_a_model() -> None:
         assert (response.status, await error_of(response)) == (400, "the file is broken")
         d.rig.hold(scope=Scope(models=["*"]))
         assert (await d.post("/v2/repository/models/chat/load", body)).status == 403
+    told = [(act.action, act.target, act.outcome, act.actor.role) for act in acts]
+    assert told == [
+        ("model.load", "chat", "done", "operator"),
+        ("model.unload", "chat", "done", "operator"),
+        ("model.load", "chat", "failed", "operator"),
+    ]
 
 
 async def test_a_client_that_leaves_stops_its_inference() -> None:
