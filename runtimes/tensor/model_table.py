@@ -18,8 +18,8 @@ class ModelTable:
 
     def __init__(self) -> None:
         self.models: dict[str, ModelRecord] = {}
-        self.listed: frozenset[str] = frozenset()
-        """Names that were in the repository when it was last looked at."""
+        self.listed: frozenset[str] | None = None
+        """Names that were in the repository when it was last looked at; None until then."""
         self.leases: dict[tuple[str, str], ServedModel] = {}
 
     def model(self, name: str) -> ModelRecord:
@@ -44,7 +44,9 @@ class ModelTable:
         """The record that a request means. Raises `NotFound`, or `Unavailable` where nothing was loaded yet."""
         model = self.models.get(name)
         if model is None or not model.versions:
-            if model is None and name not in self.listed:
+            if model is None and self.listed is None:
+                raise unavailable(f"The model `{name[:256]}` is not ready: the repository has not been read yet.")
+            if model is None and name not in (self.listed or ()):
                 raise NotFound(f"There is no model `{name[:256]}`.", param="model_name")
             raise unavailable(f"The model `{name}` is not ready: {(model and model.problem) or 'it is not loaded'}.")
         newest = max(model.versions.values(), key=lambda record: record.number)
@@ -78,7 +80,7 @@ class ModelTable:
 
     def index(self, *, ready: bool) -> list[IndexEntry]:
         """Every model and each of its versions; with `ready`, those that answer."""
-        names = sorted({*self.models, *(() if ready else self.listed)})
+        names = sorted({*self.models, *(() if ready else self.listed or ())})
         entries = [entry for name in names for entry in self.models.get(name, ModelRecord(name)).index()]
         return [entry for entry in entries if entry.state == "READY"] if ready else entries
 

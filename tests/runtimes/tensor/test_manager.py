@@ -113,6 +113,8 @@ async def test_versions_labels_and_the_default(tmp_path: Path, manager: ModelMan
 
 async def test_what_is_not_there_and_what_is_not_loaded(tmp_path: Path, manager: ModelManager) -> None:
     put(tmp_path, "m")
+    with pytest.raises(Unavailable, match="the repository has not been read yet"):
+        await manager.wait_for("other", "", None)
     await manager.look()
     with pytest.raises(NotFound, match="There is no model `other`"):
         await manager.wait_for("other", "", None)
