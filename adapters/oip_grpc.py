@@ -7,15 +7,19 @@ from google.protobuf.message import DecodeError
 
 from adapters import oip_refusals
 from adapters.base import Answer
+from adapters.dial import grpc_channel, names
 from adapters.errors import BackendError
 from adapters.grpc_refusals import OF_THE_KEY, device_ms_of, refuse
 from adapters.http2.channel import Channel, encode_fields
 from adapters.http2.status import Code, GrpcError
+from adapters.inferred import MAX_ANSWER
 from adapters.oip_inference import FRESH, Reader
 from adapters.oip_messages import MessageStream, OneMessage
+from adapters.registry import Address
 from adapters.types import OIP_GRPC, OIP_JSON, Deadline, InferRequest, ModelOrder, ModelQuery, ModelRequest, Usage
 from adapters.wire import oip_bodies, oip_proto, oip_proto_answers, proto_json
 from adapters.wire.protos import METHODS
+from config.schema import PoolConfig
 
 _PATHS = {name: method.path.encode() for name, method in METHODS.items()}
 _QUERIES = {"metadata": "ModelMetadata", "ready": "ModelReady", "config": "ModelConfig", "stats": "ModelStatistics"}
@@ -25,6 +29,11 @@ _QUERIES = {"metadata": "ModelMetadata", "ready": "ModelReady", "config": "Model
 def _renamed(model: str, version: str) -> bytes:
     """Behind a request, whatever names it had: of a field that is there twice, the last counts."""
     return oip_proto.encode_names(model, version)
+
+
+def make(pool: PoolConfig, address: Address) -> "OipGrpcAdapter":
+    """For an endpoint of a pool."""
+    return OipGrpcAdapter(grpc_channel(pool, address, MAX_ANSWER), **names(pool))
 
 
 class OipGrpcAdapter:

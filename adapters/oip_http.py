@@ -6,12 +6,15 @@ from urllib.parse import quote
 
 from adapters import oip_refusals
 from adapters.base import Answer
+from adapters.dial import http1_client, names, probe_path
 from adapters.errors import BackendError, CallerError, TooLarge, Unsupported
 from adapters.failed_status import CALLER_STATUS, upstream_error
 from adapters.http1.client import Client, ClientResponse, encode_fields
+from adapters.inferred import MAX_ANSWER
 from adapters.oip_events import OneEvent, ResponseStream
 from adapters.oip_inference import FRESH, Reader
 from adapters.oip_refusals import device_ms
+from adapters.registry import Address
 from adapters.types import (
     DEVICE_MS,
     OIP_JSON,
@@ -24,8 +27,9 @@ from adapters.types import (
     Usage,
 )
 from adapters.wire import compression, oip, oip_answers, oip_bodies, sse
+from config.protocols.oip import OipHttpProtocol
+from config.schema import PoolConfig
 
-MAX_ANSWER = 256 * 1024 * 1024
 MAX_ERROR_BODY = 64 * 1024
 _NO_SUCH_PATH = frozenset({404, 405, 501})
 
@@ -36,6 +40,13 @@ def _target(base: str, model: str, version: str, what: str) -> bytes:
     if version:
         path += f"/versions/{quote(version, safe='')}"
     return f"{path}/{what}".encode() if what else path.encode()
+
+
+def make(pool: PoolConfig, address: Address) -> "OipHttpAdapter":
+    """For an endpoint of a pool."""
+    assert isinstance(pool.protocol, OipHttpProtocol)
+    client = http1_client(pool, address)
+    return OipHttpAdapter(client, binary=pool.protocol.binary, **names(pool), **probe_path(pool))
 
 
 class OipHttpAdapter:

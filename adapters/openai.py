@@ -1,8 +1,11 @@
 """Any server that speaks OpenAI: vLLM, SGLang, llama.cpp, hosted APIs, and our own LLM runtime."""
 
+from __future__ import annotations
+
 from typing import NoReturn
 
 from adapters.base import Answer
+from adapters.dial import http1_client, names, probe_path
 from adapters.errors import (
     BackendError,
     CallerError,
@@ -13,6 +16,7 @@ from adapters.errors import (
 from adapters.event_stream import EventStream
 from adapters.failed_status import CALLER_STATUS, upstream_error
 from adapters.http1.client import Client, ClientResponse, encode_fields
+from adapters.registry import Address
 from adapters.types import (
     ChatRequest,
     CompletionRequest,
@@ -24,8 +28,14 @@ from adapters.types import (
 )
 from adapters.wire import openai as wire
 from adapters.wire import sse
+from config.schema import PoolConfig
 
 MAX_ERROR_BODY = 64 * 1024
+
+
+def make(pool: PoolConfig, address: Address) -> OpenAIAdapter:
+    """For an endpoint of a pool."""
+    return OpenAIAdapter(http1_client(pool, address), **names(pool), **probe_path(pool))
 
 
 class OpenAIAdapter:

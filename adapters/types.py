@@ -280,6 +280,31 @@ class ModelOrder(ModelRequest):
         return False
 
 
+@dataclass(slots=True, kw_only=True)
+class AppRequest(ModelRequest):
+    """A call of an HTTP app behind a model's name, whose bodies are its own business.
+
+    It is answered with the app's own status from 200 to 499, but for 429: that one and what follows are failures, which
+    may be tried elsewhere.
+    """
+
+    operation: ClassVar[str] = "app"
+
+    n: int = 0
+    method: str = "POST"
+    path: str = ""
+    """Below the app's root: empty, or from a `/` on. Percent-encoded as it came, and without `.` and `..`."""
+    query: str = ""
+    """Without its `?`."""
+    content_type: str = ""
+    accept: str = ""
+    body: bytes = field(default=b"", repr=False)
+
+    @property
+    def shareable(self) -> bool:
+        return False
+
+
 class Form(NamedTuple):
     """What the bytes of an answer are written in."""
 

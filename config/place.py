@@ -4,6 +4,8 @@ from functools import cache
 from types import UnionType
 from typing import Annotated, Union, get_args, get_origin, get_type_hints
 
+from pydantic import Tag
+
 from config.schema import Config
 from config.section import Section
 
@@ -33,7 +35,10 @@ def fields_at(place: Place, root: type[Section] = Config) -> tuple[str, ...]:
 
 
 def _inside(hint: object, step: str | int) -> object:
-    hint = _form(hint, step)
+    form = _form(hint, step)
+    if isinstance(step, str) and step.startswith("[") and form is not hint:
+        return form
+    hint = form
     if isinstance(hint, type) and issubclass(hint, Section):
         return _hints(hint).get(str(step))
     if get_origin(hint) is tuple:
@@ -48,14 +53,23 @@ def _not_none(hint: object) -> object:
 
 
 def _form(hint: object, step: str | int) -> object:
-    """Of what may be written as a section or as a list, the form that has such a step."""
+    """Of what may be written in several forms, the one that has such a step, or that a step such as [one] names."""
     if get_origin(hint) is not Annotated:
         return hint
     if get_origin(get_args(hint)[0]) not in (Union, UnionType):
         return get_args(hint)[0]
-    forms = [get_args(form)[0] for form in get_args(get_args(hint)[0])]
-    origin = tuple if isinstance(step, int) else None
-    return next(form for form in forms if get_origin(form) is origin)
+    forms = get_args(get_args(hint)[0])
+    for form in forms:
+        what, *notes = get_args(form)
+        if any(isinstance(note, Tag) and note.tag == step for note in notes) or _holds(what, step):
+            return what
+    return next(get_args(form)[0] for form in forms if get_origin(get_args(form)[0]) is None)
+
+
+def _holds(form: object, step: str | int) -> bool:
+    if isinstance(step, int):
+        return get_origin(form) is tuple
+    return isinstance(form, type) and issubclass(form, Section) and step in _hints(form)
 
 
 @cache

@@ -8,6 +8,8 @@ from pydantic_core import CoreSchema
 
 from config.balance import BalanceConfig, OutliersConfig
 from config.discovery import DiscoverConfig
+from config.protocols import AnyProtocol, Serves
+from config.protocols.openai import OpenAIProtocol
 from config.queue import QueueConfig
 from config.runtime import RuntimeConfig
 from config.section import Section
@@ -91,11 +93,9 @@ class PoolConfig(Section):
 
     name: Name
     """What routes call it."""
-    protocol: Literal["openai", "oip-http", "oip-grpc"] = "openai"
-    """What the endpoints speak. ``oip``: the Open Inference Protocol, as Triton, KServe and MLServer do."""
-    binary: bool = True
-    """Of ``oip-http``: whether the endpoints know the protocol's binary extension. MLServer does not: what clients send
-    in binary form is written as JSON for it."""
+    protocol: AnyProtocol = OpenAIProtocol()
+    """What the endpoints speak, with options where it has any. ``oip``: the Open Inference Protocol, as Triton, KServe
+    and MLServer do."""
     endpoints: tuple[EndpointConfig, ...] = ()
     """Servers that run already."""
     discover: DiscoverConfig | None = None
@@ -132,9 +132,21 @@ class PoolConfig(Section):
         return self.name if self.runtime is not None and self.runtime.kind == "llm" else self.model
 
     @property
+    def serves(self) -> frozenset[Serves]:
+        """What its endpoints do."""
+        if self.runtime is not None:
+            return frozenset({"text"} if self.runtime.kind == "llm" else {"tensors"})
+        return self.protocol.serves
+
+    @property
     def takes_tensors(self) -> bool:
-        """Whether its endpoints speak the Open Inference Protocol."""
-        return self.protocol != "openai" or (self.runtime is not None and self.runtime.kind != "llm")
+        """Whether its endpoints can be asked for an inference."""
+        return "tensors" in self.serves
+
+    @property
+    def takes_text(self) -> bool:
+        """Whether its endpoints can be asked for a text."""
+        return "text" in self.serves
 
     @property
     def max_in_flight(self) -> int:

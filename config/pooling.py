@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from config.document import Document
 from config.node import Node
 from config.problem import Problem
+from config.protocols import section_of, serves
+from config.protocols.openai import OpenAIProtocol
 from config.references import targets
 from config.schema import BalanceConfig
 
-_NOT_FOR_A_RUNTIME = ("protocol", "binary", "model", "key", "tls", "balance", "outliers")
+_NOT_FOR_A_RUNTIME = ("protocol", "model", "key", "tls", "balance", "outliers")
 _OF_LLM = (
     "model", "dtype", "device", "threads", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache",
     "max_queue",
@@ -47,7 +49,13 @@ def _embeddings(doc: Document, root: Node) -> Iterator[Problem]:
 
 def _takes_tensors(pool: Node) -> bool:
     runtime = pool["runtime"]["kind"].text
-    return runtime not in (None, "llm") or (pool["protocol"].text or "openai") != "openai"
+    return runtime not in (None, "llm") if "runtime" in pool else "tensors" in serves(protocol_of(pool))
+
+
+def protocol_of(pool: Node) -> str:
+    """The name of what its endpoints speak."""
+    protocol = pool["protocol"]
+    return protocol.text or protocol["name"].text or OpenAIProtocol().name
 
 
 def _runtime(doc: Document, pool: Node) -> Iterator[Problem]:
@@ -70,18 +78,17 @@ def _runtime(doc: Document, pool: Node) -> Iterator[Problem]:
 
 
 def _protocol(doc: Document, pool: Node) -> Iterator[Problem]:
-    protocol, probe = pool["protocol"].text or "openai", pool["probe"]
-    if "binary" in pool and protocol != "oip-http":
-        yield doc.problem_with_key(pool["binary"].place, f"has no effect: {protocol} is not oip-http")
-    if protocol == "openai":
+    name, probe = protocol_of(pool), pool["probe"]
+    protocol = section_of(name)
+    if protocol is None:
         return
-    if "path" in probe and protocol == "oip-grpc":
+    if "path" in probe and not protocol.has_paths:
         message = "has no effect: gRPC has no paths, the server is asked for its readiness"
         yield doc.problem_with_key(probe["path"].place, message)
-    if "ask" in probe:
-        yield doc.problem_with_key(probe["ask"].place, f"has no effect: servers that speak {protocol} have no tokens")
-    if "resume" in pool:
-        yield doc.problem_with_key(pool["resume"].place, f"has no effect: {protocol} has no text to carry on")
+    if "ask" in probe and "text" not in protocol.serves:
+        yield doc.problem_with_key(probe["ask"].place, f"has no effect: servers that speak {name} have no tokens")
+    if "resume" in pool and not protocol.resumes:
+        yield doc.problem_with_key(pool["resume"].place, f"has no effect: {name} has no text to carry on")
 
 
 def _tls(doc: Document, pool: Node) -> Iterator[Problem]:

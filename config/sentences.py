@@ -7,7 +7,6 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from config.document import Document
-from config.limits import ONE, SEVERAL
 from config.place import Place, fields_at, type_at
 from config.problem import Problem, closest
 from config.schema import Config
@@ -22,7 +21,6 @@ _EXPECTED = {
     "dict_type": "expected fields",
     "model_type": "expected fields",
 }
-_NOBODY_WROTE = {"[key]", ONE, SEVERAL}
 _BOUNDS = {
     "greater_than": "must be more than {gt:g}",
     "greater_than_equal": "must be at least {ge:g}",
@@ -38,9 +36,14 @@ def problems(
 ) -> Iterator[Problem]:
     """One problem for each of the schema's complaints, save about the places in ``skip``."""
     for details in error.errors(include_url=False, include_input=False):
-        place = tuple(step for step in details["loc"] if step not in _NOBODY_WROTE)
+        place = tuple(step for step in details["loc"] if not _nobody_wrote(step))
         if place not in skip and not _already_told(doc, place, details):
             yield _problem(doc, place, details, root)
+
+
+def _nobody_wrote(step: str | int) -> bool:
+    """pydantic's own steps, and those that name which of several forms was written."""
+    return isinstance(step, str) and step.startswith("[") and step.endswith("]")
 
 
 def _already_told(doc: Document, place: Place, details: ErrorDetails) -> bool:
@@ -54,8 +57,8 @@ def _already_told(doc: Document, place: Place, details: ErrorDetails) -> bool:
 def _problem(doc: Document, place: Place, details: ErrorDetails, root: type[Section]) -> Problem:
     kind = details["type"]
     if kind == "extra_forbidden":
-        name, section = str(place[-1]), place[:-1]
-        return doc.problem_with_key(place, "unknown field", closest(name, fields_at(section, root)))
+        section = details["loc"][:-1]
+        return doc.problem_with_key(place, "unknown field", closest(str(place[-1]), fields_at(section, root)))
     if kind == "missing":
         return doc.problem(place, "is required")
     if kind == "literal_error":

@@ -85,7 +85,7 @@ class Fleet:
     def _prepare(self, change: Change, pool: PoolConfig) -> None:
         if pool.discover is not None:
             if pool.discover.scheme == "https":
-                tls_of(pool, pool.protocol)  # what cannot be loaded is said now, and not when an endpoint is found
+                tls_of(pool, pool.protocol.name)  # what cannot be loaded is said now, and not when an endpoint is found
             change.discoverers[pool.name] = self._discoverer(change, pool)
         self._gather(pool, self._wanted(pool, change.discoverers.get(pool.name)), change.new)
 

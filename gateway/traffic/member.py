@@ -10,13 +10,17 @@ from random import Random
 
 import aiohttp
 
+from adapters.base import Adapter
 from adapters.http1.client import Client
+from adapters.oip_http import OipHttpAdapter
+from adapters.openai import OpenAIAdapter
+from adapters.registry import Address, MissingExtra
+from adapters.registry import make as make_adapter
 from config.schema import PoolConfig, ProbeConfig, SignalsConfig, UpstreamTls
 from gateway.discovery.target import Target
 from gateway.placement.runtime import Runtime, Runtimes
 from gateway.traffic import probes
 from gateway.traffic.endpoint import Endpoint
-from gateway.traffic.protocols import MissingExtra, adapter_of, runtime_adapter
 from gateway.traffic.signals import Scraper
 from policies.breaker import Breaker
 
@@ -83,7 +87,7 @@ def source_of(pool: PoolConfig, target: Target | None, times: FileTimes) -> obje
     if target is None:
         return (pool.runtime, pool.max_connections)
     return (
-        target.url, target.server_name, pool.protocol, pool.binary, pool.model, pool.key, pool.tls, times,
+        target.url, target.server_name, pool.protocol, pool.model, pool.key, pool.tls, times,
         pool.probe, pool.connect_timeout, pool.max_connections,
     )  # fmt: skip
 
@@ -97,8 +101,8 @@ def file_times(tls: UpstreamTls | None) -> FileTimes:
 def make(pool: PoolConfig, target: Target, source: object) -> Member:
     """An endpoint of the pool. Raises `FleetError`."""
     try:
-        tls = tls_of(pool, pool.protocol) if target.url.startswith("https://") else None
-        adapter = adapter_of(pool, target, tls)
+        tls = tls_of(pool, pool.protocol.name) if target.url.startswith("https://") else None
+        adapter = make_adapter(pool, Address(target.url, target.server_name, tls))
     except MissingExtra as error:
         raise FleetError(f"pool {pool.name}: {error}") from None
     breaker = Breaker(pool.breaker.failures, pool.breaker.open_for)
@@ -116,10 +120,16 @@ def make_runtime(pool: PoolConfig, id_: str, source: object, runtimes: Runtimes)
     runtime = runtimes.make(pool.name, pool.runtime, gone)
     client = Client(f"unix:{runtime.socket}", max_connections=pool.max_connections + 1)
     breaker = Breaker(pool.breaker.failures, pool.breaker.open_for)
-    endpoint = Endpoint(id_, runtime_adapter(pool, client), breaker)
+    endpoint = Endpoint(id_, _runtime_adapter(pool, client), breaker)
     endpoint.probed("The runtime is starting.", healthy_after=1, unhealthy_after=1)
     runtime.start()
     return Member(pool.name, source, endpoint, RUNTIME_PROBE, runtime)
+
+
+def _runtime_adapter(pool: PoolConfig, client: Client) -> Adapter:
+    """For the pool's bundled server."""
+    made = OipHttpAdapter if pool.takes_tensors else OpenAIAdapter
+    return made(client, model=pool.model_name)
 
 
 def tls_of(pool: PoolConfig, spoken: str) -> ssl.SSLContext:

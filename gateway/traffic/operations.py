@@ -79,7 +79,7 @@ def _add(fleet: Fleet, operation: Operation, overrides: Overrides) -> None:
         raise NotDone(409, "too_many_endpoints", f"a pool has at most {MAX_TARGETS} endpoints")
     if url.startswith("https://"):
         try:
-            tls_of(pool, pool.protocol)
+            tls_of(pool, pool.protocol.name)
         except FleetError as error:
             raise NotDone(409, "tls", str(error)) from None
     overrides.removed.pop(id_, None)

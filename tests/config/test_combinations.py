@@ -123,8 +123,8 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
         ),
         (
             "name: spare",
-            "name: spare\n    binary: false",
-            "6: pools[1].binary: has no effect: openai is not oip-http",
+            "name: spare\n    protocol: {name: openai, binary: false}",
+            "6: pools[1].protocol.binary: unknown field",
         ),
         (
             "name: spare",

@@ -7,6 +7,7 @@ import pytest
 from config import default_path
 from config.handover import pack, unpack
 from config.loader import load
+from config.protocols.oip import OipHttpProtocol
 from config.schema import Config
 from config.units import RateLimit
 from tests.support.examples import examples
@@ -153,9 +154,9 @@ def test_hosted(example: Path) -> None:
 def test_tensors(example: Path) -> None:
     config = load(example / "tensors.yaml")
     assert str(config.listen.grpc) == "127.0.0.1:8081"
-    assert [(pool.protocol, pool.binary, pool.takes_tensors) for pool in config.pools] == [
-        ("oip-grpc", True, True), ("oip-grpc", True, True), ("oip-http", False, True),
-    ]  # fmt: skip
+    assert [pool.protocol.name for pool in config.pools] == ["oip-grpc", "oip-grpc", "oip-http"]
+    assert all(pool.takes_tensors for pool in config.pools)
+    assert config.pools[2].protocol == OipHttpProtocol(name="oip-http", binary=False)
     assert config.models[2].explainer == "iris-explainer"
     apps, research = config.tenants
     assert apps.limit_list()[0].rows == RateLimit(200_000, 60)

@@ -7,7 +7,7 @@ CODE = """
 import sys
 for name in ("google", "google.protobuf", "hpack", "numpy", "grpc", "tokenizers", "zstandard", "redis", "torch"):
     sys.modules[name] = None  # an import of it fails
-import gateway.__main__, gateway.app, gateway.serve, gateway.supervisor.worker, gateway.traffic.protocols
+import gateway.__main__, gateway.app, gateway.serve, gateway.supervisor.worker, adapters.registry
 from adapters.wire import compression, oip, oip_answers, oip_bodies, oip_generate, oip_raw
 """
 

@@ -75,7 +75,9 @@ async def test_what_is_not_installed_is_named_with_the_command_that_installs_it(
     await fleet.aclose()
 
 
-@pytest.mark.parametrize("more", [{}, {"binary": False}, {"model": "theirs", "key": "secret-of-theirs"}])
+@pytest.mark.parametrize(
+    "more", [{}, {"protocol": {"name": "oip-http", "binary": False}}, {"model": "theirs", "key": "secret-of-theirs"}]
+)
 async def test_oip_http(more: dict[str, Any]) -> None:
     echo = Echo()
     server = Server(echo)

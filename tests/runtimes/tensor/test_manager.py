@@ -111,10 +111,20 @@ async def test_versions_labels_and_the_default(tmp_path: Path, manager: ModelMan
     assert (version, config.default_model_filename) == ("1", "model.py")
 
 
+async def test_no_model_is_unknown_before_the_repository_was_read(tmp_path: Path, workshop: Workshop) -> None:
+    manager = manager_of(tmp_path, workshop)
+    try:
+        with pytest.raises(Unavailable, match="`m` is not ready: the repository has not been read yet"):
+            await manager.wait_for("m", "", None)
+        await manager.look()
+        with pytest.raises(NotFound):
+            await manager.wait_for("m", "", None)
+    finally:
+        await manager.aclose()
+
+
 async def test_what_is_not_there_and_what_is_not_loaded(tmp_path: Path, manager: ModelManager) -> None:
     put(tmp_path, "m")
-    with pytest.raises(Unavailable, match="the repository has not been read yet"):
-        await manager.wait_for("other", "", None)
     await manager.look()
     with pytest.raises(NotFound, match="There is no model `other`"):
         await manager.wait_for("other", "", None)

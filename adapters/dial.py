@@ -1,0 +1,52 @@
+"""How a pool's servers are reached, as the configuration has it: connections, and who we are to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from adapters.http1.client import Client
+from config.schema import PoolConfig
+
+if TYPE_CHECKING:
+    from adapters.http2.channel import Channel
+    from adapters.registry import Address
+
+
+def http1_client(pool: PoolConfig, address: Address) -> Client:
+    """Connections over HTTP/1.1."""
+    return Client(
+        address.url,
+        tls=address.tls,
+        connect_timeout=pool.connect_timeout,
+        # A server that is full is not ill: its health check has a connection of its own.
+        max_connections=pool.max_connections + (pool.probe is not None),
+        server_name=_server_name(pool, address),
+    )
+
+
+def grpc_channel(pool: PoolConfig, address: Address, max_message: int) -> Channel:
+    """Connections for gRPC, with messages up to so many bytes. Raises `ImportError` without the extra."""
+    from adapters.http2.channel import Channel
+
+    return Channel(
+        address.url,
+        tls=address.tls,
+        connect_timeout=pool.connect_timeout,
+        max_connections=pool.max_connections,
+        max_message=max_message,
+        server_name=_server_name(pool, address),
+    )
+
+
+def names(pool: PoolConfig) -> dict[str, Any]:
+    """What its servers call the model, and the key that they know us by."""
+    return {"model": pool.model, "key": pool.key.get_secret_value() if pool.key else None}
+
+
+def probe_path(pool: PoolConfig) -> dict[str, str]:
+    """What is asked for its health, where that is written."""
+    return {"probe": pool.probe.path} if pool.probe is not None and pool.probe.path is not None else {}
+
+
+def _server_name(pool: PoolConfig, address: Address) -> str | None:
+    return (pool.tls.server_name if pool.tls else None) or address.server_name

@@ -1,0 +1,51 @@
+"""Which module speaks which protocol. It is imported when a pool first wants it, with what only it needs."""
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+
+from adapters.base import Adapter
+from config.protocols.installed import InstalledProtocol, installed, load
+from config.schema import PoolConfig
+
+MODULES = {
+    "openai": "adapters.openai",
+    "oip-http": "adapters.oip_http",
+    "oip-grpc": "adapters.oip_grpc",
+}
+"""Each has `make(pool, address)`."""
+_EXTRAS = {"oip-grpc": "grpc"}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where one endpoint of a pool is, and how it is known there."""
+
+    url: str
+    server_name: str | None = None
+    """Whom its certificate must be for, where the URL does not say."""
+    tls: ssl.SSLContext | None = None
+    """For `https://`."""
+
+
+Make = Callable[[PoolConfig, Address], Adapter]
+
+
+class MissingExtra(Exception):
+    """What a protocol needs is not installed. The message says how to get it."""
+
+
+def make(pool: PoolConfig, address: Address) -> Adapter:
+    """For one endpoint of the pool. Raises `MissingExtra`."""
+    name = pool.protocol.name
+    if isinstance(pool.protocol, InstalledProtocol):
+        made: Adapter = load(installed()[name]).make(pool, address)
+        return made
+    try:
+        module = import_module(MODULES[name])
+    except ImportError:
+        extra = _EXTRAS.get(name, name)
+        raise MissingExtra(f"{name} needs more than is installed: pip install 'headrace[{extra}]'") from None
+    maker: Make = module.make
+    return maker(pool, address)

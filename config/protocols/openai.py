@@ -1,0 +1,14 @@
+"""OpenAI's HTTP API, which most servers of text speak."""
+
+from typing import Literal
+
+from config.protocols.base import ProtocolConfig
+
+
+class OpenAIProtocol(ProtocolConfig):
+    """``/v1/chat/completions`` and its like."""
+
+    resumes = True
+
+    name: Literal["openai"] = "openai"
+    """OpenAI's API."""
