@@ -1,14 +1,18 @@
-"""What a request asks for where its own bytes do not tell all: raw bodies and prompts have their model's shapes."""
+"""What a request asks for where its own bytes do not tell all: raw bodies, prompts and plain JSON values have their
+model's names, datatypes and shapes."""
 
 from collections.abc import Awaitable, Callable
 
+from adapters.errors import CallerError, Unsupported
 from adapters.tensors import Inference
 from adapters.types import Deadline, InferRequest
-from adapters.wire import oip_generate, oip_raw
-from adapters.wire.oip_bodies import ModelMetadata, TensorMetadata
+from adapters.wire import oip_generate, oip_raw, predict_v1_asked
+from adapters.wire.oip_bodies import ModelMetadata
 
 FRESH = 30.0
 """Seconds for which is believed what a server has shown of itself and of its models: it may change."""
+DOUBT = 1.0
+"""What was found out within so many is not doubted because a request does not fit it."""
 MOST = 256
 
 Ask = Callable[[str, str, Deadline], Awaitable[ModelMetadata]]
@@ -20,31 +24,47 @@ class Reader:
     def __init__(self, ask: Ask, clock: Callable[[], float]) -> None:
         self._ask = ask
         self._clock = clock
-        self._known: dict[tuple[str, str], tuple[float, list[TensorMetadata]]] = {}
+        self._known: dict[tuple[str, str], tuple[float, ModelMetadata]] = {}
 
     async def inference(self, request: InferRequest, model: str, deadline: Deadline) -> Inference:
         """`model` is its name at the endpoint. Raises `CallerError`, and what asking raises."""
+        if request.wire == "predict-v1":
+            return await self._of_values(request, model, deadline)
         if request.kind in ("generate", "generate_stream"):
-            inputs = await self._inputs(model, request.version, deadline)
-            by_name = {one.name: one for one in inputs}
+            known = await self.metadata(model, request.version, deadline)
+            by_name = {one.name: one for one in known.inputs}
             return oip_generate.decode_generate(request.plain, request.model, request.version, by_name)
         if request.wire == "oip-http" and request.header_length == 0:
-            inputs = await self._inputs(model, request.version, deadline)
+            known = await self.metadata(model, request.version, deadline)
             return oip_raw.complete_from_metadata(
-                request.inference, [(one.name, one.datatype, one.shape) for one in inputs]
+                request.inference, [(one.name, one.datatype, one.shape) for one in known.inputs]
             )
         return request.inference
+
+    async def _of_values(self, request: InferRequest, model: str, deadline: Deadline) -> Inference:
+        known = await self.metadata(model, request.version, deadline)
+        try:
+            return predict_v1_asked.inference(request, known)
+        except Unsupported:
+            raise
+        except CallerError:
+            # Perhaps it is another model by now than the one that is remembered.
+            fresh = await self.metadata(model, request.version, deadline, DOUBT)
+            if fresh is known:
+                raise
+            return predict_v1_asked.inference(request, fresh)
 
     def forget(self) -> None:
         """Its models have changed."""
         self._known.clear()
 
-    async def _inputs(self, model: str, version: str, deadline: Deadline) -> list[TensorMetadata]:
+    async def metadata(self, model: str, version: str, deadline: Deadline, max_age: float = FRESH) -> ModelMetadata:
+        """What is remembered of a model, or what the endpoint tells now."""
         known, now = self._known.get((model, version)), self._clock()
-        if known is not None and now < known[0]:
+        if known is not None and now - known[0] < max_age:
             return known[1]
         metadata = await self._ask(model, version, deadline)
         if len(self._known) >= MOST:
             self._known.pop(next(iter(self._known)))
-        self._known[model, version] = (now + FRESH, metadata.inputs)
-        return metadata.inputs
+        self._known[model, version] = (now, metadata)
+        return metadata

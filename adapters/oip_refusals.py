@@ -47,7 +47,7 @@ def refused_in_stream(request: ModelRequest, words: str) -> InferenceError:
 
 def check_readable(request: ModelRequest) -> None:
     """Raise `CallerError` for a request that no server can read: some blame themselves for it, with a 500."""
-    if isinstance(request, InferRequest) and request.kind in ("infer", "infer_stream"):
+    if isinstance(request, InferRequest) and request.kind in ("infer", "infer_stream") and request.wire != "predict-v1":
         _ = request.inference
 
 

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 
 Feature = Literal["tools", "json_schema", "vision"]
 """What a request may ask of a model beside text."""
-TensorWire = Literal["oip-http", "oip-grpc"]
-Wire = Literal["openai", "oip-http", "oip-grpc"]
+TensorWire = Literal["oip-http", "oip-grpc", "predict-v1"]
+Wire = Literal["openai", "oip-http", "oip-grpc", "predict-v1"]
 InferKind = Literal["infer", "infer_stream", "generate", "generate_stream"]
 """One answer or a stream of them, to tensors or (`oip-http` only) to a prompt and what else a JSON object holds."""
+Verb = Literal["predict", "explain", "classify", "regress"]
+"""Of `predict-v1`: the last word of its path."""
 ModelPart = Literal["metadata", "ready", "config", "stats"]
 """What may be asked about a model: answers are JSON, as the protocol has it over HTTP, whatever the upstream speaks."""
 Order = Literal["load", "unload"]
@@ -196,7 +198,8 @@ class EmbeddingRequest(GenerateRequest):
 
 @dataclass(slots=True, kw_only=True)
 class InferRequest(ModelRequest):
-    """Tensors in, tensors out: a request of the Open Inference Protocol, as its client wrote it.
+    """Tensors in, tensors out: a request of the Open Inference Protocol, or (`predict-v1`) of KServe's v1 and of
+    TensorFlow Serving's REST, as its client wrote it.
 
     `body` goes on as it is where the upstream speaks the same wire and knows the model by the same name, and is read
     into an `inference` where it does not, or where somebody wants to know what is in it. Of names and versions,
@@ -209,7 +212,7 @@ class InferRequest(ModelRequest):
     kind: InferKind = "infer"
     wire: TensorWire
     body: bytes = field(repr=False)
-    """Of `oip-grpc` the message, which holds the names that the client wrote; of `oip-http` what followed the head."""
+    """Of `oip-grpc` the message, which holds the names that the client wrote; of others what followed the head."""
     header_length: int | None = None
     """Of `oip-http`: bytes of JSON before the tensors' own; None where all is JSON, 0 where nothing is."""
     encoding: str = ""
@@ -222,6 +225,11 @@ class InferRequest(ModelRequest):
     """It begins its sequence, whatever was before."""
     ends: bool = False
     """It is the last of its sequence."""
+    verb: Verb = "predict"
+    by_row: bool = True
+    """Of `predict-v1`: whether the answer is told row by row, as what was asked is."""
+    explainer: bool = False
+    """Its model is there to explain another's answers: whatever it answers is an explanation."""
     _inference: Inference | None = field(default=None, repr=False)
 
     @property
@@ -318,6 +326,7 @@ class Form(NamedTuple):
 OPENAI = Form()
 OIP_JSON = Form("oip-http")
 OIP_GRPC = Form("oip-grpc")
+PREDICT_V1 = Form("predict-v1")
 
 
 class Deadline(NamedTuple):

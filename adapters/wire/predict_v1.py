@@ -21,6 +21,8 @@ from adapters.wire import oip_data
 from adapters.wire.oip_bodies import ModelMetadata, TensorMetadata
 
 SERVING = "serving_default"
+SIGNATURE = "signature_name"
+"""The parameter, and the key, by which TensorFlow's signatures are chosen."""
 _NUMBERS: Mapping[str, frozenset[type]] = {"BOOL": frozenset({bool})} | {
     datatype: frozenset({int, float} if datatype in oip_data.FLOATS else {int})
     for datatype in DATATYPES - {"BOOL", "BYTES", "BF16"}
@@ -86,8 +88,8 @@ def _more(fields: dict[str, Any]) -> dict[str, Parameter]:
     if not isinstance(parameters, dict):
         raise CallerError("`parameters` must be an object.", param="parameters")
     told = {name: value for name, value in parameters.items() if isinstance(value, str | int | float | bool)}
-    signature = fields.get("signature_name")
-    return told if signature in (None, "", SERVING) else {**told, "signature_name": str(signature)}
+    signature = fields.get(SIGNATURE)
+    return told if signature in (None, "", SERVING) else {**told, SIGNATURE: str(signature)}
 
 
 def _columns(rows: Any, model: ModelMetadata) -> dict[str, list[Any]]:

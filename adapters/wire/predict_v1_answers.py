@@ -9,6 +9,7 @@ import msgspec
 
 from adapters.errors import BackendError, CallerError
 from adapters.tensors import Inferred, Tensor, split_bytes
+from adapters.types import Verb
 from adapters.wire import oip_data
 from adapters.wire.oip_bodies import ModelMetadata, TensorMetadata
 from adapters.wire.predict_v1 import SERVING
@@ -18,6 +19,15 @@ _TENSORFLOW = {
     "BF16": "DT_BFLOAT16",
 }  # fmt: skip
 encode = msgspec.json.Encoder().encode
+
+
+def encode_answer(response: Inferred, verb: Verb, *, by_row: bool) -> bytes:
+    """An answer's tensors, as what was asked with this verb is told. Raises `CallerError` and `BackendError`."""
+    if verb == "classify":
+        return encode_classes(response)
+    if verb == "regress":
+        return encode_values(response)
+    return encode_predict(response, by_row=by_row, key="explanations" if verb == "explain" else "predictions")
 
 
 def encode_predict(response: Inferred, *, by_row: bool, key: str = "predictions") -> bytes:

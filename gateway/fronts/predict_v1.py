@@ -1,26 +1,18 @@
-"""KServe's v1 and TensorFlow Serving's door: `/v1/models/NAME:predict` and its like, over models of tensors."""
+"""KServe's v1 and TensorFlow Serving's door: `/v1/models/NAME:predict` and its like, over models of tensors.
+
+What is asked goes on as it came. Who speaks the same wire takes it so; for others its adapter makes tensors of it.
+"""
 
 import re
-from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, cast, get_args
 from urllib.parse import unquote
 
-from adapters.errors import (
-    BackendError,
-    CallerError,
-    CapacityError,
-    LimitExceeded,
-    NotFound,
-    TransportError,
-    Unsupported,
-)
+from adapters.errors import BackendError, CapacityError, LimitExceeded, NotFound, TransportError
 from adapters.http1.message import Request, Response
 from adapters.inferred import inferred
-from adapters.tensors import CLASSES, NO_PARAMETERS, Inference, Inferred, RequestedOutput
-from adapters.types import ModelQuery
-from adapters.wire import oip_asked, openai, predict_v1, predict_v1_answers
-from adapters.wire.oip_bodies import ModelMetadata
+from adapters.types import InferRequest, ModelQuery, Verb
+from adapters.wire import openai, predict_v1_answers, predict_v1_asked
 from gateway.auth.keys import Principal
 from gateway.fronts import errors, tensors
 from gateway.fronts.door import Door, Route
@@ -32,11 +24,6 @@ _PATH = re.compile(
 )
 _NOT_FOUND = "Unknown path."
 LONGEST_PATH = 1024
-_MOST_CLASSES = 1000
-DOUBT_SECONDS = 1.0
-"""What was remembered for less is not doubted because a request does not fit it."""
-
-Decode = Callable[[bytes, ModelMetadata], predict_v1.Asked]
 
 
 class Target(NamedTuple):
@@ -67,10 +54,7 @@ class PredictFront:
         self._metadata = metadata
         self._created = created
         self._routes = {
-            "predict": Route(("POST",), "infer", self._predict),
-            "explain": Route(("POST",), "infer", self._explain),
-            "classify": Route(("POST",), "infer", self._classify),
-            "regress": Route(("POST",), "infer", self._regress),
+            **dict.fromkeys(get_args(Verb), Route(("POST",), "infer", self._infer)),
             "status": Route(("GET",), "models", self._status),
             "metadata": Route(("GET",), "models", self._described),
         }
@@ -88,67 +72,34 @@ class PredictFront:
 
     # ── inference ─────────────────────────────────────────────────────────────────────────────────────
 
-    async def _predict(self, principal: Principal, http: Request, record: Record) -> Response:
-        asked, response = await self._infer(principal, http, record, predict_v1.decode_predict)
-        return self._told(record, predict_v1_answers.encode_predict(response, by_row=asked.by_row))
-
-    async def _explain(self, principal: Principal, http: Request, record: Record) -> Response:
-        """By the model's explainer, which is a model as well, and may be this client's or not."""
+    async def _infer(self, principal: Principal, http: Request, record: Record) -> Response:
         target = target_of(http.target)
         assert target is not None
-        known = self._door.known(principal, target.model)
-        explainer = self._core.snapshot.explainers.get(known.rules.model)
-        if explainer is None:
-            raise Unsupported(f"The model `{target.model[:128]}` has no explainer.")
-        asked, response = await self._infer(
-            principal, http, record, predict_v1.decode_predict, target._replace(model=explainer, version="")
-        )
-        return self._told(record, predict_v1_answers.encode_predict(response, by_row=asked.by_row, key="explanations"))
-
-    async def _classify(self, principal: Principal, http: Request, record: Record) -> Response:
-        _, response = await self._infer(principal, http, record, predict_v1.decode_examples, classes=True)
-        return self._told(record, predict_v1_answers.encode_classes(response))
-
-    async def _regress(self, principal: Principal, http: Request, record: Record) -> Response:
-        _, response = await self._infer(principal, http, record, predict_v1.decode_examples)
-        return self._told(record, predict_v1_answers.encode_values(response))
-
-    def _told(self, record: Record, body: bytes) -> Response:
-        return Response(200, [("content-type", "application/json"), *self._door.headers(record)], body)
-
-    async def _infer(
-        self,
-        principal: Principal,
-        http: Request,
-        record: Record,
-        decode: Decode,
-        target: Target | None = None,
-        *,
-        classes: bool = False,
-    ) -> tuple[predict_v1.Asked, Inferred]:
-        """What was asked, and the tensors that are the answer."""
-        target = target or target_of(http.target)
-        assert target is not None
-        body = await http.read()
-        model, version = tensors.named(self._core.snapshot, target.model, target.version)
-        known = await self._metadata.of(principal, model, version, http.headers)
-        try:
-            asked = decode(body, known)
-        except CallerError:
-            # Perhaps it is another model by now than the one that is remembered.
-            fresh = await self._metadata.of(principal, model, version, http.headers, max_age=DOUBT_SECONDS)
-            if fresh is known:
-                raise
-            known, asked = fresh, decode(body, fresh)
-        inference = Inference(model, version, "", asked.parameters or NO_PARAMETERS, asked.inputs)
-        if classes:
-            inference.outputs = _scores(known)
-        request = oip_asked.request_from(inference, len(body))
+        request = self._request(principal, target, await http.read())
         answer = await tensors.inferred(self._core, principal, request, http.headers, record)
+        told = [("content-type", "application/json"), *self._door.headers(record), *answer.headers]
         if answer.body is None:
             await answer.aclose()
             raise BackendError("The upstream answered with a stream.", code="upstream_bad_response")
-        return asked, inferred(answer)
+        if answer.form.wire == "predict-v1":
+            return Response(answer.status, told, answer.body)
+        body = predict_v1_answers.encode_answer(inferred(answer), request.verb, by_row=request.by_row)
+        return Response(200, told, body)
+
+    def _request(self, principal: Principal, target: Target, body: bytes) -> InferRequest:
+        """What is to be explained goes to the model's explainer where the file names one, which is a model as well, and
+        may be this client's or not; else to the model itself, whose servers may know how.
+        """
+        snapshot, verb = self._core.snapshot, cast(Verb, target.verb)
+        if verb == "explain":
+            known = self._door.known(principal, target.model)
+            explainer = snapshot.explainers.get(known.rules.model)
+            if explainer is not None:
+                request = predict_v1_asked.request_of(body, model=explainer, version="", verb=verb)
+                request.explainer = True
+                return request
+        model, version = tensors.named(snapshot, target.model, target.version)
+        return predict_v1_asked.request_of(body, model=model, version=version, verb=verb)
 
     # ── what is told of a model ───────────────────────────────────────────────────────────────────────
 
@@ -193,15 +144,6 @@ class PredictFront:
         except (BackendError, CapacityError, TransportError):
             return []
         return known.versions
-
-
-def _scores(known: ModelMetadata) -> list[RequestedOutput]:
-    """An only output that holds a score for each class, with the classes' names; else all outputs as they are."""
-    if len(known.outputs) != 1:
-        return []
-    (output,) = known.outputs
-    count = output.shape[-1] if output.shape else -1
-    return [RequestedOutput(output.name, {CLASSES: count if count > 0 else _MOST_CLASSES})]
 
 
 def _number(version: str) -> int:

@@ -13,7 +13,9 @@ from adapters.base import Answer
 from adapters.errors import InferenceError
 from adapters.fake import FakeAdapter, Script
 from adapters.http1.server import Limits, Server
+from adapters.oip_inference import Reader
 from adapters.types import OIP_JSON, Deadline, Form, InferRequest, ModelOrder, ModelQuery, ModelRequest, Usage
+from adapters.wire.oip_bodies import ModelMetadata, decode_metadata
 from config.schema import HttpConfig
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
@@ -58,6 +60,14 @@ class TensorFake(FakeAdapter):
         self.queries: list[ModelQuery] = []
         self.orders: list[ModelOrder] = []
         self.about: dict[str, Any] = {"metadata": METADATA, "ready": {}, "config": {"name": "chat"}, "stats": {}}
+        self.plain = False
+        """Whether it speaks KServe's v1 itself; else it reads such requests as adapters of other protocols do."""
+        self.clock = asyncio.get_running_loop().time
+        self._reader = Reader(self._metadata, lambda: self.clock())
+
+    async def _metadata(self, model: str, version: str, deadline: Deadline) -> ModelMetadata:
+        answer = await self.call(ModelQuery(model=model, version=version), deadline)
+        return decode_metadata(answer.body or b"")
 
     async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
         if isinstance(request, ModelOrder):
@@ -65,6 +75,8 @@ class TensorFake(FakeAdapter):
             if self.failing is not None:
                 raise self.failing
             return Answer(content_type="application/json", body=b"{}", form=OIP_JSON)
+        if isinstance(request, InferRequest) and request.wire == "predict-v1" and not self.plain:
+            request.inference = await self._reader.inference(request, request.model, deadline)
         if not isinstance(request, ModelQuery):
             return await super().call(request, deadline)
         self.queries.append(request)

@@ -10,7 +10,7 @@ import pytest
 from adapters.errors import CallerError, CapacityError
 from adapters.fake import Script
 from adapters.tensors import Inferred, RequestedOutput, Tensor, join_bytes
-from adapters.types import OIP_GRPC, OIP_JSON, Usage
+from adapters.types import OIP_GRPC, OIP_JSON, PREDICT_V1, Usage
 from adapters.wire.oip_proto_answers import encode_infer_response
 from gateway.fronts import metadata
 from tests.gateway.fronts.oip import TensorDoor, TensorFake, tensor_door
@@ -165,7 +165,7 @@ async def test_what_is_wrong_is_said(path: str, body: Any, status: int, said: st
 
 
 async def test_a_request_that_does_not_fit_looks_again_at_what_the_model_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.fronts.predict_v1.DOUBT_SECONDS", -1.0)
+    monkeypatch.setattr("adapters.oip_inference.DOUBT", -1.0)
     async with tensor_door(scored(Y)) as d:
         assert (await predict(d, {"instances": [[1, 2]]}))[0] == 200
         d.fake.about["metadata"] = {**SCORED, "inputs": [{"name": "t", "datatype": "BYTES", "shape": [-1]}]}
@@ -173,41 +173,77 @@ async def test_a_request_that_does_not_fit_looks_again_at_what_the_model_is(monk
         assert len(d.fake.queries) == 2
 
 
+async def described(d: TensorDoor, version: int = 1) -> int:
+    return (await d.get(f"/v1/models/chat/versions/{version}/metadata")).status
+
+
 async def test_what_is_known_of_a_model_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
     async with tensor_door(scored(Y)) as d:
-        for expected in (1, 1):
-            await predict(d, {"instances": [[1, 2]]})
-            assert len(d.fake.queries) == expected
-        monkeypatch.setattr(d.rig.core, "clock", lambda: asyncio.get_running_loop().time() + metadata.FRESH_SECONDS + 1)
-        await predict(d, {"instances": [[1, 2]]})
-        assert len(d.fake.queries) == 2
+        later = asyncio.get_running_loop().time() + metadata.FRESH_SECONDS + 1
+        for ask in (described, lambda d: predict(d, {"instances": [[1, 2]]})):
+            d.fake.queries.clear()
+            for expected in (1, 1):
+                await ask(d)
+                assert len(d.fake.queries) == expected
+            monkeypatch.setattr(d.rig.core, "clock", lambda: later)
+            monkeypatch.setattr(d.fake, "clock", lambda: later)
+            await ask(d)
+            assert len(d.fake.queries) == 2
+            monkeypatch.undo()
 
 
 async def test_who_asks_at_the_same_time_asks_once() -> None:
     fake = scored(Y)
     fake.pause = 0.1
     async with tensor_door(fake) as d:
-        told = await asyncio.gather(*(predict(d, {"instances": [[1, 2]]}) for _ in range(5)))
-        assert [status for status, _ in told] == [200] * 5
+        assert await asyncio.gather(*(described(d) for _ in range(5))) == [200] * 5
         assert len(fake.queries) == 1
 
 
 async def test_looking_up_is_not_the_clients_to_pay() -> None:
     async with tensor_door(scored(Y), limits={"requests": "1/h"}) as d:
+        assert await described(d) == 200
         assert (await predict(d, {"instances": [[1, 2]]}))[0] == 200
         assert (await predict(d, {"instances": [[1, 2]]}))[0] == 429
-    assert [record.status for record in d.rig.log.records] == [200, 429]
+    assert [record.status for record in d.rig.log.records] == [200, 200, 429]
 
 
 async def test_looking_up_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "LOOK_UPS", (3, 1000.0))
     async with tensor_door(scored(Y)) as d:
-        statuses = [
-            (await predict(d, {"instances": [[1, 2]]}, f"/v1/models/chat/versions/{version}:predict"))[0]
-            for version in range(1, 6)
-        ]
-        assert statuses == [200, 200, 200, 429, 429]
+        assert [await described(d, version) for version in range(1, 6)] == [200, 200, 200, 429, 429]
         assert len(d.fake.queries) == 3
+
+
+ODD = b'{"signature_name": "x", "instances": [{"a": "text", "b": {"b64": "/w=="}}, 7, NaN]}'
+
+
+async def test_who_speaks_the_same_wire_gets_and_gives_the_bytes_as_they_are() -> None:
+    told = b'{"predictions": [ "anything", {"b64": "/w=="} ]}'
+    fake = TensorFake(Script(chunks=(told,), form=PREDICT_V1, usage=Usage(rows=3)))
+    fake.plain = True
+    async with tensor_door(fake) as d:
+        for verb in ("predict", "classify", "regress", "explain"):
+            response = await d.post(f"/v1/models/chat/versions/2:{verb}", ODD)
+            assert (response.status, await response.read()) == (200, told)
+            request = fake.asked[-1]
+            assert (request.body, request.verb, request.version, request.rows) == (ODD, verb, "2", 3)
+        assert not fake.queries
+
+
+async def test_rows_are_counted_before_anything_is_asked() -> None:
+    fake = TensorFake(Script(chunks=(b"{}",), form=PREDICT_V1, usage=Usage(rows=3)))
+    fake.plain = True
+    async with tensor_door(fake, limits={"rows": "3/h"}) as d:
+        assert (await predict(d, {"instances": [[1, 2]] * 3}))[0] == 200
+        assert (await predict(d, {"instances": [[1, 2]]}))[0] == 429
+        assert len(fake.asked) == 1
+
+
+async def test_an_operation_that_the_models_servers_do_not_know() -> None:
+    async with tensor_door(scored(Y)) as d:
+        told = await predict(d, {"instances": [[1, 2]]}, "/v1/models/chat:explain")
+        assert told == (400, {"error": "The model `chat` has no explainer."})
 
 
 async def test_a_failure_of_the_server_is_told() -> None:
