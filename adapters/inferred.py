@@ -1,10 +1,13 @@
-"""An answer's tensors, whatever wire it came by."""
+"""An answer's tensors, whatever wire it came by; and tensors as an answer, from servers of any protocol."""
 
 from adapters.base import Answer
-from adapters.errors import BackendError, InferenceError
+from adapters.errors import BackendError, InferenceError, Unsupported
+from adapters.oip_events import OneEvent
 from adapters.tensors import Inferred
-from adapters.wire import compression, oip_answers
+from adapters.types import PREDICT_V1, Form, InferRequest, Usage
+from adapters.wire import compression, oip_answers, predict_v1_answers, sse
 
+JSON = "application/json"
 MAX_ANSWER = 256 * 1024 * 1024
 """Bytes of an answer that is compressed, once it is not."""
 
@@ -26,3 +29,30 @@ def inferred(answer: Answer) -> Inferred:
         except InferenceError:
             raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
     return oip_answers.decode_response(body, form.header_length)
+
+
+def answer_of(request: InferRequest, inferred: Inferred, usage: Usage) -> Answer:
+    """Tensors in the form that the request's own client reads. Raises `InferenceError` where they have none there."""
+    if request.wire == "predict-v1":
+        body = predict_v1_answers.encode_answer(inferred, request.verb, by_row=request.by_row)
+        return Answer(content_type=JSON, body=body, usage=_of(usage, body), form=PREDICT_V1)
+    if request.stream:
+        told, _ = oip_answers.encode_response(inferred)
+        return OneEvent(sse.encode(told), _of(usage, told))
+    wanted = oip_answers.wanted(request.inference) if request.wire == "oip-http" else True
+    body, length = oip_answers.encode_response(inferred, wanted)
+    content_type = JSON if length is None else "application/octet-stream"
+    return Answer(content_type=content_type, body=body, usage=_of(usage, body), form=Form("oip-http", length))
+
+
+def takes_plain_inference(request: InferRequest) -> None:
+    """Raise `Unsupported` for what servers of the Open Inference Protocol alone do: prompts and sequences."""
+    if request.kind in ("generate", "generate_stream"):
+        raise Unsupported(f"The servers of `{request.model[:128]}` take tensors: ask with `infer`.")
+    if request.sequence:
+        raise Unsupported(f"The servers of `{request.model[:128]}` keep nothing from request to request.")
+
+
+def _of(usage: Usage, body: bytes) -> Usage:
+    usage.bytes = usage.bytes or len(body)
+    return usage

@@ -35,6 +35,21 @@ def ensure(name: str, requirements: Sequence[str], cache: Path = CACHE) -> Path:
     return folder
 
 
+def add(folder: Path, requirements: Sequence[str]) -> Path:
+    """The same environment with these as well, without anything that they would pull in.
+
+    Raises:
+        InstallError: as `ensure` does.
+    """
+    marker, wanted = folder / "added.txt", "\n".join(requirements)
+    with _alone(folder):
+        if not marker.exists() or marker.read_text() != wanted:
+            pip = [str(folder / "bin/python"), "-m", "pip", "install", "--quiet", "--no-deps"]
+            _run(folder.name, [*pip, *requirements])
+            marker.write_text(wanted)
+    return folder
+
+
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Two runs at once do not install into each other."""

@@ -124,11 +124,12 @@ def _known(values: Mapping[str, Any], model: ModelMetadata) -> list[tuple[str, T
 
 
 def _tensor(value: Any, known: TensorMetadata, by_row: bool) -> Tensor:
-    dims, flat = _flattened(value, known.name)
-    return Tensor(known.name, known.datatype, _fitted(dims, known.shape, by_row), _packed(flat, known))
+    dims, flat = flattened(value, known.name)
+    return Tensor(known.name, known.datatype, _fitted(dims, known.shape, by_row), packed(flat, known))
 
 
-def _flattened(value: Any, name: str) -> tuple[tuple[int, ...], list[Any]]:
+def flattened(value: Any, name: str) -> tuple[tuple[int, ...], list[Any]]:
+    """Its dimensions and its elements. Raises `CallerError` where it is uneven or too deep."""
     dims, items = list[int](), [value]
     while items and isinstance(items[0], list):
         if len(dims) == oip_data.MAX_RANK:
@@ -152,7 +153,8 @@ def _fitted(dims: tuple[int, ...], shape: tuple[int, ...], by_row: bool) -> tupl
     return dims
 
 
-def _packed(values: list[Any], known: TensorMetadata) -> bytes:
+def packed(values: list[Any], known: TensorMetadata) -> bytes:
+    """The binary form of elements. Raises `CallerError` where one is not the tensor's."""
     name, datatype = known.name, known.datatype
     if datatype == "BYTES":
         return join_bytes([_bytes(value, name) for value in values])

@@ -32,7 +32,7 @@ def encode_answer(response: Inferred, verb: Verb, *, by_row: bool) -> bytes:
 
 def encode_predict(response: Inferred, *, by_row: bool, key: str = "predictions") -> bytes:
     """Rows, or whole outputs; one output is told without its name. Raises `BackendError` where there are no rows."""
-    told = {tensor.name: _nested(tensor) for tensor in response.outputs}
+    told = {tensor.name: nested(tensor) for tensor in response.outputs}
     if not by_row:
         return encode({"outputs": next(iter(told.values())) if len(told) == 1 else told})
     if len(told) == 1:
@@ -45,19 +45,22 @@ def encode_predict(response: Inferred, *, by_row: bool, key: str = "predictions"
 
 
 def encode_classes(response: Inferred) -> bytes:
-    """Of each example its labels and scores: a TensorFlow signature's two outputs, or one with a score a class."""
+    """Of each example its labels and scores: a TensorFlow signature's two outputs, or one with a score a class.
+
+    The key is the one that TensorFlow Serving writes, which is not the one that its documentation has.
+    """
     by_name = {tensor.name: tensor for tensor in response.outputs}
     if "classes" in by_name and "scores" in by_name:
         labels, scores = _rows(by_name["classes"]), _rows(by_name["scores"])
         return encode(
-            {"result": [[list(pair) for pair in zip(*row, strict=False)] for row in zip(labels, scores, strict=False)]}
+            {"results": [[list(pair) for pair in zip(*row, strict=False)] for row in zip(labels, scores, strict=False)]}
         )
     scored = [tensor for tensor in response.outputs if tensor.datatype in oip_data.FLOATS or tensor.datatype == "BYTES"]
     if len(scored) != 1:
         raise CallerError("This model does not classify: it has no output of scores. Use `:predict`.")
     if scored[0].datatype == "BYTES":
-        return encode({"result": [_by_index(row) for row in _rows(scored[0])]})
-    return encode({"result": [[[str(i), score] for i, score in enumerate(row)] for row in _rows(scored[0])]})
+        return encode({"results": [_by_index(row) for row in _rows(scored[0])]})
+    return encode({"results": [[[str(i), score] for i, score in enumerate(row)] for row in _rows(scored[0])]})
 
 
 def _by_index(row: Sequence[str]) -> list[list[Any]]:
@@ -78,7 +81,7 @@ def encode_values(response: Inferred) -> bytes:
     numbers = [tensor for tensor in response.outputs if tensor.datatype not in ("BYTES", "BOOL")]
     if len(numbers) != 1 or ((rows := _rows(numbers[0])) and len(rows[0]) != 1):
         raise CallerError("This model gives no single value for an example. Use `:predict`.")
-    return encode({"result": [row[0] for row in rows]})
+    return encode({"results": [row[0] for row in rows]})
 
 
 def _rows(tensor: Tensor) -> list[Sequence[Any]]:
@@ -88,7 +91,8 @@ def _rows(tensor: Tensor) -> list[Sequence[Any]]:
     return [flat[i * width : (i + 1) * width] for i in range(count)]
 
 
-def _nested(tensor: Tensor) -> Any:
+def nested(tensor: Tensor) -> Any:
+    """Its elements in lists as its shape is. Raises `CallerError` where JSON has no form for them."""
     items: list[Any] = list(_elements(tensor))
     if not tensor.shape:
         return items[0]

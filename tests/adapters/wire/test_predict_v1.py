@@ -188,19 +188,19 @@ def test_an_empty_batch() -> None:
 
 def test_classes() -> None:
     extension = Tensor("p", "BYTES", (1, 2), join_bytes([b"0.9:1:dog", b"0.1:0:cat"]))
-    assert told(encode_classes(answered(extension))) == {"result": [[["cat", 0.1], ["dog", 0.9]]]}
+    assert told(encode_classes(answered(extension))) == {"results": [[["cat", 0.1], ["dog", 0.9]]]}
     plain = Tensor("p", "FP32", (1, 2), floats(0.25, 0.75))
-    assert told(encode_classes(answered(plain))) == {"result": [[["0", 0.25], ["1", 0.75]]]}
+    assert told(encode_classes(answered(plain))) == {"results": [[["0", 0.25], ["1", 0.75]]]}
     classes = Tensor("classes", "BYTES", (1, 2), join_bytes([b"a", b"b"]))
     scores = Tensor("scores", "FP32", (1, 2), floats(0.5, 0.5))
-    assert told(encode_classes(answered(classes, scores))) == {"result": [[["a", 0.5], ["b", 0.5]]]}
+    assert told(encode_classes(answered(classes, scores))) == {"results": [[["a", 0.5], ["b", 0.5]]]}
     for wrong in (answered(plain, plain), answered(Tensor("p", "BYTES", (1,), join_bytes([b"cat"])))):
         with pytest.raises(CallerError, match="does not classify"):
             encode_classes(wrong)
 
 
 def test_values() -> None:
-    assert told(encode_values(answered(Tensor("v", "FP32", (2, 1), floats(1, 2))))) == {"result": [1, 2]}
+    assert told(encode_values(answered(Tensor("v", "FP32", (2, 1), floats(1, 2))))) == {"results": [1, 2]}
     with pytest.raises(CallerError, match="no single value"):
         encode_values(answered(Y))
 

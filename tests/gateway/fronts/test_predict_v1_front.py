@@ -86,9 +86,9 @@ async def test_classification_and_regression() -> None:
     async with tensor_door(scored(classes, value)) as d:
         examples = {"examples": [{"x": [1, 2]}]}
         told = await predict(d, examples, "/v1/models/chat:classify")
-        assert told == (200, {"result": [[["cat", 0.25], ["dog", 0.75]]]})
+        assert told == (200, {"results": [[["cat", 0.25], ["dog", 0.75]]]})
         assert d.fake.asked[0].inference.outputs == [RequestedOutput("p", {"classification": 2})]
-        assert await predict(d, examples, "/v1/models/chat:regress") == (200, {"result": [0.5, 1.5]})
+        assert await predict(d, examples, "/v1/models/chat:regress") == (200, {"results": [0.5, 1.5]})
 
 
 async def test_another_model_explains() -> None:
