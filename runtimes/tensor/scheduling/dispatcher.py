@@ -38,6 +38,9 @@ class Dispatcher(ABC):
         self._running: dict[Instance, tuple[Execution, list[Pending]]] = {}
         self._again: deque[list[Pending]] = deque()  # parts of batches that failed
         self._idle: list[Instance] = []
+        # Not at once: what came by this turn of the loop is to come along, and so is what comes by the next. Those who
+        # were answered together ask again together, and a batch costs little more than a row.
+        self._gather = self._dispatch_a_turn_later if self._queue.joins else self._dispatch_soon
         self._dispatching = False
         self._soon = False
         self._wake: asyncio.TimerHandle | None = None
@@ -86,12 +89,13 @@ class Dispatcher(ABC):
                 raise DeadlineError("The request's time was up when it came.")
             if self._queue.size or not self._idle:
                 self._queue.admit(pending, now, self._free_in(now), len(self._running) + len(self._idle))
+        if self._soon and self._queue.is_full(pending.level):
+            self._dispatch()  # a copy is idle: nobody is refused for what waits for its sake
         self._queue.add(pending, now, self.computing if self._queue.patient else 0)
         self._deadlines.by(pending.expires)
         if self._idle and not self._soon:
-            # Not at once: what came by the same turn of the loop is to come along.
             self._soon = True
-            self._loop.call_soon(self._dispatch_soon)
+            self._loop.call_soon(self._gather)
 
     def _open(self) -> None:
         if self.closed:
@@ -109,6 +113,9 @@ class Dispatcher(ABC):
         return max(0.0, min(e.started + self._curve.predict(e.rows) for e, _ in self._running.values()) - now)
 
     # ── running ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _dispatch_a_turn_later(self) -> None:
+        self._loop.call_soon(self._dispatch_soon)
 
     def _dispatch_soon(self) -> None:
         self._soon = False

@@ -60,11 +60,15 @@ class BatchQueue(Generic[W]):
 
     # ── coming and leaving ────────────────────────────────────────────────────────────────────────────
 
+    def is_full(self, level: int) -> bool:
+        """Whether as many wait as may."""
+        return self._sizes.get(level, 0) >= self.rules.max_size(level)
+
     def add(self, entry: W, now: float, inside: int = 0) -> None:
         """Queue it, while so many are computed. Raises `CapacityError` when as many wait as may."""
         level = entry.level
         size = self._sizes.get(level, 0)
-        if size >= self.rules.max_size(level):
+        if self.is_full(level):
             raise CapacityError(
                 f"{size} requests wait for this model already, and no more may; try again later.",
                 code="queue_full",

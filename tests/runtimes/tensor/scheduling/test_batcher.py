@@ -324,13 +324,35 @@ async def test_a_full_queue_refuses_and_one_place_is_free_when_a_caller_leaves()
     policy = QueuePolicy(max_queue_size=2)
     batcher = Batcher(model(batching=DynamicBatching(default_queue_policy=policy)), [VirtualInstance()])
     running = batcher.infer(request(0))
-    await asyncio.sleep(0)
+    while batcher.waiting:
+        await asyncio.sleep(0)
     waiting = [batcher.infer(request(n)) for n in (1, 2)]
     with pytest.raises(CapacityError, match="2 requests wait"):
         batcher.infer(request(3))
     waiting[0].cancel()
     again = batcher.infer(request(4))
     assert [await outcome(future) for future in (running, waiting[1], again)] == [[0], [4], [8]]
+
+
+async def test_nobody_is_refused_a_place_while_a_copy_is_idle() -> None:
+    policy = QueuePolicy(max_queue_size=2)
+    instance = VirtualInstance()
+    batcher = Batcher(model(batching=DynamicBatching(default_queue_policy=policy)), [instance])
+    futures = [batcher.infer(request(n)) for n in range(4)]  # of one turn of the loop
+    with pytest.raises(CapacityError, match="2 requests wait"):
+        batcher.infer(request(4))
+    assert [await outcome(future) for future in futures] == [[0], [2], [4], [6]]
+    assert instance.values == [[0, 1], [2, 3]]
+
+
+async def test_who_comes_a_turn_later_comes_along() -> None:
+    instance = VirtualInstance()
+    batcher = Batcher(model(batching=DynamicBatching()), [instance])
+    first = batcher.infer(request(0))
+    await asyncio.sleep(0)
+    second = batcher.infer(request(1))
+    await asyncio.gather(first, second)
+    assert instance.values == [[0, 1]]
 
 
 async def test_urgent_priorities_go_first_and_the_others_still_come() -> None:
