@@ -90,10 +90,7 @@ class EventStream(Answer):
         if not piece:
             self._over()
             return b""
-        try:
-            events = self._splitter.feed(piece)
-        except sse.EventTooLarge as error:
-            raise BackendError(f"The upstream's stream cannot be read: {error}.") from None
+        events = self._fed(piece)
         passed = list[bytes]()
         try:
             for event in events:
@@ -104,3 +101,10 @@ class EventStream(Answer):
                 raise
             self._failure = failure
         return b"".join(passed)
+
+    def _fed(self, piece: bytes) -> list[bytes]:
+        """The events that a piece completes."""
+        try:
+            return self._splitter.feed(piece)
+        except sse.EventTooLarge as error:
+            raise BackendError(f"The upstream's stream cannot be read: {error}.") from None

@@ -4,8 +4,8 @@ from adapters.base import Answer
 from adapters.errors import BackendError, InferenceError, Unsupported
 from adapters.oip_events import OneEvent
 from adapters.tensors import Inferred
-from adapters.types import PREDICT_V1, Form, InferRequest, Usage
-from adapters.wire import compression, oip_answers, predict_v1_answers, sse
+from adapters.types import OIP_JSON, PREDICT_V1, Form, InferRequest, Usage
+from adapters.wire import compression, oip_answers, oip_generate, predict_v1_answers, sse
 
 JSON = "application/json"
 MAX_ANSWER = 256 * 1024 * 1024
@@ -37,12 +37,22 @@ def answer_of(request: InferRequest, inferred: Inferred, usage: Usage) -> Answer
         body = predict_v1_answers.encode_answer(inferred, request.verb, by_row=request.by_row)
         return Answer(content_type=JSON, body=body, usage=_of(usage, body), form=PREDICT_V1)
     if request.stream:
-        told, _ = oip_answers.encode_response(inferred)
+        told = written(request, inferred)
         return OneEvent(sse.encode(told), _of(usage, told))
+    if request.kind == "generate":
+        body = written(request, inferred)
+        return Answer(content_type=JSON, body=body, usage=_of(usage, body), form=OIP_JSON)
     wanted = oip_answers.wanted(request.inference) if request.wire == "oip-http" else True
     body, length = oip_answers.encode_response(inferred, wanted)
     content_type = JSON if length is None else "application/octet-stream"
     return Answer(content_type=content_type, body=body, usage=_of(usage, body), form=Form("oip-http", length))
+
+
+def written(request: InferRequest, inferred: Inferred) -> bytes:
+    """One response in JSON, as the request's kind has it. Raises `CallerError`."""
+    if request.kind in ("generate", "generate_stream"):
+        return oip_generate.encode_generate(inferred)
+    return oip_answers.encode_response(inferred)[0]
 
 
 def takes_plain_inference(request: InferRequest) -> None:

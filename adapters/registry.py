@@ -13,6 +13,7 @@ MODULES = {
     "openai": "adapters.openai",
     "oip-http": "adapters.oip_http",
     "oip-grpc": "adapters.oip_grpc",
+    "bentoml": "adapters.bentoml",
 }
 """Each has `make(pool, address)`."""
 _EXTRAS = {"oip-grpc": "grpc"}

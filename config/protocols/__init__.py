@@ -9,6 +9,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from config.protocols.base import ProtocolConfig, Serves
+from config.protocols.bentoml import BentoMLProtocol
 from config.protocols.installed import InstalledProtocol, installed, load
 from config.protocols.oip import OipGrpcProtocol, OipHttpProtocol
 from config.protocols.openai import OpenAIProtocol
@@ -19,6 +20,7 @@ _SECTIONS: tuple[type[ProtocolConfig], ...] = (
     OpenAIProtocol,
     OipHttpProtocol,
     OipGrpcProtocol,
+    BentoMLProtocol,
 )
 
 BUILT_IN: dict[str, type[ProtocolConfig]] = {

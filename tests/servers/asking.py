@@ -1,0 +1,78 @@
+"""Adapters before a real server, as a pool of the gateway's file has them made."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from adapters import registry
+from adapters.base import Adapter, Answer
+from adapters.inferred import inferred
+from adapters.registry import Address
+from adapters.tensors import Inference, Inferred, Tensor, join_bytes, split_bytes
+from adapters.types import Deadline, InferRequest
+from adapters.wire import oip, oip_answers, oip_proto, oip_proto_answers, sse
+from adapters.wire.oip_asked import request_of
+from adapters.wire.oip_proto_asked import request_of as grpc_request_of
+from config.schema import PoolConfig
+from tests.support.gateways import config
+
+PATIENCE = 30.0
+
+
+@asynccontextmanager
+async def adapting(url: str, protocol: str | Mapping[str, Any], **fields: Any) -> AsyncIterator[Adapter]:
+    """For an endpoint of a pool that is written so."""
+    pool: PoolConfig
+    (pool,) = config(pools=[{"name": "main", "protocol": protocol, "endpoints": [url], **fields}]).pools
+    adapter = registry.make(pool, Address(url))
+    try:
+        yield adapter
+    finally:
+        await adapter.aclose()
+
+
+def within(seconds: float = PATIENCE) -> Deadline:
+    return Deadline(asyncio.get_running_loop().time() + seconds, PATIENCE, PATIENCE)
+
+
+def asked(inference: Inference, sent: str = "json", kind: Any = "infer") -> InferRequest:
+    """As a client sends it: in `json`, in `binary` form, or over `grpc`."""
+    model, version = inference.model_name, inference.model_version
+    if sent == "grpc":
+        message = oip_proto.encode_infer_request(inference)
+        return grpc_request_of(inference, message, model=model, version=version, kind=kind)
+    body, length = oip.encode_request(inference, binary=sent == "binary")
+    return request_of(body, model=model, version=version, kind=kind, header_length=length)
+
+
+def prompted(model: str, body: Any, kind: Any = "generate") -> InferRequest:
+    """By Triton's generate extension."""
+    return request_of(json.dumps(body).encode(), model=model, version="", kind=kind)
+
+
+def outputs(answer: Answer) -> dict[str, Tensor]:
+    """Of a whole answer, by their names."""
+    return {tensor.name: tensor for tensor in inferred(answer).outputs}
+
+
+def texts(*values: str) -> bytes:
+    """The data of a BYTES tensor."""
+    return join_bytes([value.encode() for value in values])
+
+
+def text_of(tensor: Tensor) -> str:
+    """The only element of one."""
+    (element,) = split_bytes(tensor.data, 1, tensor.name)
+    return element.decode()
+
+
+async def streamed(answer: Answer) -> list[Inferred]:
+    """The responses of a stream."""
+    if answer.form.wire == "oip-grpc":
+        parts = [oip_proto_answers.split_stream_response(message) async for message in answer]
+        assert [error for error, _ in parts] == [""] * len(parts)
+        return [oip_proto_answers.decode_infer_response(message) for _, message in parts]
+    events = b"".join([piece async for piece in answer]).split(b"\n\n")
+    return [oip_answers.decode_response(sse.data_of(event), None) for event in events if event]

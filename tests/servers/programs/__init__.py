@@ -1,0 +1,1 @@
+"""What real servers serve: programs that run in the servers' own environments."""

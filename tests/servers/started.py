@@ -1,0 +1,95 @@
+"""A real server of the test's own, whatever it is: `with started(NAME, launch) as server`."""
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+
+from loadtests.servers import Launch, StartError, child, free_ports, log_tail
+from loadtests.venvs import InstallError
+from tests.support.absent import absent
+
+START_SECONDS = 120.0
+ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A running one. What each of its ports is for, who launches it knows."""
+
+    name: str
+    ports: tuple[int, ...]
+    pid: int
+    folder: Path
+
+    def url(self, port: int = 0) -> str:
+        """By the number of one of its ports."""
+        return f"http://127.0.0.1:{self.ports[port]}"
+
+    def log(self, lines: int = 40) -> str:
+        """The end of what it wrote."""
+        return log_tail(self.name, self.folder, lines)
+
+
+@contextlib.contextmanager
+def started(
+    name: str,
+    install: Callable[[], Path],
+    launch: Callable[[Path, tuple[int, ...], Path], Launch],
+    *,
+    ports: int = 1,
+    ready: str,
+) -> Iterator[Started]:
+    """`launch(folder, ports, venv)` on free ports; ready when a GET of `ready` at the first is answered with 200.
+
+    It is stopped with its children at the end, and its log is shown when the block fails. Where its packages cannot be
+    had, the test says so.
+    """
+    try:
+        venv = install()
+    except InstallError as error:
+        absent(f"a real {name}: {error}")
+    with contextlib.ExitStack() as stack:
+        for attempt in range(1, ATTEMPTS + 1):
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"headrace-{name}-")))
+            free = tuple(free_ports(ports))
+            try:
+                server = stack.enter_context(_running(name, launch(folder, free, venv), free, folder, ready))
+                break
+            except StartError as error:
+                # Its ports were free a moment ago; another process may have been faster.
+                if "in use" not in str(error) or attempt == ATTEMPTS:
+                    raise
+        yield server
+
+
+@contextlib.contextmanager
+def _running(name: str, launch: Launch, ports: tuple[int, ...], folder: Path, ready: str) -> Iterator[Started]:
+    cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))
+    with child(name, launch, cores, folder) as process:
+        server = Started(name, ports, process.pid, folder)
+        end = time.monotonic() + START_SECONDS
+        while not _answers(ports[0], ready):
+            if process.poll() is not None or time.monotonic() > end:
+                raise StartError(f"{name} is not ready:\n{server.log(200)}")
+            time.sleep(0.1)
+        try:
+            yield server
+        except BaseException as error:
+            error.add_note(f"{name}'s log:\n{server.log()}")
+            raise
+
+
+def _answers(port: int, path: str) -> bool:
+    connection = HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == 200
+    except (OSError, HTTPException):
+        return False
+    finally:
+        connection.close()

@@ -1,0 +1,266 @@
+"""Our adapter before a real BentoML: what its methods take, give, refuse and stream."""
+
+import asyncio
+import json
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from adapters.base import Adapter, Answer
+from adapters.errors import (
+    BackendError,
+    CallerError,
+    CapacityError,
+    NotFound,
+    Unsupported,
+    UpstreamTimeout,
+)
+from adapters.tensors import Inference, RequestedOutput, Tensor
+from adapters.types import ChatRequest, InferRequest, ModelOrder, ModelQuery
+from tests.servers.asking import PATIENCE, adapting, asked, outputs, prompted, streamed, text_of, texts, within
+from tests.servers.bentoml import bentoml
+from tests.servers.started import Started
+
+ONES = (1).to_bytes(4, "little") * 16
+TWOS = (2).to_bytes(4, "little") * 16
+ADD_SUB = [Tensor(name, "INT32", (1, 16), ONES) for name in ("INPUT0", "INPUT1")]
+
+
+def floats(*values: float) -> bytes:
+    return struct.pack(f"<{len(values)}f", *values)
+
+
+def one(name: str, datatype: str, data: bytes) -> Tensor:
+    return Tensor(name, datatype, (1,), data)
+
+
+def int64(name: str, value: int) -> Tensor:
+    return one(name, "INT64", value.to_bytes(8, "little", signed=True))
+
+
+def fp64(name: str, value: float) -> Tensor:
+    return one(name, "FP64", struct.pack("<d", value))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Started]:
+    with bentoml() as running:
+        yield running
+
+
+@pytest.mark.parametrize("sent", ["json", "binary", "grpc"])
+async def test_sums(server: Started, sent: str) -> None:
+    async with adapting(server.url(), "bentoml") as adapter:
+        await adapter.probe(PATIENCE)
+        answer = await adapter.call(asked(Inference("add_sub", id="7", inputs=ADD_SUB), sent), within())
+    found = outputs(answer)
+    assert {name: (t.datatype, t.shape, bytes(t.data)) for name, t in found.items()} == {
+        "OUTPUT0": ("INT32", (1, 16), TWOS),
+        "OUTPUT1": ("INT32", (1, 16), bytes(64)),
+    }
+    assert answer.usage.rows == 1
+    assert answer.usage.bytes > 0
+
+
+async def test_outputs_that_are_asked_for(server: Started) -> None:
+    async with adapting(server.url(), "bentoml") as adapter:
+        inference = Inference("add_sub", inputs=ADD_SUB, outputs=[RequestedOutput("OUTPUT1")])
+        assert list(outputs(await adapter.call(asked(inference), within()))) == ["OUTPUT1"]
+        inference.outputs = [RequestedOutput("OUTPUT9")]
+        with pytest.raises(CallerError, match="no output `OUTPUT9`"):
+            await adapter.call(asked(inference), within())
+
+
+FOUR = Tensor("rows", "FP32", (1, 4), floats(1, 2, 3, 4))
+
+
+@pytest.mark.parametrize(
+    ("inference", "datatype", "shape", "data"),
+    [
+        (Inference("double", inputs=[FOUR]), "FP32", (1, 4), floats(2, 4, 6, 8)),
+        (Inference("scale", inputs=[FOUR]), "FP64", (1, 4), struct.pack("<4d", 2, 4, 6, 8)),
+        (Inference("scale", inputs=[FOUR, fp64("factor", 3)]), "FP64", (1, 4), struct.pack("<4d", 3, 6, 9, 12)),
+        (
+            Inference("scale", parameters={"factor": 0.5}, inputs=[FOUR]),
+            "FP64", (1, 4), struct.pack("<4d", 0.5, 1, 1.5, 2),
+        ),
+        (
+            Inference("negate", inputs=[Tensor("input", "FP32", (2,), floats(1, -2))]),
+            "FP64", (2,), struct.pack("<2d", -1, 2),
+        ),
+        (Inference("greet", inputs=[one("name", "BYTES", texts("ann"))]), "BYTES", (1,), texts("hello ann")),
+        (
+            Inference("greet", parameters={"times": 2, "loud": True}, inputs=[one("name", "BYTES", texts("ann"))]),
+            "BYTES", (1,), texts("HELLO ANN HELLO ANN"),
+        ),
+        (Inference("length", inputs=[one("text", "BYTES", texts("süß"))]), "INT64", (1,), (3).to_bytes(8, "little")),
+        (Inference("text/length", inputs=[one("text", "BYTES", texts("a"))]), "INT64", (1,), (1).to_bytes(8, "little")),
+        (
+            Inference("size", inputs=[one("file", "BYTES", b"\x04\0\0\0\xff\0\r\n"), int64("extra", 3)]),
+            "INT64", (1,), (7).to_bytes(8, "little"),
+        ),
+        (Inference("later", inputs=[int64("number", 21)]), "INT64", (1,), (42).to_bytes(8, "little")),
+    ],
+    ids=lambda value: value.model_name if isinstance(value, Inference) else None,
+)  # fmt: skip
+@pytest.mark.parametrize("sent", ["json", "grpc"])
+async def test_arguments_of_every_kind(
+    server: Started, inference: Inference, datatype: str, shape: Any, data: bytes, sent: str
+) -> None:
+    if sent == "json" and inference.model_name == "size":
+        sent = "binary"  # its bytes are no text
+    async with adapting(server.url(), "bentoml") as adapter:
+        (found,) = outputs(await adapter.call(asked(inference, sent), within())).values()
+    assert (found.name, found.datatype, found.shape, bytes(found.data)) == ("output", datatype, shape, data)
+
+
+async def test_data_frames_are_a_tensor_a_column(server: Started) -> None:
+    inputs = [
+        Tensor("people.height", "FP64", (2,), struct.pack("<2d", 180, 160)),
+        Tensor("people.weight", "FP64", (2,), struct.pack("<2d", 90, 40)),
+    ]
+    async with adapting(server.url(), "bentoml") as adapter:
+        found = outputs(await adapter.call(asked(Inference("ratio", inputs=inputs)), within()))
+        assert struct.unpack("<2d", found["ratio"].data) == (2.0, 4.0)
+        assert (found["row"].datatype, found["row"].shape) == ("INT64", (2,))
+        inputs[1].name = "people.age"
+        with pytest.raises(CallerError, match=r"no input `people.age`. It has: people.height, people.weight"):
+            await adapter.call(asked(Inference("ratio", inputs=inputs)), within())
+
+
+async def test_objects_are_json_texts(server: Started) -> None:
+    async with adapting(server.url(), "bentoml") as adapter:
+        point = one("point", "BYTES", texts('{"x": 3}'))
+        found = outputs(await adapter.call(asked(Inference("mirror", inputs=[point])), within()))
+        assert json.loads(text_of(found["point"])) == {"x": 1.0, "y": 3.0}
+        assert struct.unpack("<d", found["sum"].data) == (4.0,)
+        point.data = texts("{x}")
+        with pytest.raises(CallerError, match="takes a JSON text"):
+            await adapter.call(asked(Inference("mirror", inputs=[point])), within())
+
+
+async def test_mistakes_are_the_callers(server: Started) -> None:
+    """Some of which BentoML would make something of, and some it finds itself."""
+    wrong = [
+        (Inference("add_sub", inputs=ADD_SUB[:1]), "`INPUT1` is missing"),
+        (Inference("add_sub", inputs=[*ADD_SUB, one("INPUT9", "BYTES", texts("a"))]), "no input `INPUT9`"),
+        (Inference("add_sub", inputs=[Tensor("INPUT0", "INT32", (2, 8), ONES), ADD_SUB[1]]), "was sent"),
+        (Inference("add_sub", inputs=[Tensor("INPUT0", "FP32", (1, 16), ONES), ADD_SUB[1]]), "was sent FP32"),
+        (Inference("greet", inputs=[int64("name", 1)]), "was sent INT64"),
+        (Inference("greet", inputs=[Tensor("name", "BYTES", (2,), texts("a", "b"))]), "one element, and has 2"),
+        (Inference("greet", parameters={"times": "x"}, inputs=[one("name", "BYTES", texts("a"))]), "times: "),
+        (Inference("refuse", inputs=[one("text", "BYTES", texts("cake"))]), "^no cake$"),
+        (Inference("find", inputs=[one("text", "BYTES", texts("cake"))]), "^cake was not found$"),
+        (Inference("later", inputs=[int64("number", -1)]), "numbers begin at zero"),
+    ]
+    async with adapting(server.url(), "bentoml") as adapter:
+        for inference, message in wrong:
+            with pytest.raises(CallerError, match=message):
+                await adapter.call(asked(inference), within())
+        with pytest.raises(NotFound, match="`add_sub` has no version `3`"):
+            await adapter.call(asked(Inference("add_sub", "3", inputs=ADD_SUB)), within())
+        with pytest.raises(BackendError, match="does not know the model"):
+            await adapter.call(asked(Inference("nobody", inputs=ADD_SUB)), within())
+        with pytest.raises(BackendError, match="The upstream failed"):
+            await adapter.call(asked(Inference("fail", inputs=[one("text", "BYTES", texts("a"))])), within())
+
+
+async def test_what_it_does_not_do(server: Started) -> None:
+    async with adapting(server.url(), "bentoml") as adapter:
+        for request in (
+            ChatRequest(model="add_sub", fields={}),
+            ModelOrder(model="add_sub"),
+            ModelQuery(model="add_sub", about="config"),
+        ):
+            with pytest.raises(Unsupported):
+                await adapter.call(request, within())
+
+
+async def test_questions(server: Started) -> None:
+    async with adapting(server.url(), "bentoml", model="add_sub") as adapter:
+        told = await adapter.call(ModelQuery(model="sums"), within())
+        assert json.loads(told.body or b"") == {
+            "name": "sums",
+            "versions": [],
+            "platform": "bentoml",
+            "inputs": [{"name": f"INPUT{i}", "datatype": "INT32", "shape": [-1, 16]} for i in (0, 1)],
+            "outputs": [{"name": f"OUTPUT{i}", "datatype": "INT32", "shape": [-1, -1]} for i in (0, 1)],
+        }
+        ready = await adapter.call(ModelQuery(model="sums", about="ready"), within())
+        assert json.loads(ready.body or b"") == {"name": "sums", "ready": True}
+        assert "OUTPUT0" in outputs(await adapter.call(asked(Inference("sums", inputs=ADD_SUB)), within()))
+    async with adapting(server.url(), "bentoml") as adapter:
+        with pytest.raises(BackendError, match="does not know the model") as caught:
+            await adapter.call(ModelQuery(model="nobody"), within())
+        assert caught.value.code == "upstream_model_not_found"
+
+
+@pytest.mark.parametrize(("model", "pieces"), [("count", ["0 ", "1 ", "2 "]), ("events", ["0", "1", "2"])])
+async def test_generators(server: Started, model: str, pieces: list[str]) -> None:
+    """Both say that they stream events; one of them does."""
+    async with adapting(server.url(), "bentoml") as adapter:
+        asked_for = asked(Inference(model, inputs=[int64("upto", 3)]), kind="infer_stream")
+        responses = await streamed(await adapter.call(asked_for, within()))
+        assert "".join(text_of(one.outputs[0]) for one in responses) == "".join(pieces)
+        assert len(responses) > 1
+        generated = await adapter.call(prompted(model, {"upto": 2}, "generate_stream"), within())
+        events = b"".join([piece async for piece in generated]).split(b"\n\n")
+        assert "".join(json.loads(event[6:])["output"] for event in events if event) == "".join(pieces[:2])
+
+
+async def test_prompts(server: Started) -> None:
+    async with adapting(server.url(), "bentoml") as adapter:
+        answer = await adapter.call(prompted("greet", {"name": "ann", "times": 2, "id": "7"}), within())
+        told = json.loads(answer.body or b"")
+        assert (told["output"], told["id"]) == ("hello ann hello ann", "7")
+        stream = await adapter.call(prompted("greet", {"name": "ann"}, "generate_stream"), within())
+        (event,) = [piece async for piece in stream]
+        assert json.loads(event[6:])["output"] == "hello ann"
+
+
+async def test_too_many_at_once(server: Started) -> None:
+    """Four run, as its `max_concurrency` has it; the others may go elsewhere."""
+
+    async def nap() -> object:
+        try:
+            return await adapter.call(asked(Inference("sleep", inputs=[fp64("seconds", 3)])), within())
+        except (CapacityError, UpstreamTimeout) as error:
+            return error
+
+    async with adapting(server.url(), "bentoml") as adapter:
+        await adapter.call(ModelQuery(model="sleep"), within())
+        found = await asyncio.gather(*(nap() for _ in range(9)))
+    assert any(isinstance(one, CapacityError) for one in found)
+    assert any(isinstance(one, Answer) for one in found)
+
+
+async def test_too_slow(server: Started) -> None:
+    """Its `timeout` is four seconds; a task may take longer, since it is asked after."""
+    async with adapting(server.url(), "bentoml") as adapter:
+        with pytest.raises(UpstreamTimeout):
+            await adapter.call(asked(Inference("sleep", inputs=[fp64("seconds", 20)])), within())
+        inputs = [int64("number", 1), fp64("seconds", 5)]
+        (found,) = outputs(await adapter.call(asked(Inference("later", inputs=inputs)), within())).values()
+        assert bytes(found.data) == (2).to_bytes(8, "little")
+
+
+async def test_who_leaves_a_stream_ends_it(server: Started) -> None:
+    """Four that were not ended would fill it for fifty seconds."""
+    asked_for = Inference("count", inputs=[int64("upto", 1000), fp64("pause", 0.05)])
+    async with adapting(server.url(), "bentoml") as adapter:
+        for _ in range(8):
+            answer = await until_it_is_free(adapter, asked(asked_for, kind="infer_stream"))
+            await anext(answer)
+            await answer.aclose()
+            assert answer.ended
+
+
+async def until_it_is_free(adapter: Adapter, request: InferRequest) -> Answer:
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                return await adapter.call(request, within())
+            except CapacityError:
+                await asyncio.sleep(0.05)
