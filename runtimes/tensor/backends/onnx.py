@@ -110,8 +110,9 @@ def session(config: ModelConfig, model: Path | bytes, device: Device) -> Any:
     options.inter_op_num_threads = _count(parameters.get("inter_op_thread_count"), 1)
     if options.inter_op_num_threads > 1:
         options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
-    # Threads that spin while they wait take the cores from the server and from other models.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # Threads that spin between a model's operators are a fifth faster than those that sleep, where it is small. After
+    # its last one they would take the cores from the server and from other models.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
     for key, value in parameters.items():
         if key.startswith("session."):

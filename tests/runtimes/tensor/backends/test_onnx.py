@@ -148,5 +148,5 @@ def test_parameters_reach_the_session(tmp_path: Path) -> None:
     assert options.execution_mode == ort.ExecutionMode.ORT_PARALLEL
     assert options.graph_optimization_level == ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     assert options.get_session_config_entry("session.set_denormal_as_zero") == "1"
-    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+    assert options.get_session_config_entry("session.force_spinning_stop") == "1"
     assert made.get_providers() == ["CPUExecutionProvider"]
