@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # More arguments for pip, for instance an index that has PyTorch's CPU-only or CUDA builds.
 PIP_ARGS ?=
 
-.PHONY: serve test check format protos bench-gateway bench-memory bench-workers bench-balancing bench-tensor clean
+.PHONY: serve test check format protos conformance bench-gateway bench-memory bench-workers bench-balancing bench-tensor clean
 
 serve: $(VENV)/.serve
 	exec $(BIN)/headrace serve $(ARGS)
@@ -23,6 +23,11 @@ check: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# What the suite finds of every system that there is is written down, and the page that shows it anew.
+conformance: $(VENV)/.dev
+	HEADRACE_RECORD_CONFORMANCE=1 $(BIN)/pytest tests/conformance --deselect tests/conformance/test_page.py $(ARGS)
+	$(BIN)/python -m tests.conformance.kept
 
 # The descriptors of the published gRPC messages, from their .proto files.
 PROTOS := adapters/wire/protos

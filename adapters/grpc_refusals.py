@@ -13,7 +13,7 @@ from adapters.errors import (
     Unsupported,
     UpstreamTimeout,
 )
-from adapters.http2.status import Code, GrpcError
+from adapters.http2.status import Code, GrpcError, Unreadable
 from adapters.types import DEVICE_MS, ModelRequest
 from adapters.wire import oip_answers
 
@@ -26,6 +26,8 @@ _TOO_LARGE = "larger than max"
 def refuse(request: ModelRequest, error: GrpcError) -> NoReturn:
     """The typed error behind a status that is not OK."""
     message = (error.message or "The upstream refused the request.")[: oip_answers.MAX_MESSAGE]
+    if isinstance(error, Unreadable):
+        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
     if error.code in _CALLERS:
         raise CallerError(message) from None
     if error.code == Code.UNIMPLEMENTED:

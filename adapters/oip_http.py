@@ -109,14 +109,14 @@ class OipHttpAdapter:
         if response.status != 200:
             await _refuse(request, response)
         body = await response.read(MAX_ANSWER)
-        _check(request, body)
         headers, usage = response.headers, _usage(request, response, len(body))
-        length = _length(response)
+        encoding, length = headers.get("content-encoding"), _length(response)
+        _check(request, body, encoding)
         if not spliced and request.wire == "oip-http":
             # It may have asked for binary tensors, which its server has not.
             inferred = oip_answers.decode_response(body, length)
             body, length = oip_answers.encode_response(inferred, oip_answers.wanted(request.inference))
-        form = Form("oip-http", length, headers.get("content-encoding") or "")
+        form = Form("oip-http", length, encoding or "")
         content_type = "application/json" if length is None else "application/octet-stream"
         return Answer(content_type=content_type, body=body, usage=usage, form=form)
 
@@ -241,8 +241,10 @@ async def _refuse(request: ModelRequest, response: ClientResponse, body: bytes |
     raise upstream_error(status, response.headers)
 
 
-def _check(request: InferRequest, body: bytes) -> None:
+def _check(request: InferRequest, body: bytes, encoding: str | None = None) -> None:
     """Find the failure in a 200. Triton's generate has one: for a model that gives no or several responses."""
+    if not body.startswith(b"{") and not encoding and not body.lstrip().startswith(b"{"):
+        raise BackendError("The upstream answered no JSON.", code="upstream_bad_response")
     if body.startswith(oip_answers.ERROR):
         if request.kind == "generate":
             raise Unsupported(oip_answers.error_of(body) or "The model gives no single response.")

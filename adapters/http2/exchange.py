@@ -11,7 +11,7 @@ from adapters.http2 import frames
 from adapters.http2.answer import AnswerHead
 from adapters.http2.frames import DATA, END_HEADERS, END_STREAM, HEADER, HEADERS, ErrorCode
 from adapters.http2.inbox import PREFIX
-from adapters.http2.status import Code, GrpcError
+from adapters.http2.status import Code, GrpcError, Unreadable
 from adapters.http2.stream import Stream
 from adapters.types import Deadline
 
@@ -109,7 +109,7 @@ class Exchange(Stream):
         message = await self.read()
         if message is None or self.inbox.messages:
             count = "no message" if message is None else "several messages"
-            raise GrpcError(Code.UNIMPLEMENTED, f"The upstream answered with {count}, where one is due.")
+            raise Unreadable(Code.UNIMPLEMENTED, f"The upstream answered with {count}, where one is due.")
         return message
 
     async def _arrival(self) -> None:
@@ -134,7 +134,7 @@ class Exchange(Stream):
             self._patient_until = self._alive + self._deadline.idle
             self.connection.look_at(self._patient_until)
             if head.http_status != 200:
-                self.refuse(head.error() or GrpcError(Code.UNKNOWN, "The upstream's answer makes no sense."))
+                self._give_up(head.error() or Unreadable(Code.UNKNOWN, "The upstream's answer makes no sense."))
             elif not head.grpc:
                 self.refuse(GrpcError(Code.UNKNOWN, "The upstream's answer is not gRPC."))
 
@@ -155,7 +155,7 @@ class Exchange(Stream):
         if head.status == Code.DEADLINE_EXCEEDED and self.connection.loop.time() >= self._ends - CLOCKS_DIFFER:
             error = DeadlineError("The request's time is up.")
         elif error is None and self.inbox.halfway:
-            error = GrpcError(Code.INTERNAL, "The upstream's answer ends inside a message.")
+            error = Unreadable(Code.INTERNAL, "The upstream's answer ends inside a message.")
         if not self.sent_all:
             self.outlet.write(frames.rst_stream(self.id, ErrorCode.NO_ERROR))
         self.close(error)
@@ -169,6 +169,9 @@ class Exchange(Stream):
 
     def refuse(self, error: Exception) -> None:
         """What came is wrong, or comes too late."""
+        self._give_up(Unreadable(error.code, error.message) if isinstance(error, GrpcError) else error)
+
+    def _give_up(self, error: Exception) -> None:
         if self.error is None:
             self.error = error
         self.break_off(ErrorCode.CANCEL)

@@ -53,6 +53,10 @@ class GrpcError(Exception):
         self.trailers = trailers
 
 
+class Unreadable(GrpcError):
+    """An answer that its receiver cannot take, whatever the server thinks of it. The code is gRPC's for that."""
+
+
 def code_name(code: int) -> str:
     try:
         return Code(code).name

@@ -1,0 +1,130 @@
+"""What a server answers when all is well."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from adapters.conformance import acts, metrics
+from adapters.conformance.bench import PATIENCE, Bench
+from adapters.conformance.checks import Check, fail, refused
+from adapters.errors import BackendError, InferenceError, NotFound, TransportError, Unavailable, Unsupported
+from adapters.types import ModelOrder, ModelPart, ModelQuery, Order
+from adapters.wire import signals
+
+NOBODY = "headrace-no-such-model"
+NOWHERE = "http://127.0.0.1:1"
+_LOOK = 0.1
+
+
+async def infers(bench: Bench) -> None:
+    answer = await bench.call(bench.subject.right())
+    if answer.body is None:
+        fail("is answered with a stream, though none was asked for")
+    if bench.subject.is_right is not None and not bench.subject.is_right(answer):
+        fail("the answer is not the right one")
+
+
+async def streams(bench: Bench) -> None:
+    ask = bench.subject.stream or fail("the subject says neither what to ask for a stream nor why there are none")
+    answer = await bench.call(ask())
+    pieces = await bench.pieces(answer)
+    # Several events that came together are one piece.
+    events = sum(max(1, piece.count(b"\n\n")) for piece in pieces)
+    if events < bench.subject.pieces:
+        fail(f"a stream of {events} pieces, where {bench.subject.pieces} were expected")
+    if not answer.ended or answer.error is not None:
+        fail("the stream's end is no end")
+
+
+async def tells_metadata(bench: Bench) -> None:
+    answer = await bench.call(_question(bench, "metadata"))
+    told = msgspec.json.decode(answer.body or b"")
+    if not told.get("inputs") or not told.get("outputs"):
+        fail("the model's metadata has no inputs or no outputs")
+    for tensor in (*told["inputs"], *told["outputs"]):
+        if not (tensor["name"] and tensor["datatype"] and isinstance(tensor["shape"], list)):
+            fail("a tensor of the model's metadata is not complete")
+
+
+async def has_no_metadata(bench: Bench) -> None:
+    await refused(bench.call(_question(bench, "metadata")), Unsupported)
+
+
+async def tells_health(bench: Bench) -> None:
+    await bench.adapter.probe(PATIENCE)
+    ill, _ = await bench.before(acts.Refusing(500))
+    await refused(ill.probe(PATIENCE), BackendError, TransportError)
+    await refused(bench.at(NOWHERE).probe(PATIENCE), TransportError)
+
+
+async def tells_readiness(bench: Bench) -> None:
+    await bench.call(_question(bench, "ready"))
+    query = ModelQuery(model=NOBODY, about="ready")
+    await refused(bench.call(query), Unavailable, NotFound, code="upstream_model_not_found")
+
+
+async def has_no_readiness(bench: Bench) -> None:
+    await refused(bench.call(_question(bench, "ready")), Unsupported)
+
+
+async def tells_its_load(bench: Bench) -> None:
+    url = bench.subject.signals or fail("the subject says neither where its metrics are nor why there are none")
+    if signals.read(await metrics.page(url), bench.subject.signals_server) is None:
+        fail("the metrics hold none of the names that tell how busy a server is")
+
+
+async def takes_orders(bench: Bench) -> None:
+    model = bench.subject.order or fail("the subject says neither which model may be unloaded nor why none may")
+    tells = "readiness" not in bench.subject.lacks
+    await _give(bench, "unload", model)
+    try:
+        if tells:
+            await _until(lambda: _is_ready(bench, model), False, "the model is ready still, though it was unloaded")
+    finally:
+        await _give(bench, "load", model)
+    if tells:
+        await _until(lambda: _is_ready(bench, model), True, "the model is not ready, though it was loaded")
+
+
+async def takes_no_orders(bench: Bench) -> None:
+    order = ModelOrder(model=bench.subject.right().model, order="load")
+    await refused(bench.call(order), Unsupported)
+
+
+async def _give(bench: Bench, order: Order, model: str) -> None:
+    await bench.call(ModelOrder(model=model, order=order, body=b"{}"))
+
+
+async def _is_ready(bench: Bench, model: str) -> bool:
+    try:
+        await bench.call(ModelQuery(model=model, about="ready"))
+    except InferenceError:
+        return False
+    return True
+
+
+async def _until(look: Callable[[], Awaitable[bool]], wanted: bool, otherwise: str) -> None:
+    """Some servers do as they were told a little later."""
+    end = asyncio.get_running_loop().time() + PATIENCE
+    while await look() != wanted:
+        if asyncio.get_running_loop().time() > end:
+            fail(otherwise)
+        await asyncio.sleep(_LOOK)
+
+
+def _question(bench: Bench, about: ModelPart) -> ModelQuery:
+    return ModelQuery(model=bench.subject.right().model, about=about)
+
+
+CHECKS = (
+    Check("infer", "A right request is answered, and rightly.", infers),
+    Check("stream", "An answer in pieces comes piece by piece, and has an end.", streams),
+    Check(
+        "metadata", "A model's inputs and outputs are known without asking its owner.", tells_metadata, has_no_metadata
+    ),
+    Check("health", "The probe passes at a server that is well, and at no other.", tells_health),
+    Check("readiness", "A model that is not there yet is told from one that is.", tells_readiness, has_no_readiness),
+    Check("load signals", "How busy a server says it is can be balanced by.", tells_its_load),
+    Check("load and unload", "Operators load and unload models through the gateway.", takes_orders, takes_no_orders),
+)

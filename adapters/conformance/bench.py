@@ -1,0 +1,67 @@
+"""Adapters and impostors for one check."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Any, Self
+
+from adapters.base import Adapter, Answer
+from adapters.conformance.checks import fail
+from adapters.conformance.impostor import Act, Impostor, impostor
+from adapters.conformance.subject import Subject
+from adapters.registry import Address, make
+from adapters.types import Deadline, ModelRequest
+
+PATIENCE = 60.0
+"""Seconds for what a server does: it may be busy, or loading."""
+SHORT = 0.3
+
+
+class Bench:
+    """Closes what was made for a check, whatever became of it."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self._ends = AsyncExitStack()
+        self._adapter: Adapter | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._ends.aclose()
+
+    @property
+    def adapter(self) -> Adapter:
+        """Of the subject's server."""
+        if self._adapter is None:
+            self._adapter = self.at(self.subject.url)
+        return self._adapter
+
+    def at(self, url: str, **fields: Any) -> Adapter:
+        """Of a server at another address; `fields` of the pool are written otherwise."""
+        pool = self.subject.pool.model_copy(update=fields)
+        adapter = make(pool, Address(url))
+        self._ends.push_async_callback(adapter.aclose)
+        return adapter
+
+    async def before(self, act: Act, **fields: Any) -> tuple[Adapter, Impostor]:
+        """Of an impostor in the server's place."""
+        stood = await self._ends.enter_async_context(impostor(act))
+        return self.at(stood.url, **fields), stood
+
+    async def call(self, request: ModelRequest) -> Answer:
+        """The subject's answer; one that is dropped is closed."""
+        answer = await self.adapter.call(request, within())
+        self._ends.push_async_callback(answer.aclose)
+        return answer
+
+    async def pieces(self, answer: Answer) -> list[bytes]:
+        """A stream's, to its end."""
+        if answer.body is not None:
+            fail("is answered whole, though a stream was asked for")
+        return [piece async for piece in answer]
+
+
+def within(seconds: float = PATIENCE, first_byte: float = PATIENCE) -> Deadline:
+    """From now on."""
+    return Deadline(asyncio.get_running_loop().time() + seconds, first_byte, PATIENCE)

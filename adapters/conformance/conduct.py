@@ -1,0 +1,88 @@
+"""How an adapter conducts itself towards its server."""
+
+import asyncio
+from contextlib import suppress
+
+from pydantic import SecretStr
+
+from adapters.conformance import acts
+from adapters.conformance.bench import PATIENCE, SHORT, Bench, within
+from adapters.conformance.checks import Check, fail, refused
+from adapters.conformance.subject import Ask
+from adapters.errors import BackendError, DeadlineError, UpstreamTimeout
+
+KEY = "key-of-the-gateway-itself"
+LEAVE_SECONDS = 20.0
+_LOOK = 0.1
+
+
+async def cancellation(bench: Bench) -> None:
+    adapter, stood = await bench.before(acts.Silent())
+    call = asyncio.create_task(adapter.call(bench.subject.right(), within()))
+    while not stood.asked:
+        if call.done():
+            await call
+        await asyncio.sleep(_LOOK)
+    await _cancelled(call)
+    await _within(stood.left.wait(), "the server is not told that the client has left")
+    if bench.subject.running is not None:
+        ask = bench.subject.long or fail("the subject tells what runs, and nothing that runs for long")
+        await _seen_at_the_server(bench, ask)
+
+
+async def _seen_at_the_server(bench: Bench, ask: Ask) -> None:
+    running = bench.subject.running
+    assert running is not None
+    call = asyncio.create_task(bench.call(ask()))
+    while await running() < 1:
+        if call.done() and (call.exception() is not None or (await call).ended):
+            fail("what should last long is over before the server said that it runs")
+        await asyncio.sleep(_LOOK)
+    await _cancelled(call)
+
+    async def stopped() -> None:
+        while await running() > 0:  # noqa: ASYNC110 - another process' count
+            await asyncio.sleep(_LOOK)
+
+    await _within(stopped(), "the server goes on, though the client has left")
+
+
+async def _cancelled(call: "asyncio.Task[object]") -> None:
+    """The client leaves, whether or not its answer has begun."""
+    call.cancel()
+    with suppress(asyncio.CancelledError):
+        answer = await call
+        await answer.aclose()  # type: ignore[attr-defined]
+
+
+async def _within(awaited: object, otherwise: str) -> None:
+    try:
+        await asyncio.wait_for(awaited, LEAVE_SECONDS)  # type: ignore[arg-type]
+    except TimeoutError:
+        fail(otherwise)
+
+
+async def deadlines(bench: Bench) -> None:
+    adapter, _ = await bench.before(acts.Silent())
+    async with asyncio.timeout(PATIENCE / 2):
+        await refused(adapter.call(bench.subject.right(), within(SHORT)), DeadlineError)
+        await refused(adapter.call(bench.subject.right(), within(first_byte=SHORT)), UpstreamTimeout)
+
+
+async def credentials(bench: Bench) -> None:
+    adapter, stood = await bench.before(acts.Refusing(401, code=16), key=SecretStr(KEY))
+    await refused(adapter.call(bench.subject.right(), within()), code="upstream_credential")
+    if not any(KEY in value for value in stood.asked[-1].values()):
+        fail("the pool's key is not among the fields of a request")
+    await refused(adapter.probe(PATIENCE), BackendError)
+    if not any(KEY in value for value in stood.asked[-1].values()):
+        fail("the pool's key is not among the fields of a health check")
+
+
+CHECKS = (
+    Check("cancellation", "A client that leaves stops the work.", cancellation),
+    Check("deadline", "A server that keeps silent is left in time.", deadlines),
+    Check(
+        "credentials", "The pool's own key goes to the server, and a refusal of it is not the client's.", credentials
+    ),
+)

@@ -1,0 +1,84 @@
+"""What goes wrong is told by its class: it decides whether a client, another endpoint or a breaker is to act."""
+
+from adapters.conformance import acts
+from adapters.conformance.answers import NOBODY
+from adapters.conformance.bench import Bench, within
+from adapters.conformance.checks import Check, fail, refused
+from adapters.errors import BackendError, CallerError, CapacityError, InferenceError, NotFound, TransportError
+
+HTML = acts.Saying(b"<html><body>It works!</body></html>", "text/html")
+NOT_TEXT = acts.Saying(b'\xff\xfe{"', "application/json")
+NOTHING = acts.Saying(b"")
+ELSEWHERE = acts.Refusing(302, code=2, body=b"", more={"location": "/elsewhere"})
+ENDLESS_EVENT = acts.Endless("text/event-stream", piece=b"data: " + b"x" * acts.MiB)
+ERROR_EVENT = acts.Saying(b'data: {"error":"no"}\n\n', "text/event-stream")
+NO_END = acts.Saying(b": hello\n\n", "text/event-stream")
+
+
+async def unknown_model(bench: Bench) -> None:
+    request = bench.subject.right()
+    request.codec.rename(request, NOBODY)
+    await refused(bench.call(request), NotFound, code="upstream_model_not_found")
+
+
+async def bad_input(bench: Bench) -> None:
+    ask = bench.subject.mistake or fail("the subject says neither what a mistake is nor why nobody can make one")
+    error = await refused(bench.call(ask()), CallerError)
+    if not error.message:
+        fail("a mistake is refused without a word")
+
+
+async def overload(bench: Bench) -> None:
+    for act in bench.subject.full:
+        adapter, _ = await bench.before(act)
+        error = await refused(adapter.call(bench.subject.right(), within()), CapacityError)
+        if not error.retryable:
+            fail("who is full is not tried elsewhere")
+
+
+async def failure(bench: Bench) -> None:
+    adapter, _ = await bench.before(acts.Refusing(500, code=13))
+    _blames(await refused(adapter.call(bench.subject.right(), within()), BackendError))
+
+
+async def oddities(bench: Bench) -> None:
+    for odd in (HTML, NOT_TEXT, NOTHING, ELSEWHERE):
+        adapter, stood = await bench.before(odd)
+        _blames(await refused(adapter.call(bench.subject.right(), within()), BackendError, TransportError))
+        if len(stood.asked) > 3:
+            fail("a redirect was followed, or a failure asked for again")
+    if bench.subject.stream is not None:
+        for odd in _odd_streams(bench):
+            adapter, _ = await bench.before(odd)
+            _blames(await refused(adapter.call(bench.subject.stream(), within()), BackendError, TransportError))
+
+
+def _odd_streams(bench: Bench) -> list[acts.Saying]:
+    """Of tensors there may be no response at all, and over gRPC that is all that can be said wrongly here."""
+    protocol = bench.subject.pool.protocol
+    if not protocol.has_paths:
+        return []
+    return [HTML, ERROR_EVENT, NO_END] if "text" in protocol.serves else [HTML, ERROR_EVENT]
+
+
+async def size_limits(bench: Bench) -> None:
+    adapter, _ = await bench.before(acts.Endless())
+    await refused(adapter.call(bench.subject.right(), within()), BackendError)
+    if bench.subject.stream is not None:
+        adapter, _ = await bench.before(ENDLESS_EVENT)
+        await refused(adapter.call(bench.subject.stream(), within()), BackendError)
+
+
+def _blames(error: InferenceError) -> None:
+    if not error.blames_endpoint:
+        fail(f"{type(error).__name__} does not blame the server")
+
+
+CHECKS = (
+    Check("unknown model", "A model that the server does not know is nobody's overload.", unknown_model),
+    Check("bad input", "A client's mistake is told to the client, and opens no breaker.", bad_input),
+    Check("overload", "A server that is full is told from one that is broken.", overload),
+    Check("failure", "A server's failure counts against it, and is tried elsewhere.", failure),
+    Check("oddities", "What is no answer, though its status is 200, reaches no client as one.", oddities),
+    Check("size limits", "An answer without end is given up.", size_limits),
+)

@@ -1,0 +1,103 @@
+"""A server that misbehaves as told. It listens for either of HTTP/1.1 and gRPC, and finds out which is spoken."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Protocol, cast
+
+from adapters.http1.connection import Connection
+from adapters.http1.message import Request, Response
+from adapters.http1.server import Server
+
+PREFACE = b"PRI * HTTP/2.0"
+
+
+class Act(Protocol):
+    """What an impostor does with whatever it is asked."""
+
+    async def http(self, request: Request) -> Response: ...
+
+    async def grpc(self, call: Any) -> None: ...
+
+
+class Impostor:
+    """Remembers the fields of each request. `left` is set when a client leaves while it is kept waiting."""
+
+    def __init__(self, act: Act) -> None:
+        self._act = act
+        self.url = ""
+        self.asked: list[dict[str, str]] = []
+        self.left = asyncio.Event()
+
+    async def http(self, request: Request) -> Response:
+        self.asked.append(dict(request.headers))
+        await request.read()
+        with _Departure(self.left):
+            return await self._act.http(request)
+
+    async def grpc(self, call: Any) -> None:
+        self.asked.append(dict(call.metadata))
+        with _Departure(self.left):
+            await self._act.grpc(call)
+
+
+class _Departure:
+    """Sees a handler cancelled."""
+
+    def __init__(self, seen: asyncio.Event) -> None:
+        self._seen = seen
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is asyncio.CancelledError:
+            self._seen.set()
+
+
+class _Doorman(asyncio.Protocol):
+    """Gives a connection to who speaks as its client does."""
+
+    def __init__(self, http: Callable[[], asyncio.Protocol], grpc: Callable[[], asyncio.Protocol]) -> None:
+        self._http = http
+        self._grpc = grpc
+        self._heard = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._heard += data
+        if len(self._heard) < len(PREFACE) and PREFACE.startswith(self._heard):
+            return
+        protocol = (self._grpc if self._heard.startswith(PREFACE) else self._http)()
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(self._transport)
+        protocol.data_received(self._heard)
+
+
+@asynccontextmanager
+async def impostor(act: Act) -> AsyncIterator[Impostor]:
+    """One that listens on loopback."""
+    made = Impostor(act)
+    http = Server(made.http)
+    grpc: Any = None
+
+    def for_grpc() -> asyncio.Protocol:
+        nonlocal grpc
+        from adapters.http2.accepted import Accepted  # with an extra, which who speaks gRPC has
+        from adapters.http2.server import Server as GrpcServer
+
+        grpc = grpc or GrpcServer(made.grpc)
+        return Accepted(grpc)
+
+    loop = asyncio.get_running_loop()
+    listener = await loop.create_server(lambda: _Doorman(lambda: Connection(http), for_grpc), "127.0.0.1", 0)
+    host, port = listener.sockets[0].getsockname()
+    made.url = f"http://{host}:{port}"
+    try:
+        yield made
+    finally:
+        listener.close()
+        for server in (http, grpc):
+            if server is not None:
+                await server.aclose()

@@ -1,0 +1,47 @@
+"""Results as a page has them: a row a system, a column a feature, and the reason behind whatever is not ticked."""
+
+from collections.abc import Iterable, Sequence
+
+from adapters.conformance.cell import Cell
+
+BEGIN, END = "<!-- matrix: made by `make conformance` -->", "<!-- end of the matrix -->"
+PASSED = "✓"
+_MARKS = {"failed": "✗", "absent": "–"}
+_BEHIND = {"real": "real", "conformance server": "stand-in", "foreign": "foreign"}
+
+
+def markdown(cells: Iterable[Cell], features: Sequence[str]) -> str:
+    """The table and its reasons. A feature that was not examined at a system is a hole, and shows as one."""
+    systems: dict[str, dict[str, Cell]] = {}
+    for cell in sorted(cells, key=lambda cell: cell.system.lower()):
+        systems.setdefault(cell.system, {})[cell.feature] = cell
+    reasons: dict[str, int] = {}
+    head = ["system", "behind it", *features]
+    lines = [_line(head), _line(["---"] * len(head))]
+    for system, found in systems.items():
+        first = next(iter(found.values()))
+        marks = [_mark(found.get(feature), reasons) for feature in features]
+        lines.append(_line([system, f"{_BEHIND[first.how]}, {first.version}", *marks]))
+    notes = [f"{number}. {why}" for why, number in reasons.items()]
+    return "\n".join([*lines, "", *notes]) + "\n"
+
+
+def in_page(page: str, table: str) -> str:
+    """The page with the table between its marks. Raises `ValueError` for a page without them."""
+    before, begun, rest = page.partition(BEGIN)
+    _, ended, after = rest.partition(END)
+    if not (begun and ended):
+        raise ValueError("the page has no place for the matrix")
+    return f"{before}{BEGIN}\n\n{table}\n{END}{after}"
+
+
+def _mark(cell: Cell | None, reasons: dict[str, int]) -> str:
+    if cell is None:
+        return "?"
+    if cell.verdict == "passed":
+        return PASSED
+    return f"{_MARKS[cell.verdict]} {reasons.setdefault(cell.why, len(reasons) + 1)}"
+
+
+def _line(entries: Sequence[str]) -> str:
+    return f"| {' | '.join(entries)} |"

@@ -1,0 +1,35 @@
+"""What a server says of itself in Prometheus' text format."""
+
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+from adapters.conformance.bench import within
+from adapters.conformance.checks import fail
+from adapters.http1.client import Client
+
+
+async def page(url: str) -> bytes:
+    """Raises `Nonconforming` for anything but a page."""
+    parts = urlsplit(url)
+    client = Client(f"{parts.scheme}://{parts.netloc}")
+    try:
+        response = await client.request(b"GET", parts.path.encode(), b"", b"", within())
+        body = await response.read()
+    finally:
+        await client.aclose()
+    if response.status != 200:
+        fail(f"the metrics are answered with status {response.status}")
+    return body
+
+
+def gauge(url: str, name: str) -> Callable[[], Awaitable[float]]:
+    """Reads one metric, over all its labels."""
+
+    async def read() -> float:
+        lines = (await page(url)).decode().splitlines()
+        found = [line.rpartition(" ")[2] for line in lines if line.partition("{")[0].partition(" ")[0] == name]
+        if not found:
+            fail(f"the metrics hold no {name}")
+        return sum(map(float, found))
+
+    return read

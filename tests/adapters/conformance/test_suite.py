@@ -1,0 +1,138 @@
+"""The suite finds what is wrong: it is examined with servers that are."""
+
+import json
+from typing import Any
+
+import pytest
+
+from adapters.conformance import asks
+from adapters.conformance.cell import Cell, decode, encode
+from adapters.conformance.checks import Check
+from adapters.conformance.subject import Subject, pool
+from adapters.conformance.suite import CHECKS, FEATURES, examine
+from adapters.http1.message import Request, Response
+from adapters.http1.server import Server
+from tests.support.upstreams import stream, whole
+
+JSON = [("content-type", "application/json")]
+
+
+class Model:
+    """A server that speaks OpenAI as it should, but for what a test changes."""
+
+    def __init__(self) -> None:
+        self.healthy = True
+        self.refuses = True
+        self.text = "one two three"
+        self.running = 0.0
+
+    async def __call__(self, http: Request) -> Response:
+        if http.path == "/health":
+            return Response(200 if self.healthy else 503)
+        if http.path == "/metrics":
+            return Response(200, [], b"vllm:num_requests_running 1\nvllm:num_requests_waiting 2\n")
+        body = json.loads(await http.read())
+        if self.refuses and body["model"] != "m":
+            return Response(404, JSON, b'{"error":{"message":"no such model"}}')
+        if self.refuses and not isinstance(body.get("temperature", 1), int):
+            return Response(400, JSON, b'{"error":{"message":"temperature is a number"}}')
+        return stream(self.text) if body.get("stream") else whole(self.text)
+
+
+def subject(url: str, **fields: Any) -> Subject:
+    return Subject(
+        **{
+            "system": "test",
+            "version": "1",
+            "pool": pool("openai", url),
+            "right": asks.chat("m"),
+            "is_right": asks.says_something,
+            "stream": asks.chat("m", stream=True),
+            "mistake": asks.chat("m", temperature="warm"),
+            "signals": f"{url}/metrics",
+            "lacks": dict.fromkeys(("metadata", "readiness", "load and unload"), "It has none."),
+            **fields,
+        }
+    )
+
+
+async def examined(model: Model, *features: str, **fields: Any) -> dict[str, Cell]:
+    """Those features, or all."""
+    server = Server(model)
+    host, port = await server.listen_tcp("127.0.0.1", 0)
+    try:
+        before = subject(f"http://{host}:{port}", **fields)
+        chosen = [check for check in CHECKS if not features or check.feature in features]
+        return {check.feature: await examine(check, before) for check in chosen}
+    finally:
+        await server.aclose()
+
+
+async def test_a_server_that_is_as_it_should_be_passes() -> None:
+    found = await examined(Model())
+    assert tuple(found) == FEATURES
+    assert {name: cell.why for name, cell in found.items() if cell.verdict == "failed"} == {}
+    assert [name for name, cell in found.items() if cell.verdict == "absent"] == [
+        "metadata",
+        "readiness",
+        "load and unload",
+    ]
+
+
+async def test_what_a_server_does_wrong_is_told() -> None:
+    model = Model()
+    model.healthy, model.refuses, model.text = False, False, ""
+    names = ("infer", "health", "unknown model", "bad input")
+    assert {name: cell.why for name, cell in (await examined(model, *names)).items()} == {
+        "infer": "the answer is not the right one",
+        "health": "BackendError: The health check answered 503.",
+        "unknown model": "was answered",
+        "bad input": "was answered",
+    }
+
+
+async def test_a_stream_of_too_few_pieces_and_a_stream_that_is_none() -> None:
+    few = await examined(Model(), "stream", pieces=90)
+    assert few["stream"].why == "a stream of 5 pieces, where 90 were expected"
+    none = await examined(Model(), "stream", stream=asks.chat("m"))
+    assert none["stream"].why == "is answered whole, though a stream was asked for"
+
+
+async def test_what_is_neither_there_nor_explained_fails() -> None:
+    found = await examined(Model(), "load signals", "stream", "load and unload", signals="", stream=None, lacks={})
+    assert {cell.verdict for cell in found.values()} == {"failed"}
+    assert found["load signals"].why == "the subject says neither where its metrics are nor why there are none"
+
+
+async def test_a_reason_for_an_absence_is_not_believed() -> None:
+    """An adapter that does answer such a question has the feature."""
+
+    async def answers(bench: Any) -> None:
+        raise AssertionError
+
+    check = Check("metadata", "why", answers, absence=CHECKS[0].run)
+    found = await examine(check, subject("http://127.0.0.1:1", lacks={"metadata": "It has none."}))
+    assert found.verdict == "failed"
+
+
+async def test_work_that_goes_on_after_its_client_has_left_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adapters.conformance.conduct.LEAVE_SECONDS", 0.3)
+
+    async def always() -> float:
+        return 1.0
+
+    found = await examined(Model(), "cancellation", running=always, long=asks.chat("m", stream=True))
+    assert found["cancellation"].why == "the server goes on, though the client has left"
+
+
+async def test_an_adapter_that_raises_anything_else_fails() -> None:
+    async def crash(_: Any) -> None:
+        raise KeyError("x")
+
+    found = await examine(Check("x", "why", crash), subject("http://127.0.0.1:1"))
+    assert (found.verdict, found.why) == ("failed", "KeyError, which is no InferenceError: 'x'")
+
+
+async def test_results_are_kept_as_they_are() -> None:
+    cells = list((await examined(Model(), "infer", "health")).values())
+    assert decode(encode(cells)) == cells

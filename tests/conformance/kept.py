@@ -1,0 +1,57 @@
+"""What the suite found, kept beside the page that shows it."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from adapters.conformance import cell, matrix
+from adapters.conformance.cell import Cell
+from adapters.conformance.subject import Subject
+from adapters.conformance.suite import CHECKS, FEATURES, examine
+
+FOLDER = Path("docs/conformance")
+PAGE = Path("docs/adapters.md")
+RECORD = "HEADRACE_RECORD_CONFORMANCE"
+"""Set by `make conformance`: what is found is written down, and not compared."""
+every_feature = pytest.mark.parametrize("feature", FEATURES)
+_CHECKS = {check.feature: check for check in CHECKS}
+
+
+async def conforms(subject: Subject, feature: str) -> None:
+    """Examine one feature. Fails unless it is as it should be, and as the page says."""
+    found = await examine(_CHECKS[feature], subject)
+    if os.environ.get(RECORD):
+        _keep(found)
+    assert found.verdict != "failed", found.why
+    assert _kept(found.system).get(feature) == found, f"{PAGE} says otherwise: run make conformance"
+
+
+def all_cells() -> list[Cell]:
+    """Of every system."""
+    return [one for path in sorted(FOLDER.glob("*.json")) for one in cell.decode(path.read_bytes())]
+
+
+def page() -> str:
+    """As it is to be by what is kept."""
+    return matrix.in_page(PAGE.read_text(), matrix.markdown(all_cells(), FEATURES))
+
+
+def _keep(found: Cell) -> None:
+    cells = {**_kept(found.system), found.feature: found}
+    FOLDER.mkdir(exist_ok=True)
+    _path(found.system).write_bytes(cell.encode([cells[feature] for feature in FEATURES if feature in cells]))
+
+
+def _kept(system: str) -> dict[str, Cell]:
+    path = _path(system)
+    return {one.feature: one for one in cell.decode(path.read_bytes())} if path.exists() else {}
+
+
+def _path(system: str) -> Path:
+    return FOLDER / (re.sub(r"[^a-z0-9]+", "-", system.lower()).strip("-") + ".json")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
