@@ -110,6 +110,8 @@ class Instance(Protocol):
     """False while a replacement starts; then `start` is answered with `InstanceLost` at once."""
     on_ready: Callable[[], None]
     """Set by who schedules; called on the loop whenever it is ready again."""
+    on_stuck: Callable[[float], None]
+    """Set by who schedules; called while it cannot be replaced, with the seconds until the next try."""
     report: LoadReport
     restarts: int
     """How often it was replaced."""

@@ -12,6 +12,8 @@ from runtimes.tensor.instances.worker import Job, MakeWorker, Worker
 
 FIRST_BACKOFF = 0.1
 LONGEST_BACKOFF = 30.0
+PATIENCE = 1.0
+"""A next try that is farther away than this is not worth waiting for."""
 STABLE_SECONDS = 60.0
 log = logging.getLogger(__name__)
 
@@ -23,6 +25,7 @@ class Copy:
         self.name = job.name
         self.ready = False
         self.on_ready: Callable[[], None] = _nobody
+        self.on_stuck: Callable[[float], None] = _nobody
         self.report = LoadReport()
         self.restarts = 0
         self._job = job
@@ -150,6 +153,8 @@ class Copy:
                 break
             except (ModelLoadError, OSError) as error:
                 log.warning("instance %s cannot be replaced, next try in %.1f s: %s", self.name, self._backoff, error)
+                if self._backoff > PATIENCE:
+                    self.on_stuck(self._backoff)
         self._loaded_at = self._loop.time()
         self._replacing = None
         self.ready = True
@@ -212,5 +217,5 @@ class _Stream:
             self._copy.go_on()
 
 
-def _nobody() -> None:
+def _nobody(*_: float) -> None:
     """Nobody has asked to be told."""

@@ -6,10 +6,10 @@ import asyncio
 import functools
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 
-from adapters.errors import CapacityError, DeadlineError
+from adapters.errors import CapacityError, DeadlineError, Unavailable
 from adapters.tensors import Inference
 from runtimes.tensor.backends.base import Instance
 from runtimes.tensor.model_config import ModelConfig
@@ -38,6 +38,9 @@ class Dispatcher(ABC):
         self._running: dict[Instance, tuple[Execution, list[Pending]]] = {}
         self._again: deque[list[Pending]] = deque()  # parts of batches that failed
         self._idle: list[Instance] = []
+        self._instances = 0
+        self._stuck: dict[Instance, float] = {}
+        """Copies that cannot be replaced, and the loop time of the next try."""
         # Not at once: what came by this turn of the loop is to come along, and so is what comes by the next. Those who
         # were answered together ask again together, and a batch costs little more than a row.
         self._gather = self._dispatch_a_turn_later if self._queue.joins else self._dispatch_soon
@@ -51,7 +54,9 @@ class Dispatcher(ABC):
             self.add_instance(instance)
 
     def add_instance(self, instance: Instance) -> None:
-        instance.on_ready = functools.partial(self._free, instance)
+        instance.on_ready = functools.partial(self._back, instance)
+        instance.on_stuck = functools.partial(self._lost, instance)
+        self._instances += 1
         if instance.ready:
             self._free(instance)
 
@@ -84,6 +89,8 @@ class Dispatcher(ABC):
     def _submit(self, pending: Pending) -> None:
         """Queue it. Raises `CapacityError` when there is no place, or no time."""
         now = pending.arrived
+        if self._stuck and len(self._stuck) == self._instances:
+            raise self._no_copy()
         if pending.expires < inf:
             if pending.expires <= now:
                 raise DeadlineError("The request's time was up when it came.")
@@ -170,6 +177,26 @@ class Dispatcher(ABC):
             self._idle.append(instance)
             self._dispatch()
 
+    # ── copies that are lost ──────────────────────────────────────────────────────────────────────────
+
+    def _lost(self, instance: Instance, seconds: float) -> None:
+        """It is away for that long at least. Where all are, nobody is kept waiting for what may never come."""
+        self._stuck[instance] = self._clock() + seconds
+        if len(self._stuck) == self._instances:
+            self._end_waiting(self._no_copy)
+
+    def _no_copy(self) -> Unavailable:
+        wait = max(0.0, min(self._stuck.values()) - self._clock())
+        return Unavailable(
+            "The model's copies are lost and cannot be replaced now; the server's log says why.",
+            code="model_not_ready",
+            retry_after=wait,
+        )
+
+    def _back(self, instance: Instance) -> None:
+        self._stuck.pop(instance, None)
+        self._free(instance)
+
     # ── ending ────────────────────────────────────────────────────────────────────────────────────────
 
     def _end_overdue(self, now: float) -> float:
@@ -209,14 +236,19 @@ class Dispatcher(ABC):
         self._deadlines.stop()
         if self._wake is not None:
             self._wake.cancel()
+        self._end_waiting(_unloaded)
+
+    def _end_waiting(self, why: Callable[[], CapacityError]) -> None:
         for pending in [*self._queue, *(member for members in self._again for member in members)]:
             if pending.waiting:
                 self._queue.remove(pending)
-            pending.fail(
-                CapacityError("The model was unloaded before the request's turn came.", code="model_unloading")
-            )
+            pending.fail(why())
         self._again.clear()
         self._settle()
+
+
+def _unloaded() -> CapacityError:
+    return CapacityError("The model was unloaded before the request's turn came.", code="model_unloading")
 
 
 def number_of(inference: Inference, name: str) -> int:

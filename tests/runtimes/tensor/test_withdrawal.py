@@ -49,6 +49,7 @@ class Replaced:
     restarts = 0
     report = LoadReport()
     on_ready: Callable[[], None]
+    on_stuck: Callable[[float], None]
 
 
 class Running:

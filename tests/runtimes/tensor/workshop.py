@@ -45,6 +45,7 @@ class FakeInstance:
         self.name = name
         self.ready = True
         self.on_ready: Callable[[], None] = lambda: None
+        self.on_stuck: Callable[[float], None] = lambda seconds: None
         self.report = LoadReport(memory_bytes=memory)
         self.restarts = 0
         self.batches: list[Batch] = []

@@ -101,6 +101,22 @@ async def test_a_batch_that_takes_too_long_is_lost_and_another_worker_is_ready_s
     await copy.aclose()
 
 
+async def test_one_that_cannot_be_replaced_soon_says_so_until_it_is() -> None:
+    copy, workers = await loaded()
+    stuck: list[float] = []
+    again = asyncio.Event()
+    copy.on_ready, copy.on_stuck = again.set, stuck.append
+    workers.refusal = ModelLoadError("there is no memory")
+    workers.made[0].listener.lost("died")
+    await asyncio.sleep(20.0)
+    assert stuck == [pytest.approx(seconds) for seconds in (1.6, 3.2, 6.4, 12.8)]
+    workers.refusal = None
+    await again.wait()
+    assert is_ready(copy)
+    assert len(stuck) == 4
+    await copy.aclose()
+
+
 async def test_time_is_counted_for_each_batch_anew_and_not_while_there_is_none() -> None:
     copy, workers = await loaded()
     ends: list[Tensors | BaseException] = []

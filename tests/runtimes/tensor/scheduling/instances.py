@@ -35,6 +35,7 @@ class VirtualInstance:
         self.name = name
         self.ready = True
         self.on_ready: Callable[[], None] = lambda: None
+        self.on_stuck: Callable[[float], None] = lambda seconds: None
         self.report = LoadReport()
         self.restarts = 0
         self.batches: list[list[int]] = []

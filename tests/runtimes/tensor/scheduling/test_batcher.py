@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.errors import BackendError, CapacityError, DeadlineError, TooLarge
+from adapters.errors import BackendError, CapacityError, DeadlineError, TooLarge, Unavailable
 from adapters.tensors import Inference, Tensor
 from runtimes.tensor.backends.base import RowsFailed, Tensors
 from runtimes.tensor.model_config import DynamicBatching, ModelConfig, QueuePolicy, TensorSpec
@@ -353,6 +353,27 @@ async def test_who_comes_a_turn_later_comes_along() -> None:
     second = batcher.infer(request(1))
     await asyncio.gather(first, second)
     assert instance.values == [[0, 1]]
+
+
+async def test_who_waits_for_copies_that_cannot_be_replaced_is_told_so_and_newcomers_too() -> None:
+    copies = [VirtualInstance("a"), VirtualInstance("b")]
+    batcher = Batcher(model(max_batch_size=1), copies)
+    for copy in copies:
+        copy.die(returns=False)
+    waiting = batcher.infer(request(1))
+    copies[0].on_stuck(5.0)
+    await asyncio.sleep(0.5)
+    assert not waiting.done()  # the other one may still come
+    copies[1].on_stuck(3.0)
+    with pytest.raises(Unavailable, match="cannot be replaced now") as caught:
+        await waiting
+    assert caught.value.retry_after == pytest.approx(3.0)
+    with pytest.raises(Unavailable, match="cannot be replaced now"):
+        batcher.infer(request(2))
+    assert batcher.is_idle
+    copies[0].return_()
+    assert await batcher.infer(request(3)) is not None
+    assert batcher.is_idle
 
 
 async def test_urgent_priorities_go_first_and_the_others_still_come() -> None:
