@@ -46,11 +46,9 @@ def make(pool: PoolConfig, address: Address) -> BentoMLAdapter:
 
 
 class BentoMLAdapter:
-    """One endpoint. `model` is the method for what clients call otherwise; `key` is ours, never the client's."""
+    """One endpoint. `model` is the method for what clients call otherwise."""
 
-    def __init__(
-        self, client: Client, *, model: str | None = None, key: str | None = None, probe: str = "/readyz"
-    ) -> None:
+    def __init__(self, client: Client, *, model: str | None = None, probe: str = "/readyz") -> None:
         self._client = client
         self._model = model
         self._base = client.base_path
@@ -58,10 +56,7 @@ class BentoMLAdapter:
         self._reader = Reader(self._metadata, client.now)
         self._apis: dict[str, Api] = {}
         self._fresh_until = 0.0
-        fields = [("user-agent", "headrace"), ("accept", "*/*")]
-        if key:
-            fields.append(("authorization", f"Bearer {key}"))
-        self._fields = encode_fields(fields)
+        self._fields = encode_fields([("user-agent", "headrace"), ("accept", "*/*")])
 
     async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
         if isinstance(request, InferRequest):

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adapters.http1.client import Client
+from adapters.http1.client import Client, encode_fields
 from config.schema import PoolConfig
 
 if TYPE_CHECKING:
     from adapters.http2.channel import Channel
     from adapters.registry import Address
+
+
+def credentials(pool: PoolConfig) -> list[tuple[str, str]]:
+    """The header fields that tell a pool's servers who we are. Never a client's, and never logged."""
+    if pool.key is None:
+        return []
+    name, key = pool.key_header or pool.protocol.key_header, pool.key.get_secret_value()
+    return [(name.lower(), f"Bearer {key}" if name.lower() == "authorization" else key)]
 
 
 def http1_client(pool: PoolConfig, address: Address) -> Client:
@@ -21,26 +29,28 @@ def http1_client(pool: PoolConfig, address: Address) -> Client:
         # A server that is full is not ill: its health check has a connection of its own.
         max_connections=pool.max_connections + (pool.probe is not None),
         server_name=_server_name(pool, address),
+        fields=encode_fields(credentials(pool)),
     )
 
 
 def grpc_channel(pool: PoolConfig, address: Address, max_message: int) -> Channel:
     """Connections for gRPC, with messages up to so many bytes. Raises `ImportError` without the extra."""
-    from adapters.http2.channel import Channel
+    from adapters.http2 import channel
 
-    return Channel(
+    return channel.Channel(
         address.url,
         tls=address.tls,
         connect_timeout=pool.connect_timeout,
         max_connections=pool.max_connections,
         max_message=max_message,
         server_name=_server_name(pool, address),
+        fields=channel.encode_fields(credentials(pool)),
     )
 
 
 def names(pool: PoolConfig) -> dict[str, Any]:
-    """What its servers call the model, and the key that they know us by."""
-    return {"model": pool.model, "key": pool.key.get_secret_value() if pool.key else None}
+    """What its servers call the model."""
+    return {"model": pool.model}
 
 
 def probe_path(pool: PoolConfig) -> dict[str, str]:

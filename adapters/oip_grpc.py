@@ -37,12 +37,11 @@ def make(pool: PoolConfig, address: Address) -> "OipGrpcAdapter":
 
 
 class OipGrpcAdapter:
-    """One endpoint. `model` is its name for what clients call otherwise; `key` is ours, never the client's."""
+    """One endpoint. `model` is its name for what clients call otherwise."""
 
-    def __init__(self, channel: Channel, *, model: str | None = None, key: str | None = None) -> None:
+    def __init__(self, channel: Channel, *, model: str | None = None) -> None:
         self._channel = channel
         self._model = model
-        self._fields = encode_fields((("authorization", f"Bearer {key}"),)) if key else b""
         self._reader = Reader(self._metadata, channel.now)
         self._alone_until = 0.0
         """Until then no stream is asked for: the server has shown that it knows none."""
@@ -62,7 +61,7 @@ class OipGrpcAdapter:
     async def probe(self, timeout: float) -> None:
         deadline = Deadline(self._channel.now() + timeout, timeout, timeout)
         try:
-            told = await self._unary("ServerReady", {}, self._fields, deadline)
+            told = await self._unary("ServerReady", {}, b"", deadline)
         except GrpcError as error:
             raise BackendError(f"The health check was answered with status {error.code}.") from None
         if not told.ready:
@@ -114,7 +113,7 @@ class OipGrpcAdapter:
         return message + _renamed(model, request.version)
 
     def _told(self, request: ModelRequest) -> bytes:
-        return self._fields + encode_fields((("x-request-id", request.request_id),))
+        return encode_fields((("x-request-id", request.request_id),))
 
     # ── orders ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -153,7 +152,7 @@ class OipGrpcAdapter:
         return Answer(content_type="application/json", body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)
 
     async def _metadata(self, model: str, version: str, deadline: Deadline) -> oip_bodies.ModelMetadata:
-        told = await self._unary("ModelMetadata", {"name": model, "version": version}, self._fields, deadline)
+        told = await self._unary("ModelMetadata", {"name": model, "version": version}, b"", deadline)
         return oip_bodies.decode_metadata(oip_bodies.encode(proto_json.plain(told)))
 
     async def _unary(self, name: str, asked: dict[str, str], fields: bytes, deadline: Deadline) -> Any:

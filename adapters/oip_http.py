@@ -50,7 +50,7 @@ def make(pool: PoolConfig, address: Address) -> "OipHttpAdapter":
 
 
 class OipHttpAdapter:
-    """One endpoint. `model` is its name for what clients call otherwise; `key` is ours, never the client's.
+    """One endpoint. `model` is its name for what clients call otherwise.
 
     `binary` False is for servers without the binary extension: what came in binary form goes on as JSON.
     """
@@ -60,7 +60,6 @@ class OipHttpAdapter:
         client: Client,
         *,
         model: str | None = None,
-        key: str | None = None,
         probe: str = "/v2/health/ready",
         binary: bool = True,
     ) -> None:
@@ -72,10 +71,7 @@ class OipHttpAdapter:
         self._reader = Reader(self._metadata, client.now)
         self._alone_until = 0.0
         """Until then no stream of responses is asked for: the server has shown that it has no path for them."""
-        fields = [("user-agent", "headrace")]
-        if key:
-            fields.append(("authorization", f"Bearer {key}"))
-        self._fields = encode_fields(fields)
+        self._fields = encode_fields([("user-agent", "headrace")])
         self._json_fields = self._fields + encode_fields([("content-type", "application/json")])
         self._binary_fields = self._fields + encode_fields([("content-type", "application/octet-stream")])
 

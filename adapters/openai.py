@@ -39,9 +39,9 @@ def make(pool: PoolConfig, address: Address) -> OpenAIAdapter:
 
 
 class OpenAIAdapter:
-    """One endpoint. `model` is its name for what clients call otherwise; `key` is ours, never the client's."""
+    """One endpoint. `model` is its name for what clients call otherwise."""
 
-    def __init__(self, client: Client, *, model: str | None = None, key: str | None = None, probe: str = "/health"):
+    def __init__(self, client: Client, *, model: str | None = None, probe: str = "/health"):
         self._client = client
         self._model = model
         base = client.base_path
@@ -51,8 +51,6 @@ class OpenAIAdapter:
         }
         self._probe_target = (base.removesuffix("/v1") + probe).encode()
         fields = [("user-agent", "headrace"), ("accept", "application/json, text/event-stream")]
-        if key:
-            fields.append(("authorization", f"Bearer {key}"))
         self._fields = encode_fields(fields)
         self._post_fields = self._fields + encode_fields([("content-type", "application/json")])
 

@@ -17,10 +17,13 @@ MetricsPath = Annotated[str, Shape(r"/\S{0,512}", "a path such as /metrics")]
 class SignalsConfig(Section):
     """Where an endpoint tells how busy it is."""
 
-    server: Literal["auto", "vllm", "sglang", "llama.cpp", "tgi", "tensorrt-llm", "triton", "headrace"] = "auto"
+    server: Literal[
+        "auto", "vllm", "sglang", "llama.cpp", "tgi", "tensorrt-llm", "triton-tensorrt-llm", "triton", "openvino",
+        "ray", "bentoml", "headrace",
+    ] = "auto"  # fmt: skip
     """Whose metrics they are; ``auto``: whichever of the known names are found."""
     path: MetricsPath = "/metrics"
-    """A GET of this path gives metrics in Prometheus' text format."""
+    """A GET of this path gives metrics in Prometheus' text format, or TensorRT-LLM's in JSON."""
     port: int | None = Field(None, ge=1, le=65535)
     """Port of the metrics, where it is another than the endpoint's: Triton's is 8002."""
     interval: Duration = 1.0

@@ -13,7 +13,7 @@ from config.protocols.openai import OpenAIProtocol
 from config.queue import QueueConfig
 from config.runtime import RuntimeConfig
 from config.section import Section
-from config.text import Name, PemFile, Secret, Shape, Url
+from config.text import KeyHeader, Name, PemFile, Secret, Shape, Url
 from config.units import Duration
 
 ProbePath = Annotated[str, Shape(r"/\S{0,512}", "a path such as /health")]
@@ -105,7 +105,10 @@ class PoolConfig(Section):
     model: str | None = Field(None, min_length=1)
     """The model's name at the endpoints, where it differs from the one that clients ask for."""
     key: Secret | None = None
-    """Bearer token sent to the endpoints."""
+    """What the endpoints know the gateway by. A ``file:`` is read again when it changes."""
+    key_header: KeyHeader | None = None
+    """The header that carries the ``key``: ``authorization`` as a Bearer token, any other (``api-key``,
+    ``x-api-key``) as it is. When absent, the one of the protocol."""
     tls: UpstreamTls | None = None
     """How ``https://`` endpoints are checked; against the system's roots when absent."""
     balance: BalanceConfig = BalanceConfig()

@@ -10,7 +10,7 @@ from config.protocols.openai import OpenAIProtocol
 from config.references import targets
 from config.schema import BalanceConfig
 
-_NOT_FOR_A_RUNTIME = ("protocol", "model", "key", "tls", "balance", "outliers")
+_NOT_FOR_A_RUNTIME = ("protocol", "model", "key", "key_header", "tls", "balance", "outliers")
 _OF_LLM = (
     "model", "dtype", "device", "threads", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache",
     "max_queue",
@@ -27,6 +27,7 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
             yield from _runtime(doc, pool)
         else:
             yield from _protocol(doc, pool)
+            yield from _key(doc, pool)
             yield from _balance(doc, pool)
             yield from _tls(doc, pool)
             yield from _discover(doc, pool)
@@ -89,6 +90,11 @@ def _protocol(doc: Document, pool: Node) -> Iterator[Problem]:
         yield doc.problem_with_key(probe["ask"].place, f"has no effect: servers that speak {name} have no tokens")
     if "resume" in pool and not protocol.resumes:
         yield doc.problem_with_key(pool["resume"].place, f"has no effect: {name} has no text to carry on")
+
+
+def _key(doc: Document, pool: Node) -> Iterator[Problem]:
+    if "key_header" in pool and doc.value(pool["key"].place) is None:
+        yield doc.problem_with_key(pool["key_header"].place, "has no effect without key")
 
 
 def _tls(doc: Document, pool: Node) -> Iterator[Problem]:

@@ -96,6 +96,21 @@ Jwks = Annotated[
 Date = Annotated[str, Shape(r"\d{4}-\d{2}-\d{2}", "a day such as 2027-06-30"), AfterValidator(_real_date)]
 HeaderName = Annotated[str, Shape(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}", "an HTTP header's name")]
 
+_NOT_FOR_A_KEY = {
+    "accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "cookie", "expect",
+    "forwarded", "host", "keep-alive", "proxy-connection", "range", "te", "trailer", "transfer-encoding", "upgrade",
+    "user-agent", "via", "x-request-id",
+}  # fmt: skip
+
+
+def _of_a_key(name: str) -> str:
+    if name.lower() in _NOT_FOR_A_KEY or name.lower().startswith(("inference-header-", "grpc-", "x-forwarded-")):
+        raise ValueError("this header has a meaning of its own: a key goes into authorization, api-key or the like")
+    return name
+
+
+KeyHeader = Annotated[HeaderName, AfterValidator(_of_a_key)]
+
 Secret = Annotated[
     SecretStr,
     WithJsonSchema(

@@ -17,11 +17,11 @@ class InstallError(Exception):
     """A peer's packages could not be installed; the message holds pip's last line."""
 
 
-def ensure(name: str, requirements: Sequence[str], cache: Path = CACHE) -> Path:
+def ensure(name: str, requirements: Sequence[str], cache: Path = CACHE, *, seconds: float = INSTALL_TIMEOUT_S) -> Path:
     """The folder of an environment that holds exactly these pinned requirements and what they pull in.
 
     Raises:
-        InstallError: pip failed or took longer than ``INSTALL_TIMEOUT_S``.
+        InstallError: pip failed or took longer than ``seconds``.
     """
     folder = cache / "peers" / name
     marker, wanted = folder / "installed.txt", "\n".join(requirements)
@@ -29,8 +29,8 @@ def ensure(name: str, requirements: Sequence[str], cache: Path = CACHE) -> Path:
         if marker.exists() and marker.read_text() == wanted:
             return folder
         shutil.rmtree(folder, ignore_errors=True)
-        _run(name, [sys.executable, "-m", "venv", str(folder)])
-        _run(name, [str(folder / "bin/python"), "-m", "pip", "install", "--quiet", *requirements])
+        _run(name, [sys.executable, "-m", "venv", str(folder)], seconds)
+        _run(name, [str(folder / "bin/python"), "-m", "pip", "install", "--quiet", *requirements], seconds)
         marker.write_text(wanted)
     return folder
 
@@ -59,11 +59,11 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _run(name: str, command: Sequence[str]) -> None:
+def _run(name: str, command: Sequence[str], seconds: float) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired:
-        raise InstallError(f"{name}: installing took longer than {INSTALL_TIMEOUT_S} s") from None
+        raise InstallError(f"{name}: installing took longer than {seconds:.0f} s") from None
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
         raise InstallError(f"{name}: {reason}")

@@ -94,7 +94,7 @@ class Client:
 
     At most `max_connections` are open; a request beyond them is refused with `Unavailable`, since waiting
     belongs to a queue with a bound and a policy. `server_name` is whom a certificate must be for, where that is
-    not the URL's host.
+    not the URL's host. `fields` go with every request: who we are.
     """
 
     def __init__(
@@ -105,6 +105,7 @@ class Client:
         connect_timeout: float = 5.0,
         max_connections: int = 256,
         server_name: str | None = None,
+        fields: bytes = b"",
     ) -> None:
         self._unix_path = url.removeprefix("unix:") if url.startswith("unix:") else None
         parts = urlsplit("http://localhost" if self._unix_path else url)
@@ -113,7 +114,7 @@ class Client:
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
         self._server_name = (server_name or self._host) if self._tls else None
-        self._host_field = f"host: {parts.netloc}\r\n".encode("latin-1")
+        self._host_field = f"host: {parts.netloc}\r\n".encode("latin-1") + fields
         self._connect_timeout = connect_timeout
         self._max_connections = max_connections
         self._loop = asyncio.get_running_loop()

@@ -53,7 +53,8 @@ class Channel:
 
     Calls share connections, `max_streams` each, of which there are at most `max_connections`; a call beyond them is
     refused with `Unavailable`, since waiting belongs to a queue with a bound and a policy. A TLS context is told to
-    speak HTTP/2 only. `server_name` is whom a certificate must be for, where that is not the URL's host.
+    speak HTTP/2 only. `server_name` is whom a certificate must be for, where that is not the URL's host. `fields`
+    (`encode_fields`) go with every call: who we are.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Channel:
         max_streams: int = 128,
         max_message: int = 64 * MiB,
         server_name: str | None = None,
+        fields: bytes = b"",
     ) -> None:
         self._unix_path = url.removeprefix("unix:") if url.startswith("unix:") else None
         parts = urlsplit("http://localhost" if self._unix_path else url)
@@ -75,6 +77,7 @@ class Channel:
         self._server_name = (server_name or self._host) if self._tls else None
         self._authority = parts.netloc.rpartition("@")[2].encode("ascii", "replace")
         self._scheme = parts.scheme.encode()
+        self._fields = fields
         self._heads: dict[bytes, bytes] = {}
         self._connect_timeout = connect_timeout
         self._max_connections = max_connections
@@ -153,7 +156,7 @@ class Channel:
                 (b":method", b"POST"), (b":scheme", self._scheme), (b":path", path), (b":authority", self._authority),
                 (b"te", b"trailers"), (b"content-type", b"application/grpc"), (b"user-agent", b"headrace"),
                 (b"grpc-accept-encoding", ENCODINGS),
-            ])  # fmt: skip
+            ]) + self._fields  # fmt: skip
         return found
 
     # ── connections ───────────────────────────────────────────────────────────────────────────────────

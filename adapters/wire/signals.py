@@ -1,11 +1,13 @@
-"""How busy a server is, read from its metrics in Prometheus' text format.
+"""How busy a server is, read from its metrics: Prometheus' text format, and TensorRT-LLM's JSON.
 
-The names are those of the servers' own sources and documentation, current and former ones.
+The names are those of the servers' own sources and documentation, current and former ones, and include all that the
+Kubernetes Gateway API Inference Extension expects of a model server (its plugin metric protocol).
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
+import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 
@@ -15,12 +17,24 @@ class Report(NamedTuple):
     running: float
     waiting: float
     cache: float
+    adapters: frozenset[str] = frozenset()
+    """LoRA adapters that it has at hand, or is about to have."""
+    block_size: int = 0
+    """Tokens in a block of the cache; 0 where it does not tell."""
+    blocks: int = 0
+    """Blocks of one engine's cache."""
 
 
 class _Names(NamedTuple):
+    """Of each, current and former ones. `NAME{LABEL=VALUE}`: only the samples with that label. `NAME/LABEL`: what that
+    label says, and not the number."""
+
     running: tuple[str, ...]
     waiting: tuple[str, ...]
     cache: tuple[str, ...] = ()
+    adapters: tuple[str, ...] = ()
+    block_size: tuple[str, ...] = ()
+    blocks: tuple[str, ...] = ()
 
 
 SERVERS = {
@@ -28,20 +42,49 @@ SERVERS = {
         ("vllm:num_requests_running",),
         ("vllm:num_requests_waiting",),
         ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),  # the second until 0.10
+        ("vllm:lora_requests_info/running_lora_adapters", "vllm:lora_requests_info/waiting_lora_adapters"),
+        ("vllm:cache_config_info/block_size",),
+        ("vllm:cache_config_info/num_gpu_blocks",),
     ),
-    "sglang": _Names(("sglang:num_running_reqs",), ("sglang:num_queue_reqs",), ("sglang:token_usage",)),
+    "sglang": _Names(
+        ("sglang:num_running_reqs",),
+        ("sglang:num_queue_reqs",),
+        ("sglang:token_usage",),
+        (),
+        ("sglang:cache_config_info/page_size",),
+        ("sglang:cache_config_info/num_pages",),
+    ),
     "llama.cpp": _Names(
         ("llamacpp:requests_processing",), ("llamacpp:requests_deferred",), ("llamacpp:kv_cache_usage_ratio",)
     ),
     "tgi": _Names(("tgi_batch_current_size",), ("tgi_queue_size",)),
     "tensorrt-llm": _Names(
-        ("trtllm_num_requests_running",), ("trtllm_num_requests_waiting",), ("trtllm_kv_cache_utilization",)
+        ("trtllm_num_requests_running",),
+        ("trtllm_num_requests_waiting",),
+        ("trtllm_kv_cache_utilization",),
+        (),
+        ("trtllm_kv_cache_tokens_per_block",),
+        ("trtllm_kv_cache_max_blocks",),
+    ),
+    "triton-tensorrt-llm": _Names(
+        ("nv_trt_llm_request_metrics{request_type=scheduled}",),
+        ("nv_trt_llm_request_metrics{request_type=waiting}",),
+        ("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=fraction}",),
+        (),
+        ("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=tokens_per}",),
+        ("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=max}",),
     ),
     "triton": _Names((), ("nv_inference_pending_request_count",)),
+    "openvino": _Names(("ovms_current_requests",), ()),
+    "ray": _Names(("ray_serve_replica_processing_queries",), ("ray_serve_deployment_queued_queries",)),
+    "bentoml": _Names(("bentoml_service_request_in_progress",), ()),
     "headrace": _Names(
         ("headrace_llm_num_requests_running",),
         ("headrace_llm_num_requests_waiting",),
         ("headrace_llm_kv_cache_usage_perc",),
+        (),
+        ("headrace_llm_cache_config_info/block_size",),
+        ("headrace_llm_cache_config_info/num_gpu_blocks",),
     ),
 }
 
@@ -52,27 +95,70 @@ def read(body: bytes, server: str) -> Report | None:
     Raises `ValueError` for what is not in the format. Several engines or ranks behind one address add up, and
     of their caches the mean counts. Only the lines wanted are parsed: a vLLM's page has thousands.
     """
+    if body[:1] == b"[" and server in ("auto", "tensorrt-llm"):
+        return _iterations(body)
     candidates = SERVERS.values() if server == "auto" else (SERVERS[server],)
-    wanted = {name for names in candidates for kind in names for name in kind}
-    found = _samples(body, wanted)
+    found = _samples(body, {_metric(name) for names in candidates for kind in names for name in kind})
     for names in candidates:
-        running, waiting, cache = ([v for name in kind for v in found.get(name, ())] for kind in names)
+        running, waiting, cache = (_numbers(found, kind) for kind in names[:3])
         if running or waiting:
-            return Report(sum(running), sum(waiting), sum(cache) / len(cache) if cache else 0.0)
+            mean = sum(cache) / len(cache) if cache else 0.0
+            size, blocks = (_first(_numbers(found, kind)) for kind in names[4:])
+            return Report(sum(running), sum(waiting), mean, _adapters(found, names.adapters), size, blocks)
     return None
 
 
-def _samples(body: bytes, wanted: set[str]) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
+class _Sample(NamedTuple):
+    labels: Mapping[str, str]
+    value: float
+
+
+_Samples = dict[str, list[_Sample]]
+
+
+def _metric(name: str) -> str:
+    return name.partition("{")[0].partition("/")[0]
+
+
+def _numbers(found: _Samples, names: tuple[str, ...]) -> list[float]:
+    """Every sample that one of the names means."""
+    numbers: list[float] = []
+    for name in names:
+        samples = found.get(_metric(name), ())
+        if "/" in name:
+            told = [sample.labels.get(name.partition("/")[2], "") for sample in samples]
+            numbers += [float(text) for text in told if text.isdecimal()]
+        else:
+            label, _, value = name.partition("{")[2].rstrip("}").partition("=")
+            numbers += [sample.value for sample in samples if not label or sample.labels.get(label) == value]
+    return numbers
+
+
+def _first(numbers: list[float]) -> int:
+    return int(numbers[0]) if numbers else 0
+
+
+def _adapters(found: _Samples, names: tuple[str, ...]) -> frozenset[str]:
+    """Of the newest sample: its value is the time at which it was true."""
+    listed: list[str] = []
+    for name in names:
+        if samples := found.get(_metric(name)):
+            newest = max(samples, key=lambda sample: sample.value)
+            listed += newest.labels.get(name.partition("/")[2], "").split(",")
+    return frozenset(name.strip() for name in listed if name.strip())
+
+
+def _samples(body: bytes, wanted: set[str]) -> _Samples:
+    found: _Samples = {}
     prefixes = tuple(name.encode() for name in wanted)
     lines = [line for line in body.split(b"\n") if line.startswith(prefixes)]
-    for name, value in _parsed(b"\n".join(lines).decode("utf-8", "replace")):
+    for name, sample in _parsed(b"\n".join(lines).decode("utf-8", "replace")):
         if name in wanted:
-            found.setdefault(name, []).append(value)
+            found.setdefault(name, []).append(sample)
     return found
 
 
-def _parsed(text: str) -> Iterator[tuple[str, float]]:
+def _parsed(text: str) -> Iterator[tuple[str, _Sample]]:
     try:
         families = list(text_string_to_metric_families(text + "\n"))
     except Exception:  # whatever the parser stumbles over
@@ -81,4 +167,39 @@ def _parsed(text: str) -> Iterator[tuple[str, float]]:
         for sample in family.samples:
             if not 0 <= sample.value < float("inf"):  # NaN too
                 raise ValueError(f"{sample.name} is no number of requests")
-            yield sample.name, sample.value
+            yield sample.name, _Sample(sample.labels, sample.value)
+
+
+# ── trtllm-serve's own ────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Cache(msgspec.Struct, rename="camel"):
+    used_num_blocks: float = 0
+    max_num_blocks: float = 0
+    tokens_per_block: float = 0
+
+
+class _Iteration(msgspec.Struct, rename="camel"):
+    num_active_requests: float = 0
+    num_queued_requests: float = 0
+    kv_cache_stats: _Cache | None = None
+
+
+_decode = msgspec.json.Decoder(list[_Iteration]).decode
+
+
+def _iterations(body: bytes) -> Report:
+    """The engine's steps since somebody asked last; none where it had nothing to do."""
+    try:
+        steps = _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise ValueError("is no list of iterations") from None
+    if not steps:
+        return Report(0.0, 0.0, 0.0)
+    last, cache = steps[-1], steps[-1].kv_cache_stats or _Cache()
+    told: list[Any] = [last.num_active_requests, last.num_queued_requests, *msgspec.structs.astuple(cache)]
+    if not all(0 <= number < 2**53 for number in told):
+        raise ValueError("holds a number below zero, or none")
+    used = cache.used_num_blocks / cache.max_num_blocks if cache.max_num_blocks else 0.0
+    blocks = int(cache.tokens_per_block), int(cache.max_num_blocks)
+    return Report(last.num_active_requests, last.num_queued_requests, min(used, 1.0), frozenset(), *blocks)

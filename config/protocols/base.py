@@ -24,6 +24,11 @@ class ProtocolConfig(Section):
     name: str
     """What it is called."""
 
+    @property
+    def key_header(self) -> str:
+        """The header that its servers expect the pool's key in, where the pool does not say another."""
+        return "authorization"
+
     @model_validator(mode="before")
     @classmethod
     def _short(cls, data: object) -> object:

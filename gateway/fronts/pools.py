@@ -17,6 +17,7 @@ from gateway.fronts.guard import Refused, acted
 from gateway.traffic.fleet import Fleet
 from gateway.traffic.member import Member
 from gateway.traffic.operations import NotDone, Operation, Verb
+from gateway.traffic.signals import Scraper
 
 S = TypeVar("S", bound=Section)
 BODY_SECONDS = 10.0
@@ -121,10 +122,18 @@ def describe_endpoint(member: Member, now: float) -> dict[str, Any]:
         "zone": endpoint.zone,
     }
     if scraper is not None:
-        described["signals"] = {"age_seconds": endpoint.signal.age(now), "error": scraper.error}
+        described["signals"] = {"age_seconds": endpoint.signal.age(now), "error": scraper.error, **_reported(scraper)}
     if member.runtime is not None:
         described |= {"pid": member.runtime.pid, "restarts": member.runtime.restarts}
     return described
+
+
+def _reported(scraper: Scraper) -> dict[str, Any]:
+    """The last report, once there is one."""
+    if scraper.report is None:
+        return {}
+    told = scraper.report._asdict()
+    return {**told, "adapters": sorted(scraper.report.adapters)}
 
 
 def _operation(request: web.Request, verb: Verb, weight: float | None = None) -> Operation:

@@ -11,6 +11,7 @@ from random import Random
 import aiohttp
 
 from adapters.base import Adapter
+from adapters.dial import credentials
 from adapters.http1.client import Client
 from adapters.oip_http import OipHttpAdapter
 from adapters.openai import OpenAIAdapter
@@ -87,7 +88,7 @@ def source_of(pool: PoolConfig, target: Target | None, times: FileTimes) -> obje
     if target is None:
         return (pool.runtime, pool.max_connections)
     return (
-        target.url, target.server_name, pool.protocol, pool.model, pool.key, pool.tls, times,
+        target.url, target.server_name, pool.protocol, pool.model, pool.key, pool.key_header, pool.tls, times,
         pool.probe, pool.connect_timeout, pool.max_connections,
     )  # fmt: skip
 
@@ -161,5 +162,5 @@ def _session(pool: PoolConfig, address: str, timeout: float) -> aiohttp.ClientSe
         connector = aiohttp.TCPConnector(
             limit=1, ssl=tls_of(pool, "metrics") if address.startswith("https://") else True
         )
-    headers = {"authorization": f"Bearer {pool.key.get_secret_value()}"} if pool.key else {}
+    headers = dict(credentials(pool))
     return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(timeout), headers=headers)

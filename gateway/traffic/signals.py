@@ -35,6 +35,8 @@ class Scraper:
     def __init__(self, endpoint: Endpoint, config: SignalsConfig, connect: Connect, rng: Random) -> None:
         self.config = config
         self.error = ""
+        self.report: signals.Report | None = None
+        """The last one."""
         self._endpoint = endpoint
         self._connect = connect
         self._rng = rng
@@ -66,12 +68,13 @@ class Scraper:
                 log.warning("signals of %s: %s", self._endpoint.id, error or type(error).__name__)
             self.error = str(error) or type(error).__name__
             return
-        self.error = ""
+        self.error, self.report = "", report
         endpoint = self._endpoint
         endpoint.signal.report(
             running=report.running,
             waiting=report.waiting,
             cache=report.cache,
+            adapters=report.adapters,
             own=endpoint.in_flight,
             half_life=HALF_LIFE * self.config.interval,
             now=asyncio.get_running_loop().time(),

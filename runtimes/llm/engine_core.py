@@ -48,6 +48,7 @@ class EngineStats:
     waiting: int
     kv_blocks_total: int
     kv_blocks_free: int
+    block_size: int
     preemptions: int
     prompt_tokens: int
     generated_tokens: int
@@ -156,6 +157,7 @@ class Engine:
                 waiting=self._scheduler.num_waiting,
                 kv_blocks_total=self._scheduler.blocks.num_blocks,
                 kv_blocks_free=self._scheduler.blocks.num_free,
+                block_size=self._scheduler.blocks.block_size,
                 preemptions=self._scheduler.num_preemptions,
                 prompt_tokens=self._prompt_tokens,
                 generated_tokens=self._generated_tokens,

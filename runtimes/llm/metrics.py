@@ -61,6 +61,11 @@ class _EngineCollector(Collector):
         yield _gauge("num_requests_running", "Sequences in the running batch.", stats.running)
         yield _gauge("num_requests_waiting", "Sequences that wait to run.", stats.waiting)
         yield _gauge("kv_cache_usage_perc", "Share of the KV cache's pages in use, 0 to 1.", used)
+        # As endpoint pickers of Kubernetes' Inference Extension want the cache told: by an info's labels.
+        told = {"block_size": str(stats.block_size), "num_gpu_blocks": str(stats.kv_blocks_total)}
+        info = GaugeMetricFamily(f"{_PREFIX}_cache_config_info", "How the KV cache is cut.", labels=list(told))
+        info.add_metric(list(told.values()), 1)
+        yield info
         yield _counter("prompt_tokens", "Prompt tokens of accepted requests.", stats.prompt_tokens)
         yield _counter("generation_tokens", "Generated tokens.", stats.generated_tokens)
         yield _counter("num_preemptions", "Sequences that had to give their pages up for a while.", stats.preemptions)

@@ -72,11 +72,11 @@ async def call(service: Service, request: Any = None, **options: Any) -> Answer:
 
 async def test_a_message_goes_on_as_it_came_under_the_names_that_count() -> None:
     service = Service()
-    answer = await call(service, asked(version="3"), key="secret")
+    answer = await call(service, asked(version="3"))
     request, told = service.asked[0], service.metadata[0]
     assert (request.model_name, request.model_version, request.id) == ("m", "3", "id-1")
     assert list(request.raw_input_contents) == [X.data]
-    assert (told["authorization"], told["x-request-id"]) == ("Bearer secret", "req-1")
+    assert told["x-request-id"] == "req-1"
     assert 0 < told["left"] <= PATIENCE + 1
     assert answer.form == OIP_GRPC
     assert answer.body is not None
@@ -431,11 +431,10 @@ async def test_orders_are_messages_and_what_was_known_of_models_is_forgotten() -
 
 async def test_health() -> None:
     service = Service()
-    async with adapting(service, key="k") as adapter:
+    async with adapting(service) as adapter:
         await adapter.probe(PATIENCE)
         service.ready = False
         with pytest.raises(BackendError, match="not ready"):
             await adapter.probe(PATIENCE)
         with pytest.raises(Unavailable, match="`m` is not ready"):
             await adapter.call(ModelQuery(model="m", about="ready"), within())
-    assert service.metadata[0]["authorization"] == "Bearer k"

@@ -73,6 +73,11 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
         ),
         (
             "endpoints: [http://10.0.0.7:8000]",
+            "endpoints: [http://10.0.0.7:8000]\n    key_header: api-key",
+            "7: pools[1].key_header: has no effect without key",
+        ),
+        (
+            "endpoints: [http://10.0.0.7:8000]",
             RUNTIME + "\n    balance: {by: round_robin}",
             "7: pools[1].balance: has no effect on a bundled runtime: remove it",
         ),

@@ -71,6 +71,12 @@ def test_options_are_checked(complaints: Complaints, protocol: str, problem: str
     assert refused(complaints, protocol) == [problem]
 
 
+@pytest.mark.parametrize("name", ["Host", "content-length", "x-request-id", "grpc-timeout", "X-Forwarded-For"])
+def test_a_key_takes_no_header_that_means_something_else(complaints: Complaints, name: str) -> None:
+    (problem,) = complaints(RIGHT.replace("name: spare", f"name: spare\n    key: ${{HOME}}\n    key_header: {name}", 1))
+    assert "pools[1].key_header: this header has a meaning of its own" in problem
+
+
 @pytest.mark.parametrize("protocol", ["oip-htp", "{name: oip-htp}", "3", "{binary: false}", "[openai]"])
 def test_no_protocol(complaints: Complaints, protocol: str) -> None:
     (problem,) = refused(complaints, protocol)

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.balance import LeastRequest
-from policies.load import CROWDED, LoadTwoChoices, Signal
-from tests.support.candidates import ANYONE, Candidate, candidates
+from policies.load import CROWDED, LOADING, LoadTwoChoices, Signal
+from tests.support.candidates import ANYONE, Ask, Candidate, candidates
 
 counts = st.floats(0, 1000)
 shares = st.floats(0, 1)
@@ -119,3 +119,26 @@ def test_weight_divides_what_is_reported_too() -> None:
     told(big.signal, running=11)
     told(small.signal, running=3)
     assert {pick([big, small], 0.0, seed) for seed in range(20)} == {big}
+
+
+def held(address: str, *adapters: str, running: float = 0) -> Candidate:
+    candidate = Candidate(address)
+    candidate.signal.report(
+        running=running, waiting=0, cache=0, own=0, half_life=3.0, now=0, adapters=frozenset(adapters)
+    )
+    return candidate
+
+
+@pytest.mark.parametrize(("busier_by", "chosen"), [(0, "near"), (LOADING, "near"), (LOADING + 1, "far")])
+def test_an_adapter_goes_where_it_is_at_hand_until_loading_it_elsewhere_is_cheaper(
+    busier_by: float, chosen: str
+) -> None:
+    pool = [held("near", "sql", running=busier_by), held("far", "other")]
+    asker = Ask(model="sql")
+    assert {str(LoadTwoChoices().pick(pool, asker, 0.0, Random(seed))) for seed in range(20)} == {chosen}
+
+
+def test_where_all_have_an_adapter_or_none_has_it_goes_by_load_alone() -> None:
+    for adapters in ((), ("sql",)):
+        pool = [held("busy", *adapters, running=3), held("idle", *adapters)]
+        assert str(LoadTwoChoices().pick(pool, Ask(model="sql"), 0.0, Random(1))) == "idle"

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,11 +37,28 @@ def test_models_of_one_server_add_up() -> None:
     assert read(TRITON, "auto") == Report(0.0, 7.0, 0.0)
 
 
+def line(name: str, value: object) -> str:
+    """A sample that says so."""
+    metric, _, label = name.partition("/")
+    if label:
+        return f'{metric}{{{label}="{value}"}} 1\n'
+    metric, _, label = name.rstrip("}").partition("{")
+    label, _, wanted = label.partition("=")
+    return f'{metric}{{{label}="{wanted}"}} {value}\n' if label else f"{metric} {value}\n"
+
+
 @pytest.mark.parametrize("server", SERVERS)
 def test_every_server_is_found_by_its_own_names(server: str) -> None:
     names = SERVERS[server]
-    page = "".join(f"{name} {value}\n" for kind, value in zip(names, (2, 3, 0.5), strict=True) for name in kind[:1])
-    expected = Report(2.0 if names.running else 0.0, 3.0, 0.5 if names.cache else 0.0)
+    page = "".join(line(kind[0], value) for kind, value in zip(names, (2, 3, 0.5, "a,b", 16, 100), strict=True) if kind)
+    expected = Report(
+        2.0 if names.running else 0.0,
+        3.0 if names.waiting else 0.0,
+        0.5 if names.cache else 0.0,
+        frozenset({"a", "b"} if names.adapters else ()),
+        16 if names.block_size else 0,
+        100 if names.blocks else 0,
+    )
     assert read(page.encode(), "auto") == read(page.encode(), server) == expected
 
 
@@ -61,3 +80,47 @@ def test_no_bytes_break_it(tail: bytes) -> None:
     except ValueError:
         return
     assert report is not None
+
+
+def test_of_the_samples_of_one_name_those_with_the_label_count() -> None:
+    page = b"""\
+nv_trt_llm_request_metrics{model="m",request_type="waiting",version="1"} 2
+nv_trt_llm_request_metrics{model="m",request_type="scheduled",version="1"} 5
+nv_trt_llm_request_metrics{model="m",request_type="max",version="1"} 64
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="m",version="1"} 0.25
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="tokens_per",model="m",version="1"} 64
+nv_inference_pending_request_count{model="m",version="1"} 7
+"""
+    assert read(page, "triton-tensorrt-llm") == read(page, "auto") == Report(5.0, 2.0, 0.25, block_size=64)
+    assert read(page, "triton") == Report(0.0, 7.0, 0.0)
+
+
+def test_the_newest_list_of_adapters_counts_with_those_that_wait() -> None:
+    page = b"""\
+vllm:num_requests_running 1
+vllm:lora_requests_info{max_lora="4",running_lora_adapters="old",waiting_lora_adapters=""} 100.5
+vllm:lora_requests_info{max_lora="4",running_lora_adapters="sql, chat",waiting_lora_adapters="next"} 200.5
+vllm:cache_config_info{block_size="16",num_gpu_blocks="None"} 1
+"""
+    assert read(page, "auto") == Report(1.0, 0.0, 0.0, frozenset({"sql", "chat", "next"}), 16, 0)
+
+
+STEP = {
+    "iter": 7,
+    "numActiveRequests": 3,
+    "numQueuedRequests": 2,
+    "kvCacheStats": {"usedNumBlocks": 25, "maxNumBlocks": 100, "freeNumBlocks": 75, "tokensPerBlock": 32},
+}
+
+
+def test_trtllm_serve_tells_of_its_last_step_in_json() -> None:
+    page = json.dumps([{"numActiveRequests": 9}, STEP]).encode()
+    assert read(page, "tensorrt-llm") == read(page, "auto") == Report(3.0, 2.0, 0.25, block_size=32, blocks=100)
+    assert read(b"[]", "auto") == Report(0.0, 0.0, 0.0)
+    assert read(json.dumps([{"numActiveRequests": 1, "kvCacheStats": None}]).encode(), "auto") == Report(1.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("page", [b"[1]", b"[", b'[{"numActiveRequests": -1}]', b'[{"numQueuedRequests": 1e300}]'])
+def test_what_is_no_list_of_steps_is_refused(page: bytes) -> None:
+    with pytest.raises(ValueError):
+        read(page, "tensorrt-llm")

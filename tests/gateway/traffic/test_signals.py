@@ -11,6 +11,7 @@ from aiohttp import web
 
 from adapters.types import Deadline
 from config.schema import SignalsConfig
+from gateway.fronts.pools import describe_endpoint
 from gateway.traffic.fleet import Fleet
 from gateway.traffic.signals import metrics_url
 from tests.support.gateways import chat, config
@@ -74,8 +75,11 @@ async def test_reports_are_read_again_and_again_with_the_pool_s_key() -> None:
         await until(lambda: member.endpoint.signal.seen)
         assert member.endpoint.signal.load(0, 1.0) == 11.0
         assert page.authorization == "Bearer k"
-        page.text = "vllm:num_requests_running 1.0\n"
+        page.text = 'vllm:num_requests_running 1.0\nvllm:lora_requests_info{running_lora_adapters="sql"} 5\n'
         await until(lambda: member.endpoint.signal.load(0, 1.0) == 1.0)
+        assert member.endpoint.signal.adapters == {"sql"}
+        told = describe_endpoint(member, asyncio.get_running_loop().time())["signals"]
+        assert (told["running"], told["adapters"], told["error"]) == (1.0, ["sql"], "")
         await fleet.aclose()
 
 

@@ -10,6 +10,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam
 
+from adapters.wire import signals
 from tests.runtimes.llm.server_fixtures import CONTEXT, MODEL, Running, get, post, serving, until_idle
 
 TEXT = "Hello, wörld! 😀"
@@ -237,6 +238,11 @@ async def test_metrics(running: Running) -> None:
         "headrace_llm_e2e_request_latency_seconds_count": 1,
     }
     assert {name: float(values[name]) for name in expected} == expected
+    report = signals.read(text.encode(), "auto")
+    assert report is not None
+    assert (report.running, report.waiting, report.cache) == (0, 0, 0)
+    assert report.block_size > 0
+    assert report.blocks > 0
 
 
 async def test_many_at_once(running: Running) -> None:
