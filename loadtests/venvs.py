@@ -59,7 +59,7 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _run(name: str, command: Sequence[str], seconds: float) -> None:
+def _run(name: str, command: Sequence[str], seconds: float = INSTALL_TIMEOUT_S) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired:
