@@ -17,6 +17,7 @@ from adapters.event_stream import EventStream
 from adapters.failed_status import CALLER_STATUS, upstream_error
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.registry import Address
+from adapters.responses_stream import ResponsesStream
 from adapters.types import (
     ChatRequest,
     CompletionRequest,
@@ -24,10 +25,11 @@ from adapters.types import (
     EmbeddingRequest,
     GenerateRequest,
     ModelRequest,
+    ResponsesRequest,
     Usage,
 )
 from adapters.wire import openai as wire
-from adapters.wire import sse
+from adapters.wire import responses_native, sse
 from config.schema import PoolConfig
 
 MAX_ERROR_BODY = 64 * 1024
@@ -47,7 +49,8 @@ class OpenAIAdapter:
         base = client.base_path
         prefix = base if base.endswith("/v1") else base + "/v1"
         self._targets = {
-            kind.path: (prefix + kind.path).encode() for kind in (ChatRequest, CompletionRequest, EmbeddingRequest)
+            kind.path: (prefix + kind.path).encode()
+            for kind in (ChatRequest, CompletionRequest, EmbeddingRequest, ResponsesRequest)
         }
         self._probe_target = (base.removesuffix("/v1") + probe).encode()
         fields = [("user-agent", "headrace"), ("accept", "application/json, text/event-stream")]
@@ -64,11 +67,16 @@ class OpenAIAdapter:
             await _raise(response)
         content_type = (response.headers.get("content-type") or "").lower()
         if request.stream and content_type.startswith("text/event-stream"):
+            if isinstance(request, ResponsesRequest):
+                return await ResponsesStream(response, request).begun(deadline.first_byte)
             return await ChunkStream(response, request).begun(deadline.first_byte)
         body = await response.read()
         if request.stream or not content_type.startswith("application/json"):
             raise BackendError("The upstream answered with the wrong content type.", code="upstream_bad_response")
-        usage = wire.usage_of_body(body, request.answered) or Usage()
+        if isinstance(request, ResponsesRequest):
+            usage = responses_native.usage_of_body(body) or Usage()
+        else:
+            usage = wire.usage_of_body(body, request.answered) or Usage()
         usage.bytes = len(body)
         return Answer(content_type="application/json", body=body, usage=usage)
 

@@ -178,6 +178,15 @@ class ChatRequest(GenerateRequest):
 
 
 @dataclass(slots=True, kw_only=True)
+class ResponsesRequest(GenerateRequest):
+    """`/v1/responses`, for servers that know it. For any other it is made a `ChatRequest`."""
+
+    path: ClassVar[str] = "/responses"
+    operation: ClassVar[str] = "chat"
+    answered: ClassVar[str] = "output"
+
+
+@dataclass(slots=True, kw_only=True)
 class CompletionRequest(GenerateRequest):
     """`/v1/completions`."""
 

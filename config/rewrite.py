@@ -7,11 +7,13 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Wit
 from config.section import Section
 from config.text import Shape
 
-TWINS: tuple[frozenset[str], ...] = (frozenset({"max_tokens", "max_completion_tokens", "n_predict"}),)
+TWINS: tuple[frozenset[str], ...] = (
+    frozenset({"max_tokens", "max_completion_tokens", "n_predict", "max_output_tokens"}),
+)
 """Names that servers take for one field: what is said of one holds for all."""
 MAX_TOKENS = 2**31 - 1
 _OWN = frozenset({"model", "messages", "prompt", "stream", "stream_options"})
-_MOST = {"max_tokens": MAX_TOKENS, "max_completion_tokens": MAX_TOKENS, "n_predict": MAX_TOKENS, "n": 128}
+_MOST = {name: MAX_TOKENS for names in TWINS for name in names} | {"n": 128}
 MAX_DEPTH = 16
 
 
@@ -56,8 +58,8 @@ JsonValue = Annotated[Any, BeforeValidator(_json)]
 class RewriteConfig(Section):
     """Changes to a request's body, one level deep. Nothing that a client writes gets around them.
 
-    What is said of ``max_tokens`` holds for ``max_completion_tokens`` and ``n_predict`` too: servers take them for
-    one field.
+    What is said of ``max_tokens`` holds for ``max_completion_tokens``, ``n_predict`` and ``max_output_tokens`` too:
+    servers take them for one field.
     """
 
     model: str | None = Field(None, min_length=1, max_length=256)

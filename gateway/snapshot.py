@@ -35,6 +35,8 @@ class Snapshot:
     pools: Mapping[str, Pool]
     tensor_models: frozenset[str]
     """Those that take tensors, by name as configured."""
+    responses_models: frozenset[str]
+    """Those whose servers all know OpenAI's Responses."""
     shared_models: frozenset[str]
     """Those that several tenants may use."""
     explainers: Mapping[str, str]
@@ -74,6 +76,7 @@ def build(
         prices={model.name: Price(model.price) for model in config.models if model.price is not None},
         pools=pools,
         tensor_models=frozenset(model.name for model in config.models if _takes_tensors(model, configs)),
+        responses_models=frozenset(model.name for model in config.models if _knows_responses(model, configs)),
         shared_models=frozenset(m.name for m in config.models if _users(m, allowed) > 1),
         explainers={model.name: model.explainer for model in config.models if model.explainer is not None},
         composer=Composer(pools, configs, kept, rng, clock),
@@ -87,6 +90,10 @@ def _users(model: ModelConfig, allowed: Mapping[str, ModelList]) -> int:
 
 def _takes_tensors(model: ModelConfig, pools: Mapping[str, PoolConfig]) -> bool:
     return any(pools[name].takes_tensors for route in model.routes for name in route.pools())
+
+
+def _knows_responses(model: ModelConfig, pools: Mapping[str, PoolConfig]) -> bool:
+    return all(getattr(pools[name].protocol, "responses", False) for route in model.routes for name in route.pools())
 
 
 def with_keys(snapshot: Snapshot, keys: KeyTable) -> Snapshot:

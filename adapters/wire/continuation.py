@@ -44,7 +44,7 @@ _LIMITS = ("max_tokens", "max_completion_tokens", "min_tokens")
 
 def can_continue(request: GenerateRequest, mode: Mode) -> bool:
     """Whether the rest of its answer could be asked for: one stream of plain text."""
-    if not request.stream or request.n != 1:
+    if not request.stream or request.n != 1 or not isinstance(request, ChatRequest | CompletionRequest):
         return False
     for name, raw in request.fields.items():
         if name in _ONLY_WITH and msgspec.json.format(bytes(raw), indent=-1) not in _ONLY_WITH[name]:

@@ -21,6 +21,10 @@ class _Typed(msgspec.Struct):
     type: Any = None
 
 
+class _Text(msgspec.Struct):
+    format: Raw = _NULL
+
+
 class _Message(msgspec.Struct):
     content: Raw = _NULL
 
@@ -37,6 +41,7 @@ class _Part(msgspec.Struct):
 
 _list = msgspec.json.Decoder(list[Raw])
 _typed = msgspec.json.Decoder(_Typed)
+_text = msgspec.json.Decoder(_Text)
 _messages = msgspec.json.Decoder(list[_Message])
 _parts = msgspec.json.Decoder(list[_Part])
 
@@ -55,16 +60,16 @@ def _has_entries(raw: Raw) -> bool:
 
 def _json_schema(fields: Mapping[str, Raw]) -> bool:
     raw = fields.get("response_format")
-    if raw is None:
-        return False
     try:
-        return bool(_typed.decode(raw).type == "json_schema")
+        if raw is None:  # as Responses says it
+            raw = _text.decode(fields["text"]).format if "text" in fields else _NULL
+        return raw != _NULL and bool(_typed.decode(raw).type == "json_schema")
     except msgspec.DecodeError:
         return False
 
 
 def _vision(fields: Mapping[str, Raw]) -> bool:
-    raw = fields.get("messages")
+    raw = fields.get("messages") or fields.get("input")
     if raw is None:
         return False
     written = bytes(raw)

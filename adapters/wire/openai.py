@@ -18,21 +18,23 @@ from adapters.types import (
     Feature,
     GenerateRequest,
     ModelRequest,
+    ResponsesRequest,
     Usage,
 )
 from adapters.wire import canonical, features, refusals
+from adapters.wire.body import field as _field
+from adapters.wire.body import open_body as _open
 
 DONE = b"[DONE]"
 BYTES_PER_TOKEN = 4
 MAX_CHOICES = 128
 MAX_TOKENS = 2**31 - 1
-LENGTHS = ("max_tokens", "max_completion_tokens", "n_predict")
+LENGTHS = ("max_tokens", "max_completion_tokens", "n_predict", "max_output_tokens")
 """Names of one field: which of them counts differs from server to server."""
 MAX_MESSAGE = 2_000
 
 _TRUE, _NULL, _ABSENT = Raw(b"true"), Raw(b"null"), Raw(b"")
 
-T = TypeVar("T")
 R = TypeVar("R", bound=GenerateRequest)
 
 
@@ -66,7 +68,6 @@ class _Flat(msgspec.Struct):
     message: str | None = None
 
 
-_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _whole = msgspec.json.Decoder(_Whole).decode
 _flat = msgspec.json.Decoder(_Flat).decode
 _encode = msgspec.json.Encoder().encode
@@ -91,6 +92,18 @@ def decode_chat(body: bytes) -> ChatRequest:
     return _request(ChatRequest, fields, prompt=fields["messages"])
 
 
+def chat_request(fields: dict[str, Raw]) -> ChatRequest:
+    """Of a chat that was asked for in other words. Raises `CallerError` that names the field at fault."""
+    return _request(ChatRequest, fields, prompt=fields["messages"])
+
+
+def responses_request(fields: dict[str, Raw]) -> ResponsesRequest:
+    """Of a body that its server is to read itself. Raises `CallerError` that names the field at fault."""
+    request = _request(ResponsesRequest, fields, prompt=fields["input"])
+    request.n, request.include_usage = 1, True  # which its streams always tell
+    return request
+
+
 def decode_completion(body: bytes) -> CompletionRequest:
     """Raises `CallerError` that names the field at fault."""
     fields = _open(body)
@@ -106,31 +119,6 @@ def decode_embedding(body: bytes) -> EmbeddingRequest:
     request = _request(EmbeddingRequest, fields, prompt=fields["input"])
     request.stream, request.n = False, 0
     return request
-
-
-def _open(body: bytes) -> dict[str, Raw]:
-    try:
-        return _fields(body)
-    except RecursionError:
-        raise CallerError("The JSON body is nested too deeply.", code="invalid_json") from None
-    except msgspec.ValidationError:
-        raise CallerError("The body must be a JSON object.", code="invalid_json") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CallerError(f"The body is not valid JSON: {error}.", code="invalid_json") from None
-
-
-def _field(
-    fields: dict[str, Raw], name: str, decoder: "msgspec.json.Decoder[T]", *, required: bool = False
-) -> T | None:
-    raw = fields.get(name)
-    if raw is None:
-        if required:
-            raise CallerError(f"`{name}` is missing.", param=name)
-        return None
-    try:
-        return decoder.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CallerError(f"`{name}` is not valid: {error}.", param=name) from None
 
 
 def _request(kind: type[R], fields: dict[str, Raw], prompt: Raw) -> R:
@@ -178,6 +166,8 @@ class _OpenAI(Codec):
 
     def rewrite(self, request: ModelRequest, fields: dict[str, Raw]) -> None:
         assert isinstance(request, GenerateRequest)
+        if isinstance(request, ResponsesRequest):
+            fields = _as_responses(fields)
         request.fields = fields
         if request.n:
             request.max_tokens = _max_tokens(fields)
@@ -193,6 +183,12 @@ class _OpenAI(Codec):
 
 
 _CODEC = _OpenAI()
+
+
+def _as_responses(fields: dict[str, Raw]) -> dict[str, Raw]:
+    """What a route says of the answer's length, by the only name that a Response has for it."""
+    lengths = [raw for name in LENGTHS if (raw := fields.pop(name, _NULL)) != _NULL]
+    return {**fields, "max_output_tokens": lengths[0]} if lengths else fields
 
 
 def upstream_body(request: GenerateRequest, model: str | None) -> bytes:

@@ -12,3 +12,6 @@ class OpenAIProtocol(ProtocolConfig):
 
     name: Literal["openai"] = "openai"
     """OpenAI's API."""
+    responses: bool = False
+    """Whether the endpoints know ``/v1/responses`` themselves. For a model of such pools only they are asked there; for
+    any other the gateway makes a chat of it."""

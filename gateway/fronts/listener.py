@@ -10,6 +10,8 @@ from gateway.fronts.metadata import Metadata
 from gateway.fronts.oip_http import OipFront
 from gateway.fronts.openai import OpenAIFront
 from gateway.fronts.predict_v1 import PredictFront
+from gateway.fronts.responses import PATH as RESPONSES
+from gateway.fronts.responses import ResponsesFront
 
 
 class Fronts:
@@ -22,7 +24,8 @@ class Fronts:
         self._openai = OpenAIFront(self.door, created)
         self._predict = PredictFront(self.door, metadata, created)
         self._oip = OipFront(self.door, ready)
-        self._fronts = ((b"/v2", self._oip), (b"/v1/models/", self._predict))
+        self._responses = ResponsesFront(self.door)
+        self._fronts = ((b"/v2", self._oip), (b"/v1/models/", self._predict), (RESPONSES, self._responses))
 
     def __call__(self, http: Request) -> Awaitable[Response]:
         """Answer one request."""
@@ -36,3 +39,4 @@ class Fronts:
         yield from self._openai.routes()
         yield from self._oip.routes()
         yield from self._predict.routes()
+        yield from self._responses.routes()

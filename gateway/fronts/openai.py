@@ -17,8 +17,8 @@ from gateway.telemetry import Record
 from policies import rules
 
 _NOT_FOUND = (
-    "Unknown path. This gateway serves /v1/chat/completions, /v1/completions, /v1/embeddings and /v1/models, "
-    "and for tensors /v2 and /v1/models/NAME:predict."
+    "Unknown path. This gateway serves /v1/chat/completions, /v1/responses, /v1/completions, /v1/embeddings and "
+    "/v1/models, and for tensors /v2 and /v1/models/NAME:predict."
 )
 
 
@@ -47,7 +47,7 @@ class OpenAIFront:
     async def _generate(
         self, decode: Callable[[bytes], GenerateRequest], principal: Principal, http: Request, record: Record
     ) -> Response:
-        _require_json(http)
+        require_json(http)
         body = await http.read()
         request = decode(body)
         request.request_id, request.size = record.request_id, len(body)
@@ -97,7 +97,8 @@ class StreamBody:
         await self._answer.aclose()
 
 
-def _require_json(http: Request) -> None:
+def require_json(http: Request) -> None:
+    """Raises `CallerError` for a body that says that it is something else."""
     content_type = http.headers.get("content-type")
     if content_type is not None and content_type.partition(";")[0].strip().lower() != "application/json":
         raise CallerError("Send the body as `Content-Type: application/json`.", code="unsupported_media_type")

@@ -76,6 +76,36 @@ async def test_the_official_client_gets_sensible_english(running: tuple[GatewayP
     await running[0].until_idle()
 
 
+async def test_responses_are_the_same_answers_in_other_words(running: tuple[GatewayProcess, str]) -> None:
+    async with client(running) as sdk:
+        asked = CAPITAL[0]["content"]
+        chat = await sdk.chat.completions.create(model="smollm2", messages=CAPITAL, temperature=0, max_tokens=20)
+        answer = await sdk.responses.create(model="smollm2", input=asked, temperature=0, max_output_tokens=20)
+        assert answer.output_text == chat.choices[0].message.content
+        assert answer.usage is not None
+        assert chat.usage is not None
+        assert answer.usage.input_tokens == chat.usage.prompt_tokens
+        async with sdk.responses.stream(model="smollm2", input=CAPITAL, temperature=0, max_output_tokens=20) as stream:
+            texts = [event.delta async for event in stream if event.type == "response.output_text.delta"]
+            final = await stream.get_final_response()
+        assert "".join(texts) == final.output_text == answer.output_text
+        assert final.usage == answer.usage
+        parsed = await sdk.responses.parse(model="smollm2", input=asked, temperature=0, max_output_tokens=20)
+        assert parsed.output_text == answer.output_text
+        cut = await sdk.responses.create(model="smollm2", input="Count to a hundred.", max_output_tokens=3)
+        assert (cut.status, cut.incomplete_details and cut.incomplete_details.reason) == (
+            "incomplete",
+            "max_output_tokens",
+        )
+        with pytest.raises(openai.BadRequestError) as refused:
+            await sdk.responses.create(model="smollm2", input="river " * 3000)
+        assert refused.value.code == "context_length_exceeded"
+        with pytest.raises(openai.BadRequestError) as refused:
+            await sdk.responses.create(model="smollm2", input="x", text={"format": {"type": "json_object"}})
+        assert refused.value.param == "text.format"
+    await running[0].until_idle()
+
+
 async def test_the_synchronous_client_and_completions(running: tuple[GatewayProcess, str]) -> None:
     g, key = running
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from adapters.wire import openai as wire
+from adapters.wire.body import open_body
 from config.rewrite import twins
 from config.schema import RewriteConfig
 from policies.rewrite import NotANumber, Rewrite
@@ -15,7 +15,7 @@ from policies.rewrite import NotANumber, Rewrite
 def sent(rule: dict[str, Any], body: dict[str, Any] | bytes) -> dict[str, Any]:
     """What reaches the upstream of a client's body."""
     written = body if isinstance(body, bytes) else json.dumps(body).encode()
-    fields = Rewrite(RewriteConfig.model_validate(rule))(wire._fields(written))
+    fields = Rewrite(RewriteConfig.model_validate(rule))(open_body(written))
     return {name: json.loads(bytes(value)) for name, value in fields.items()}
 
 

@@ -1,0 +1,37 @@
+"""A JSON body taken apart one level deep: values stay encoded until somebody wants one."""
+
+from typing import TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from adapters.errors import CallerError
+
+T = TypeVar("T")
+
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def open_body(body: bytes) -> dict[str, Raw]:
+    """Its fields. Raises `CallerError` for what is no JSON object."""
+    try:
+        return _fields(body)
+    except RecursionError:
+        raise CallerError("The JSON body is nested too deeply.", code="invalid_json") from None
+    except msgspec.ValidationError:
+        raise CallerError("The body must be a JSON object.", code="invalid_json") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CallerError(f"The body is not valid JSON: {error}.", code="invalid_json") from None
+
+
+def field(fields: dict[str, Raw], name: str, decoder: "msgspec.json.Decoder[T]", *, required: bool = False) -> T | None:
+    """One field's value. Raises `CallerError` that names it."""
+    raw = fields.get(name)
+    if raw is None:
+        if required:
+            raise CallerError(f"`{name}` is missing.", param=name)
+        return None
+    try:
+        return decoder.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CallerError(f"`{name}` is not valid: {error}.", param=name) from None

@@ -1,0 +1,143 @@
+"""OpenAI's Responses, over servers of chats; over those that know Responses themselves, as they are."""
+
+from typing import NoReturn
+
+import msgspec
+
+from adapters.base import Answer
+from adapters.errors import CallerError, InferenceError, NotFound
+from adapters.http1.message import Request, Response
+from adapters.types import ChatRequest, ResponsesRequest
+from adapters.wire import responses as wire
+from adapters.wire import responses_answers as answers
+from adapters.wire.responses_events import Events
+from adapters.wire.responses_native import Told
+from gateway.auth.keys import Principal
+from gateway.explain import header
+from gateway.fronts import errors
+from gateway.fronts.door import Door, Route
+from gateway.fronts.openai import require_json
+from gateway.telemetry import Record
+
+PATH = b"/v1/responses"
+_UNKNOWN = "Unknown path. Of Responses this gateway serves POST /v1/responses."
+_KEPT = "This gateway keeps no responses: say all of a conversation in `input`."
+
+
+class _Named(msgspec.Struct):
+    model: str = ""
+
+
+_named = msgspec.json.Decoder(_Named).decode
+
+
+class ResponsesFront:
+    """The handler of `/v1/responses`, with whatever follows."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._core = door.core
+        self._create = Route(("POST",), "chat", self._answer)
+        self._kept = Route(("GET", "POST", "DELETE"), "chat", self._refuse)
+
+    def routes(self) -> list[Route]:
+        """All there are."""
+        return [self._create, self._kept]
+
+    async def __call__(self, http: Request) -> Response:
+        """Answer one request."""
+        target = http.target
+        route = self._create if target == PATH else self._kept if target.startswith(PATH + b"/") else None
+        return await self._door.serve(http, route, _UNKNOWN, errors.openai_response)
+
+    async def _refuse(self, principal: Principal, http: Request, record: Record) -> NoReturn:
+        raise NotFound(_KEPT, code="response_not_found")
+
+    async def _answer(self, principal: Principal, http: Request, record: Record) -> Response:
+        require_json(http)
+        body = await http.read()
+        request: ChatRequest | ResponsesRequest
+        if self._is_native(body):
+            request, shell = wire.decode_native(body), None
+        else:
+            request, asked, given = wire.decode(body)
+            shell = answers.Shell(asked, given)
+        answer = await self._asked(principal, request, body, http, record)
+        headers = [*self._door.headers(record), *answer.headers]
+        if answer.body is None:
+            fields = [("content-type", "text/event-stream"), *headers, ("cache-control", "no-cache")]
+            return Response(answer.status, fields, _Stream(answer, Told() if shell is None else Events(shell)))
+        told = answer.body if shell is None else answers.whole(answer.body, shell, answer.usage)
+        return Response(answer.status, [("content-type", "application/json"), *headers], told)
+
+    async def _asked(
+        self, principal: Principal, request: ChatRequest | ResponsesRequest, body: bytes, http: Request, record: Record
+    ) -> Answer:
+        """The begun answer. What is refused is called by the names that the client knows."""
+        request.request_id, request.size = record.request_id, len(body)
+        snapshot = self._core.snapshot
+        if header.NAME in http.headers and header.may_ask(snapshot, principal):
+            again = wire.decode_native(body) if isinstance(request, ResponsesRequest) else wire.decode(body)[0]
+            record.explanation = header.told(snapshot, principal, again, http.headers, self._core.wall())
+        try:
+            return await self._core.handle(principal, request, http.headers, record)
+        except CallerError as error:
+            error.param = wire.param_of(error.param)
+            raise
+
+    def _is_native(self, body: bytes) -> bool:
+        """Whether all servers of the model know Responses. What is no body is refused by who decodes it."""
+        snapshot = self._core.snapshot
+        if not snapshot.responses_models:
+            return False
+        try:
+            known = snapshot.catalogue.find(_named(body).model)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return False
+        return known is not None and known.rules.model in snapshot.responses_models
+
+
+class _Stream:
+    """An answer's events. A break is said in them, and then they end."""
+
+    __slots__ = ("_answer", "_events", "_ended", "_over")
+
+    def __init__(self, answer: Answer, events: Events | Told) -> None:
+        self._answer = answer
+        self._events = events
+        self._over = False
+        """The last event was written."""
+        self._ended = False
+        """There is nothing behind it."""
+
+    def __aiter__(self) -> "_Stream":
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._ended:
+            if out := await self._next():
+                return out
+        raise StopAsyncIteration
+
+    async def _next(self) -> bytes:
+        answer, events = self._answer, self._events
+        try:
+            piece = await answer.__anext__()
+            if self._over:
+                return b""
+            out = events.take(piece)
+            if events.done:
+                self._over = True
+                out += events.end(answer.usage)
+        except StopAsyncIteration:
+            self._ended = True
+            return b"" if self._over else events.end(answer.usage)
+        except InferenceError as error:
+            self._ended = True
+            answer.end(error)
+            await answer.aclose()
+            return b"" if self._over else events.fail(error, answer.usage)
+        return out
+
+    async def aclose(self) -> None:
+        await self._answer.aclose()
