@@ -40,6 +40,8 @@ class InferenceError(Exception):
     code: str = "internal_error"
     blames_endpoint: ClassVar[bool] = False
     retryable: ClassVar[bool] = False
+    delivered: bool = True
+    """Whether the upstream may have begun on the request, and done some of what was asked."""
 
     def __init__(
         self,
@@ -109,6 +111,7 @@ class CapacityError(InferenceError):
     code = "overloaded"
     blames_endpoint = True
     retryable = True
+    delivered = False
 
 
 class LimitExceeded(CapacityError):

@@ -14,6 +14,7 @@ MODULES = {
     "oip-http": "adapters.oip_http",
     "oip-grpc": "adapters.oip_grpc",
     "bentoml": "adapters.bentoml",
+    "http": "adapters.http_app",
 }
 """Each has `make(pool, address)`."""
 _EXTRAS = {"oip-grpc": "grpc"}

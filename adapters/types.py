@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 from msgspec import Raw
 
 if TYPE_CHECKING:
+    from adapters.errors import InferenceError
     from adapters.tensors import Inference
 
 Feature = Literal["tools", "json_schema", "vision"]
 """What a request may ask of a model beside text."""
 TensorWire = Literal["oip-http", "oip-grpc", "predict-v1"]
-Wire = Literal["openai", "oip-http", "oip-grpc", "predict-v1"]
+Wire = Literal["openai", "oip-http", "oip-grpc", "predict-v1", "app"]
 InferKind = Literal["infer", "infer_stream", "generate", "generate_stream"]
 """One answer or a stream of them, to tensors or (`oip-http` only) to a prompt and what else a JSON object holds."""
 Verb = Literal["predict", "explain", "classify", "regress"]
@@ -135,12 +136,18 @@ class ModelRequest:
     place: str = ""
     """The only endpoint that may answer it, where there is one."""
     codec: Codec = field(default=NO_WIRE, repr=False)
+    repeatable: bool = True
+    """Whether it may be sent once more where a server may have begun on it."""
     _features: dict[Feature, bool] | None = field(default=None, repr=False)
 
     @property
     def shareable(self) -> bool:
         """Whether one answer may serve all who ask the same."""
         return True
+
+    def again_after(self, error: InferenceError) -> bool:
+        """Whether it may be sent once more after a failure."""
+        return self.repeatable or not error.delivered
 
     def asks_for(self, feature: Feature) -> bool:
         """Found out when it is first wanted, and then remembered."""
@@ -336,6 +343,8 @@ OPENAI = Form()
 OIP_JSON = Form("oip-http")
 OIP_GRPC = Form("oip-grpc")
 PREDICT_V1 = Form("predict-v1")
+APP = Form("app")
+"""Whatever the app writes."""
 
 
 class Deadline(NamedTuple):

@@ -139,7 +139,7 @@ class PoolConfig(Section):
         """What its endpoints do."""
         if self.runtime is not None:
             return frozenset({"text"} if self.runtime.kind == "llm" else {"tensors"})
-        return self.protocol.serves
+        return self.protocol.offers
 
     @property
     def takes_tensors(self) -> bool:

@@ -31,6 +31,9 @@ class RetryConfig(Section):
 
     attempts: int = Field(2, ge=1, le=10)
     """Tries in all, the first included."""
+    methods: Literal["idempotent", "all"] = "idempotent"
+    """Of calls of an app under ``/apps``: which are sent again where a server may have begun on them, be it to another
+    endpoint or to a fallback. ``idempotent``: GET, PUT and DELETE. ``all``: POST and PATCH too."""
     budget: Percent = 0.2
     """Retries as a share of recent requests; beyond it a failure is final, so retries cannot become a storm."""
     backoff: Annotated[Delay, AfterValidator(_at_most_the_longest)] = 0.025

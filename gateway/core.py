@@ -67,6 +67,8 @@ class Core:
         request.tenant, request.key, request.headers = principal.tenant, principal.key_id, headers
         facts, decision = self._decide(snapshot, principal, request, record)
         request.priority = decision.priority
+        if not request.repeatable and decision.retry.methods == "all":
+            request.repeatable = True
         if decision.rewrite is not None:
             _rewrite(decision.rewrite, request)
         now = self.clock()

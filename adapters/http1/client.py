@@ -12,6 +12,8 @@ from adapters.http1.sweeper import sweeper
 from adapters.types import Deadline
 
 KEEPALIVE_SECONDS = 60.0
+FRESH_SECONDS = 2.0
+"""Servers keep an idle connection for five seconds and longer."""
 MAX_ANSWER = 64 * 1024 * 1024
 
 
@@ -134,24 +136,35 @@ class Client:
         return len(self._open)
 
     async def request(
-        self, method: bytes, target: bytes, fields: bytes, body: bytes, deadline: Deadline
+        self, method: bytes, target: bytes, fields: bytes, body: bytes, deadline: Deadline, *, once: bool = False
     ) -> ClientResponse:
         """Send and wait for the head of the answer.
 
         `fields` are encoded header fields (`encode_fields`) without Host and Content-Length. A kept-alive
-        connection that turns out to be stale, before anything was answered, is replaced once by a new one.
+        connection that turns out to be stale, before anything was answered, is replaced once by a new one; not so
+        with `once`, for what must not be done twice: the upstream may have begun on it.
         """
         data = b"%b %b HTTP/1.1\r\n%b%bcontent-length: %d\r\n\r\n%b" % (
             method, target, self._host_field, fields, len(body), body,
         )  # fmt: skip
-        if self._idle:
-            exchange = self._idle.pop()
+        exchange = self._kept(once)
+        if exchange is not None:
             try:
                 return await self._send(exchange, data, deadline)
             except TransportError as error:
-                if exchange.answered or isinstance(error, UpstreamTimeout):
+                if once or exchange.answered or isinstance(error, UpstreamTimeout):
                     raise
         return await self._send(await self._connect(deadline), data, deadline)
+
+    def _kept(self, once: bool) -> Exchange | None:
+        """The connection that was used last; to be used `once`, only one that its server can hardly have given up."""
+        if not self._idle:
+            return None
+        exchange = self._idle.pop()
+        if not once or self._loop.time() - exchange.rested_at < FRESH_SECONDS:
+            return exchange
+        self._drop(exchange)
+        return None
 
     async def _send(self, exchange: Exchange, data: bytes, deadline: Deadline) -> ClientResponse:
         try:
@@ -173,9 +186,9 @@ class Client:
             # By which of the two was shorter, and not by the clock: a timer may be a millisecond early.
             if left <= self._connect_timeout:
                 raise DeadlineError("The request's time is up.") from None
-            raise UpstreamTimeout("The upstream did not accept a connection in time.") from None
+            raise _undelivered(UpstreamTimeout("The upstream did not accept a connection in time.")) from None
         except (OSError, ssl.SSLError):
-            raise TransportError("The upstream could not be reached.") from None
+            raise _undelivered(TransportError("The upstream could not be reached.")) from None
         finally:
             self._connecting -= 1
         self._open.add(exchange)
@@ -223,3 +236,8 @@ class Client:
         for exchange in self._idle:
             exchange.abort()
         self._idle.clear()
+
+
+def _undelivered(error: TransportError) -> TransportError:
+    error.delivered = False
+    return error

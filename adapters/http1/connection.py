@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import httptools
 
-from adapters.errors import CallerError, TooLarge
+from adapters.errors import CallerError, InferenceError, TooLarge
 from adapters.http1 import head
 from adapters.http1.head import Refused
 from adapters.http1.incoming import Incoming
@@ -296,7 +296,8 @@ class Connection(asyncio.Protocol):
                 await self._write_stream(incoming, response, response.body)
         except Exception as error:
             # A body that fails here has no other way left to say so than to end without an end.
-            self._report("unhandled error in a response", error)
+            if not isinstance(error, InferenceError):
+                self._report("unhandled error in a response", error)
             incoming.keep_alive = False
             self._transport.abort()
 

@@ -25,7 +25,7 @@ class Exchange(asyncio.Protocol):
     __slots__ = (
         "_arrived", "_chunks", "_deadline", "_error", "_fields", "_framed", "_head_done", "_keep_alive", "_on_lost",
         "_overhead", "_parser", "_reading_paused", "_size", "_transport", "answered", "complete", "deadline", "loop",
-        "status",
+        "rested_at", "status",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_lost: "Callable[[Exchange], None]") -> None:
@@ -34,6 +34,7 @@ class Exchange(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._arrived = Waiter(loop)
         self.deadline = NEVER
+        self.rested_at = 0.0
         self._reading_paused = False
         self._error: InferenceError | None = None
         self._begin(Deadline(NEVER, NEVER, NEVER))
@@ -169,7 +170,8 @@ class Exchange(asyncio.Protocol):
 
     def rest(self, seconds: float) -> None:
         """Nothing is under way: close in `seconds` unless asked again."""
-        self.deadline = self.loop.time() + seconds
+        self.rested_at = self.loop.time()
+        self.deadline = self.rested_at + seconds
 
     def expire(self) -> None:
         if self.complete:

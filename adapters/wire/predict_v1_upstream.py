@@ -78,7 +78,7 @@ def decode_answer(body: bytes, outputs: Sequence[TensorMetadata], model: str, ve
     try:
         values = _named(found[key], outputs, by_row=key != "outputs")
         known = {tensor.name: tensor for tensor in outputs}
-        tensors = [_tensor(name, value, known.get(name)) for name, value in values.items()]
+        tensors = [tensor_of(name, value, known.get(name)) for name, value in values.items()]
     except (CallerError, AttributeError, KeyError, TypeError):
         _unreadable()
     return Inferred(model, version, outputs=tensors)
@@ -94,7 +94,8 @@ def _named(told: Any, outputs: Sequence[TensorMetadata], *, by_row: bool) -> dic
     return {name: [row[name] for row in told] for name in first}
 
 
-def _tensor(name: str, value: Any, known: TensorMetadata | None) -> Tensor:
+def tensor_of(name: str, value: Any, known: TensorMetadata | None) -> Tensor:
+    """A JSON value, null for what is no number, as the tensor that it is known as. Raises `CallerError`."""
     dims, flat = predict_v1.flattened(value, name)
     if known is None:
         kinds = set(map(type, flat)) - {type(None)}

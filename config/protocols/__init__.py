@@ -8,6 +8,7 @@ from pydantic import Discriminator, GetJsonSchemaHandler, Tag
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from config.protocols.apps import HttpProtocol
 from config.protocols.base import ProtocolConfig, Serves
 from config.protocols.bentoml import BentoMLProtocol
 from config.protocols.installed import InstalledProtocol, installed, load
@@ -21,6 +22,7 @@ _SECTIONS: tuple[type[ProtocolConfig], ...] = (
     OipHttpProtocol,
     OipGrpcProtocol,
     BentoMLProtocol,
+    HttpProtocol,
 )
 
 BUILT_IN: dict[str, type[ProtocolConfig]] = {

@@ -29,6 +29,11 @@ class ProtocolConfig(Section):
         """The header that its servers expect the pool's key in, where the pool does not say another."""
         return "authorization"
 
+    @property
+    def offers(self) -> frozenset[Serves]:
+        """What they do with the options as they are."""
+        return self.serves
+
     @model_validator(mode="before")
     @classmethod
     def _short(cls, data: object) -> object:

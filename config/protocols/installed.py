@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ConfigDict, PrivateAttr, ValidationError, model_validator
 
 from config.problem import closest
-from config.protocols.base import ProtocolConfig
+from config.protocols.base import ProtocolConfig, Serves
 
 GROUP = "headrace.protocols"
 
@@ -27,6 +27,10 @@ class InstalledProtocol(ProtocolConfig):
     def options(self) -> ProtocolConfig:
         """What is written, as its own package understands it."""
         return self._options
+
+    @property
+    def offers(self) -> frozenset[Serves]:
+        return self._options.offers
 
     @model_validator(mode="after")
     def _understood(self) -> "InstalledProtocol":

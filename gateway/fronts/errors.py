@@ -18,7 +18,7 @@ from adapters.errors import (
     UpstreamTimeout,
 )
 from adapters.http1.message import Response
-from adapters.wire import oip_answers
+from adapters.wire import oip_answers, torchserve
 from adapters.wire import openai as wire
 
 # The first class that an error is an instance of decides: status, OpenAI's `type`.
@@ -71,6 +71,13 @@ def oip_response(error: InferenceError, headers: list[tuple[str, str]]) -> Respo
     """The same for tensors' doors: the Open Inference Protocol's, KServe's and TensorFlow Serving's are alike."""
     fields = [("content-type", "application/json"), *headers, *_advice(error), ("x-headrace-error", error.code)]
     return Response(status_of(error), fields, oip_answers.encode_error(error.message))
+
+
+def app_response(error: InferenceError, headers: list[tuple[str, str]]) -> Response:
+    """The same for apps, which have no form of their own: TorchServe's, whose clients come by this door too."""
+    fields = [("content-type", "application/json"), *headers, *_advice(error), ("x-headrace-error", error.code)]
+    status = status_of(error)
+    return Response(status, fields, torchserve.encode_error(status, error.code, error.message))
 
 
 def openai_refusal(status: int, code: str, message: str) -> Response:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from adapters.http1.message import Request, Response
 from gateway.core import Core
+from gateway.fronts.apps import PATHS, AppsFront
 from gateway.fronts.door import Door, Route
 from gateway.fronts.metadata import Metadata
 from gateway.fronts.oip_http import OipFront
@@ -26,12 +27,15 @@ class Fronts:
         self._oip = OipFront(self.door, ready)
         self._responses = ResponsesFront(self.door)
         self._fronts = ((b"/v2", self._oip), (b"/v1/models/", self._predict), (RESPONSES, self._responses))
+        self._apps = AppsFront(self.door)
 
     def __call__(self, http: Request) -> Awaitable[Response]:
         """Answer one request."""
         for prefix, front in self._fronts:
             if http.target.startswith(prefix):
                 return front(http)
+        if http.target.startswith(PATHS):
+            return self._apps(http)
         return self._openai(http)
 
     def routes(self) -> Iterator[Route]:
@@ -40,3 +44,4 @@ class Fronts:
         yield from self._oip.routes()
         yield from self._predict.routes()
         yield from self._responses.routes()
+        yield from self._apps.routes()

@@ -29,19 +29,23 @@ def named(snapshot: Snapshot, model: str, version: str) -> tuple[str, str]:
     """The name that the rules know, and the version that the server is to be asked for.
 
     A version that the file lists is the rules' business. It is the server's too where it looks like one of its own,
-    a number; so is each that the file does not know of.
+    a number, with dots or without; so is each that the file does not know of.
     """
     catalogue = snapshot.catalogue
     if not version:
         known = catalogue.find(model)
         if known is not None and (known.name or VERSION_SIGN not in model):
-            return model, known.version if known.version.isdigit() else ""
+            return model, known.version if _is_number(known.version) else ""
         model, _, version = model.rpartition(VERSION_SIGN) if VERSION_SIGN in model else (model, "", "")
         return model, version
     listed = catalogue.find(f"{model}{VERSION_SIGN}{version}")
     if listed is not None and listed.version:
-        return f"{model}{VERSION_SIGN}{version}", version if version.isdigit() else ""
+        return f"{model}{VERSION_SIGN}{version}", version if _is_number(version) else ""
     return model, version
+
+
+def _is_number(version: str) -> bool:
+    return version.replace(".", "").isdigit()
 
 
 def listed(door: Door, principal: Principal) -> list[oip_bodies.IndexEntry]:

@@ -35,7 +35,7 @@ class Fallback:
             except InferenceError as error:
                 classes = _classes(error)
                 step = next((step for step in left if not step.on.isdisjoint(classes)), None)
-                if step is None or request.sequence:
+                if step is None or request.sequence or not request.again_after(error):
                     raise
                 upstream = step.upstream
             else:
@@ -72,7 +72,7 @@ class ElsewhereFirst:
         try:
             return await self._plan.call(request, deadline)
         except InferenceError as error:
-            if not (full and error.retryable):
+            if not (full and error.retryable and request.again_after(error)):
                 raise
         finally:
             request.passed_by = None

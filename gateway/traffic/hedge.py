@@ -41,7 +41,7 @@ class Hedge:
     async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
         self._budget.request(self.clock())
         seconds = self.patience.seconds(stream=request.stream)
-        if seconds is not None and not request.sequence:
+        if seconds is not None and request.repeatable and not request.sequence:
             return await _Race(self, request, deadline, seconds).run()
         before = request.upstream_seconds
         answer = await self.pool.call(request, deadline)

@@ -52,7 +52,7 @@ class Retry:
                     raise
                 patient = False  # nobody was asked, so it was no attempt
             except InferenceError as error:
-                if attempt >= attempts or not self._may_help(error):
+                if attempt >= attempts or not self._may_help(error) or not request.again_after(error):
                     raise
                 now = self._clock()
                 pause = backoff(attempt, self._base, self._rng)

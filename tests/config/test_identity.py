@@ -238,7 +238,7 @@ def test_what_comes_with_a_key_or_a_certificate(complaints: Complaints, tmp_path
         (
             "[chat], routes",
             "[chats], routes",
-            "21: tenants[0].keys[0].scopes.fronts[0]: expected chat or text_completion or embeddings or infer "
+            "21: tenants[0].keys[0].scopes.fronts[0]: expected chat or text_completion or embeddings or infer or app "
             'or models or metrics (did you mean "chat"?)',
         ),
         ("ch*", "cat", '21: tenants[0].keys[0].scopes.models[0]: no model is named "cat" (did you mean "chat"?)'),

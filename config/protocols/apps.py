@@ -1,0 +1,70 @@
+"""Servers of apps: HTTP whose bodies are the app's own, and tensors where the file declares them."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import model_validator
+
+from config.protocols.base import ProtocolConfig, Serves
+from config.protocols.tensors import TensorConfig
+from config.text import Shape
+
+AppPath = Annotated[str, Shape(r"/[A-Za-z0-9._~!$&'()*+,;=:@%/-]{0,512}", "a path such as /predict")]
+_NEVER = (
+    "accept|accept-encoding|authorization|connection|content-encoding|content-length|content-type|expect|host|keep-alive"
+    "|proxy-[a-z-]+|set-cookie|te|trailer|transfer-encoding|upgrade|x-api-key|x-headrace-[a-z-]+|x-request-id"
+)
+HeaderName = Annotated[
+    str,
+    Shape(
+        rf"(?!(?:{_NEVER})$)[a-z0-9!#$%&'*+.^_`|~-]{{1,128}}",
+        "a header's name in lower case, and none that the gateway writes itself or keeps to itself",
+    ),
+]
+
+
+class DeclaredTensors(ProtocolConfig):
+    """Servers that may be asked for tensors where the file says what their model takes and gives."""
+
+    serves = frozenset({"app", "tensors"})
+
+    inputs: tuple[TensorConfig, ...] = ()
+    """What the model takes, for clients that ask for tensors. When absent it is an app only."""
+    outputs: tuple[TensorConfig, ...] = ()
+    """What it gives."""
+    layout: Literal["object", "instances"] = "object"
+    """How the servers have tensors in JSON. ``object``: ``{"NAME": [...]}``, both ways. ``instances``: KServe's rows,
+    ``{"instances": [...]}``, answered with ``predictions``."""
+
+    @property
+    def offers(self) -> frozenset[Serves]:
+        return self.serves if self.inputs else self.serves - {"tensors"}
+
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        if bool(self.inputs) != bool(self.outputs):
+            raise ValueError("inputs and outputs go together: declare both or neither")
+        if "layout" in self.model_fields_set and not self.inputs:
+            raise ValueError("layout has no effect: no inputs are declared")
+        for tensors in (self.inputs, self.outputs):
+            if len({tensor.name for tensor in tensors}) != len(tensors):
+                raise ValueError("two tensors have the same name")
+        return self
+
+
+class HttpProtocol(DeclaredTensors):
+    """Any HTTP app, below the endpoint's path."""
+
+    name: Literal["http"]
+    """HTTP, with bodies that are the app's own business."""
+    path: AppPath = "/"
+    """Below the endpoint's: where tensors are sent to, by POST."""
+    headers: tuple[HeaderName, ...] = ()
+    """Of a client's request, those that the app gets beside Content-Type and Accept."""
+    answer_headers: tuple[HeaderName, ...] = ()
+    """Of the app's answer, those that the client gets beside Content-Type."""
+
+    @model_validator(mode="after")
+    def _effective(self) -> Self:
+        if "path" in self.model_fields_set and not self.inputs:
+            raise ValueError("path has no effect: no inputs are declared")
+        return self

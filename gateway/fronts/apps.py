@@ -1,0 +1,128 @@
+"""The door of HTTP apps: `/apps/NAME/…`, and TorchServe's own paths `/predictions/NAME` and `/explanations/NAME`."""
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from adapters.base import Answer
+from adapters.errors import CallerError
+from adapters.http1.message import Request, Response
+from adapters.types import AppRequest
+from gateway.auth.keys import Principal
+from gateway.fronts import errors, tensors
+from gateway.fronts.door import Door, Fields, Route
+from gateway.telemetry import Record
+
+PATHS = (b"/apps/", b"/predictions/", b"/explanations/")
+LONGEST_PATH = 4096
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+IDEMPOTENT = frozenset({"GET", "PUT", "DELETE"})
+_APP = re.compile(r"/apps/([^/]+)(/.*)?")
+_SERVE = re.compile(r"/(predictions|explanations)/([^/]+)(?:/([^/]+))?/?")
+_PLAIN = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*")
+_HIDDEN = re.compile(r"%(?:2[ef]|5c|25|[01][0-9a-f]|7f)", re.IGNORECASE)
+"""Encoded dots, slashes, backslashes and per cent signs, which a server behind may read as another path."""
+_NOT_FOUND = "Unknown path. Apps are called as /apps/NAME/PATH, and TorchServe's models as /predictions/NAME."
+
+
+class Target(NamedTuple):
+    """What a path means. An app's own part of it stays as it was sent."""
+
+    model: str
+    version: str = ""
+    path: str = ""
+    predicts: bool = False
+    """It is an inference whatever its method, and may be repeated as one."""
+
+
+def target_of(path: bytes) -> Target | None:
+    """None for a path of nobody. Those in use are few, and remembered; a long one is none."""
+    return _target_of(path) if len(path) <= LONGEST_PATH else None
+
+
+@lru_cache(1024)
+def _target_of(path: bytes) -> Target | None:
+    text = path.decode("latin-1")
+    if match := _SERVE.fullmatch(text):
+        return Target(_name(match[2]), _name(match[3] or ""), f"/{match[1]}", True)
+    match = _APP.fullmatch(text)
+    return None if match is None else Target(_name(match[1]), "", match[2] or "")
+
+
+def _name(text: str) -> str:
+    return unquote(text, errors="replace")
+
+
+def checked(path: str) -> str:
+    """Raises `CallerError` for a path that a server behind might read as another one."""
+    segments = path.split("/")
+    if not _PLAIN.fullmatch(path) or _HIDDEN.search(path) or "." in segments or ".." in segments or "//" in path:
+        raise CallerError("The path has an empty segment, `.` or `..`, or an encoding of them.", code="bad_path")
+    return path
+
+
+class AppsFront:
+    """The handler of `/apps`, `/predictions` and `/explanations`."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._core = door.core
+        self._route = Route(METHODS, "app", self._call)
+
+    def routes(self) -> list[Route]:
+        """All there are."""
+        return [self._route]
+
+    async def __call__(self, http: Request) -> Response:
+        """Answer one request."""
+        route = None if target_of(http.target) is None else self._route
+        return await self._door.serve(http, route, _NOT_FOUND, errors.app_response)
+
+    async def _call(self, principal: Principal, http: Request, record: Record) -> Response:
+        target = target_of(http.target)
+        assert target is not None
+        path, body = checked(target.path), await http.read()
+        model, version = tensors.named(self._core.snapshot, target.model, target.version)
+        accept = http.headers.get("accept") or ""
+        request = AppRequest(
+            model=model,
+            version=version,
+            method="POST" if target.predicts else http.method,
+            path=path,
+            query=http.query,
+            content_type=http.headers.get("content-type") or "",
+            accept=accept,
+            body=body,
+            size=len(body),
+            stream="text/event-stream" in accept,
+            repeatable=target.predicts or http.method in IDEMPOTENT,
+            request_id=record.request_id,
+        )
+        answer = await self._core.handle(principal, request, http.headers, record)
+        return response_of(answer, self._door.headers(record))
+
+
+def response_of(answer: Answer, told: Fields) -> Response:
+    """The app's own status, type and body."""
+    fields = [*([("content-type", answer.content_type)] if answer.content_type else []), *told, *answer.headers]
+    return Response(answer.status, fields, AppBody(answer) if answer.body is None else answer.body)
+
+
+class AppBody:
+    """An answer's pieces. There is no form in which an app's stream could say that it breaks off: the connection
+    breaks, before the end that every whole answer has."""
+
+    __slots__ = ("_answer",)
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+
+    def __aiter__(self) -> "AppBody":
+        return self
+
+    async def __anext__(self) -> bytes:
+        return await self._answer.__anext__()
+
+    async def aclose(self) -> None:
+        await self._answer.aclose()
