@@ -33,6 +33,7 @@ conformance: $(VENV)/.dev
 PROTOS := adapters/wire/protos
 protos: $(VENV)/.dev
 	$(BIN)/python -m grpc_tools.protoc -I$(PROTOS) --descriptor_set_out=$(PROTOS)/oip.binpb $(notdir $(wildcard $(PROTOS)/*.proto))
+	$(BIN)/python -m grpc_tools.protoc -I$(PROTOS)/tfserving --include_imports --descriptor_set_out=$(PROTOS)/tfserving/tfserving.binpb tensorflow.proto tensorflow_serving.proto
 
 bench-gateway: $(VENV)/.dev
 	$(BIN)/python -m loadtests.bench_gateway $(ARGS)

@@ -13,11 +13,13 @@ MODULES = {
     "openai": "adapters.openai",
     "oip-http": "adapters.oip_http",
     "oip-grpc": "adapters.oip_grpc",
+    "tfserving": "adapters.tfserving",
+    "tfserving-grpc": "adapters.tfserving_grpc",
     "bentoml": "adapters.bentoml",
     "http": "adapters.http_app",
 }
 """Each has `make(pool, address)`."""
-_EXTRAS = {"oip-grpc": "grpc"}
+_EXTRAS = {"oip-grpc": "grpc", "tfserving-grpc": "grpc"}
 
 
 @dataclass(frozen=True, slots=True)

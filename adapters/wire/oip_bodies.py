@@ -48,6 +48,8 @@ class ModelMetadata(msgspec.Struct, omit_defaults=True):
     platform: str
     inputs: list[TensorMetadata]
     outputs: list[TensorMetadata]
+    signature_def: dict[str, Any] = {}
+    """Of TensorFlow Serving: every signature, as it tells them; inputs and outputs are of the default one."""
 
 
 class ServerMetadata(msgspec.Struct):
@@ -75,6 +77,7 @@ class _Metadata(msgspec.Struct):
     platform: str | None = None
     inputs: list[TensorMetadata] | None = None
     outputs: list[TensorMetadata] | None = None
+    signature_def: dict[str, Any] | None = None
 
 
 class _Index(msgspec.Struct):
@@ -157,7 +160,14 @@ def decode_object(body: bytes) -> dict[str, Any]:
 def decode_metadata(body: bytes) -> ModelMetadata:
     """What an upstream tells of a model. Raises `BackendError`."""
     told = _answered(_metadata, body)
-    return ModelMetadata(told.name, told.versions or [], told.platform or "", told.inputs or [], told.outputs or [])
+    return ModelMetadata(
+        told.name,
+        told.versions or [],
+        told.platform or "",
+        told.inputs or [],
+        told.outputs or [],
+        told.signature_def or {},
+    )
 
 
 def decode_index(body: bytes) -> list[IndexEntry]:

@@ -40,7 +40,7 @@ class Asked(NamedTuple):
 
 def decode_predict(body: bytes, model: ModelMetadata) -> Asked:
     """Raises `CallerError` that names what is wrong and what to change."""
-    fields = _object(body)
+    fields = object_of(body)
     by_row = "instances" in fields
     if by_row == ("inputs" in fields):
         raise CallerError("Send either `instances`, which are rows, or `inputs`, which are whole tensors.")
@@ -50,19 +50,24 @@ def decode_predict(body: bytes, model: ModelMetadata) -> Asked:
 
 def decode_examples(body: bytes, model: ModelMetadata) -> Asked:
     """What is to be classified or valued: `examples` of named features, and features they have in `context`."""
-    fields = _object(body)
-    examples = fields.get("examples")
-    context = fields.get("context") or {}
-    if not isinstance(examples, list) or not examples or not isinstance(context, dict):
-        raise CallerError("Send `examples`: a list of objects, each with its features by name.", param="examples")
-    if not all(isinstance(example, dict) for example in examples):
-        raise CallerError("Each of the `examples` must be an object.", param="examples")
-    rows = [{**context, **example} for example in examples]
-    values = _columns(rows, model)
+    fields = object_of(body)
+    examples, context = examples_of(fields)
+    values = _columns([{**(context or {}), **example} for example in examples], model)
     return Asked([_tensor(values[name], known, True) for name, known in _known(values, model)], True, _more(fields))
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def examples_of(fields: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """The examples, and what they have in common. Raises `CallerError`."""
+    examples, context = fields.get("examples"), fields.get("context")
+    if not isinstance(examples, list) or not examples or not isinstance(context or {}, dict):
+        raise CallerError("Send `examples`: a list of objects, each with its features by name.", param="examples")
+    if not all(isinstance(example, dict) for example in examples):
+        raise CallerError("Each of the `examples` must be an object.", param="examples")
+    return examples, context
+
+
+def object_of(body: bytes) -> dict[str, Any]:
+    """A body's fields. Raises `CallerError`."""
     try:
         found = _parse(body)
     except RecursionError:

@@ -10,14 +10,10 @@ import msgspec
 from adapters.errors import BackendError, CallerError
 from adapters.tensors import Inferred, Tensor, split_bytes
 from adapters.types import Verb
-from adapters.wire import oip_data
+from adapters.wire import oip_data, tensorflow_types
 from adapters.wire.oip_bodies import ModelMetadata, TensorMetadata
 from adapters.wire.predict_v1 import SERVING
 
-_TENSORFLOW = {
-    "BOOL": "DT_BOOL", "BYTES": "DT_STRING", "FP16": "DT_HALF", "FP32": "DT_FLOAT", "FP64": "DT_DOUBLE",
-    "BF16": "DT_BFLOAT16",
-}  # fmt: skip
 encode = msgspec.json.Encoder().encode
 
 
@@ -120,22 +116,28 @@ def _elements(tensor: Tensor) -> Sequence[Any]:
 
 def encode_metadata(name: str, version: str, model: ModelMetadata) -> bytes:
     """As TensorFlow Serving tells it."""
-    signature = {
-        "inputs": {tensor.name: _described(tensor) for tensor in model.inputs},
-        "outputs": {tensor.name: _described(tensor) for tensor in model.outputs},
-        "method_name": "tensorflow/serving/predict",
-    }
     return encode(
         {
             "model_spec": {"name": name, "signature_name": "", "version": version},
-            "metadata": {"signature_def": {"signature_def": {SERVING: signature}}},
+            "metadata": {"signature_def": {"signature_def": signatures_of(model)}},
         }
     )
 
 
+def signatures_of(model: ModelMetadata) -> dict[str, Any]:
+    """All that its server tells of them, or the only one that a model of another server has."""
+    return model.signature_def or {
+        SERVING: {
+            "inputs": {tensor.name: _described(tensor) for tensor in model.inputs},
+            "outputs": {tensor.name: _described(tensor) for tensor in model.outputs},
+            "method_name": "tensorflow/serving/predict",
+        }
+    }
+
+
 def _described(tensor: TensorMetadata) -> dict[str, Any]:
     dims = [{"size": str(dim), "name": ""} for dim in tensor.shape]
-    dtype = _TENSORFLOW.get(tensor.datatype) or f"DT_{tensor.datatype}"
+    dtype = tensorflow_types.NAMES.get(tensor.datatype, tensor.datatype)
     return {"dtype": dtype, "tensor_shape": {"dim": dims, "unknown_rank": False}, "name": f"{tensor.name}:0"}
 
 

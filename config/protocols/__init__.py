@@ -14,6 +14,7 @@ from config.protocols.bentoml import BentoMLProtocol
 from config.protocols.installed import InstalledProtocol, installed, load
 from config.protocols.oip import OipGrpcProtocol, OipHttpProtocol
 from config.protocols.openai import OpenAIProtocol
+from config.protocols.tfserving import TfServingGrpcProtocol, TfServingProtocol
 
 __all__ = ["BUILT_IN", "AnyProtocol", "ProtocolConfig", "Serves", "section_of", "serves"]
 
@@ -21,6 +22,8 @@ _SECTIONS: tuple[type[ProtocolConfig], ...] = (
     OpenAIProtocol,
     OipHttpProtocol,
     OipGrpcProtocol,
+    TfServingProtocol,
+    TfServingGrpcProtocol,
     BentoMLProtocol,
     HttpProtocol,
 )

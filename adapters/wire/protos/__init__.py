@@ -23,20 +23,22 @@ class Method(NamedTuple):
     streams: bool
 
 
-def _load() -> dict[str, Any]:
-    """The descriptor of each file, by the file's name."""
+def load(path: Path) -> dict[str, Any]:
+    """The descriptor of each file of a set, by the file's name, in a pool of their own."""
     pool = DescriptorPool()
-    files = FileDescriptorSet.FromString((Path(__file__).parent / "oip.binpb").read_bytes()).file
+    files = FileDescriptorSet.FromString(path.read_bytes()).file
     for file in files:
         pool.Add(file)
     return {file.name: pool.FindFileByName(file.name) for file in files}
 
 
-def _messages(file: Any) -> Any:
+def messages(file: Any) -> Any:
+    """The classes of a file's messages, by name."""
     return SimpleNamespace(**{name: GetMessageClass(d) for name, d in file.message_types_by_name.items()})
 
 
-def _methods(service: Any) -> dict[str, Method]:
+def methods(service: Any) -> dict[str, Method]:
+    """The calls of a service, by name."""
     return {
         method.name: Method(
             f"/{service.full_name}/{method.name}",
@@ -48,15 +50,15 @@ def _methods(service: Any) -> dict[str, Method]:
     }
 
 
-_FILES = _load()
+_FILES = load(Path(__file__).parent / "oip.binpb")
 
-inference: Any = _messages(_FILES["grpc_service.proto"])
+inference: Any = messages(_FILES["grpc_service.proto"])
 """`inference.ModelInferRequest` and the others."""
-model_config: Any = _messages(_FILES["model_config.proto"])
+model_config: Any = messages(_FILES["model_config.proto"])
 """`model_config.ModelConfig` and what it is made of."""
-health: Any = _messages(_FILES["health.proto"])
+health: Any = messages(_FILES["health.proto"])
 
-METHODS = _methods(_FILES["grpc_service.proto"].services_by_name["GRPCInferenceService"])
+METHODS = methods(_FILES["grpc_service.proto"].services_by_name["GRPCInferenceService"])
 """Of `inference.GRPCInferenceService`, by name."""
-HEALTH_METHODS = _methods(_FILES["health.proto"].services_by_name["Health"])
+HEALTH_METHODS = methods(_FILES["health.proto"].services_by_name["Health"])
 """Of `grpc.health.v1.Health`, by name."""

@@ -25,6 +25,17 @@ def test_the_descriptors_are_those_of_the_files(tmp_path: Path) -> None:
     assert files[0] == files[1]
 
 
+def test_the_descriptors_of_tensorflow_serving_are_those_of_its_files(tmp_path: Path) -> None:
+    folder, made = FOLDER / "tfserving", tmp_path / "made.binpb"
+    names = sorted(path.name for path in folder.glob("*.proto"))
+    options = [f"-I{folder}", "--include_imports", f"--descriptor_set_out={made}"]
+    run([executable, "-m", "grpc_tools.protoc", *options, *names], check=True)
+    sets = [FileDescriptorSet.FromString(path.read_bytes()).file for path in (made, folder / "tfserving.binpb")]
+    files = [{file.name: file for file in files if not file.name.startswith("google/")} for files in sets]
+    assert sorted(files[0]) == names
+    assert files[0] == files[1]
+
+
 def test_tritonclients_messages_are_other_classes_with_the_same_bytes() -> None:
     ours = protos.inference.ModelMetadataRequest(name="m", version="2")
     theirs = service_pb2.ModelMetadataRequest(name="m", version="2")

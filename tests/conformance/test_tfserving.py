@@ -1,0 +1,51 @@
+"""TensorFlow Serving, over both of its wires: a stand-in of its own messages and services over a real TensorFlow."""
+
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from adapters.conformance import asks
+from adapters.conformance.subject import Subject, pool
+from adapters.tensors import Tensor
+from tests.conformance.kept import conforms, every_feature
+from tests.servers.tfserving import TfServing, config_of, small, tfserving
+
+pytestmark = pytest.mark.timeout(900)  # the first run installs it
+
+X = struct.pack("<4f", 1, 2, 3, 4)
+Y = struct.pack("<4f", 5, 10, 15, 20)
+SUM = struct.pack("<2f", 3, 7)
+_WHOLE = (
+    "It is told of all its models at once, with their versions and labels: the gateway passes such a configuration on."
+)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TfServing]:
+    with tfserving(config_of("half", small(tmp_path_factory.mktemp("saved") / "half"))) as server:
+        yield server
+
+
+def subject(server: TfServing, wire: str) -> Subject:
+    over_http = wire == "tfserving"
+    return Subject(
+        system=f"TensorFlow Serving, {'REST' if over_http else 'gRPC'}",
+        version="its API 2.21.0",
+        how="conformance server",
+        pool=pool(wire, f"http://{server.http if over_http else server.grpc}"),
+        right=asks.tensors("half", Tensor("x", "FP32", (2, 2), X)),
+        is_right=asks.outputs(SUM, Y),
+        mistake=asks.tensors("half", Tensor("x", "FP32", (1, 3), bytes(12))),
+        lacks={
+            "stream": "A model of TensorFlow Serving gives one answer.",
+            "load signals": "It tells how many requests it had, and not how many it has.",
+            "load and unload": "It takes orders over gRPC only." if over_http else _WHOLE,
+        },
+    )
+
+
+@every_feature
+@pytest.mark.parametrize("wire", ["tfserving", "tfserving-grpc"])
+async def test_conforms(running: TfServing, wire: str, feature: str) -> None:
+    await conforms(subject(running, wire), feature)

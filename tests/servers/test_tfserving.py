@@ -1,0 +1,260 @@
+"""Both adapters of TensorFlow Serving before its stand-in, for requests of every wire."""
+
+import asyncio
+import json
+import struct
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from adapters import registry
+from adapters.base import Adapter, Answer
+from adapters.conformance.subject import pool
+from adapters.errors import BackendError, CallerError, NotFound, Unavailable, Unsupported
+from adapters.inferred import inferred
+from adapters.registry import Address
+from adapters.tensors import Inference, Inferred, RequestedOutput, Tensor, join_bytes, split_bytes
+from adapters.types import ChatRequest, Deadline, InferRequest, ModelOrder, ModelQuery
+from adapters.wire import oip, oip_proto, predict_v1_asked, sse
+from adapters.wire.oip_asked import request_of
+from adapters.wire.oip_proto_asked import request_of as grpc_request_of
+from tests.servers.tfserving import TfServing, config_of, small, tfserving
+
+pytestmark = pytest.mark.timeout(900)  # the first run installs it
+
+PATIENCE = 60.0
+WIRES = ["tfserving", "tfserving-grpc"]
+X = Tensor("x", "FP32", (2, 2), struct.pack("<4f", 1, 2, 3, 4))
+TEXT = [Tensor("text", "BYTES", (1,), join_bytes([b"hi"])), Tensor("times", "INT64", (1,), struct.pack("<q", 3))]
+SHOUT: dict[str, Any] = {"signature_name": "shout"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TfServing]:
+    base = small(tmp_path_factory.mktemp("saved") / "half")
+    with tfserving(config_of("half", base, stable=1, canary=2)) as made:
+        yield made
+
+
+@asynccontextmanager
+async def adapting(server: TfServing, wire: str, **more: Any) -> AsyncIterator[Adapter]:
+    url = f"http://{server.http if wire == 'tfserving' else server.grpc}"
+    adapter = registry.make(pool(wire, url, **more), Address(url))
+    try:
+        yield adapter
+    finally:
+        await adapter.aclose()
+
+
+def within() -> Deadline:
+    return Deadline(asyncio.get_running_loop().time() + PATIENCE, PATIENCE, PATIENCE)
+
+
+def asked(
+    sent: str, *tensors: Tensor, version: str = "", outputs: tuple[str, ...] = (), **parameters: Any
+) -> InferRequest:
+    named = [RequestedOutput(name) for name in outputs]
+    inference = Inference("half", version, "7", parameters, list(tensors), named)
+    if sent == "grpc":
+        message = oip_proto.encode_infer_request(inference)
+        return grpc_request_of(inference, message, model="half", version=version, kind="infer")
+    body, length = oip.encode_request(inference, binary=sent == "binary")
+    return request_of(body, model="half", version=version, header_length=length)
+
+
+def plain(body: Any, verb: Any = "predict", version: str = "") -> InferRequest:
+    written = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return predict_v1_asked.request_of(written, model="half", version=version, verb=verb)
+
+
+def floats(told: Inferred) -> dict[str, Any]:
+    return {
+        tensor.name: (tensor.shape, struct.unpack(f"<{len(tensor.data) // 4}f", tensor.data)) for tensor in told.outputs
+    }
+
+
+@pytest.mark.parametrize("sent", ["json", "binary", "grpc"])
+@pytest.mark.parametrize("wire", WIRES)
+async def test_tensors_of_every_wire(server: TfServing, wire: str, sent: str) -> None:
+    async with adapting(server, wire) as adapter:
+        answer = await adapter.call(asked(sent, X), within())
+        told = inferred(answer)
+        assert floats(told) == {"y": ((2, 2), (5, 10, 15, 20)), "sum": ((2,), (3, 7))}
+        assert (told.model_name, told.id) == ("half", "7")
+        assert (answer.usage.rows, answer.usage.exact) == (2, True)
+        assert answer.usage.bytes > 0
+        for version, scale in (("1", 3), ("stable", 3), ("canary", 5)):
+            told = inferred(await adapter.call(asked(sent, X, version=version), within()))
+            assert floats(told)["y"] == ((2, 2), tuple(scale * value for value in (1, 2, 3, 4)))
+        (only,) = inferred(await adapter.call(asked(sent, X, outputs=("sum",)), within())).outputs
+        assert only.name == "sum"
+        with pytest.raises(CallerError):
+            await adapter.call(asked(sent, X, outputs=("other",)), within())
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_texts_bytes_and_another_signature(server: TfServing, wire: str) -> None:
+    async with adapting(server, wire) as adapter:
+        told = inferred(await adapter.call(asked("binary", *TEXT, **SHOUT), within()))
+        by_name = {tensor.name: tensor for tensor in told.outputs}
+        assert split_bytes(by_name["loud"].data, 1, "loud") == [b"hi3!"]
+        assert split_bytes(by_name["raw_bytes"].data, 1, "raw_bytes") == [b"hi\xff"]
+        assert (by_name["odd"].datatype, bytes(by_name["odd"].data)) == ("BOOL", b"\x01")
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_plain_json(server: TfServing, wire: str) -> None:
+    async with adapting(server, wire) as adapter:
+
+        async def told(*args: Any, **more: Any) -> Any:
+            answer = await adapter.call(plain(*args, **more), within())
+            assert (answer.form.wire, answer.content_type) == ("predict-v1", "application/json")
+            return json.loads(answer.body or b"")
+
+        assert await told({"instances": [[1, 2.5]]}) == {"predictions": [{"sum": 3.5, "y": [5, 12.5]}]}
+        assert await told({"inputs": {"x": [[1, 2]]}}, version="1") == {"outputs": {"sum": [3], "y": [[3, 6]]}}
+        rows = [{"text": "a", "times": 1}, {"text": {"b64": "/w=="}, "times": 2}]
+        found = (await told({**SHOUT, "instances": rows[:1]}))["predictions"]
+        assert found == [{"loud": "a1!", "odd": True, "raw_bytes": {"b64": "Yf8="}}]
+        assert len((await told({**SHOUT, "instances": rows}))["predictions"]) == 2
+        nan = await told(b'{"instances": [[NaN, Infinity], [1, 2]]}')
+        assert nan["predictions"][0]["y"] == [None, None]
+        assert nan["predictions"][1] == {"sum": 3, "y": [5, 10]}
+        examples = {"examples": [{"a": 1.0, "b": 2.0}, {"a": 3.0}], "context": {"b": 0.5}}
+        classes = (await told({**examples, "signature_name": "classify"}, "classify"))["results"]
+        assert [[label for label, _ in row] for row in classes] == [["cat", "dog", "fish"]] * 2
+        assert sum(score for _, score in classes[0]) == pytest.approx(1)
+        values = await told({**examples, "signature_name": "regress"}, "regress", version="stable")
+        assert values == {"results": [9, 10.5]}
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_both_wires_say_the_same_of_a_model(server: TfServing, wire: str) -> None:
+    async with adapting(server, wire, model="half") as adapter:
+        await adapter.probe(PATIENCE)
+        answer = await adapter.call(ModelQuery(model="called"), within())
+        told = json.loads(answer.body or b"")
+        assert (told["name"], told["versions"], told["platform"]) == ("called", ["1", "2"], "tensorflow_savedmodel")
+        assert told["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}]
+        outputs = sorted(told["outputs"], key=lambda one: str(one["name"]))
+        assert outputs == [
+            {"name": "sum", "datatype": "FP32", "shape": [-1]}, {"name": "y", "datatype": "FP32", "shape": [-1, 2]},
+        ]  # fmt: skip
+        assert told["signature_def"]["shout"]["inputs"]["times"]["dtype"] == "DT_INT64"
+        assert told["signature_def"]["classify"]["method_name"] == "tensorflow/serving/classify"
+        for version in ("", "1", "canary"):
+            await adapter.call(ModelQuery(model="called", version=version, about="ready"), within())
+        with pytest.raises(Unavailable):
+            await adapter.call(ModelQuery(model="called", version="9", about="ready"), within())
+        for about in ("config", "stats"):
+            with pytest.raises(Unsupported):
+                await adapter.call(ModelQuery(model="called", about=about), within())
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_health_of_what_has_no_path_for_it(server: TfServing, wire: str) -> None:
+    async with adapting(server, wire) as adapter:
+        await adapter.probe(PATIENCE)
+    async with adapting(server, wire, model="nobody") as adapter:
+        with pytest.raises(BackendError, match="health check"):
+            await adapter.probe(PATIENCE)
+
+
+WRONG: list[Any] = [
+    lambda: asked("json", Tensor("x", "FP32", (1, 3), bytes(12))),
+    lambda: asked("json", Tensor("z", "FP32", (1, 2), bytes(8))),
+    lambda: asked("json", X, signature_name="sing"),
+    lambda: asked("json", X, version="unstable"),
+    lambda: plain({"instances": [["one", "two"]]}),
+    lambda: plain({"instances": [[1, 2]], "inputs": [[1, 2]]}),
+    lambda: plain({"instances": [[1, 2], [3]]}),
+    lambda: plain({}),
+    lambda: plain({"instances": [[1, 2]], "signature_name": "sing"}),
+    lambda: plain({"instances": [[1, 2]], "signature_name": 7}),
+    lambda: plain({"examples": [{"a": 1.0, "b": 1.0}]}, "classify"),
+    lambda: plain({"examples": [], "signature_name": "classify"}, "classify"),
+    lambda: plain({"examples": [{"a": "no", "b": 1.0}], "signature_name": "regress"}, "regress"),
+    lambda: plain({"instances": [[1, 2]]}, "explain"),
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=range(len(WRONG)))
+@pytest.mark.parametrize("wire", WIRES)
+async def test_mistakes_are_the_callers(server: TfServing, wire: str, wrong: Any) -> None:
+    async with adapting(server, wire) as adapter:
+        with pytest.raises(CallerError):
+            await adapter.call(wrong(), within())
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_what_is_not_there_and_what_is_not_done(server: TfServing, wire: str) -> None:
+    async with adapting(server, wire) as adapter:
+        for request in (asked("json", X, version="9"), plain({"instances": [[1, 2]]}, version="9")):
+            with pytest.raises(NotFound, match="`half` has no version `9`"):
+                await adapter.call(request, within())
+        with pytest.raises(Unsupported, match="infer"):
+            await adapter.call(request_of(b"{}", model="half", version="", kind="generate"), within())
+        with pytest.raises(Unsupported, match="keep nothing"):
+            await adapter.call(asked("json", X, sequence_id=5), within())
+        with pytest.raises(Unsupported, match="OpenAI"):
+            await adapter.call(ChatRequest(model="half", fields={}), within())
+    async with adapting(server, wire, model="nobody") as adapter:
+        with pytest.raises(BackendError) as refused:
+            await adapter.call(asked("json", X), within())
+        assert refused.value.code == "upstream_model_not_found"
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_stream_of_one(server: TfServing, wire: str) -> None:
+    request = asked("json", X)
+    request.kind, request.stream = "infer_stream", True
+    async with adapting(server, wire) as adapter:
+        answer = await adapter.call(request, within())
+        (event,) = [piece async for piece in answer]
+    assert [one["name"] for one in json.loads(sse.data_of(event))["outputs"]] == ["sum", "y"]
+    assert answer.ended
+
+
+async def test_a_raw_body_is_the_only_input(server: TfServing) -> None:
+    for wire in WIRES:
+        async with adapting(server, wire) as adapter:
+            answer: Answer = await adapter.call(
+                request_of(bytes(X.data), model="half", version="", header_length=0), within()
+            )
+            assert floats(inferred(answer))["sum"] == ((2,), (3, 7))
+
+
+async def test_models_and_labels_are_ordered_all_at_once(tmp_path: Any, server: TfServing) -> None:
+    """In a server of its own, since what an order leaves out is unloaded."""
+    base = server.config.read_text().split('base_path: "')[1].split('"')[0]
+
+    def config(**labels: int) -> bytes:
+        model = {
+            "name": "half", "base_path": base, "model_platform": "tensorflow",
+            "model_version_policy": {"specific": {"versions": [1, 2]}}, "version_labels": labels,
+        }  # fmt: skip
+        return json.dumps({"parameters": {"config": json.dumps({"model_config_list": {"config": [model]}})}}).encode()
+
+    with tfserving(config_of("other", server.config.parent)) as empty:
+        async with adapting(empty, "tfserving-grpc", model="half") as adapter:
+            with pytest.raises(BackendError):
+                await adapter.probe(PATIENCE)
+            await adapter.call(ModelOrder(model="half", body=config(old=1)), within())
+            await adapter.probe(PATIENCE)
+            told = inferred(await adapter.call(asked("json", X, version="old"), within()))
+            assert floats(told)["y"][1] == (3, 6, 9, 12)
+            await adapter.call(ModelOrder(model="half", body=config(old=2)), within())
+            told = inferred(await adapter.call(asked("json", X, version="old"), within()))
+            assert floats(told)["y"][1] == (5, 10, 15, 20)
+            with pytest.raises(CallerError, match="label"):
+                await adapter.call(ModelOrder(model="half", body=config(old=3)), within())
+            for body, why in [(b"", "config"), (b'{"parameters": {"config": "{\\"no\\": 1}"}}', "ModelServerConfig")]:
+                with pytest.raises(CallerError, match=why):
+                    await adapter.call(ModelOrder(model="half", body=body), within())
+            with pytest.raises(Unsupported, match="all its models at once"):
+                await adapter.call(ModelOrder(model="half", order="unload"), within())
+        async with adapting(empty, "tfserving") as adapter:
+            with pytest.raises(Unsupported, match="gRPC"):
+                await adapter.call(ModelOrder(model="half"), within())

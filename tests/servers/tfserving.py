@@ -1,0 +1,86 @@
+"""TensorFlow Serving's stand-in as a test has it: `with tfserving(config) as server`, and models for it."""
+
+import contextlib
+import os
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from loadtests.servers import Launch, StartError, child, log_tail
+from loadtests.venvs import InstallError, add, ensure
+from tests.support.absent import absent
+
+TENSORFLOW = ["tensorflow-cpu==2.21.0", "msgspec==0.22.0"]
+SERVING = ["tensorflow-serving-api==2.21.0"]
+START_SECONDS = 180.0
+ROOT = Path(__file__).parents[2]
+STAND_IN = "tests.servers.stand_ins.tfserving"
+ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0", "PYTHONPATH": str(ROOT)}
+
+
+@dataclass(frozen=True, slots=True)
+class TfServing:
+    """A running one."""
+
+    http: str
+    """`HOST:PORT`."""
+    grpc: str
+    config: Path
+
+
+@cache
+def python() -> str:
+    """The interpreter of an environment that has TensorFlow and its serving API."""
+    try:
+        return str(add(ensure("tensorflow", TENSORFLOW), SERVING) / "bin/python")
+    except InstallError as error:
+        absent(f"a real TensorFlow: {error}")
+
+
+def small(folder: Path) -> Path:
+    """A small model: version 1 has 3 for its scale, version 2 has 5."""
+    run(f"{STAND_IN}.saved", str(folder), "3", "5")
+    return folder
+
+
+def run(module: str, *arguments: str) -> str:
+    """What a program of that environment prints."""
+    command = [python(), "-m", module, *arguments]
+    done = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def config_of(name: str, base: Path, **labels: int) -> str:
+    """A model, of which all versions are served, in a ModelServerConfig's text form."""
+    told = " ".join(f'version_labels {{ key: "{label}" value: {number} }}' for label, number in labels.items())
+    policy = "model_version_policy { all {} }"
+    return f'config {{ name: "{name}" base_path: "{base}" model_platform: "tensorflow" {policy} {told} }}'
+
+
+@contextlib.contextmanager
+def tfserving(*models: str) -> Iterator[TfServing]:
+    """Started with these models, and ready. Its log is shown when the block fails."""
+    with tempfile.TemporaryDirectory(prefix="headrace-tfserving-") as name:
+        folder = Path(name)
+        config = folder / "models.config"
+        config.write_text(f"model_config_list {{ {' '.join(models)} }}")
+        launch = Launch([python(), "-m", STAND_IN, str(config)], env=ENVIRONMENT)
+        cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))
+        with child("tfserving", launch, cores, folder) as process:
+            end = time.monotonic() + START_SECONDS
+            pattern = r"REST on (\S+), gRPC on (\S+)"
+            while (found := re.search(pattern, log_tail("tfserving", folder, 1000))) is None:
+                if process.poll() is not None or time.monotonic() > end:
+                    raise StartError(f"tfserving is not ready:\n{log_tail('tfserving', folder, 200)}")
+                time.sleep(0.05)
+            try:
+                yield TfServing(found[1], found[2], config)
+            except BaseException as error:
+                error.add_note(f"tfserving's log:\n{log_tail('tfserving', folder, 60)}")
+                raise
