@@ -4,11 +4,22 @@ import email.utils
 import math
 import time
 
-from adapters.errors import BackendError, CapacityError, InferenceError, UpstreamTimeout
+from adapters.errors import (
+    BackendError,
+    CallerError,
+    CapacityError,
+    ContextTooLong,
+    InferenceError,
+    TooLarge,
+    UpstreamTimeout,
+)
 from adapters.http1.message import Headers
+from adapters.wire import refusals
 
 CALLER_STATUS = frozenset({400, 405, 409, 411, 413, 415, 416, 422})
 """These blame the request, and a protocol's adapter reads the body for why."""
+
+MAX_MESSAGE = 2_000
 
 
 def upstream_error(status: int, headers: Headers) -> InferenceError:
@@ -22,6 +33,16 @@ def upstream_error(status: int, headers: Headers) -> InferenceError:
     if status in (408, 504):
         return UpstreamTimeout("The upstream timed out.")
     return BackendError("The upstream failed.")
+
+
+def refused(status: int, headers: Headers, message: str) -> InferenceError:
+    """The typed error behind any status, of a server whose body says no more of it than a message."""
+    if status not in CALLER_STATUS:
+        return upstream_error(status, headers)
+    message = message[:MAX_MESSAGE] or "The upstream refused the request."
+    if refusals.is_too_long(message, None, None):
+        return ContextTooLong(message)
+    return (TooLarge if status == 413 else CallerError)(message)
 
 
 def retry_after(headers: Headers) -> float | None:

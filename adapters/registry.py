@@ -17,6 +17,7 @@ MODULES = {
     "tfserving-grpc": "adapters.tfserving_grpc",
     "bentoml": "adapters.bentoml",
     "http": "adapters.http_app",
+    "tgi": "adapters.tgi",
 }
 """Each has `make(pool, address)`."""
 _EXTRAS = {"oip-grpc": "grpc", "tfserving-grpc": "grpc"}
@@ -36,12 +37,16 @@ class Address:
 Make = Callable[[PoolConfig, Address], Adapter]
 
 
-class MissingExtra(Exception):
+class Unmakeable(Exception):
+    """An adapter cannot be made as the configuration has it. The message says why."""
+
+
+class MissingExtra(Unmakeable):
     """What a protocol needs is not installed. The message says how to get it."""
 
 
 def make(pool: PoolConfig, address: Address) -> Adapter:
-    """For one endpoint of the pool. Raises `MissingExtra`."""
+    """For one endpoint of the pool. Raises `Unmakeable`."""
     name = pool.protocol.name
     if isinstance(pool.protocol, InstalledProtocol):
         made: Adapter = load(installed()[name]).make(pool, address)

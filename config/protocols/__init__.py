@@ -15,6 +15,7 @@ from config.protocols.installed import InstalledProtocol, installed, load
 from config.protocols.oip import OipGrpcProtocol, OipHttpProtocol
 from config.protocols.openai import OpenAIProtocol
 from config.protocols.tfserving import TfServingGrpcProtocol, TfServingProtocol
+from config.protocols.tgi import TgiProtocol
 
 __all__ = ["BUILT_IN", "AnyProtocol", "ProtocolConfig", "Serves", "section_of", "serves"]
 
@@ -26,6 +27,7 @@ _SECTIONS: tuple[type[ProtocolConfig], ...] = (
     TfServingGrpcProtocol,
     BentoMLProtocol,
     HttpProtocol,
+    TgiProtocol,
 )
 
 BUILT_IN: dict[str, type[ProtocolConfig]] = {

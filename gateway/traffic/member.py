@@ -15,7 +15,7 @@ from adapters.dial import credentials
 from adapters.http1.client import Client
 from adapters.oip_http import OipHttpAdapter
 from adapters.openai import OpenAIAdapter
-from adapters.registry import Address, MissingExtra
+from adapters.registry import Address, Unmakeable
 from adapters.registry import make as make_adapter
 from config.schema import PoolConfig, ProbeConfig, SignalsConfig, UpstreamTls
 from gateway.discovery.target import Target
@@ -104,7 +104,7 @@ def make(pool: PoolConfig, target: Target, source: object) -> Member:
     try:
         tls = tls_of(pool, pool.protocol.name) if target.url.startswith("https://") else None
         adapter = make_adapter(pool, Address(target.url, target.server_name, tls))
-    except MissingExtra as error:
+    except Unmakeable as error:
         raise FleetError(f"pool {pool.name}: {error}") from None
     breaker = Breaker(pool.breaker.failures, pool.breaker.open_for)
     endpoint = Endpoint(endpoint_id(pool.name, target.url), adapter, breaker, address=target.url)

@@ -6,18 +6,14 @@ message must not be able to: before rendering, a mark is put inside every spelli
 message; after it the prompt is cut at the marks and each part encoded by itself, so no such spelling is left.
 """
 
-import json
 import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
-from typing import Any, NoReturn
 
 import jinja2
-from jinja2.ext import loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from adapters.errors import CallerError
+from adapters.wire.chat_jinja import ChatEnvironment
 from runtimes.llm.tokenizer import Tokenizer, UnsupportedTokenizer
 
 Message = Mapping[str, str]
@@ -29,7 +25,8 @@ class ChatTemplate:
 
     def __init__(self, source: str, tokenizer: Tokenizer) -> None:
         try:
-            self._template = _environment().from_string(source)
+            self._environment = ChatEnvironment()
+            self._template = self._environment.from_string(source)
         except jinja2.TemplateError as error:
             raise UnsupportedTokenizer(f"the model's chat template is not valid Jinja: {error}") from None
         self._tokenizer = tokenizer
@@ -48,13 +45,16 @@ class ChatTemplate:
             return self.encode(messages[:-1]) + self._tokenizer.encode(messages[-1]["content"])
         marked = [{key: self._marked(value) for key, value in message.items()} for message in messages]
         try:
-            prompt = self._template.render(
-                messages=marked,
-                add_generation_prompt=answer,
-                bos_token=self._tokenizer.bos_token or "",
-                eos_token=self._tokenizer.eos_token or "",
-                tools=None,
-                documents=None,
+            prompt = self._environment.rendered(
+                self._template,
+                {
+                    "messages": marked,
+                    "add_generation_prompt": answer,
+                    "bos_token": self._tokenizer.bos_token or "",
+                    "eos_token": self._tokenizer.eos_token or "",
+                    "tools": None,
+                    "documents": None,
+                },
             )
         except Exception as error:  # a program that came with a download may fail in any way
             raise CallerError(f"The model's chat template refuses these messages: {error}", param="messages") from None
@@ -78,26 +78,3 @@ def _spelling_pattern(tokens: Iterable[str]) -> re.Pattern[str] | None:
     if begun:
         alternatives.append(rf"(?:{'|'.join(map(re.escape, begun))})\s*\Z")
     return re.compile(rf"(?=(?:{'|'.join(alternatives)})).", re.DOTALL)
-
-
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-    environment.filters["tojson"] = _to_json
-    environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = lambda layout: datetime.now().strftime(layout)
-    return environment
-
-
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """Jinja's own filter escapes for HTML, which no model has seen."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-def _raise_exception(message: str) -> NoReturn:
-    raise jinja2.TemplateError(message)

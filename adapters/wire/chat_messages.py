@@ -1,0 +1,74 @@
+"""A conversation's messages as chat templates know them."""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Raw
+
+from adapters.errors import CallerError
+
+_ALIASES = {"developer": "system"}
+"""OpenAI's newer word, which templates do not know."""
+
+
+class Part(msgspec.Struct):
+    """Of a message's content. A template can only place texts."""
+
+    type: str
+    text: str | None = None
+
+
+class Message(msgspec.Struct, omit_defaults=True):
+    """One turn."""
+
+    role: Annotated[str, Meta(min_length=1, max_length=64)]
+    content: str | list[Part] | None = None
+    name: str | None = None
+    refusal: str | None = None
+    tool_calls: list[Any] | None = None
+    tool_call_id: str | None = None
+    function_call: Any = None
+    reasoning_content: str | None = None
+
+
+_messages = msgspec.json.Decoder(Annotated[list[Message], Meta(min_length=1)]).decode
+
+
+def for_template(raw: Raw, *, parts: bool = False) -> list[dict[str, Any]]:
+    """Contents that are lists of texts become one text, unless the template knows `parts`. Raises `CallerError`."""
+    try:
+        messages = _messages(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CallerError(f"`messages` is not valid: {error}.", param="messages") from None
+    return [_told(message, parts) for message in messages]
+
+
+def _told(message: Message, parts: bool) -> dict[str, Any]:
+    if message.tool_calls or message.function_call is not None or message.role in ("tool", "function"):
+        raise CallerError(
+            "The model's servers know no tools: no message calls one or answers for one.", param="messages"
+        )
+    told: dict[str, Any] = {"role": _ALIASES.get(message.role, message.role), "content": _content(message, parts)}
+    if message.name is not None:
+        told["name"] = message.name
+    if message.reasoning_content is not None:
+        told["reasoning_content"] = message.reasoning_content
+    return told
+
+
+def _content(message: Message, parts: bool) -> str | list[dict[str, str]]:
+    content = message.content
+    if isinstance(content, str):
+        return content
+    if content is None:
+        return message.refusal or ""
+    texts = [_text(part) for part in content]
+    if parts:
+        return [{"type": "text", "text": text} for text in texts]
+    return "\n".join(texts)
+
+
+def _text(part: Part) -> str:
+    if part.type not in ("text", "input_text", "refusal") or part.text is None:
+        raise CallerError(f"The model's servers take text only, and no `{part.type[:32]}`.", param="messages")
+    return part.text

@@ -1,0 +1,41 @@
+"""Texts at which an answer ends, found in it as it comes; for servers that tell the text itself too, or know none."""
+
+
+class StopTexts:
+    """Holds back what may be the beginning of one until it is clear whether it is. `found` at the first."""
+
+    __slots__ = ("_held", "_longest", "_stops", "found")
+
+    def __init__(self, stops: list[str]) -> None:
+        self._stops = stops
+        self._longest = max(map(len, stops), default=0)
+        self._held = ""
+        self.found = False
+
+    def feed(self, text: str) -> str:
+        """What may be told by now."""
+        if not self._stops:
+            return text
+        if self.found:
+            return ""
+        text = self._held + text
+        ends = [at for stop in self._stops if (at := text.find(stop)) >= 0]
+        if ends:
+            self.found, self._held = True, ""
+            return text[: min(ends)]
+        keep = self._begun(text)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+    def rest(self) -> str:
+        """What was held back, when nothing follows."""
+        held, self._held = self._held, ""
+        return held
+
+    def _begun(self, text: str) -> int:
+        """The length of the longest end of `text` that one of them begins with."""
+        for size in range(min(self._longest - 1, len(text)), 0, -1):
+            end = text[-size:]
+            if any(stop.startswith(end) for stop in self._stops):
+                return size
+        return 0

@@ -1,0 +1,119 @@
+"""Generated text as an answer of OpenAI's: whole, or chunk by chunk."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from adapters.types import ChatRequest, GenerateRequest, Usage
+
+_encode = msgspec.json.Encoder().encode
+
+DONE = b"data: [DONE]\n\n"
+
+
+class Token(NamedTuple):
+    """One of a text, with how likely it was, and the likeliest in its place."""
+
+    text: str
+    logprob: float | None
+    tops: Sequence[tuple[str, float]] = ()
+
+
+class Teller:
+    """Tells one answer. `created` is Unix seconds."""
+
+    __slots__ = ("_chat", "_head", "_offset", "_tail", "_usage", "_whole", "tokens")
+
+    def __init__(self, request: GenerateRequest, *, id_: str, created: int, tokens: bool = False) -> None:
+        self._chat = isinstance(request, ChatRequest)
+        name = "chatcmpl-" if self._chat else "cmpl-"
+        kind = "chat.completion" if self._chat else "text_completion"
+        told = {"id": name + id_, "object": kind, "created": created, "model": request.model}
+        self._whole: dict[str, Any] = told
+        self._usage = request.include_usage
+        chunk = _encode({**told, "object": "chat.completion.chunk"} if self._chat else told)
+        self._head = b'data: %b,"choices":[{"index":0,' % chunk[:-1]
+        self._tail = b',"usage":null}\n\n' if self._usage else b"}\n\n"
+        self.tokens = tokens
+        """Whether how likely its tokens were is to be told."""
+        self._offset = 0
+
+    # ── whole ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def whole(self, text: str, reason: str, usage: Usage, tokens: Sequence[Token] = ()) -> bytes:
+        """The body."""
+        choice: dict[str, Any] = {"index": 0}
+        if self._chat:
+            choice["message"] = {"role": "assistant", "content": text, "refusal": None}
+        else:
+            choice["text"] = text
+        choice["logprobs"] = self._logprobs(tokens) if self.tokens else None
+        choice["finish_reason"] = reason
+        return _encode({**self._whole, "choices": [choice], "usage": _counts(usage)})
+
+    # ── chunks ────────────────────────────────────────────────────────────────────────────────────────
+
+    def opening(self) -> bytes:
+        """What comes before the first text; a completion has nothing there."""
+        if not self._chat:
+            return b""
+        delta = b'"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]'
+        return self._head + delta + self._tail
+
+    def piece(self, text: str, tokens: Sequence[Token] = ()) -> bytes:
+        """More of the text."""
+        form = b'"delta":{"content":%b},"logprobs":%b,"finish_reason":null}]'
+        if not self._chat:
+            form = b'"text":%b,"logprobs":%b,"finish_reason":null}]'
+        logprobs = _encode(self._logprobs(tokens)) if self.tokens and tokens else b"null"
+        return self._head + form % (_encode(text), logprobs) + self._tail
+
+    def end(self, reason: str, usage: Usage) -> bytes:
+        """Why there is no more, what it cost where the client wants to know, and the mark of the end."""
+        form = (
+            b'"delta":{},"logprobs":null,"finish_reason":%b}]'
+            if self._chat
+            else b'"text":"","logprobs":null,"finish_reason":%b}]'
+        )
+        last = self._head + form % _encode(reason) + self._tail
+        if self._usage:
+            # The one chunk of no choice.
+            head = self._head.partition(b',"choices":')[0]
+            last += b'%b,"choices":[],"usage":%b}\n\n' % (head, _encode(_counts(usage)))
+        return last + DONE
+
+    # ── tokens ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _logprobs(self, tokens: Sequence[Token]) -> dict[str, Any]:
+        return _of_chat(tokens) if self._chat else self._of_completion(tokens)
+
+    def _of_completion(self, tokens: Sequence[Token]) -> dict[str, Any]:
+        offsets = []
+        for token in tokens:
+            offsets.append(self._offset)
+            self._offset += len(token.text)
+        return {
+            "tokens": [token.text for token in tokens],
+            "token_logprobs": [token.logprob for token in tokens],
+            "top_logprobs": [dict(token.tops) if token.tops else None for token in tokens],
+            "text_offset": offsets,
+        }
+
+
+def _of_chat(tokens: Sequence[Token]) -> dict[str, Any]:
+    content = [
+        {**_one(token.text, token.logprob), "top_logprobs": [_one(text, logprob) for text, logprob in token.tops]}
+        for token in tokens
+    ]
+    return {"content": content, "refusal": None}
+
+
+def _one(text: str, logprob: float | None) -> dict[str, Any]:
+    # OpenAI's own number for a token that is not among the likely ones.
+    return {"token": text, "logprob": -9999.0 if logprob is None else logprob, "bytes": list(text.encode())}
+
+
+def _counts(usage: Usage) -> dict[str, int]:
+    prompt, completion = usage.prompt_tokens, usage.completion_tokens
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}

@@ -1,0 +1,26 @@
+"""What the sections of servers have in common that know prompts, and no chats."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from config.protocols.base import ProtocolConfig
+from config.text import Shape
+
+Template = Annotated[
+    str,
+    Shape(
+        r"file:\S.{0,1023}|(?!file:)\S.{0,1023}", "chatml or another bundled name, file:PATH, or a tokenizer's folder"
+    ),
+]
+
+
+class PromptProtocol(ProtocolConfig):
+    """A chat becomes a prompt by a template. Needs the extra ``templates``."""
+
+    chat_template: Template | None = None
+    """The name of one that comes with Headrace (``chatml``, ``gemma``, ``llama2``, ``llama3``, ``mistral`` or
+    ``zephyr``), ``file:PATH``, or the folder of a model's tokenizer; paths are relative to the working directory.
+    Without it chats are refused, and completions served."""
+    bos_token: str = Field("", max_length=256)
+    """What the template writes as a text's beginning. Empty, because servers put it before every prompt themselves."""
