@@ -10,17 +10,19 @@ from urllib.parse import quote
 import msgspec
 
 from adapters import oip_refusals
+from adapters.apps import AppCalls
 from adapters.base import Answer
 from adapters.dial import http1_client, names, probe_path
 from adapters.errors import BackendError, CallerError, InferenceError, TooLarge, Unsupported
 from adapters.failed_status import CALLER_STATUS, upstream_error
 from adapters.http1.client import Client, ClientResponse, encode_fields
+from adapters.http_app import target_of
 from adapters.inferred import MAX_ANSWER, answer_of
 from adapters.oip_inference import FRESH, Reader
 from adapters.registry import Address
 from adapters.tensors import Inference, Inferred, Tensor
 from adapters.text_stream import TextStream
-from adapters.types import OIP_JSON, Deadline, InferRequest, ModelQuery, ModelRequest, Usage
+from adapters.types import OIP_JSON, AppRequest, Deadline, InferRequest, ModelQuery, ModelRequest, Usage
 from adapters.wire import bentoml, bentoml_calls, oip_bodies
 from adapters.wire.bentoml import OUTPUT, Api
 from config.schema import PoolConfig
@@ -42,14 +44,18 @@ _task = msgspec.json.Decoder(_Task).decode
 
 def make(pool: PoolConfig, address: Address) -> BentoMLAdapter:
     """For an endpoint of a pool."""
-    return BentoMLAdapter(http1_client(pool, address), **names(pool), **probe_path(pool))
+    keyed = pool.key is not None
+    return BentoMLAdapter(http1_client(pool, address), keyed=keyed, **names(pool), **probe_path(pool))
 
 
 class BentoMLAdapter:
-    """One endpoint. `model` is the method for what clients call otherwise."""
+    """One endpoint. `model` is the method for what clients call otherwise. `keyed`: it knows us by a key."""
 
-    def __init__(self, client: Client, *, model: str | None = None, probe: str = "/readyz") -> None:
+    def __init__(
+        self, client: Client, *, model: str | None = None, keyed: bool = False, probe: str = "/readyz"
+    ) -> None:
         self._client = client
+        self._calls = AppCalls(client, keyed=keyed)
         self._model = model
         self._base = client.base_path
         self._probe_target = (self._base + probe).encode()
@@ -63,7 +69,15 @@ class BentoMLAdapter:
             return await self._infer(request, deadline)
         if isinstance(request, ModelQuery):
             return await self._ask(request, deadline)
+        if isinstance(request, AppRequest):
+            return await self._app(request, deadline)
         raise oip_refusals.takes_tensors(request)
+
+    async def _app(self, request: AppRequest, deadline: Deadline) -> Answer:
+        """Any route of the service, tasks' included."""
+        if bentoml_calls.PICKLE in request.content_type.lower():
+            raise Unsupported("Pickled bodies are not passed on: who reads one runs what is in it.")
+        return await self._calls.call(request, target_of(self._base, request), deadline)
 
     async def probe(self, timeout: float) -> None:
         deadline = Deadline(self._client.now() + timeout, timeout, timeout)

@@ -29,6 +29,7 @@ def refuse(request: ModelRequest, error: GrpcError) -> NoReturn:
     if isinstance(error, Unreadable):
         raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
     if error.code in _CALLERS:
+        oip_refusals.check_ready(request, message)
         raise CallerError(message) from None
     if error.code == Code.UNIMPLEMENTED:
         raise Unsupported(message) from None

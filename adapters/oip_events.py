@@ -5,7 +5,7 @@ from adapters.errors import BackendError
 from adapters.event_stream import EventStream
 from adapters.http1.client import ClientResponse
 from adapters.types import OIP_JSON, Usage
-from adapters.wire import oip_answers, sse
+from adapters.wire import oip_answers, oip_generate, sse
 
 
 class ResponseStream(EventStream):
@@ -26,6 +26,19 @@ class ResponseStream(EventStream):
 
     def _over(self) -> None:
         self._done = True
+
+
+class PromptedStream(ResponseStream):
+    """To a prompt, of responses that are tensors: each is told as the prompt's extension has it."""
+
+    __slots__ = ()
+
+    def _read(self, piece: bytes) -> bytes:
+        events = [event for event in super()._read(piece).split(b"\n\n") if event]
+        return b"".join([self._told(sse.data_of(event)) for event in events])
+
+    def _told(self, data: bytes) -> bytes:
+        return sse.encode(oip_generate.encode_generate(oip_answers.decode_response(data, None))) if data else b""
 
 
 class OneEvent(Answer):

@@ -13,12 +13,14 @@ from adapters.grpc_refusals import OF_THE_KEY, device_ms_of, refuse
 from adapters.http2.channel import Channel, encode_fields
 from adapters.http2.status import Code, GrpcError
 from adapters.inferred import MAX_ANSWER
+from adapters.oip_dialects import PIPELINE, TRITON, Dialect, dialect_of
 from adapters.oip_inference import FRESH, Reader
 from adapters.oip_messages import MessageStream, OneMessage
 from adapters.registry import Address
 from adapters.types import OIP_GRPC, OIP_JSON, Deadline, InferRequest, ModelOrder, ModelQuery, ModelRequest, Usage
 from adapters.wire import oip_bodies, oip_proto, oip_proto_answers, proto_json
 from adapters.wire.protos import METHODS
+from config.protocols.oip import OipGrpcProtocol
 from config.schema import PoolConfig
 
 _PATHS = {name: method.path.encode() for name, method in METHODS.items()}
@@ -33,20 +35,26 @@ def _renamed(model: str, version: str) -> bytes:
 
 def make(pool: PoolConfig, address: Address) -> "OipGrpcAdapter":
     """For an endpoint of a pool."""
-    return OipGrpcAdapter(grpc_channel(pool, address, MAX_ANSWER), **names(pool))
+    assert isinstance(pool.protocol, OipGrpcProtocol)
+    channel = grpc_channel(pool, address, MAX_ANSWER)
+    return OipGrpcAdapter(channel, dialect=dialect_of(pool.protocol.server), **names(pool))
 
 
 class OipGrpcAdapter:
     """One endpoint. `model` is its name for what clients call otherwise."""
 
-    def __init__(self, channel: Channel, *, model: str | None = None) -> None:
+    def __init__(self, channel: Channel, *, model: str | None = None, dialect: Dialect = TRITON) -> None:
         self._channel = channel
-        self._model = model
+        self._dialect = dialect
+        self._routed = model
+        """To a router; the servers behind it know a pipeline by the rest of its name."""
+        self._model = model.removesuffix(PIPELINE) if model and dialect.routed_by else model
         self._reader = Reader(self._metadata, channel.now)
         self._alone_until = 0.0
         """Until then no stream is asked for: the server has shown that it knows none."""
 
     async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        oip_refusals.check_version(request, self._dialect.versions)
         try:
             if isinstance(request, InferRequest):
                 return await (self._stream if request.stream else self._infer)(request, deadline)
@@ -113,13 +121,17 @@ class OipGrpcAdapter:
         return message + _renamed(model, request.version)
 
     def _told(self, request: ModelRequest) -> bytes:
-        return encode_fields((("x-request-id", request.request_id),))
+        fields = [("x-request-id", request.request_id)]
+        if self._dialect.routed_by:
+            fields.append((self._dialect.routed_by, self._routed or request.model))
+        return encode_fields(fields)
 
     # ── orders ────────────────────────────────────────────────────────────────────────────────────────
 
     async def _order(self, order: ModelOrder, deadline: Deadline) -> Answer:
         name = "RepositoryModelLoad" if order.order == "load" else "RepositoryModelUnload"
-        message = METHODS[name].request(model_name=self._model or order.model)
+        model = self._model or order.model
+        message = METHODS[name].request(**{"repository_name" if self._dialect.name_first else "model_name": model})
         if order.order == "load":
             load = oip_bodies.decode_load(order.body)
             if load.config is not None:
@@ -128,9 +140,23 @@ class OipGrpcAdapter:
                 message.parameters[f"file:{path}"].bytes_param = data
         elif oip_bodies.decode_unload(order.body):
             message.parameters["unload_dependents"].bool_param = True
-        await self._channel.ask(_PATHS[name], message.SerializeToString(), self._told(order), deadline)
+        try:
+            await self._channel.ask(_PATHS[name], message.SerializeToString(), self._told(order), deadline)
+        except GrpcError as error:
+            if error.code != Code.INTERNAL or not await self._was_done(order, model, deadline):
+                raise
         self._reader.forget()
         return Answer(content_type="application/json", body=b"{}", form=OIP_JSON)
+
+    async def _was_done(self, order: ModelOrder, model: str, deadline: Deadline) -> bool:
+        """Whether the model is as it was ordered to be, of a server that says nothing true about it."""
+        if not self._dialect.name_first:
+            return False
+        try:
+            told = await self._unary("ModelReady", {"name": model}, self._told(order), deadline)
+        except GrpcError as error:
+            return error.code == Code.NOT_FOUND and order.order == "unload"
+        return bool(told.ready) == (order.order == "load")
 
     # ── questions ─────────────────────────────────────────────────────────────────────────────────────
 

@@ -30,6 +30,7 @@ def no_such_version(request: ModelRequest) -> NotFound:
 
 
 _MAX_MESSAGE = 2_000
+_NOT_READY = re.compile(r"\bnot ready\b|not at ready state", re.IGNORECASE)
 _UNKNOWN = re.compile(r"unknown model|not found|no available versions|not ready|not at ready state", re.IGNORECASE)
 _FULL = re.compile(r"maximum queue size|timeout expired|unavailable|overloaded", re.IGNORECASE)
 
@@ -43,6 +44,18 @@ def refused_in_stream(request: ModelRequest, words: str) -> InferenceError:
     if _FULL.search(words):
         return CapacityError("The upstream is overloaded.")
     return CallerError(words[:_MAX_MESSAGE])
+
+
+def check_ready(request: ModelRequest, words: str | None) -> None:
+    """Raise `Unavailable` where a server says that a model is not ready as if the request were wrong."""
+    if words and _NOT_READY.search(words):
+        raise Unavailable(f"The model `{request.model}` is not ready.", code="model_not_ready")
+
+
+def check_version(request: ModelRequest, versions: bool) -> None:
+    """Raise `NotFound` for any version of a model that has none."""
+    if request.version and not versions:
+        raise no_such_version(request)
 
 
 def check_readable(request: ModelRequest) -> None:

@@ -190,6 +190,26 @@ def encode_request(inference: Inference, *, binary: bool = True) -> tuple[bytes,
     return (b"".join((head, *blobs)), len(head)) if binary else (head, None)
 
 
+class _Id(msgspec.Struct, gc=False):
+    id: str | None = None
+
+
+_id_of = msgspec.json.Decoder(_Id).decode
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def with_id(body: bytes, length: int | None, id_: str) -> tuple[bytes, int | None]:
+    """A body whose request has an id, its own or else this one. Raises `CallerError`."""
+    head, rest = split(body, length)
+    try:
+        if _id_of(head).id:
+            return body, length
+        head = encode_json({**_fields(head), "id": id_})
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise not_json(error) from None
+    return b"".join((head, rest)), None if length is None else len(head)
+
+
 def _asked(output: RequestedOutput, binary: bool) -> dict[str, Any]:
     parameters = without_framing(output.parameters)
     if SHARED_MEMORY not in parameters:

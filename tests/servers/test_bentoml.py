@@ -18,7 +18,7 @@ from adapters.errors import (
     UpstreamTimeout,
 )
 from adapters.tensors import Inference, RequestedOutput, Tensor
-from adapters.types import ChatRequest, InferRequest, ModelOrder, ModelQuery
+from adapters.types import AppRequest, ChatRequest, InferRequest, ModelOrder, ModelQuery
 from tests.servers.asking import PATIENCE, adapting, asked, outputs, prompted, streamed, text_of, texts, within
 from tests.servers.bentoml import bentoml
 from tests.servers.started import Started
@@ -218,6 +218,43 @@ async def test_prompts(server: Started) -> None:
         stream = await adapter.call(prompted("greet", {"name": "ann"}, "generate_stream"), within())
         (event,) = [piece async for piece in stream]
         assert json.loads(event[6:])["output"] == "hello ann"
+
+
+def called(method: str, path: str, body: bytes = b"", query: str = "") -> AppRequest:
+    content_type = "application/json"
+    return AppRequest(model="zoo", method=method, path=path, body=body, content_type=content_type, query=query)
+
+
+async def test_any_route_is_an_app(server: Started) -> None:
+    async with adapting(server.url(), "bentoml") as adapter:
+        answer = await adapter.call(called("POST", "/greet", b'{"name": "ann"}'), within())
+        assert (answer.status, answer.body, answer.content_type) == (200, b"hello ann", "text/plain; charset=utf-8")
+        refused = await adapter.call(called("POST", "/refuse", b'{"text": "cake"}'), within())
+        assert (refused.status, refused.body) == (400, b'[{"error":"no cake"}]')
+        assert (await adapter.call(called("GET", "/nowhere"), within())).status == 404
+        with pytest.raises(BackendError):
+            await adapter.call(called("POST", "/fail", b'{"text": "cake"}'), within())
+        stream = await adapter.call(called("POST", "/count", b'{"upto": 3}'), within())
+        assert b"".join([piece async for piece in stream]) == b"0 1 2 "
+        pickled = called("POST", "/greet", b"\x80\x04N.")
+        pickled.content_type = "Application/vnd.bentoml+pickle"
+        with pytest.raises(Unsupported, match="Pickled"):
+            await adapter.call(pickled, within())
+
+
+async def test_tasks_by_hand(server: Started) -> None:
+    async with adapting(server.url(), "bentoml") as adapter:
+        submitted = await adapter.call(called("POST", "/later/submit", b'{"number": 4}'), within())
+        query = f"task_id={json.loads(submitted.body or b'')['task_id']}"
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                status = await adapter.call(called("GET", "/later/status", query=query), within())
+                if json.loads(status.body or b"")["status"] == "completed":
+                    break
+                await asyncio.sleep(0.05)
+        assert (await adapter.call(called("GET", "/later/get", query=query), within())).body == b"8"
+        assert (await adapter.call(called("PUT", "/later/cancel", query=query), within())).status == 400
+        assert (await adapter.call(called("GET", "/later/get", query="task_id=no"), within())).status == 404
 
 
 async def test_too_many_at_once(server: Started) -> None:

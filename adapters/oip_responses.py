@@ -1,0 +1,58 @@
+"""What a response over HTTP tells, of a server of the Open Inference Protocol."""
+
+from typing import NoReturn
+
+from adapters import oip_refusals
+from adapters.errors import BackendError, CallerError, TooLarge, Unsupported
+from adapters.failed_status import CALLER_STATUS, upstream_error
+from adapters.http1.client import ClientResponse
+from adapters.oip_refusals import device_ms
+from adapters.types import DEVICE_MS, InferRequest, ModelRequest, Usage
+from adapters.wire import oip, oip_answers, sse
+
+MAX_ERROR_BODY = 64 * 1024
+
+
+async def refuse(request: ModelRequest, response: ClientResponse, body: bytes | None = None) -> NoReturn:
+    """The typed error behind a status that is not 200."""
+    status = response.status
+    try:
+        told = await response.read(MAX_ERROR_BODY) if body is None else body
+        message = oip_answers.error_of(sse.data_of(told) if told.startswith(b"data:") else told)
+    except BackendError:
+        message = None  # it cannot be read; the status says enough
+    finally:
+        response.close()
+    if status == 404 and request.version:
+        raise oip_refusals.no_such_version(request)
+    if status == 501:
+        raise Unsupported(message or "The model's server does not do this.")
+    if status in CALLER_STATUS:
+        oip_refusals.check_ready(request, message)
+        raise (TooLarge if status == 413 else CallerError)(message or "The upstream refused the request.")
+    if status == 500:
+        oip_refusals.check_readable(request)
+    raise upstream_error(status, response.headers)
+
+
+def check(request: InferRequest, body: bytes, encoding: str | None = None) -> None:
+    """Find the failure in a 200. Triton's generate has one: for a model that gives no or several responses."""
+    if not body.startswith(b"{") and not encoding and not body.lstrip().startswith(b"{"):
+        raise BackendError("The upstream answered no JSON.", code="upstream_bad_response")
+    if body.startswith(oip_answers.ERROR):
+        if request.kind == "generate":
+            raise Unsupported(oip_answers.error_of(body) or "The model gives no single response.")
+        raise BackendError("The upstream failed.")
+
+
+def length_of(response: ClientResponse) -> int | None:
+    """Of its JSON; None where all is JSON."""
+    try:
+        return oip.header_length(response.headers.get(oip.HEADER))
+    except CallerError:
+        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+
+
+def usage_of(request: InferRequest, response: ClientResponse, size: int) -> Usage:
+    """What an answer of so many bytes cost."""
+    return Usage(rows=request.rows, bytes=size, device_ms=device_ms(response.headers.get(DEVICE_MS)), exact=True)
