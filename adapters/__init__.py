@@ -10,5 +10,6 @@ registry.py  which module speaks a pool's protocol; dial.py: how its servers are
 openai.py    the adapter for servers that speak OpenAI
 oip_http.py  the adapter for servers that speak the Open Inference Protocol over HTTP; oip_grpc.py: over gRPC
 conformance/ the suite that every adapter passes
+anthropic.py the adapter for servers that speak Anthropic's Messages; messages.py: what its clients ask
 fake.py      a scripted upstream, for tests of everything above
 """

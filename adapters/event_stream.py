@@ -34,6 +34,10 @@ class EventStream(Answer):
         """Count what an event carries; False for one that the client did not ask for. Raises where it is a failure."""
         raise NotImplementedError
 
+    def _worded(self, event: bytes) -> bytes:
+        """What goes on of an event, in the client's own wire."""
+        return event + b"\n\n"
+
     def _over(self) -> None:
         """The response has ended, before any event was the last."""
         raise TransportError("The upstream's stream ended before the end of its answer.")
@@ -95,7 +99,7 @@ class EventStream(Answer):
         try:
             for event in events:
                 if not self._done and self._passes_on(event):
-                    passed += (event, b"\n\n")
+                    passed.append(self._worded(event))
         except InferenceError as failure:
             if not passed or not (self._begun or self.parts_count):
                 raise

@@ -11,6 +11,7 @@ from config.schema import PoolConfig
 
 MODULES = {
     "openai": "adapters.openai",
+    "anthropic": "adapters.anthropic",
     "oip-http": "adapters.oip_http",
     "oip-grpc": "adapters.oip_grpc",
     "tfserving": "adapters.tfserving",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Feature = Literal["tools", "json_schema", "vision"]
 """What a request may ask of a model beside text."""
 TensorWire = Literal["oip-http", "oip-grpc", "predict-v1"]
-Wire = Literal["openai", "oip-http", "oip-grpc", "predict-v1", "app"]
+Wire = Literal["openai", "oip-http", "oip-grpc", "predict-v1", "app", "anthropic"]
 InferKind = Literal["infer", "infer_stream", "generate", "generate_stream"]
 """One answer or a stream of them, to tensors or (`oip-http` only) to a prompt and what else a JSON object holds."""
 Verb = Literal["predict", "explain", "classify", "regress"]
@@ -345,6 +345,7 @@ OIP_GRPC = Form("oip-grpc")
 PREDICT_V1 = Form("predict-v1")
 APP = Form("app")
 """Whatever the app writes."""
+ANTHROPIC = Form("anthropic")
 
 
 class Deadline(NamedTuple):

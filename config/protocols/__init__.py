@@ -8,6 +8,7 @@ from pydantic import Discriminator, GetJsonSchemaHandler, Tag
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from config.protocols.anthropic import AnthropicProtocol
 from config.protocols.apps import HttpProtocol
 from config.protocols.base import ProtocolConfig, Serves
 from config.protocols.bentoml import BentoMLProtocol
@@ -21,6 +22,7 @@ __all__ = ["BUILT_IN", "AnyProtocol", "ProtocolConfig", "Serves", "section_of", 
 
 _SECTIONS: tuple[type[ProtocolConfig], ...] = (
     OpenAIProtocol,
+    AnthropicProtocol,
     OipHttpProtocol,
     OipGrpcProtocol,
     TfServingProtocol,

@@ -25,6 +25,8 @@ _KEY_IN_URL = re.compile(r"hr-[a-z2-7]{12}-|(^|&)(api[_-]?key|key|token|access_t
 Fields = list[tuple[str, str]]
 Shape = Callable[[InferenceError, Fields], Response]
 """How a front words a refusal."""
+Told = Callable[[Record], Fields]
+"""The headers of a front's answers."""
 
 
 class Route(NamedTuple):
@@ -42,7 +44,9 @@ class Door:
         self.core = core
         self._ids = map(f"req_{secrets.token_hex(6)}{{:08x}}".format, itertools.count(1))
 
-    async def serve(self, http: Request, route: Route | None, unknown: str, refusal: Shape) -> Response:
+    async def serve(
+        self, http: Request, route: Route | None, unknown: str, refusal: Shape, told: Told | None = None
+    ) -> Response:
         """Answer one request; whatever happens it is told of once. `unknown` is said of a path without a route."""
         core = self.core
         record = self.record(http.headers.get("x-request-id"), route.operation if route else "unknown", http.peer)
@@ -56,8 +60,9 @@ class Door:
                 principal.scope.check_front(route.operation)
             return await route.answer(principal, http, record)
         except InferenceError as error:
-            core.telemetry.end(record, error, errors.status_of(error), core.clock())
-            return refusal(error, self.headers(record))
+            response = refusal(error, (told or self.headers)(record))
+            core.telemetry.end(record, error, response.status, core.clock())
+            return response
         except asyncio.CancelledError:
             core.telemetry.end(record, ClientGone("the client closed the connection"), 499, core.clock())
             raise

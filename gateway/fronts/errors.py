@@ -18,6 +18,7 @@ from adapters.errors import (
     UpstreamTimeout,
 )
 from adapters.http1.message import Response
+from adapters.wire import anthropic_errors as anthropic
 from adapters.wire import oip_answers, torchserve
 from adapters.wire import openai as wire
 
@@ -43,6 +44,19 @@ _STATUS_OF_CODE = {
     "method_not_allowed": 405,
     "unknown_url": 404,
     "internal_error": 500,
+}
+
+OVERLOADED = 529
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+    OVERLOADED: "overloaded_error",
 }
 
 
@@ -78,6 +92,20 @@ def app_response(error: InferenceError, headers: list[tuple[str, str]]) -> Respo
     fields = [("content-type", "application/json"), *headers, *_advice(error), ("x-headrace-error", error.code)]
     status = status_of(error)
     return Response(status, fields, torchserve.encode_error(status, error.code, error.message))
+
+
+def anthropic_type(status: int) -> str:
+    """What Anthropic calls an error that has this status."""
+    return _ANTHROPIC_TYPES.get(status) or ("api_error" if status >= 500 else "invalid_request_error")
+
+
+def anthropic_response(error: InferenceError, headers: list[tuple[str, str]]) -> Response:
+    """The same for Anthropic's door, which has a status of its own for a server that is full."""
+    status = status_of(error)
+    if status == 503:
+        status = OVERLOADED
+    body = anthropic.encode_error(error, anthropic_type(status), dict(headers).get("request-id"))
+    return Response(status, [("content-type", "application/json"), *headers, *_advice(error)], body)
 
 
 def openai_refusal(status: int, code: str, message: str) -> Response:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from adapters.http1.message import Request, Response
 from gateway.core import Core
+from gateway.fronts.anthropic import MESSAGES, AnthropicFront
 from gateway.fronts.apps import PATHS, AppsFront
 from gateway.fronts.door import Door, Route
 from gateway.fronts.metadata import Metadata
@@ -26,7 +27,13 @@ class Fronts:
         self._predict = PredictFront(self.door, metadata, created)
         self._oip = OipFront(self.door, ready)
         self._responses = ResponsesFront(self.door)
-        self._fronts = ((b"/v2", self._oip), (b"/v1/models/", self._predict), (RESPONSES, self._responses))
+        self._anthropic = AnthropicFront(self.door)
+        self._fronts = (
+            (b"/v2", self._oip),
+            (b"/v1/models/", self._predict),
+            (RESPONSES, self._responses),
+            (MESSAGES, self._anthropic),
+        )
         self._apps = AppsFront(self.door)
 
     def __call__(self, http: Request) -> Awaitable[Response]:
@@ -45,3 +52,4 @@ class Fronts:
         yield from self._predict.routes()
         yield from self._responses.routes()
         yield from self._apps.routes()
+        yield from self._anthropic.routes()

@@ -17,8 +17,8 @@ from gateway.telemetry import Record
 from policies import rules
 
 _NOT_FOUND = (
-    "Unknown path. This gateway serves /v1/chat/completions, /v1/responses, /v1/completions, /v1/embeddings and "
-    "/v1/models, and for tensors /v2 and /v1/models/NAME:predict."
+    "Unknown path. This gateway serves /v1/chat/completions, /v1/responses, /v1/messages, /v1/completions, "
+    "/v1/embeddings and /v1/models, and for tensors /v2 and /v1/models/NAME:predict."
 )
 
 

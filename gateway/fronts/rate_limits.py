@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 
 from config.money import Money
 from gateway.limits.allowance import Allowance
@@ -16,26 +17,40 @@ _NAMES = {
 
 def headers(allowances: Sequence[Allowance], now: float) -> list[tuple[str, str]]:
     """Of each unit, the limit with the least left. One in shadow refuses nothing, and is not told."""
+    found: list[tuple[str, str]] = []
+    for unit, (left, bucket) in _least(allowances, now).items():
+        limit, remaining, reset = _NAMES[unit]
+        found.append((limit, str(int(bucket.capacity))))
+        found.append((remaining, str(int(left))))
+        found.append((reset, _span(bucket.reset(now))))
+    if any(allowance.spend is not None and not allowance.in_shadow for allowance in allowances):
+        found += _spend([allowance for allowance in allowances if not allowance.in_shadow], time.time())
+    return found
+
+
+def anthropic_headers(allowances: Sequence[Allowance], now: float, utc: float) -> list[tuple[str, str]]:
+    """The same by Anthropic's names, as far as it has any; when a limit is whole again is told as a time there."""
+    found: list[tuple[str, str]] = []
+    for unit, (left, bucket) in _least(allowances, now).items():
+        if unit in ("requests", "tokens"):
+            whole = datetime.fromtimestamp(utc + bucket.reset(now), UTC)
+            found.append((f"anthropic-ratelimit-{unit}-limit", str(int(bucket.capacity))))
+            found.append((f"anthropic-ratelimit-{unit}-remaining", str(int(left))))
+            found.append((f"anthropic-ratelimit-{unit}-reset", whole.strftime("%Y-%m-%dT%H:%M:%SZ")))
+    return found
+
+
+def _least(allowances: Sequence[Allowance], now: float) -> dict[Rated, tuple[float, TokenBucket]]:
     least: dict[Rated, tuple[float, TokenBucket]] = {}
-    spends = False
     for allowance in allowances:
         if allowance.in_shadow:
             continue
-        spends = spends or allowance.spend is not None
         for unit, bucket in allowance.buckets.items():
             left = bucket.remaining(now)
             known = least.get(unit)
             if known is None or left < known[0]:
                 least[unit] = left, bucket
-    found: list[tuple[str, str]] = []
-    for unit, (left, bucket) in least.items():
-        limit, remaining, reset = _NAMES[unit]
-        found.append((limit, str(int(bucket.capacity))))
-        found.append((remaining, str(int(left))))
-        found.append((reset, _span(bucket.reset(now))))
-    if spends:
-        found += _spend([allowance for allowance in allowances if not allowance.in_shadow], time.time())
-    return found
+    return least
 
 
 def _spend(allowances: Iterable[Allowance], utc: float) -> list[tuple[str, str]]:

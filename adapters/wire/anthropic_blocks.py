@@ -1,0 +1,178 @@
+"""The blocks of Anthropic's messages, and what each is in a chat."""
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Raw
+
+INVALID = "INVALID_JSON"
+"""The key under which Anthropic has a client send back arguments that are no JSON."""
+
+Object = dict[str, Any]
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Unsayable(ValueError):
+    """A chat has no word for it. The message goes on after the name of the field."""
+
+
+class _Base(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, kw_only=True):
+    cache_control: Any = None
+
+
+class _Cited(msgspec.Struct, forbid_unknown_fields=True):
+    enabled: bool | None = None
+
+
+# ── where pictures and files are ──────────────────────────────────────────────────────────────────────
+
+
+class Base64(msgspec.Struct, tag_field="type", tag="base64", forbid_unknown_fields=True):
+    media_type: str
+    data: str
+
+    @property
+    def url(self) -> str:
+        return f"data:{self.media_type};base64,{self.data}"
+
+
+class Url(msgspec.Struct, tag_field="type", tag="url", forbid_unknown_fields=True):
+    url: str
+
+
+class PlainText(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=True):
+    data: str
+    media_type: Literal["text/plain"] = "text/plain"
+
+
+class Stored(msgspec.Struct, tag_field="type", tag="file", forbid_unknown_fields=True):
+    file_id: str
+
+
+class Inline(msgspec.Struct, tag_field="type", tag="content", forbid_unknown_fields=True):
+    content: "str | list[Text | Image]"
+
+
+# ── blocks ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Text(_Base, tag="text"):
+    text: str
+    citations: Any = None
+
+    def parts(self) -> list[Object]:
+        """As parts of a chat's message."""
+        return as_parts(self.text)
+
+
+class Image(_Base, tag="image"):
+    source: Base64 | Url | Stored
+    transformations: None = None
+
+    def parts(self) -> list[Object]:
+        if isinstance(self.source, Stored):
+            raise Unsayable("names a file that only Anthropic's own API has: send the image itself.")
+        return [{"type": "image_url", "image_url": {"url": self.source.url}}]
+
+
+class Document(_Base, tag="document"):
+    source: Base64 | Url | Stored | PlainText | Inline
+    citations: _Cited | None = None
+    context: str | None = None
+    title: str | None = None
+
+    def parts(self) -> list[Object]:
+        if self.citations is not None and self.citations.enabled:
+            raise Unsayable("asks for citations, which only Anthropic's own API gives.")
+        about = [text for text in (self.title, self.context) if text]
+        source = self.source
+        if isinstance(source, Base64):
+            file = {"filename": self.title or "document.pdf", "file_data": source.url}
+            return [*as_parts(*about[1 if self.title else 0 :]), {"type": "file", "file": file}]
+        if isinstance(source, PlainText):
+            return as_parts("\n\n".join([*about, source.data]))
+        if isinstance(source, Inline):
+            inner = source.content
+            told = as_parts(inner) if isinstance(inner, str) else [part for block in inner for part in block.parts()]
+            return [*as_parts(*about), *told]
+        raise Unsayable("names a document that only Anthropic's own API fetches: send the document itself.")
+
+
+class SearchResult(_Base, tag="search_result"):
+    content: list[Text]
+    source: str
+    title: str
+    citations: _Cited | None = None
+
+    def parts(self) -> list[Object]:
+        if self.citations is not None and self.citations.enabled:
+            raise Unsayable("asks for citations, which only Anthropic's own API gives.")
+        return as_parts("\n\n".join([f"{self.title}\n{self.source}", *[block.text for block in self.content]]))
+
+
+class Thinking(_Base, tag="thinking"):
+    thinking: str
+    signature: str
+
+
+class RedactedThinking(_Base, tag="redacted_thinking"):
+    data: str
+
+
+class ToolUse(_Base, tag="tool_use"):
+    id: str
+    name: str
+    input: dict[str, Raw]
+    caller: Any = None
+    toolset_name: None = None
+
+    def call(self) -> Object:
+        """As a chat's `tool_calls` have it."""
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self._arguments()}}
+
+    def _arguments(self) -> str:
+        if list(self.input) == [INVALID]:
+            told = msgspec.json.decode(self.input[INVALID])
+            if isinstance(told, str):
+                return told
+        return _encode(self.input).decode()
+
+
+class ToolResult(_Base, tag="tool_result"):
+    tool_use_id: str
+    content: str | list[Text | Image | Document | SearchResult] | None = None
+    is_error: bool | None = None
+    toolset_name: None = None
+
+    def found(self) -> tuple[str | list[Object], list[Object]]:
+        """What a chat's tool may say, which is text, and the pictures and files beside it."""
+        parts = _parts(self.content) if isinstance(self.content, list) else as_parts(self.content or "")
+        texts = [part["text"] for part in parts if part["type"] == "text"]
+        if self.is_error:
+            texts[:1] = [" ".join(["Error:", *texts[:1]])]
+        said = texts[0] if len(texts) == 1 else as_parts(*texts) or ""
+        return said, [part for part in parts if part["type"] != "text"]
+
+
+Block = Text | Image | Document | SearchResult | Thinking | RedactedThinking | ToolUse | ToolResult
+
+
+def as_parts(*content: str | list[Object]) -> list[Object]:
+    """What a message holds, as a list of parts in any case."""
+    parts = list[Object]()
+    for told in content:
+        parts += told if isinstance(told, list) else [{"type": "text", "text": told}]
+    return parts
+
+
+def only(content: str | list[Block], *kinds: type) -> None:
+    """Raise `Unsayable` for a block that this side of a conversation does not have."""
+    for block in () if isinstance(content, str) else content:
+        if not isinstance(block, kinds):
+            name = block.__struct_config__.tag
+            raise Unsayable(f"has a block of type `{name}`, which has no place there.")
+
+
+def _parts(content: list[Text | Image | Document | SearchResult]) -> list[Object]:
+    return [part for block in content for part in block.parts()]

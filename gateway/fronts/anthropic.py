@@ -1,0 +1,142 @@
+"""Anthropic's door: `/v1/messages` over every pool that serves chats."""
+
+import time
+
+import msgspec
+
+from adapters.base import Answer
+from adapters.errors import InferenceError, Unsupported
+from adapters.http1.message import Request, Response
+from adapters.messages import MessagesRequest
+from adapters.wire import anthropic as wire
+from adapters.wire import anthropic_errors
+from adapters.wire.anthropic_answers import message_of
+from adapters.wire.anthropic_events import MessageEvents
+from gateway.auth.keys import Principal
+from gateway.explain import header
+from gateway.fronts import errors, rate_limits
+from gateway.fronts.door import Door, Fields, Route
+from gateway.fronts.openai import require_json
+from gateway.telemetry import Record
+
+MESSAGES = b"/v1/messages"
+ESTIMATED = ("x-headrace-estimate", "true")
+"""Says that nobody counted."""
+_NOT_FOUND = "Unknown path. This gateway serves /v1/messages and /v1/messages/count_tokens."
+
+_encode = msgspec.json.Encoder().encode
+
+
+class AnthropicFront:
+    """The handler of `/v1/messages`, with whatever follows."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._core = door.core
+        self._routes = {
+            MESSAGES: Route(("POST",), "chat", self._message),
+            MESSAGES + b"/count_tokens": Route(("POST",), "chat", self._count),
+        }
+
+    def routes(self) -> list[Route]:
+        """All there are."""
+        return list(self._routes.values())
+
+    async def __call__(self, http: Request) -> Response:
+        """Answer one request."""
+        route = self._routes.get(http.target)
+        return await self._door.serve(http, route, _NOT_FOUND, errors.anthropic_response, self._headers)
+
+    async def _message(self, principal: Principal, http: Request, record: Record) -> Response:
+        require_json(http)
+        body, betas = await http.read(), http.headers.get("anthropic-beta")
+        request = wire.decode_message(body, betas)
+        request.request_id, request.size = record.request_id, len(body)
+        snapshot = self._core.snapshot
+        if header.NAME in http.headers and header.may_ask(snapshot, principal):
+            again = wire.decode_message(body, betas)
+            record.explanation = header.told(snapshot, principal, again, http.headers, self._core.wall())
+        answer = await self._core.handle(principal, request, http.headers, record)
+        headers = [("content-type", answer.content_type), *self._headers(record), *answer.headers]
+        if answer.body is None:
+            events = None if answer.form.wire == "anthropic" else MessageEvents(wire.stops(request))
+            stream = MessageBody(answer, events, record.request_id)
+            return Response(answer.status, [*headers, ("cache-control", "no-cache")], stream)
+        return Response(answer.status, headers, _whole(request, answer))
+
+    async def _count(self, principal: Principal, http: Request, record: Record) -> Response:
+        """By the model's own server, where it counts."""
+        require_json(http)
+        body = await http.read()
+        request = wire.decode_count(body, http.headers.get("anthropic-beta"))
+        request.request_id, request.size = record.request_id, len(body)
+        request.asked.request_id = record.request_id
+        told = [("content-type", "application/json")]
+        try:
+            answer = await self._core.handle(principal, request, http.headers, record)
+        except Unsupported:
+            told.append(ESTIMATED)
+            counted = _encode({"input_tokens": wire.estimate(request.asked)})
+            self._core.telemetry.end(record, None, 200, self._core.clock())
+        else:
+            counted = answer.body or b""
+        return Response(200, [*told, *self._headers(record)], counted)
+
+    def _headers(self, record: Record) -> Fields:
+        core = self._core
+        now = core.clock()
+        allowances = record.allowances or core.ledger.shown(record.tenant, now)
+        limits = rate_limits.anthropic_headers(allowances, now, time.time())
+        return [("request-id", record.request_id), *self._door.headers(record), *limits]
+
+
+def _whole(request: MessagesRequest, answer: Answer) -> bytes:
+    assert answer.body is not None
+    if answer.form.wire == "anthropic":
+        return answer.body
+    return message_of(answer.body, answer.usage, wire.stops(request))
+
+
+class MessageBody:
+    """A stream's events: as they came, or made of a chat's chunks. A break is said by an `error` event, which is the
+    last."""
+
+    __slots__ = ("_answer", "_events", "_over", "_request_id")
+
+    def __init__(self, answer: Answer, events: MessageEvents | None, request_id: str) -> None:
+        self._answer = answer
+        self._events = events
+        self._request_id = request_id
+        self._over = False
+
+    def __aiter__(self) -> "MessageBody":
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._over:
+            raise StopAsyncIteration
+        try:
+            return await self._next()
+        except InferenceError as error:
+            self._over = True
+            self._answer.end(error)
+            type_ = errors.anthropic_type(errors.status_of(error))
+            return anthropic_errors.encode_event(error, type_, self._request_id)
+
+    async def _next(self) -> bytes:
+        answer, events = self._answer, self._events
+        if events is None:
+            return await answer.__anext__()
+        while True:
+            try:
+                piece = await answer.__anext__()
+            except StopAsyncIteration:
+                self._over = True
+                if last := events.end(answer.usage):  # it came without the chat's own end
+                    return last
+                raise
+            if out := events.take(piece, answer.usage):
+                return out
+
+    async def aclose(self) -> None:
+        await self._answer.aclose()

@@ -1,0 +1,401 @@
+"""Anthropic's door over a real socket, with its official client before it and scripted upstreams behind it."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import aiohttp
+import anthropic
+import pytest
+from anthropic.types import TextBlock, ThinkingBlock, ToolUseBlock
+
+from adapters.errors import (
+    BackendError,
+    CallerError,
+    CapacityError,
+    ContextTooLong,
+    DeadlineError,
+    InferenceError,
+    TransportError,
+    Unsupported,
+)
+from adapters.fake import FakeAdapter, Script
+from adapters.http1.server import Limits, Server
+from adapters.messages import TokenCount
+from adapters.types import ANTHROPIC, Usage
+from gateway.fronts.errors import openai_refusal
+from gateway.fronts.listener import Fronts
+from tests.support.gateways import Rig, config
+
+Object = dict[str, Any]
+USAGE = {"prompt_tokens": 9, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 6}}
+TOOL: Any = {"name": "weather", "description": "What it is like", "input_schema": {"type": "object", "properties": {}}}
+HELLO: Any = [{"role": "user", "content": "hi"}]
+
+
+def whole(finish: str = "stop", **said: Any) -> FakeAdapter:
+    message = {"role": "assistant", "content": "Hello!", **said}
+    choice = {"index": 0, "message": message, "finish_reason": finish}
+    body = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+    usage = Usage(9, 4, exact=True)
+    return FakeAdapter(Script(chunks=(json.dumps({**body, "usage": USAGE}).encode(),), usage=usage))
+
+
+def chunk(delta: Object | None, finish: str | None = None, **fields: Any) -> bytes:
+    choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish, **fields.pop("more", {})}]
+    body = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": choices}
+    return b"data: " + json.dumps({**body, **fields}).encode() + b"\n\n"
+
+
+ROLE = chunk({"role": "assistant", "content": ""})
+LAST = (chunk(None, usage=USAGE), b"data: [DONE]\n\n")
+TALK = (ROLE, chunk({"content": "Hel"}), b": ping\n\n", chunk({"content": "lo!"}), chunk({}, "stop"), *LAST)
+
+
+def call(index: int, arguments: str, id_: str | None = None, name: str | None = None) -> Object:
+    function = {"arguments": arguments} if name is None else {"name": name, "arguments": arguments}
+    return {"index": index, "function": function} | ({} if id_ is None else {"id": id_, "type": "function"})
+
+
+def calls(*made: Object) -> bytes:
+    return chunk({"tool_calls": list(made)})
+
+
+class Door:
+    """A listening front, and two clients: the official one and a plain one."""
+
+    def __init__(self, rig: Rig, url: str, http: aiohttp.ClientSession) -> None:
+        self.rig = rig
+        self.url = url
+        self.http = http
+        self.sdk = anthropic.AsyncAnthropic(base_url=url, api_key=rig.key.plaintext, max_retries=0)
+
+    async def post(self, body: Any, path: str = "/v1/messages", **headers: str) -> tuple[int, Any]:
+        sent = {"x-api-key": self.rig.key.plaintext, "content-type": "application/json"}
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        async with self.http.post(self.url + path, data=data, headers=sent) as response:
+            self.headers = response.headers
+            return response.status, await response.json() if response.content_type.endswith("json") else None
+
+
+Opener = Callable[..., AbstractAsyncContextManager[Door]]
+
+
+def asked(**fields: Any) -> Object:
+    return {"model": "chat", "max_tokens": 20, "messages": HELLO, **fields}
+
+
+async def read(stream: AsyncIterator[Any], seen: list[str]) -> None:
+    """To its end; `seen` has the events before a break."""
+    async for event in stream:
+        seen += [event.type]
+
+
+@pytest.fixture
+def door() -> Opener:
+    @asynccontextmanager
+    async def open_door(*fakes: FakeAdapter, limits: Object | None = None, **kwargs: Any) -> AsyncIterator[Door]:
+        tenant = {"name": "acme", "models": kwargs.pop("allowed", ["*"]), "limits": limits or {}}
+        rig = Rig(config(tenants=[tenant], **kwargs), {"main": list(fakes) or [whole()]})
+        server = Server(Fronts(rig.core), Limits(max_body=10_000), openai_refusal)
+        host, port = await server.listen_tcp("127.0.0.1", 0)
+        try:
+            async with aiohttp.ClientSession() as http:
+                made = Door(rig, f"http://{host}:{port}", http)
+                yield made
+                await made.sdk.close()
+        finally:
+            await server.aclose()
+        rig.assert_idle()
+        assert all(record.ended for record in rig.log.records)
+
+    return open_door
+
+
+# ── answers ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_the_official_client_gets_a_message(door: Opener) -> None:
+    async with door() as d:
+        message = await d.sdk.messages.create(model="chat", max_tokens=20, messages=HELLO, system="Be kind.")
+        assert message.id == "msg_1"
+        assert message.content == [TextBlock(type="text", text="Hello!")]
+        assert (message.stop_reason, message.stop_sequence, message.model) == ("end_turn", None, "m")
+        cost = message.usage
+        assert (cost.input_tokens, cost.cache_read_input_tokens, cost.output_tokens) == (3, 6, 4)
+        assert message._request_id is not None
+        assert message._request_id.startswith("req_")
+    (record,) = d.rig.log.records
+    assert (record.status, record.tenant, record.operation) == (200, "acme", "chat")
+    assert record.usage == Usage(9, 4, exact=True)
+
+
+async def test_the_synchronous_client_streams(door: Opener) -> None:
+    def ask(url: str, key: str) -> str:
+        with (
+            anthropic.Anthropic(base_url=url, api_key=key, max_retries=0) as sdk,
+            sdk.messages.stream(model="chat", max_tokens=20, messages=HELLO) as stream,
+        ):
+            return "".join(stream.text_stream)
+
+    async with door(FakeAdapter(Script(chunks=TALK))) as d:
+        assert await asyncio.to_thread(ask, d.url, d.rig.key.plaintext) == "Hello!"
+
+
+async def test_its_key_may_come_either_way(door: Opener) -> None:
+    async with door(whole(), whole()) as d:
+        status, _ = await d.post(asked())
+        assert status == 200
+        sdk = anthropic.AsyncAnthropic(base_url=d.url, auth_token=d.rig.key.plaintext, max_retries=0)
+        await sdk.messages.create(model="chat", max_tokens=20, messages=HELLO)
+        await sdk.close()
+        with pytest.raises(anthropic.AuthenticationError) as refused:
+            await d.sdk.with_options(api_key="sk-ant-no").messages.create(model="chat", max_tokens=1, messages=HELLO)
+        assert refused.value.type == "authentication_error"
+        assert refused.value.error_code == "invalid_api_key"
+
+
+async def test_the_official_client_calls_tools(door: Opener) -> None:
+    made = [
+        {"id": "a", "type": "function", "function": {"name": "weather", "arguments": '{"in": "Oslo"}'}},
+        {"id": "b", "type": "function", "function": {"name": "weather", "arguments": "not json"}},
+    ]
+    async with door(whole("tool_calls", content=None, tool_calls=made, reasoning_content="Hm.")) as d:
+        message = await d.sdk.messages.create(model="chat", max_tokens=20, messages=HELLO, tools=[TOOL])
+        thought, first, second = message.content
+        assert thought == ThinkingBlock(type="thinking", thinking="Hm.", signature="")
+        assert first == ToolUseBlock(type="tool_use", id="a", name="weather", input={"in": "Oslo"})
+        assert isinstance(second, ToolUseBlock)
+        assert second.input == {"INVALID_JSON": "not json"}
+        assert message.stop_reason == "tool_use"
+    (sent,) = [c.request for fake in d.rig.adapters["main"] for c in fake.calls]
+    assert json.loads(bytes(sent.codec.fields(sent)["tools"]))[0]["name"] == "weather"
+
+
+async def test_a_stream(door: Opener) -> None:
+    async with door(FakeAdapter(Script(chunks=TALK))) as d:
+        async with d.sdk.messages.stream(model="chat", max_tokens=20, messages=HELLO) as stream:
+            events = [event.type async for event in stream]
+            message = await stream.get_final_message()
+        assert events[0] == "message_start"
+        assert events[-1] == "message_stop"
+        assert message.content[0].type == "text"
+        assert message.content[0].text == "Hello!"
+        assert message.stop_reason == "end_turn"
+        assert (message.usage.input_tokens, message.usage.output_tokens) == (3, 4)
+
+
+async def test_streamed_thoughts_calls_and_text(door: Opener) -> None:
+    """Two calls whose pieces the server mixes come one after the other."""
+    chunks = (
+        ROLE,
+        chunk({"reasoning_content": "Let "}),
+        chunk({"reasoning_content": "me."}),
+        chunk({"content": "One moment."}),
+        calls(call(0, "", "a", "weather")),
+        calls(call(0, '{"in":')),
+        calls(call(1, '{"in"', "b", "weather")),
+        calls(call(0, '"Oslo"}'), call(1, ':"Rome"}')),
+        calls(call(2, "{}", "c", "weather")),
+        chunk({}, "tool_calls"),
+        *LAST,
+    )
+    async with door(FakeAdapter(Script(chunks=chunks))) as d:
+        raw = await d.sdk.messages.create(model="chat", max_tokens=20, messages=HELLO, tools=[TOOL], stream=True)
+        order = [(event.type, getattr(event, "index", None)) async for event in raw]
+        async with d.sdk.messages.stream(model="chat", max_tokens=20, messages=HELLO, tools=[TOOL]) as stream:
+            message = await stream.get_final_message()
+    opened = [index for kind, index in order if kind in ("content_block_start", "content_block_stop")]
+    assert opened == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert [block.type for block in message.content] == ["thinking", "text", "tool_use", "tool_use", "tool_use"]
+    inputs = [block.input for block in message.content if isinstance(block, ToolUseBlock)]
+    assert inputs == [{"in": "Oslo"}, {"in": "Rome"}, {}]
+    assert message.stop_reason == "tool_use"
+
+
+async def test_the_text_that_ended_it_is_told_where_the_server_tells(door: Opener) -> None:
+    last = chunk({}, "stop", more={"stop_reason": "END"})
+    async with door(FakeAdapter(Script(chunks=(ROLE, chunk({"content": "a"}), last, *LAST)))) as d:
+        for stops, reason in ((["END"], "stop_sequence"), (["other"], "end_turn")):
+            kwargs: Any = {"model": "chat", "max_tokens": 20, "messages": HELLO, "stop_sequences": stops}
+            async with d.sdk.messages.stream(**kwargs) as stream:
+                message = await stream.get_final_message()
+            assert message.stop_reason == reason
+            assert message.stop_sequence == ("END" if reason == "stop_sequence" else None)
+
+
+async def test_a_stream_without_its_own_end_is_ended(door: Opener) -> None:
+    async with door(FakeAdapter(Script(chunks=TALK[:-2]))) as d:
+        async with d.sdk.messages.stream(model="chat", max_tokens=20, messages=HELLO) as stream:
+            message = await stream.get_final_message()
+        assert message.stop_reason == "end_turn"
+
+
+async def test_a_message_s_own_bytes_go_on_as_they_came(door: Opener) -> None:
+    body = b'{"id":"msg_x", "type":"message", "odd": [1.50]}'
+    events = (b'event: message_start\ndata: {"type":"message_start"}\n\n', b"event: odd\ndata: {}\n\n")
+    fakes = [FakeAdapter(Script(chunks=(body,), form=ANTHROPIC), Script(chunks=events, form=ANTHROPIC))]
+    async with door(*fakes) as d:
+        headers = {"x-api-key": d.rig.key.plaintext, "content-type": "application/json"}
+        for stream, told in ((False, body), (True, b"".join(events))):
+            data = json.dumps(asked(stream=stream)).encode()
+            async with d.http.post(f"{d.url}/v1/messages", data=data, headers=headers) as response:
+                assert await response.read() == told
+
+
+async def test_a_client_that_leaves_stops_the_upstream(door: Opener) -> None:
+    fake = FakeAdapter(Script(chunks=TALK, gap=0.05))
+    async with door(fake) as d:
+        stream = await d.sdk.messages.create(model="chat", max_tokens=20, messages=HELLO, stream=True)
+        async for event in stream:
+            if event.type == "content_block_delta":
+                break
+        await stream.close()
+        await d.rig.until_idle()
+    assert fake.calls[0].end == "cancelled"
+
+
+# ── failures ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "type_", "kind"),
+    [
+        (CallerError("no"), 400, "invalid_request_error", anthropic.BadRequestError),
+        (ContextTooLong("9000 tokens"), 400, "invalid_request_error", anthropic.BadRequestError),
+        (CapacityError("full", retry_after=7), 529, "overloaded_error", anthropic.OverloadedError),
+        (BackendError("broken"), 502, "api_error", anthropic.InternalServerError),
+        (TransportError("gone"), 502, "api_error", anthropic.InternalServerError),
+        (DeadlineError("late"), 504, "timeout_error", anthropic.DeadlineExceededError),
+    ],
+)
+async def test_failures_have_anthropic_s_shape(
+    door: Opener, fault: InferenceError, status: int, type_: str, kind: type[anthropic.APIStatusError]
+) -> None:
+    async with door(FakeAdapter(Script(fault=fault))) as d:
+        with pytest.raises(kind) as failed:
+            await d.sdk.messages.create(model="chat", max_tokens=20, messages=HELLO)
+        error = failed.value
+        assert (error.status_code, error.type, error.error_code) == (status, type_, fault.code)
+        assert isinstance(error.body, dict)
+        assert error.body["type"] == "error"
+        assert error.body["request_id"] == error.request_id
+        assert ("prompt is too long" in (error.api_message or "")) == isinstance(fault, ContextTooLong)
+        assert error.response.headers.get("retry-after") == ("7" if status == 529 else None)
+    assert [record.status for record in d.rig.log.records] == [status]
+
+
+async def test_a_model_that_is_not_there(door: Opener) -> None:
+    async with door() as d:
+        with pytest.raises(anthropic.NotFoundError) as failed:
+            await d.sdk.messages.create(model="none", max_tokens=20, messages=HELLO)
+        assert failed.value.type == "not_found_error"
+
+
+async def test_a_message_s_stream_that_breaks_ends_with_an_error_event(door: Opener) -> None:
+    script = Script(chunks=TALK, fault=TransportError("The upstream broke."), fault_after=2)
+    async with door(FakeAdapter(script)) as d:
+        seen = list[str]()
+        with pytest.raises(anthropic.APIStatusError, match="The upstream broke") as failed:
+            await read(await d.sdk.messages.create(model="chat", max_tokens=9, messages=HELLO, stream=True), seen)
+        assert seen == ["message_start", "content_block_start", "content_block_delta"]
+        assert failed.value.type == "api_error"
+
+
+async def test_what_cannot_be_read_ends_a_stream_with_an_error(door: Opener) -> None:
+    for garbage in (b"data: {\n\n", b'data: {"choices":[{"delta":{"content":5}}]}\n\n'):
+        fake = FakeAdapter(Script(chunks=(ROLE, garbage, *TALK)))
+        async with door(fake) as d:
+            stream = await d.sdk.messages.create(model="chat", max_tokens=9, messages=HELLO, stream=True)
+            with pytest.raises(anthropic.APIStatusError, match="cannot be read"):
+                await read(stream, [])
+        assert fake.calls[0].end == "cancelled"
+        assert [type(record.error) for record in d.rig.log.records] == [BackendError]
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (b"{", "JSON"),
+        (b"[]", "JSON"),
+        (b'{"model":"chat","max_tokens":1}', "messages"),
+        (b'{"model":"chat","messages":[],"max_tokens":1}', "messages"),
+        (b'{"model":"chat","messages":[{"role":"user","content":"x"}]}', "max_tokens"),
+        (b'{"messages":[{"role":"user","content":"x"}],"max_tokens":1}', "model"),
+        (b'{"model":"chat","messages":[{"role":"user","content":"x"}],"max_tokens":-1}', "max_tokens"),
+        (b'{"model":"chat","messages":[{"role":"user","content":"x"}],"max_tokens":1,"stream":"yes"}', "stream"),
+        (b'{"model":"chat","messages":[{"role":"user","content":"x"}],"max_tokens":1,"metadata":3}', "metadata"),
+        (b'{"model":"chat","messages":' + b"[" * 5000, "nested"),
+    ],
+)
+async def test_what_is_wrong_with_a_body_is_told(door: Opener, body: bytes, param: str) -> None:
+    async with door() as d:
+        status, told = await d.post(body)
+        assert status == 400
+        assert told["type"] == "error"
+        assert told["error"]["type"] == "invalid_request_error"
+        assert param in told["error"]["message"]
+
+
+async def test_other_mistakes(door: Opener) -> None:
+    async with door() as d:
+        for path, status, type_ in (
+            ("/v1/messages/batches", 404, "not_found_error"),
+            ("/v1/messagesx", 404, "not_found_error"),
+        ):
+            got, told = await d.post(asked(), path=path)
+            assert (got, told["error"]["type"]) == (status, type_)
+        assert (await d.post(asked(), anthropic_beta="a\tb c"))[0] == 400
+        assert (await d.post(asked(), content_type="text/plain"))[0] == 415
+        status, told = await d.post(asked(messages=[{"role": "user", "content": "x" * 20_000}]))
+        assert (status, told["error"]["type"]) == (413, "request_too_large")
+        async with d.http.get(f"{d.url}/v1/messages", headers={"x-api-key": d.rig.key.plaintext}) as response:
+            assert response.status == 405
+
+
+# ── limits ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_limits_are_told_and_kept(door: Opener) -> None:
+    async with door(whole(), limits={"requests": "1/min", "tokens": "5000/min"}) as d:
+        response = await d.sdk.messages.with_raw_response.create(model="chat", max_tokens=20, messages=HELLO)
+        headers = response.headers
+        assert headers["request-id"] == headers["x-request-id"]
+        assert headers["anthropic-ratelimit-requests-limit"] == "1"
+        assert headers["anthropic-ratelimit-requests-remaining"] == "0"
+        assert headers["anthropic-ratelimit-requests-reset"].endswith("Z")
+        assert int(headers["anthropic-ratelimit-tokens-remaining"]) <= 5000
+        with pytest.raises(anthropic.RateLimitError) as failed:
+            await d.sdk.messages.create(model="chat", max_tokens=20, messages=HELLO)
+        assert failed.value.type == "rate_limit_error"
+        assert int(failed.value.response.headers["retry-after"]) > 0
+        assert failed.value.response.headers["anthropic-ratelimit-requests-remaining"] == "0"
+
+
+# ── counting ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_tokens_are_counted_by_the_server(door: Opener) -> None:
+    fake = FakeAdapter(Script(chunks=(b'{"input_tokens":42}',), usage=Usage(exact=True)))
+    async with door(fake, limits={"tokens": "1000/min"}) as d:
+        counted = await d.sdk.messages.with_raw_response.count_tokens(model="chat", messages=HELLO, tools=[TOOL])
+        assert (await counted.parse()).input_tokens == 42
+        assert "x-headrace-estimate" not in counted.headers
+        assert d.rig.left("tokens") == pytest.approx(1000)
+    assert isinstance(fake.calls[0].request, TokenCount)
+    assert [record.usage for record in d.rig.log.records] == [Usage(exact=True)]
+
+
+async def test_where_nobody_counts_an_estimate_says_that_it_is_one(door: Opener) -> None:
+    async with door(FakeAdapter(Script(fault=Unsupported("no")))) as d:
+        image: Any = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A" * 4000}}
+        content: Any = [{"type": "text", "text": "x" * 400}, image]
+        counted = await d.sdk.messages.with_raw_response.count_tokens(
+            model="chat", messages=[{"role": "user", "content": content}]
+        )
+        assert 1700 <= (await counted.parse()).input_tokens <= 1710
+        assert counted.headers["x-headrace-estimate"] == "true"
+    assert [record.status for record in d.rig.log.records] == [200]
