@@ -9,6 +9,7 @@ http1/       HTTP/1.1, server and client, for the gateway and the runtimes
 registry.py  which module speaks a pool's protocol; dial.py: how its servers are reached
 openai.py    the adapter for servers that speak OpenAI
 oip_http.py  the adapter for servers that speak the Open Inference Protocol over HTTP; oip_grpc.py: over gRPC
+detection/   what a server is, and `protocol: auto`
 conformance/ the suite that every adapter passes
 anthropic.py the adapter for servers that speak Anthropic's Messages; messages.py: what its clients ask
 fake.py      a scripted upstream, for tests of everything above

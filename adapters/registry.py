@@ -19,6 +19,7 @@ MODULES = {
     "bentoml": "adapters.bentoml",
     "http": "adapters.http_app",
     "tgi": "adapters.tgi",
+    "auto": "adapters.detection.auto",
 }
 """Each has `make(pool, address)`."""
 _EXTRAS = {"oip-grpc": "grpc", "tfserving-grpc": "grpc"}

@@ -161,6 +161,12 @@ class PoolConfig(Section):
         return min(cap, self.max_connections)
 
     @model_validator(mode="after")
+    def _found_out(self) -> Self:
+        if self.probe is None and self.protocol.name == "auto":
+            raise ValueError("protocol auto needs the probe: health checks find out what an endpoint speaks")
+        return self
+
+    @model_validator(mode="after")
     def _one_source(self) -> Self:
         if (self.runtime is None) == (not self.endpoints and self.discover is None):
             raise ValueError("a pool has either endpoints, written or to discover, or a runtime: give one of the two")

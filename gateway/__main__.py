@@ -1,4 +1,4 @@
-"""The command line: `headrace serve | runtime | check | explain | schema | models | keys | audit`."""
+"""The command line: `headrace serve | check | explain | probe | conformance | models | keys | audit | …`."""
 
 import json
 import logging
@@ -16,11 +16,15 @@ from config.loader import read
 from gateway.auth.audit_cli import app as audit
 from gateway.auth.cli import app as keys
 from gateway.explain.cli import check, explain
+from gateway.foreign.conformance import conformance
+from gateway.foreign.probe import probe
 from gateway.ownership import foreign_rooms
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 app.command()(check)
 app.command()(explain)
+app.command()(probe)
+app.command()(conformance)
 app.add_typer(keys, name="keys")
 app.add_typer(audit, name="audit")
 

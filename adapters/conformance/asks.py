@@ -9,7 +9,7 @@ from adapters import inferred
 from adapters.base import Answer
 from adapters.conformance.subject import Ask
 from adapters.tensors import Inference, Tensor
-from adapters.types import InferKind
+from adapters.types import AppRequest, InferKind
 from adapters.wire import oip, oip_asked, openai
 
 _encode = msgspec.json.encode
@@ -42,6 +42,11 @@ def tensors(model: str, *inputs: Tensor, kind: InferKind = "infer", **parameters
 def prompt(model: str, body: Mapping[str, Any], kind: InferKind = "generate") -> Ask:
     """Triton's generate extension."""
     return lambda: oip_asked.request_of(_encode(body), model=model, version="", kind=kind)
+
+
+def app(model: str, path: str = "/", method: str = "GET", body: bytes = b"", content_type: str = "") -> Ask:
+    """A call of an app."""
+    return lambda: AppRequest(model=model, method=method, path=path, body=body, content_type=content_type)
 
 
 def outputs(*expected: Sequence[Any] | bytes) -> Callable[[Answer], bool]:

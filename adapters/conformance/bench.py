@@ -4,6 +4,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import Any, Self
 
+from adapters import tls
 from adapters.base import Adapter, Answer
 from adapters.conformance.checks import fail
 from adapters.conformance.impostor import Act, Impostor, impostor
@@ -40,7 +41,8 @@ class Bench:
     def at(self, url: str, **fields: Any) -> Adapter:
         """Of a server at another address; `fields` of the pool are written otherwise."""
         pool = self.subject.pool.model_copy(update=fields)
-        adapter = make(pool, Address(url))
+        checked = tls.context(pool, pool.protocol.name) if url.startswith("https://") else None
+        adapter = make(pool, Address(url, tls=checked))
         self._ends.push_async_callback(adapter.aclose)
         return adapter
 

@@ -19,7 +19,7 @@ Ask = Callable[[], ModelRequest]
 class Subject:
     """`pool` is written as in the gateway's file; the first of its endpoints is examined.
 
-    What a subject does not have, the suite does not ask for; then `lacks` must say why, by the feature's name.
+    What a subject does not have, the suite does not ask for; then `lacks` or `unseen` must say why.
     """
 
     system: str
@@ -49,6 +49,9 @@ class Subject:
     order: str = ""
     """A model that may be unloaded and loaded."""
     lacks: Mapping[str, str] = field(default_factory=dict)
+    """Features that the protocol has not: an adapter refuses who asks for them, and that is seen to."""
+    unseen: Mapping[str, str] = field(default_factory=dict)
+    """Features that this server cannot show, or is not to be asked for."""
 
     @property
     def url(self) -> str:

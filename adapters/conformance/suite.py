@@ -17,8 +17,9 @@ LONGEST = 240.0
 
 async def examine(check: Check, subject: Subject) -> Cell:
     """One feature of one system. What a server or an adapter does wrong is in the cell, whatever it is."""
-    lacks = subject.lacks.get(check.feature, "")
-    run = check.absence if lacks else check.run
+    lacks, unseen = subject.lacks.get(check.feature, ""), subject.unseen.get(check.feature, "")
+    run = None if unseen else check.absence if lacks else check.run
+    lacks = lacks or unseen
     why = ""
     try:
         async with asyncio.timeout(LONGEST), Bench(subject) as bench:

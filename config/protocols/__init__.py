@@ -10,6 +10,7 @@ from pydantic_core import CoreSchema
 
 from config.protocols.anthropic import AnthropicProtocol
 from config.protocols.apps import HttpProtocol
+from config.protocols.auto import AutoProtocol
 from config.protocols.base import ProtocolConfig, Serves
 from config.protocols.bentoml import BentoMLProtocol
 from config.protocols.installed import InstalledProtocol, installed, load
@@ -30,6 +31,7 @@ _SECTIONS: tuple[type[ProtocolConfig], ...] = (
     BentoMLProtocol,
     HttpProtocol,
     TgiProtocol,
+    AutoProtocol,
 )
 
 BUILT_IN: dict[str, type[ProtocolConfig]] = {

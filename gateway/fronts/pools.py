@@ -9,11 +9,13 @@ from typing import Any, TypeVar
 from aiohttp import web
 from pydantic import Field, ValidationError
 
+from adapters.detection.auto import AutoAdapter
 from config.schema import EndpointConfig
 from config.section import Section
 from config.units import Duration
 from gateway.fronts.desk import Desk
 from gateway.fronts.guard import Refused, acted
+from gateway.traffic import agreement
 from gateway.traffic.fleet import Fleet
 from gateway.traffic.member import Member
 from gateway.traffic.operations import NotDone, Operation, Verb
@@ -101,7 +103,11 @@ def describe_pools(fleet: Fleet, now: float) -> list[dict[str, Any]]:
             }
         overrides = fleet.overrides[name]
         endpoints = [describe_endpoint(member, now) for member in fleet.members_of(name)]
-        pools.append({"pool": name, "discovery": discovery, "removed": list(overrides.removed), "endpoints": endpoints})
+        described: dict[str, Any] = {"pool": name, "discovery": discovery}
+        described |= {"removed": list(overrides.removed), "endpoints": endpoints}
+        if fleet.configs[name].protocol.name == "auto":
+            described["disagree"] = agreement.disagree(fleet.members_of(name))
+        pools.append(described)
     return pools
 
 
@@ -121,6 +127,8 @@ def describe_endpoint(member: Member, now: float) -> dict[str, Any]:
         "weight": endpoint.configured_weight,
         "zone": endpoint.zone,
     }
+    if isinstance(endpoint.adapter, AutoAdapter):
+        described["detected"] = agreement.detected(member)
     if scraper is not None:
         described["signals"] = {"age_seconds": endpoint.signal.age(now), "error": scraper.error, **_reported(scraper)}
     if member.runtime is not None:

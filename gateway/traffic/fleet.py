@@ -12,6 +12,7 @@ from gateway.discovery.discoverer import Discoverer
 from gateway.discovery.target import DiscoveryError
 from gateway.placement.local import LocalRuntimes
 from gateway.placement.runtime import Runtimes
+from gateway.traffic import agreement
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.learned import Learned, learned
 from gateway.traffic.member import FleetError, Member, tls_of
@@ -224,6 +225,7 @@ class Fleet:
             endpoint.came_back()
         member.origin, member.drained = one.origin, one.drained
         endpoint.zone = one.target.zone
+        agreement.watch(config.name, member, partial(self.members_of, config.name))
         endpoint.outliers = self._learned[config.name].outliers
         endpoint.configure(one.target.weight, balance.slow_start)
         endpoint.breaker.failures, endpoint.breaker.open_for = config.breaker.failures, config.breaker.open_for

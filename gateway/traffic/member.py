@@ -3,21 +3,23 @@
 import asyncio
 import ssl
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from hashlib import blake2b
-from pathlib import Path
 from random import Random
 
 import aiohttp
 
+from adapters import tls
 from adapters.base import Adapter
+from adapters.detection.auto import AutoAdapter
 from adapters.dial import credentials
 from adapters.http1.client import Client
 from adapters.oip_http import OipHttpAdapter
 from adapters.openai import OpenAIAdapter
 from adapters.registry import Address, Unmakeable
 from adapters.registry import make as make_adapter
-from config.schema import PoolConfig, ProbeConfig, SignalsConfig, UpstreamTls
+from adapters.tls import FileTimes
+from config.schema import PoolConfig, ProbeConfig, SignalsConfig
 from gateway.discovery.target import Target
 from gateway.placement.runtime import Runtime, Runtimes
 from gateway.traffic import probes
@@ -27,8 +29,6 @@ from policies.breaker import Breaker
 
 # A child of ours is asked often while it starts, and is not ill for one slow answer of a busy machine.
 RUNTIME_PROBE = ProbeConfig(interval="250ms", timeout="5s", unhealthy_after=3)
-
-FileTimes = tuple[int, ...]
 
 
 class FleetError(Exception):
@@ -93,21 +93,17 @@ def source_of(pool: PoolConfig, target: Target | None, times: FileTimes) -> obje
     )  # fmt: skip
 
 
-def file_times(tls: UpstreamTls | None) -> FileTimes:
-    """A renewed certificate keeps its path."""
-    paths = [path for path in (tls.ca, tls.cert, tls.key) if path] if tls is not None else []
-    return tuple(Path(path).stat().st_mtime_ns if Path(path).exists() else 0 for path in paths)
-
-
 def make(pool: PoolConfig, target: Target, source: object) -> Member:
     """An endpoint of the pool. Raises `FleetError`."""
     try:
-        tls = tls_of(pool, pool.protocol.name) if target.url.startswith("https://") else None
-        adapter = make_adapter(pool, Address(target.url, target.server_name, tls))
+        checked = tls_of(pool, pool.protocol.name) if target.url.startswith("https://") else None
+        adapter = make_adapter(pool, Address(target.url, target.server_name, checked))
     except Unmakeable as error:
         raise FleetError(f"pool {pool.name}: {error}") from None
     breaker = Breaker(pool.breaker.failures, pool.breaker.open_for)
     endpoint = Endpoint(endpoint_id(pool.name, target.url), adapter, breaker, address=target.url)
+    if isinstance(adapter, AutoAdapter):
+        endpoint.probed("What it speaks is not known yet.", healthy_after=1, unhealthy_after=1)
     return Member(pool.name, source, endpoint, pool.probe)
 
 
@@ -134,23 +130,11 @@ def _runtime_adapter(pool: PoolConfig, client: Client) -> Adapter:
 
 
 def tls_of(pool: PoolConfig, spoken: str) -> ssl.SSLContext:
-    """How the pool's `https://` endpoints are checked. Raises `FleetError`.
-
-    One for each of what is `spoken`: a context tells servers what that is.
-    """
+    """How the pool's `https://` endpoints are checked. Raises `FleetError`."""
     try:
-        return _context(pool.tls or UpstreamTls(), file_times(pool.tls), spoken)
+        return tls.context(pool, spoken)
     except (OSError, ssl.SSLError) as error:
         raise FleetError(f"pool {pool.name}: tls: {error}") from None
-
-
-@lru_cache(maxsize=32)
-def _context(config: UpstreamTls, times: FileTimes, spoken: str) -> ssl.SSLContext:
-    """One for all endpoints: reading the system's roots takes tens of milliseconds."""
-    context = ssl.create_default_context(cafile=config.ca)
-    if config.cert is not None:
-        context.load_cert_chain(config.cert, config.key)
-    return context
 
 
 def _session(pool: PoolConfig, address: str, timeout: float) -> aiohttp.ClientSession:

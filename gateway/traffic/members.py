@@ -5,9 +5,10 @@ import itertools
 from collections.abc import Iterator, Sequence
 from random import Random
 
+from adapters.tls import file_times
 from config.schema import PoolConfig
 from gateway.placement.runtime import Runtimes
-from gateway.traffic.member import Member, file_times, make, make_runtime, source_of
+from gateway.traffic.member import Member, make, make_runtime, source_of
 from gateway.traffic.wanted import Wanted
 
 POLL_SECONDS = 0.05

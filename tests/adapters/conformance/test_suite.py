@@ -1,6 +1,8 @@
 """The suite finds what is wrong: it is examined with servers that are."""
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -39,6 +41,17 @@ class Model:
         return stream(self.text) if body.get("stream") else whole(self.text)
 
 
+@asynccontextmanager
+async def listening(model: Model) -> AsyncIterator[str]:
+    """Its URL."""
+    server = Server(model)
+    host, port = await server.listen_tcp("127.0.0.1", 0)
+    try:
+        yield f"http://{host}:{port}"
+    finally:
+        await server.aclose()
+
+
 def subject(url: str, **fields: Any) -> Subject:
     return Subject(
         **{
@@ -58,14 +71,10 @@ def subject(url: str, **fields: Any) -> Subject:
 
 async def examined(model: Model, *features: str, **fields: Any) -> dict[str, Cell]:
     """Those features, or all."""
-    server = Server(model)
-    host, port = await server.listen_tcp("127.0.0.1", 0)
-    try:
-        before = subject(f"http://{host}:{port}", **fields)
+    async with listening(model) as url:
+        before = subject(url, **fields)
         chosen = [check for check in CHECKS if not features or check.feature in features]
         return {check.feature: await examine(check, before) for check in chosen}
-    finally:
-        await server.aclose()
 
 
 async def test_a_server_that_is_as_it_should_be_passes() -> None:

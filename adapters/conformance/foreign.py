@@ -1,0 +1,98 @@
+"""A subject of any server: what it is asked comes from what its adapter tells of it."""
+
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+from adapters.base import Adapter
+from adapters.conformance import asks, metrics
+from adapters.conformance.bench import within
+from adapters.conformance.checks import Nonconforming
+from adapters.conformance.subject import Subject
+from adapters.errors import InferenceError
+from adapters.tensors import ITEM_SIZE, Tensor, element_count
+from adapters.types import ModelQuery
+from adapters.wire import oip_bodies, signals
+from adapters.wire.oip_bodies import TensorMetadata
+from config.schema import PoolConfig
+
+NO_TENSORS = "Servers of this protocol tell of no tensors."
+ONES_OWN = "An app's requests and answers are its own business."
+NOT_ORDERED = "A server that others use unloads no model for this: name one with --load that it can do without."
+NO_METRICS = "Nothing known was found at /metrics: say with --metrics where they are."
+
+
+async def foreign(
+    pool: PoolConfig, adapter: Adapter, model: str, *, version: str = "", metrics_url: str = "", load: str = ""
+) -> Subject:
+    """Of the pool's first endpoint. Raises `InferenceError` where it does not say what the model takes."""
+    fields = await _asked(pool, adapter, model)
+    unseen = dict(fields.pop("unseen", {}))
+    url = pool.endpoints[0].url
+    found = metrics_url or await _metrics(url)
+    if not found:
+        unseen["load signals"] = NO_METRICS
+    if not load:
+        unseen["load and unload"] = NOT_ORDERED
+    return Subject(
+        system=f"{pool.protocol.name} at {url}", version=version, how="foreign", pool=pool, pieces=1, signals=found,
+        order=load, unseen=unseen, **fields,
+    )  # fmt: skip
+
+
+async def _asked(pool: PoolConfig, adapter: Adapter, model: str) -> dict[str, Any]:
+    """What a subject asks, by what its servers do."""
+    offers = pool.protocol.offers
+    if "text" in offers:
+        return _of_text(model)
+    if "tensors" in offers:
+        answer = await adapter.call(ModelQuery(model=model, about="metadata"), within())
+        return _of_tensors(model, oip_bodies.decode_metadata(answer.body or b"").inputs)
+    return _of_an_app(model)
+
+
+def _of_text(model: str) -> dict[str, Any]:
+    return {
+        "right": asks.chat(model),
+        "is_right": asks.says_something,
+        "stream": asks.chat(model, stream=True),
+        "mistake": asks.chat(model, temperature="warm"),
+        "lacks": {"metadata": NO_TENSORS, "readiness": NO_TENSORS},
+    }
+
+
+def _of_tensors(model: str, inputs: list[TensorMetadata]) -> dict[str, Any]:
+    """Nothing but zeros, of the least shape."""
+    zeros = [_zeros(one) for one in inputs]
+    wrong = [Tensor(f"{one.name}-of-nobody", one.datatype, one.shape, one.data) for one in zeros]
+    return {
+        "right": asks.tensors(model, *zeros),
+        "stream": asks.tensors(model, *zeros, kind="infer_stream"),
+        "mistake": asks.tensors(model, *wrong),
+    }
+
+
+def _of_an_app(model: str) -> dict[str, Any]:
+    return {
+        "right": asks.app(model),
+        "lacks": {"metadata": NO_TENSORS},
+        "unseen": dict.fromkeys(("stream", "bad input", "unknown model", "readiness", "oddities"), ONES_OWN),
+    }
+
+
+def _zeros(one: TensorMetadata) -> Tensor:
+    shape = tuple(size if size > 0 else 1 for size in one.shape)
+    # A BYTES element is its length and then itself: four zeros are an empty one.
+    return Tensor(one.name, one.datatype, shape, bytes(element_count(shape) * ITEM_SIZE.get(one.datatype, 4)))
+
+
+async def _metrics(url: str) -> str:
+    """Where they are, if that is where most have them."""
+    parts = urlsplit(url)
+    if parts.scheme != "http":
+        return ""
+    usual = f"{parts.scheme}://{parts.netloc}/metrics"
+    with suppress(InferenceError, Nonconforming, ValueError):
+        if signals.read(await metrics.page(usual), "auto") is not None:
+            return usual
+    return ""

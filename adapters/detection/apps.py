@@ -1,0 +1,39 @@
+"""Servers of apps and of handlers, which have routes in the place of models."""
+
+from urllib.parse import quote
+
+from adapters.detection.found import Found, FoundModel, pool
+from adapters.detection.look import Look, text
+
+MOST = 128
+
+
+async def bentoml(look: Look) -> Found | None:
+    """`/schema.json` describes a service and its methods."""
+    told = (await look.at("/schema.json")).object()
+    routes = told.get("routes")
+    if told.get("type") != "service" or not isinstance(routes, list):
+        return None
+    named = [(text(one.get("name")), text(one.get("route"))) for one in routes[:MOST] if isinstance(one, dict)]
+    models = [FoundModel(name, "app", f"POST {route}") for name, route in named if name]
+    return Found("BentoML", "", (pool("bentoml", "bentoml", *models),))
+
+
+async def ray_serve(look: Look) -> Found | None:
+    """`/-/routes` maps prefixes to applications."""
+    told = (await look.at("/-/routes")).json
+    if not isinstance(told, dict) or not all(isinstance(name, str) for name in told.values()):
+        return None
+    if (await look.at("/-/healthz")).body.strip() != b"success":
+        return None
+    models = [FoundModel(text(app), "app", f"at {text(prefix)}") for prefix, app in list(told.items())[:MOST]]
+    return Found("Ray Serve", "", (pool("ray-serve", "ray-serve", *models),))
+
+
+async def torchserve(look: Look) -> Found | None:
+    """`/ping` in its own words. Which models there are is told on another port, and only to who has its key."""
+    if (await look.at("/ping")).object().get("status") not in ("Healthy", "Partial Healthy", "Unhealthy"):
+        return None
+    models = [FoundModel(name, "app", f"POST /predictions/{quote(name)}") for name in look.names]
+    notes = () if models else ("Its models are listed on its management port only. Name them with --model.",)
+    return Found("TorchServe", "", (pool("torchserve", "torchserve", *models),), notes)

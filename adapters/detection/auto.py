@@ -1,0 +1,101 @@
+"""`protocol: auto`: an endpoint is asked what it is, beside the requests, and then spoken to as that."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+from pydantic import TypeAdapter
+
+from adapters import tls
+from adapters.base import Adapter, Answer
+from adapters.detection.detect import detect
+from adapters.detection.found import Found
+from adapters.errors import BackendError, InferenceError, Unavailable
+from adapters.registry import Address, Unmakeable
+from adapters.registry import make as make_adapter
+from adapters.types import Deadline, ModelRequest
+from config.protocols import BUILT_IN, AnyProtocol, ProtocolConfig
+from config.schema import PoolConfig
+
+_section: TypeAdapter[ProtocolConfig] = TypeAdapter(AnyProtocol)
+
+
+class AutoAdapter:
+    """Of one endpoint. It is looked at by health checks: by the first, and by the first good one after one that failed,
+    since another server may have come in the place of the one that left."""
+
+    def __init__(self, pool: PoolConfig, address: Address) -> None:
+        self.found: Found | None = None
+        self.protocol: ProtocolConfig | None = None
+        """What the endpoint speaks, once that is known."""
+        self.when_found: Callable[[], None] = lambda: None
+        self._pool = pool
+        self._address = address
+        self._adapter: Adapter | None = None
+        self._doubtful = True
+        self._looking: asyncio.Task[None] | None = None
+
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        if self._adapter is None:
+            raise Unavailable("What the endpoint speaks is not known yet.")
+        return await self._adapter.call(request, deadline)
+
+    async def probe(self, timeout: float) -> None:
+        """A look that takes longer than a health check may goes on, and a later one learns what came of it."""
+        if self._doubtful:
+            if self._looking is None:
+                self._looking = asyncio.create_task(self._look())
+                self._looking.add_done_callback(lambda look: look.cancelled() or look.exception())
+            async with asyncio.timeout(timeout):
+                await asyncio.shield(self._looking)
+        assert self._adapter is not None
+        try:
+            await self._adapter.probe(timeout)
+        except InferenceError:
+            self._doubtful = True
+            raise
+
+    async def aclose(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait({self._looking})
+        if self._adapter is not None:
+            await self._adapter.aclose()
+
+    async def _look(self) -> None:
+        try:
+            found = await detect(self._pool, self._address)
+            if found is None:
+                raise BackendError("What the endpoint speaks cannot be told: say it by `protocol`.")
+            await self._speak(found)
+        finally:
+            self._looking = None
+
+    async def _speak(self, found: Found) -> None:
+        """As it was found to. An adapter that is as it should be stays, with its connections."""
+        way = found.pools[0]
+        if way.protocol["name"] not in BUILT_IN:
+            raise BackendError(f"The endpoint is {found.system}, which nothing here speaks.")
+        section = _section.validate_python(dict(way.protocol))
+        if self._adapter is None or section != self.protocol:
+            former, self._adapter = self._adapter, self._made(section)
+            self.protocol = section
+            if former is not None:
+                await former.aclose()
+        self.found, self._doubtful = found, False
+        self.when_found()
+
+    def _made(self, section: ProtocolConfig) -> Adapter:
+        pool = self._pool.model_copy(update={"protocol": section})
+        address = self._address
+        if address.tls is not None:
+            address = replace(address, tls=tls.context(pool, section.name))
+        try:
+            return make_adapter(pool, address)
+        except Unmakeable as error:
+            raise BackendError(str(error)) from None
+
+
+def make(pool: PoolConfig, address: Address) -> AutoAdapter:
+    """See `adapters.registry`."""
+    return AutoAdapter(pool, address)

@@ -1,0 +1,68 @@
+"""What stands behind an address."""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+
+from adapters import tls
+from adapters.detection import apps, oip, predict_v1, text
+from adapters.detection.found import Found
+from adapters.detection.look import LOOK_SECONDS, Look
+from adapters.dial import grpc_channel, http1_client
+from adapters.errors import BackendError, TransportError
+from adapters.registry import Address
+from adapters.types import Deadline
+from config.schema import PoolConfig
+
+SECONDS = 20.0
+MAX_MESSAGE = 1024 * 1024
+
+SYSTEMS = (
+    oip.oip, text.tgi, text.openai, predict_v1.kserve_v1, predict_v1.tfserving,
+    apps.bentoml, apps.ray_serve, apps.torchserve,
+)  # fmt: skip
+"""In this order: some have each other's paths beside their own."""
+
+
+async def detect(
+    pool: PoolConfig, address: Address, *, names: tuple[str, ...] = (), seconds: float = SECONDS
+) -> Found | None:
+    """None for a server that answers and is none of those known. Raises `InferenceError` where nobody answers.
+
+    The pool says with which key and by which TLS it is asked, `names` which models are known to be there.
+    """
+    until, found, failure = asyncio.get_running_loop().time() + seconds, None, None
+    try:
+        found = await _over_http(pool, address, until, names)
+    except (TransportError, BackendError) as error:
+        failure = error
+    if found is None:
+        with suppress(TransportError, BackendError, ImportError):
+            found = await _over_grpc(pool, address, until, names)
+    if found is None and failure is not None:
+        raise failure
+    return found
+
+
+async def _over_http(pool: PoolConfig, address: Address, until: float, names: tuple[str, ...]) -> Found | None:
+    client = http1_client(pool, address)
+    try:
+        look = Look(client, until, names)
+        for recognised in SYSTEMS:
+            if (found := await recognised(look)) is not None:
+                return found
+        return None
+    finally:
+        await client.aclose()
+
+
+async def _over_grpc(pool: PoolConfig, address: Address, until: float, names: tuple[str, ...]) -> Found | None:
+    from adapters.detection.grpc import over_grpc  # with an extra
+
+    if address.tls is not None:
+        address = replace(address, tls=tls.context(pool, "grpc"))
+    channel = grpc_channel(pool, address, MAX_MESSAGE)
+    try:
+        return await over_grpc(channel, Deadline(until, LOOK_SECONDS, LOOK_SECONDS), names)
+    finally:
+        await channel.aclose()

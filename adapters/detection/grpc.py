@@ -1,0 +1,68 @@
+"""Servers that speak gRPC: who has a service answers its methods, were it with an error."""
+
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from adapters.detection.found import Found, FoundModel, pool
+from adapters.detection.look import text
+from adapters.detection.oip import KINDS, MOST_MODELS, OTHER, described, section
+from adapters.errors import InferenceError
+from adapters.http2.channel import Channel
+from adapters.http2.status import Code, GrpcError
+from adapters.types import Deadline
+from adapters.wire import oip_bodies, proto_json
+from adapters.wire.protos import METHODS
+
+_OF_NOBODY = frozenset({Code.UNIMPLEMENTED, Code.UNAVAILABLE, Code.UNKNOWN, Code.INTERNAL})
+SERVICES = {
+    "/tensorflow.serving.ModelService/GetModelStatus": ("TensorFlow Serving", "tfserving", "tfserving-grpc"),
+    "/org.pytorch.serve.grpc.inference.InferenceAPIsService/Ping": ("TorchServe", "torchserve", "torchserve-grpc"),
+    "/ray.serve.RayServeAPIService/Healthz": ("Ray Serve", "ray-serve", "ray-serve-grpc"),
+}
+"""A method that may be called by anybody with no message, its system, and the protocol that it speaks."""
+
+
+async def over_grpc(channel: Channel, deadline: Deadline, names: tuple[str, ...]) -> Found | None:
+    """Raises `TransportError` where nobody answers, or does so in HTTP/1.1."""
+    told = await _ask(channel, deadline, "ServerMetadata")
+    if told is not None and text(told.get("name")):
+        return await _oip(channel, deadline, told, names)
+    for path, (system, name, protocol) in SERVICES.items():
+        try:
+            await channel.ask(path.encode(), b"", b"", deadline)
+        except GrpcError as error:
+            if error.code in _OF_NOBODY:
+                continue
+        return Found(system, "", (pool(name, protocol, *(FoundModel(one, "tensors") for one in names)),))
+    return None
+
+
+async def _oip(channel: Channel, deadline: Deadline, told: dict[str, Any], names: tuple[str, ...]) -> Found:
+    kind = KINDS.get(text(told["name"]).lower(), OTHER)
+    if not names:
+        index = await _ask(channel, deadline, "RepositoryIndex", ready=True) or {}
+        names = tuple(dict.fromkeys(text(one.get("name")) for one in index.get("models", ())))
+    models = []
+    for name in names[:MOST_MODELS]:
+        metadata = await _ask(channel, deadline, "ModelMetadata", name=name)
+        models.append(FoundModel(name, "tensors", _described(metadata)))
+    notes = () if models else ("It lists no model that is loaded. Name those that you know of with --model.",)
+    return Found(kind.system, text(told.get("version")), (pool(kind.name, section("oip-grpc", kind), *models),), notes)
+
+
+def _described(metadata: dict[str, Any] | None) -> str:
+    try:
+        return described(oip_bodies.decode_metadata(oip_bodies.encode(metadata))) if metadata else ""
+    except InferenceError:
+        return ""
+
+
+async def _ask(channel: Channel, deadline: Deadline, method_name: str, **fields: Any) -> dict[str, Any] | None:
+    """What a method of the Open Inference Protocol answers; None for an error, and for what cannot be read."""
+    method = METHODS[method_name]
+    try:
+        answer, _ = await channel.ask(method.path.encode(), method.request(**fields).SerializeToString(), b"", deadline)
+        return proto_json.plain(method.response.FromString(answer))
+    except (GrpcError, DecodeError):
+        return None

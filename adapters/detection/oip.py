@@ -1,0 +1,90 @@
+"""Servers of the Open Inference Protocol: `GET /v2` tells who they are."""
+
+from typing import NamedTuple
+from urllib.parse import quote
+
+from adapters.detection.found import Found, FoundModel, FoundPool, pool
+from adapters.detection.look import Look, text
+from adapters.detection.text import listed
+from adapters.errors import InferenceError
+from adapters.wire.oip_bodies import ModelMetadata, TensorMetadata, decode_metadata
+
+MOST_MODELS = 64
+
+
+class _Kind(NamedTuple):
+    system: str
+    name: str
+    server: str = ""
+    """As the protocol's section has it, where this one is not as Triton is."""
+    text_path: str | None = None
+    """Where models of text are, beside those of tensors."""
+
+
+KINDS = {
+    "triton": _Kind("NVIDIA Triton", "triton"),
+    "kserve": _Kind("KServe model server", "kserve", "kserve", text_path="/openai/v1"),
+    "mlserver": _Kind("MLServer", "mlserver", "mlserver"),
+    "openvino model server": _Kind("OpenVINO Model Server", "ovms", "openvino", text_path="/v1"),
+    "headrace": _Kind("Headrace", "headrace"),
+}
+OTHER = _Kind("a server of the Open Inference Protocol", "tensors")
+
+
+async def oip(look: Look) -> Found | None:
+    """Its models by the repository's index, or by whichever list it has."""
+    told = (await look.at("/v2")).object()
+    if not text(told.get("name")):
+        return None
+    kind = KINDS.get(text(told["name"]).lower(), OTHER)
+    names = [name for one in await _names(look) if (name := text(one))]
+    models = [FoundModel(name, "tensors", await _metadata(look, name)) for name in names[:MOST_MODELS]]
+    notes = [f"Only the first {MOST_MODELS} of {len(names)} models are listed."] if len(names) > MOST_MODELS else []
+    if not models:
+        notes.append("It lists no model that is loaded. Name those that you know of with --model.")
+    pools = (pool(kind.name, section("oip-http", kind), *models), *await _beside(look, kind))
+    return Found(kind.system, text(told.get("version")), pools, tuple(notes))
+
+
+def section(protocol: str, kind: _Kind) -> dict[str, str]:
+    """A pool's `protocol`."""
+    return {"name": protocol, "server": kind.server} if kind.server else {"name": protocol}
+
+
+async def _names(look: Look) -> list[object]:
+    if look.names:
+        return list(look.names)
+    index = (await look.at("/v2/repository/index", b'{"ready":true}')).json
+    if isinstance(index, list):
+        ready = [one for one in index if isinstance(one, dict) and one.get("state", "READY") in ("READY", "")]
+        return list(dict.fromkeys(one.get("name") for one in ready))
+    listed = (await look.at("/v2/models")).object().get("models")
+    if isinstance(listed, list):
+        return [one.get("name") if isinstance(one, dict) else one for one in listed]
+    return [name for name, one in (await look.at("/v1/config")).object().items() if isinstance(one, dict)]
+
+
+async def _metadata(look: Look, name: str) -> str:
+    seen = await look.at(f"/v2/models/{quote(name, safe='')}")
+    try:
+        return described(decode_metadata(seen.body)) if seen.status == 200 else ""
+    except InferenceError:
+        return ""
+
+
+def described(metadata: ModelMetadata) -> str:
+    """Its tensors, in a line."""
+    return f"{_tensors(metadata.inputs)} → {_tensors(metadata.outputs)}"
+
+
+def _tensors(tensors: list[TensorMetadata]) -> str:
+    shown = [f"{text(one.name)} {text(one.datatype)}[{','.join(map(str, one.shape))}]" for one in tensors[:8]]
+    return ", ".join(shown) + (", …" if len(tensors) > 8 else "")
+
+
+async def _beside(look: Look, kind: _Kind) -> list[FoundPool]:
+    """Models of text, which some of these servers have on a path of their own."""
+    if kind.text_path is None:
+        return []
+    models = listed((await look.at(f"{kind.text_path}/models")).object())
+    return [pool(f"{kind.name}-text", "openai", *models, path=kind.text_path)] if models else []

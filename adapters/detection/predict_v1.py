@@ -1,0 +1,36 @@
+"""Servers of `/v1/models/NAME:predict`: TensorFlow Serving, and KServe's older protocol."""
+
+from urllib.parse import quote
+
+from adapters.detection.found import Found, FoundModel, pool
+from adapters.detection.look import Look, text
+
+
+async def kserve_v1(look: Look) -> Found | None:
+    """Its list has names only."""
+    names = (await look.at("/v1/models")).object().get("models")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        return None
+    models = [FoundModel(text(name), "tensors") for name in names[:128]]
+    return Found("KServe, protocol v1", "", (pool("kserve", "kserve-v1", *models),))
+
+
+async def tfserving(look: Look) -> Found | None:
+    """It lists nothing, and knows paths with a model's name only."""
+    told = (await look.at("/v1/models")).told
+    error = told.get("error") if isinstance(told, dict) else None
+    if not (isinstance(error, str) and "Malformed request" in error):
+        return None
+    models = [found for name in look.names if (found := await _model(look, name)) is not None]
+    notes = () if models else ("It does not list its models. Name those that you know of with --model.",)
+    return Found("TensorFlow Serving", "", (pool("tfserving", "tfserving", *models),), notes)
+
+
+async def _model(look: Look, name: str) -> FoundModel | None:
+    statuses = (await look.at(f"/v1/models/{quote(name, safe='')}")).object().get("model_version_status")
+    if not isinstance(statuses, list):
+        return None
+    available = [
+        text(one.get("version")) for one in statuses if isinstance(one, dict) and one.get("state") == "AVAILABLE"
+    ]
+    return FoundModel(name, "tensors", f"version {', '.join(available[:8])}" if available else "not available")

@@ -1,0 +1,109 @@
+"""Servers of text. Most speak OpenAI and list their models alike; what else they answer tells them apart."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from adapters.detection.found import Found, FoundModel, pool
+from adapters.detection.look import Look, Seen, text
+from adapters.http1.client import encode_fields
+
+MOST_MODELS = 256
+MODELS = "/v1/models"
+
+
+class _Kind(NamedTuple):
+    """`version` reads it from the answer of `version_path`."""
+
+    system: str
+    name: str
+    version_path: str = ""
+    version: Callable[[dict[str, Any]], object] = lambda told: told.get("version")
+
+
+OWNERS = {
+    "vllm": _Kind("vLLM", "vllm", "/version"),
+    "sglang": _Kind("SGLang", "sglang", "/server_info"),
+    "llamacpp": _Kind("llama.cpp", "llama-cpp", "/props", lambda told: told.get("build_info")),
+    "tensorrt_llm": _Kind("TensorRT-LLM", "trtllm", "/version"),
+    "library": _Kind("Ollama", "ollama", "/api/version"),
+    "organization_owner": _Kind("LM Studio", "lm-studio"),
+    "headrace": _Kind("Headrace LLM engine", "headrace"),
+    "mistralai": _Kind("Mistral", "mistral"),
+    "openai": _Kind("OpenAI", "openai"),
+    "system": _Kind("OpenAI", "openai"),
+}
+"""By what `/v1/models` says who owns a model."""
+SIGNS = {
+    "/api/version": ("version", OWNERS["library"]),
+    "/get_model_info": ("model_path", OWNERS["sglang"]),
+    "/props": ("total_slots", OWNERS["llamacpp"]),
+}
+"""A path that only one system has, a field of its answer, and the system: some models are listed as their makers'."""
+_OTHER = _Kind("a server that speaks OpenAI", "openai")
+
+
+async def tgi(look: Look) -> Found | None:
+    """Text Generation Inference. Its sibling for embeddings tells a `model_type`."""
+    told = (await look.at("/info")).object()
+    name = text(told.get("model_id"))
+    if not name or "max_total_tokens" not in told:
+        return None
+    context = f"context {told['max_total_tokens']} tokens" if isinstance(told["max_total_tokens"], int) else ""
+    found = pool("tgi", "openai", FoundModel(name, "text", context))
+    return Found("Text Generation Inference", text(told.get("version")), (found,))
+
+
+async def openai(look: Look) -> Found | None:
+    """Whoever lists models as OpenAI does, or asks for a key as it does."""
+    path = "/models" if look.base_path.endswith("/v1") else MODELS
+    seen = await look.at(path)
+    if seen.status in (401, 403):
+        return await _keyed(look, path, seen)
+    models = listed(seen.object())
+    if models is None:
+        return None
+    kind = await _kind(look, seen.object())
+    version = kind.version((await look.at(kind.version_path)).object()) if kind.version_path else ""
+    notes = () if models else ("It lists no models.",)
+    return Found(kind.system, text(version), (pool(kind.name, "openai", *models),), notes)
+
+
+async def _kind(look: Look, told: dict[str, Any]) -> _Kind:
+    owners = [text(one.get("owned_by")) for one in told["data"] if isinstance(one, dict)]
+    for owner in owners:
+        if owner in OWNERS:
+            return OWNERS[owner]
+    for path, (field, kind) in SIGNS.items():
+        if field in (await look.at(path)).object():
+            return kind
+    return _OTHER
+
+
+def listed(told: dict[str, Any]) -> list[FoundModel] | None:
+    """The models of an answer in OpenAI's form; None where it has another."""
+    data = told.get("data")
+    if not isinstance(data, list):
+        return None
+    named = [(text(one.get("id")), one) for one in data[:MOST_MODELS] if isinstance(one, dict)]
+    return [FoundModel(name, "text", _context(one)) for name, one in named if name]
+
+
+def _context(model: dict[str, Any]) -> str:
+    length = model.get("max_model_len") or model.get("context_window")
+    return f"context {length} tokens" if isinstance(length, int) else ""
+
+
+async def _keyed(look: Look, path: str, seen: Seen) -> Found | None:
+    """Who wants a key tells by its refusal what it is: Anthropic's has a type of its own."""
+    told = seen.told
+    if isinstance(told, dict) and told.get("type") == "error":
+        again = await look.at(path, fields=encode_fields((("anthropic-version", "2023-06-01"),)))
+        models = listed(again.object()) or []
+        return Found("Anthropic", "", (pool("anthropic", "anthropic", *models),), _wants_a_key(models))
+    if isinstance(told, dict) and ("error" in told or "detail" in told):
+        return Found(_OTHER.system, "", (pool(_OTHER.name, "openai"),), _wants_a_key([]))
+    return None
+
+
+def _wants_a_key(models: list[FoundModel]) -> tuple[str, ...]:
+    return () if models else ("It wants a key, and then says which models it has: give --key.",)

@@ -1,0 +1,83 @@
+"""`headrace conformance`."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from adapters.conformance.cell import Cell
+from adapters.conformance.foreign import foreign
+from adapters.conformance.suite import CHECKS, examine
+from adapters.detection.detect import detect
+from adapters.errors import InferenceError
+from adapters.registry import Unmakeable, make
+from config.schema import PoolConfig
+from gateway.foreign.address import KEY, address_of, pool_at, stop
+
+MARKS = {"passed": "[green]passed[/]", "failed": "[red]failed[/]", "absent": "[dim]–[/]"}
+
+
+def conformance(
+    url: Annotated[str, typer.Argument(help="http://HOST:PORT, https://HOST:PORT or unix:/PATH.")],
+    protocol: Annotated[str, typer.Option(help="As a pool has it, also of another package; found out without.")] = "",
+    model: Annotated[str, typer.Option(help="Which one is asked; the first that the server lists without.")] = "",
+    key: Annotated[str | None, typer.Option(envvar=KEY, help="What the server knows us by.")] = None,
+    key_header: Annotated[str | None, typer.Option(help="The key's header, where it is no bearer token.")] = None,
+    ca: Annotated[Path | None, typer.Option(help="Roots to trust for https://, instead of the system's.")] = None,
+    metrics: Annotated[str, typer.Option(metavar="URL", help="Its metrics, where they are not at /metrics.")] = "",
+    load: Annotated[str, typer.Option(metavar="MODEL", help="A model that may be unloaded and loaded again.")] = "",
+) -> None:
+    """Examine a server, and the adapter that speaks to it, with the suite that Headrace's own pass.
+
+    The model is asked some small questions; failures are had from an impostor on loopback. Exit status 1 where
+    something failed.
+    """
+    pool = pool_at(url, protocol or "auto", key, key_header, ca)
+    try:
+        cells = asyncio.run(_examined(pool, model, metrics, load))
+    except (InferenceError, Unmakeable) as error:
+        stop(f"{url}: {error}", 1)
+    Console().print(_table(cells))
+    failed = sum(cell.verdict == "failed" for cell in cells)
+    typer.echo(f"{failed} of {len(cells)} failed" if failed else f"{len(cells)} features, none failed")
+    raise typer.Exit(1 if failed else 0)
+
+
+async def _examined(pool: PoolConfig, model: str, metrics: str, load: str) -> list[Cell]:
+    version = ""
+    if pool.protocol.name == "auto" or not model:
+        found = await detect(pool, address_of(pool))
+        if found is None and pool.protocol.name == "auto":
+            stop("error: what this server speaks cannot be told: say it with --protocol", 2)
+        if found is not None:
+            way = found.pools[0]
+            version = found.version
+            model = model or next((one.name for one in way.models), "")
+            if pool.protocol.name == "auto":
+                pool = _speaking(pool, dict(way.protocol))
+    if not model:
+        stop("error: the server lists no model: name one with --model", 2)
+    adapter = make(pool, address_of(pool))
+    try:
+        subject = await foreign(pool, adapter, model, version=version, metrics_url=metrics, load=load)
+    finally:
+        await adapter.aclose()
+    return [await examine(check, subject) for check in CHECKS]
+
+
+def _speaking(pool: PoolConfig, protocol: dict[str, Any]) -> PoolConfig:
+    written = pool.model_dump(include={"name", "endpoints", "key", "key_header", "tls"})
+    return PoolConfig.model_validate({**written, "protocol": protocol})
+
+
+def _table(cells: list[Cell]) -> Table:
+    first = cells[0]
+    table = Table(title=f"{first.system} {first.version}".strip())
+    for column in ("feature", "", "why"):
+        table.add_column(column, overflow="fold")
+    for cell in cells:
+        table.add_row(cell.feature, MARKS[cell.verdict], cell.why)
+    return table

@@ -1,0 +1,43 @@
+"""Whether the endpoints of a pool turn out to be the same, where the pool finds out itself what they speak."""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from adapters.detection.auto import AutoAdapter
+from gateway.traffic.member import Member
+
+log = logging.getLogger(__name__)
+
+
+def detected(member: Member) -> dict[str, Any] | None:
+    """What an endpoint was found to be; nothing known is None, as of a pool whose protocol is written."""
+    adapter = member.endpoint.adapter
+    if not isinstance(adapter, AutoAdapter) or adapter.found is None or adapter.protocol is None:
+        return None
+    found, protocol = adapter.found, adapter.protocol
+    written = protocol.model_dump(mode="json", exclude_defaults=True) | {"name": protocol.name}
+    return {"system": found.system, "version": found.version, "protocol": written}
+
+
+def disagree(members: Iterable[Member]) -> bool:
+    """Whether two of them speak differently."""
+    known = [told["protocol"] for member in members if (told := detected(member)) is not None]
+    return any(one != known[0] for one in known)
+
+
+def watch(pool: str, member: Member, members: Callable[[], list[Member]]) -> None:
+    """Log what an endpoint is found to be, and that the pool's endpoints are not alike."""
+    adapter = member.endpoint.adapter
+    if not isinstance(adapter, AutoAdapter):
+        return
+
+    def found() -> None:
+        assert adapter.found is not None
+        assert adapter.protocol is not None
+        told = adapter.found
+        log.info("endpoint %s is %s %s: %s", member.endpoint.id, told.system, told.version, adapter.protocol.name)
+        if disagree(members()):
+            log.warning("pool %s: its endpoints do not speak the same: GET /admin/pools tells which", pool)
+
+    adapter.when_found = found

@@ -1,0 +1,36 @@
+"""A server that answers some paths, as a system does by which it is recognised."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from adapters.http1.message import Request, Response
+from adapters.http1.server import Server
+
+Paths = Mapping[str, Any]
+"""By `/path` of a GET or `POST /path`: a body, or a status and a body. Text goes as it is, anything else as JSON."""
+
+
+@asynccontextmanager
+async def answering(paths: Paths, asked: list[str] | None = None) -> AsyncIterator[str]:
+    """Its URL. All other paths are answered with 404, and `asked` is told of every one."""
+
+    async def handler(request: Request) -> Response:
+        await request.read()
+        name = request.path if request.method == "GET" else f"{request.method} {request.path}"
+        if asked is not None:
+            asked.append(name)
+        told = paths.get(name, (404, '{"detail":"Not Found"}'))
+        status, body = told if isinstance(told, tuple) else (200, told)
+        if isinstance(body, Response):
+            return body
+        encoded = body if isinstance(body, str) else json.dumps(body)
+        return Response(status, [("content-type", "application/json")], encoded.encode())
+
+    server = Server(handler)
+    host, port = await server.listen_tcp("127.0.0.1", 0)
+    try:
+        yield f"http://{host}:{port}"
+    finally:
+        await server.aclose()

@@ -1,0 +1,130 @@
+"""Systems are told apart, and what is none of them is told too."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.conformance.subject import pool
+from adapters.detection.detect import detect
+from adapters.detection.found import Found
+from adapters.detection.look import MAX_BODY, MAX_LOOKS
+from adapters.errors import BackendError, DeadlineError, InferenceError, TransportError
+from adapters.http1.message import Response
+from adapters.registry import Address
+from tests.adapters.detection import systems
+from tests.adapters.detection.paths import Paths, answering
+from tests.adapters.detection.systems import System
+
+
+async def detected(paths: Paths, *names: str, seconds: float = 30, path: str = "") -> Found | None:
+    async with answering(paths) as url:
+        return await detect(pool("auto", url + path), Address(url + path), names=names, seconds=seconds)
+
+
+@pytest.mark.parametrize("system", systems.SYSTEMS, ids=lambda system: system.name)
+async def test_a_system_by_its_paths(system: System) -> None:
+    found = await detected(system.paths, *system.names)
+    assert found is not None
+    assert (found.system, found.version) == (system.name, system.version)
+    assert found.pools[0].protocol == system.protocol
+    assert [model.name for model in found.pools[0].models] == system.models
+    assert bool(system.models) or "--" in found.notes[0]
+
+
+async def test_what_a_model_takes_is_told() -> None:
+    triton, vllm = systems.SYSTEMS[0], next(one for one in systems.SYSTEMS if one.name == "vLLM")
+    for system, told in ((triton, "x FP32[-1,4] → y FP32[-1]"), (vllm, "context 2048 tokens")):
+        found = await detected(system.paths)
+        assert found is not None
+        assert found.pools[0].models[0].told == told
+
+
+async def test_models_of_text_beside_those_of_tensors_are_a_pool_of_their_own() -> None:
+    kserve = next(one for one in systems.SYSTEMS if one.name == "KServe model server")
+    found = await detected({**kserve.paths, "/openai/v1/models": systems.owned("kserve", "llm")})
+    assert found is not None
+    assert [(one.name, one.path, [model.name for model in one.models]) for one in found.pools] == [
+        ("kserve", "", ["m"]),
+        ("kserve-text", "/openai/v1", ["llm"]),
+    ]
+
+
+async def test_an_address_with_a_path() -> None:
+    found = await detected({"/proxy/v1/models": systems.owned("vllm", "m")}, path="/proxy/v1")
+    assert found is not None
+    assert (found.system, [one.name for one in found.pools[0].models]) == ("vLLM", ["m"])
+
+
+async def test_what_is_nobody_known() -> None:
+    assert await detected({}) is None
+    assert await detected({"/": "hello", "/ping": "pong", "/v2": "[]", "/v1/models": '{"data": {}}'}) is None
+
+
+async def test_nobody_there() -> None:
+    with pytest.raises(TransportError):
+        await detect(pool("auto", "http://127.0.0.1:1"), Address("http://127.0.0.1:1"))
+
+
+async def test_a_redirect_leads_nowhere() -> None:
+    asked: list[str] = []
+    moved = Response(302, [("location", "/elsewhere")])
+    async with answering({"/v2": (302, moved), "/v1/models": (302, moved)}, asked) as url:
+        assert await detect(pool("auto", url), Address(url)) is None
+    assert "/elsewhere" not in asked
+    assert len(asked) < MAX_LOOKS
+
+
+async def test_an_answer_that_is_too_large_says_nothing() -> None:
+    big = {"name": "triton", "version": "x" * MAX_BODY}
+    with pytest.raises(BackendError, match="too large"):
+        await detected({"/v2": big})
+
+
+async def test_a_server_that_answers_nothing_takes_no_longer_than_it_may() -> None:
+    async def nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await reader.read()
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(nothing, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    async with asyncio.timeout(30):
+        with pytest.raises((DeadlineError, TransportError)):
+            await detect(pool("auto", url), Address(url), seconds=0.5)
+    server.close()
+    await server.wait_closed()
+
+
+async def test_a_model_with_a_name_that_nobody_can_write_is_shown_harmlessly() -> None:
+    found = await detected({"/v1/models": systems.owned("vllm", "a\n\x1b[31mb", "ok")})
+    assert found is not None
+    assert [one.name for one in found.pools[0].models] == ["a[31mb", "ok"]
+
+
+@pytest.mark.parametrize("path", ["/v2", "/v1/models", "/info", "/schema.json", "/-/routes", "/ping"])
+@given(
+    body=st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["name", "data", "models", "routes", "status", "error", "type", "model_id", "id"]),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=12,
+    )
+)
+def test_whatever_a_path_answers_is_read_or_left(path: str, body: object) -> None:
+    async def look() -> None:
+        try:
+            await detected({path: body, "/-/healthz": "success"})
+        except InferenceError:
+            return
+
+    asyncio.run(look())
