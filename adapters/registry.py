@@ -17,6 +17,7 @@ MODULES = {
     "tfserving": "adapters.tfserving",
     "tfserving-grpc": "adapters.tfserving_grpc",
     "bentoml": "adapters.bentoml",
+    "kserve-v1": "adapters.kserve_v1",
     "http": "adapters.http_app",
     "tgi": "adapters.tgi",
     "auto": "adapters.detection.auto",

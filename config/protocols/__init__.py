@@ -14,6 +14,7 @@ from config.protocols.auto import AutoProtocol
 from config.protocols.base import ProtocolConfig, Serves
 from config.protocols.bentoml import BentoMLProtocol
 from config.protocols.installed import InstalledProtocol, installed, load
+from config.protocols.kserve import KserveV1Protocol
 from config.protocols.oip import OipGrpcProtocol, OipHttpProtocol
 from config.protocols.openai import OpenAIProtocol
 from config.protocols.tfserving import TfServingGrpcProtocol, TfServingProtocol
@@ -29,6 +30,7 @@ _SECTIONS: tuple[type[ProtocolConfig], ...] = (
     TfServingProtocol,
     TfServingGrpcProtocol,
     BentoMLProtocol,
+    KserveV1Protocol,
     HttpProtocol,
     TgiProtocol,
     AutoProtocol,

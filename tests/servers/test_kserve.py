@@ -1,14 +1,16 @@
-"""Our adapters before a real KServe: v2 over both wires."""
+"""Our adapters before a real KServe: v2 over both wires, and v1 with transformer and explainer."""
 
 import json
+import socket
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from adapters.errors import BackendError, CallerError, NotFound, Unavailable
+from adapters.errors import BackendError, CallerError, NotFound, Unavailable, Unsupported
 from adapters.tensors import Inference, Tensor
-from adapters.types import InferRequest, ModelOrder, ModelQuery
+from adapters.types import AppRequest, InferRequest, ModelOrder, ModelQuery
+from adapters.wire import predict_v1_asked
 from tests.servers.asking import PATIENCE, adapting, asked, outputs, prompted, streamed, within
 from tests.servers.kserve import kserve
 from tests.servers.started import Started
@@ -100,3 +102,116 @@ async def test_orders(server: Started, wire: str) -> None:
             await adapter.call(ModelOrder(model="shelved", order="unload"), within())
             with pytest.raises(Unavailable):
                 await adapter.call(ModelQuery(model="shelved", about="ready"), within())
+
+
+# ── v1 ────────────────────────────────────────────────────────────────────────────────────────────────
+
+ROW = {"INPUT0": [1, 2, 3], "INPUT1": [1, 1, 1]}
+SUMS = {"predictions": [{"OUTPUT0": [2, 3, 4], "OUTPUT1": [0, 1, 2]}]}
+DECLARED = {
+    "name": "kserve-v1",
+    "inputs": [{"name": f"INPUT{i}", "datatype": "INT32", "shape": [-1, 16]} for i in (0, 1)],
+    "outputs": [{"name": f"OUTPUT{i}", "datatype": "INT32", "shape": [-1, 16]} for i in (0, 1)],
+}
+
+
+@pytest.fixture(scope="module")
+def transformer(server: Started) -> Iterator[Started]:
+    with kserve(server) as running:
+        yield running
+
+
+def rows(model: str, *instances: Any, verb: Any = "predict") -> InferRequest:
+    body = json.dumps({"instances": instances}).encode()
+    return predict_v1_asked.request_of(body, model=model, version="", verb=verb)
+
+
+async def test_its_own_clients_bodies_go_on_as_they_came(server: Started) -> None:
+    async with adapting(server.url(), "kserve-v1") as adapter:
+        await adapter.probe(PATIENCE)
+        answer = await adapter.call(rows("add_sub", ROW), within())
+        assert (answer.form.wire, json.loads(answer.body or b"")) == ("predict-v1", SUMS)
+        answer = await adapter.call(rows("add_sub", ROW, ROW, verb="explain"), within())
+        assert json.loads(answer.body or b"") == {"explanations": {"reason": "they were added", "rows": 2}}
+
+
+@pytest.mark.parametrize("sent", ["json", "grpc"])
+async def test_tensors_that_are_declared(server: Started, sent: str) -> None:
+    async with adapting(server.url(), DECLARED) as adapter:
+        found = outputs(await adapter.call(asked(Inference("add_sub", inputs=ADD_SUB), sent), within()))
+        assert {name: bytes(tensor.data) for name, tensor in found.items()} == {"OUTPUT0": TWOS, "OUTPUT1": bytes(64)}
+        told = json.loads((await adapter.call(ModelQuery(model="add_sub"), within())).body or b"")
+        assert [tensor["name"] for tensor in told["inputs"]] == ["INPUT0", "INPUT1"]
+        with pytest.raises(CallerError, match="`INPUT1` is missing"):
+            await adapter.call(asked(Inference("add_sub", inputs=ADD_SUB[:1])), within())
+
+
+async def test_tensors_that_are_not_declared(server: Started) -> None:
+    async with adapting(server.url(), "kserve-v1") as adapter:
+        with pytest.raises(Unsupported, match="No tensors are declared"):
+            await adapter.call(asked(Inference("add_sub", inputs=ADD_SUB)), within())
+
+
+async def test_a_transformer_is_an_endpoint_and_explanations_come_from_the_explainer(
+    server: Started, transformer: Started
+) -> None:
+    protocol = {"name": "kserve-v1", "explainer": server.url()}
+    async with adapting(transformer.url(), protocol, model="add_sub") as adapter:
+        await adapter.probe(PATIENCE)
+        told = json.loads((await adapter.call(rows("sums", ROW), within())).body or b"")
+        assert told == {"predictions": [{"OUTPUT0": [4, 6, 8], "OUTPUT1": [0, 2, 4]}]}
+        told = json.loads((await adapter.call(rows("sums", ROW, verb="explain"), within())).body or b"")
+        assert told["explanations"]["rows"] == 1
+    async with adapting(transformer.url(), "kserve-v1") as adapter:
+        with pytest.raises(Unsupported, match="explainer"):
+            await adapter.call(rows("add_sub", ROW, verb="explain"), within())
+
+
+async def test_an_explainer_that_is_gone_is_not_the_endpoints_fault(server: Started) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        nowhere = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        async with adapting(server.url(), {"name": "kserve-v1", "explainer": nowhere}) as adapter:
+            with pytest.raises(Unavailable, match="explainer gave no answer") as caught:
+                await adapter.call(rows("add_sub", ROW, verb="explain"), within())
+            assert not caught.value.blames_endpoint
+            assert (await adapter.call(rows("add_sub", ROW), within())).status == 200
+
+
+async def test_what_v1_refuses(server: Started) -> None:
+    async with adapting(server.url(), "kserve-v1") as adapter:
+        with pytest.raises(CallerError, match="it refuses all"):
+            await adapter.call(rows("refuses", ROW), within())
+        with pytest.raises(CallerError, match="Send `instances`"):
+            await adapter.call(predict_v1_asked.request_of(b"{}", model="add_sub", version=""), within())
+        with pytest.raises(BackendError, match="does not know the model"):
+            await adapter.call(rows("nobody", ROW), within())
+        with pytest.raises(BackendError, match="The upstream failed"):
+            await adapter.call(rows("fails", ROW), within())
+        with pytest.raises(Unsupported):
+            await adapter.call(rows("add_sub", ROW, verb="classify"), within())
+        versioned = rows("add_sub", ROW)
+        versioned.version = "2"
+        with pytest.raises(NotFound):
+            await adapter.call(versioned, within())
+        with pytest.raises(BackendError, match="cannot be read"):
+            await adapter.call(rows("streams", ROW), within())
+
+
+async def test_what_v1_tells(server: Started) -> None:
+    async with adapting(server.url(), "kserve-v1") as adapter:
+        ready = await adapter.call(ModelQuery(model="add_sub", about="ready"), within())
+        assert json.loads(ready.body or b"") == {"name": "add_sub", "ready": True}
+        for model in ("absent", "nobody"):
+            with pytest.raises(Unavailable):
+                await adapter.call(ModelQuery(model=model, about="ready"), within())
+
+
+async def test_its_paths_are_an_app(server: Started) -> None:
+    """So what a model streams is had as well."""
+    async with adapting(server.url(), "kserve-v1") as adapter:
+        call = AppRequest(
+            model="m", path="/v1/models/streams:predict", body=b'{"instances": []}', content_type="application/json"
+        )
+        answer = await adapter.call(call, within())
+        assert b"".join([piece async for piece in answer]) == b"abc"

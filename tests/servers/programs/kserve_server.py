@@ -123,5 +123,13 @@ if __name__ == "__main__":
     server.start(
         [Doubled()]
         if before
-        else [AddSub(), Picky("refuses"), Picky("fails"), Picky("slow"), Picky("streams"), Picky("absent", False)]
+        else [
+            AddSub(),
+            Picky("shelved"),
+            Picky("refuses"),
+            Picky("fails"),
+            Picky("slow"),
+            Picky("streams"),
+            Picky("absent", False),
+        ]
     )

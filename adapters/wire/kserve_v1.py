@@ -1,0 +1,31 @@
+"""KServe's v1 beyond what it has in common with TensorFlow Serving's REST."""
+
+from typing import Any
+
+import msgspec
+
+_object = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class _Ready(msgspec.Struct):
+    ready: bool | str = True
+
+
+_ready = msgspec.json.Decoder(_Ready).decode
+
+
+def is_ready(body: bytes) -> bool:
+    """What a model's own path tells. Older servers write a word; a body of another kind says what its status does."""
+    try:
+        told = _ready(body).ready
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return True
+    return told if isinstance(told, bool) else told.lower() == "true"
+
+
+def is_request(body: bytes) -> bool:
+    """Whether there is anything in it that a model could have taken for its input."""
+    try:
+        return bool(_object(body))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return True  # NaN, which is no JSON, is let pass

@@ -1,0 +1,53 @@
+"""BentoML, by its schema."""
+
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from adapters.conformance import asks
+from adapters.conformance.subject import Subject, pool
+from adapters.tensors import Tensor
+from tests.conformance.kept import conforms, every_feature
+from tests.servers.bentoml import VERSION, bentoml
+from tests.servers.started import Started
+
+pytestmark = pytest.mark.timeout(900)  # the first run installs it
+
+ONES = (1).to_bytes(4, "little") * 16
+TWOS = (2).to_bytes(4, "little") * 16
+INPUTS = [Tensor(name, "INT32", (1, 16), ONES) for name in ("INPUT0", "INPUT1")]
+WRONG = [Tensor(name, "FP32", (1, 16), ONES) for name in ("INPUT0", "INPUT1")]
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Started]:
+    with bentoml() as server:
+        yield server
+
+
+def subject(server: Started) -> Subject:
+    upto = Tensor("upto", "INT64", (1,), (3).to_bytes(8, "little"))
+    forever = [
+        Tensor("upto", "INT64", (1,), (1000).to_bytes(8, "little")),
+        Tensor("pause", "FP64", (1,), struct.pack("<d", 0.05)),
+    ]
+    return Subject(
+        system="BentoML",
+        version=VERSION,
+        pool=pool("bentoml", server.url()),
+        right=asks.tensors("add_sub", *INPUTS),
+        is_right=asks.outputs(TWOS, bytes(64)),
+        stream=asks.tensors("count", upto, kind="infer_stream"),
+        pieces=3,
+        mistake=asks.tensors("add_sub", *WRONG),
+        long=asks.tensors("count", *forever, kind="infer_stream"),
+        signals=server.url() + "/metrics",
+        signals_server="bentoml",
+        lacks={"load and unload": "A service has the methods that it was started with."},
+    )
+
+
+@every_feature
+async def test_conforms(running: Started, feature: str) -> None:
+    await conforms(subject(running), feature)

@@ -1,0 +1,56 @@
+"""KServe: its second protocol over both wires, and its first."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from adapters.conformance import asks
+from adapters.conformance.subject import Subject, pool
+from adapters.tensors import Tensor
+from tests.conformance.kept import conforms, every_feature
+from tests.servers.kserve import VERSION, kserve
+from tests.servers.started import Started
+
+pytestmark = pytest.mark.timeout(900)  # the first run installs it
+
+ONES = (1).to_bytes(4, "little") * 16
+TWOS = (2).to_bytes(4, "little") * 16
+INPUTS = [Tensor(name, "INT32", (1, 16), ONES) for name in ("INPUT0", "INPUT1")]
+NAMES = {"oip-http": "v2 HTTP", "oip-grpc": "v2 gRPC", "kserve-v1": "v1"}
+DECLARED = {
+    kind: [{"name": f"{kind[:-1].upper()}{i}", "datatype": "INT32", "shape": [-1, 16]} for i in (0, 1)]
+    for kind in ("inputs", "outputs")
+}
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Started]:
+    with kserve() as server:
+        yield server
+
+
+def subject(server: Started, wire: str) -> Subject:
+    first = wire == "kserve-v1"
+    protocol: dict[str, Any] = {"name": wire, **DECLARED} if first else {"name": wire, "server": "kserve"}
+    orders = {"load and unload": "Its first protocol has none: its second one loads."} if first else {}
+    return Subject(
+        system=f"KServe, {NAMES[wire]}",
+        version=VERSION,
+        pool=pool(protocol, server.url(1 if wire == "oip-grpc" else 0)),
+        right=asks.tensors("add_sub", *INPUTS),
+        is_right=asks.outputs(TWOS, bytes(64)),
+        mistake=asks.tensors("refuses", *INPUTS),
+        order="" if first else "shelved",
+        lacks={
+            "stream": "Its tensors have no streams.",
+            "load signals": "It tells how long requests took, and not how many it has.",
+            **orders,
+        },
+    )
+
+
+@every_feature
+@pytest.mark.parametrize("wire", list(NAMES))
+async def test_conforms(running: Started, wire: str, feature: str) -> None:
+    await conforms(subject(running, wire), feature)

@@ -1,0 +1,49 @@
+"""MLServer, over both of its wires."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from adapters.conformance import asks
+from adapters.conformance.subject import Subject, pool
+from adapters.tensors import Tensor, join_bytes
+from tests.conformance.kept import conforms, every_feature
+from tests.servers.mlserver import VERSION, mlserver
+from tests.servers.started import Started
+
+pytestmark = pytest.mark.timeout(900)  # the first run installs it
+
+ONES = (1).to_bytes(4, "little") * 16
+TWOS = (2).to_bytes(4, "little") * 16
+INPUTS = [Tensor(name, "INT32", (1, 16), ONES) for name in ("INPUT0", "INPUT1")]
+WORDS = Tensor("text", "BYTES", (1,), join_bytes([b"one two three"]), {"content_type": "str"})
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Started]:
+    with mlserver() as server:
+        yield server
+
+
+def subject(server: Started, wire: str) -> Subject:
+    over_http = wire == "oip-http"
+    return Subject(
+        system=f"MLServer, {'HTTP' if over_http else 'gRPC'}",
+        version=VERSION,
+        pool=pool({"name": wire, "server": "mlserver"}, server.url(0 if over_http else 1)),
+        right=asks.tensors("add_sub", *INPUTS),
+        is_right=asks.outputs(TWOS, bytes(64)),
+        stream=asks.tensors("words", WORDS, kind="infer_stream"),
+        pieces=3,
+        mistake=asks.tensors("add_sub", *INPUTS[:1]),
+        order="words",
+        lacks={
+            "load signals": "It counts requests that are over, and those in queues of workers that it has not here."
+        },
+    )
+
+
+@every_feature
+@pytest.mark.parametrize("wire", ["oip-http", "oip-grpc"])
+async def test_conforms(running: Started, wire: str, feature: str) -> None:
+    await conforms(subject(running, wire), feature)
