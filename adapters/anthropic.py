@@ -51,14 +51,13 @@ def make(pool: PoolConfig, address: Address) -> "AnthropicAdapter":
 
 
 class AnthropicAdapter:
-    """One endpoint. `model` is its name for what clients call otherwise; `key` is ours, never the client's."""
+    """One endpoint. `model` is its name for what clients call otherwise."""
 
     def __init__(
         self,
         client: Client,
         *,
         model: str | None = None,
-        key: str | None = None,
         probe: str = "/v1/models",
         version: str = VERSION,
         betas: Sequence[str] = (),
@@ -72,11 +71,8 @@ class AnthropicAdapter:
         self._messages = f"{base}/v1/messages".encode()
         self._counts = f"{base}/v1/messages/count_tokens".encode()
         self._probe_target = (base + probe).encode()
-        fields = [("user-agent", "headrace"), ("accept", "application/json, text/event-stream")]
-        fields.append(("anthropic-version", version))
-        if key:
-            fields.append(("x-api-key", key))
-        self._fields = encode_fields(fields)
+        accepts = ("accept", "application/json, text/event-stream")
+        self._fields = encode_fields([("user-agent", "headrace"), accepts, ("anthropic-version", version)])
         self._post_fields = self._fields + encode_fields([("content-type", "application/json")])
 
     async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:

@@ -16,8 +16,10 @@ from adapters.errors import (
 from adapters.event_stream import EventStream
 from adapters.failed_status import CALLER_STATUS, upstream_error
 from adapters.http1.client import Client, ClientResponse, encode_fields
+from adapters.messages import TokenCount
 from adapters.registry import Address
 from adapters.responses_stream import ResponsesStream
+from adapters.token_count import TokenCounter
 from adapters.types import (
     ChatRequest,
     CompletionRequest,
@@ -56,8 +58,11 @@ class OpenAIAdapter:
         fields = [("user-agent", "headrace"), ("accept", "application/json, text/event-stream")]
         self._fields = encode_fields(fields)
         self._post_fields = self._fields + encode_fields([("content-type", "application/json")])
+        self._counter = TokenCounter(client, self._post_fields, model)
 
     async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        if isinstance(request, TokenCount):
+            return await self._counter.count(request, deadline)
         if not isinstance(request, GenerateRequest):
             raise Unsupported(f"The model `{request.model}` takes no tensors: its servers speak OpenAI's protocol.")
         fields = self._post_fields + encode_fields((("x-request-id", request.request_id),))

@@ -14,6 +14,10 @@ Beta = Annotated[str, Shape(r"[A-Za-z0-9._-]{1,64}", "the name of a beta, such a
 class AnthropicProtocol(ProtocolConfig):
     """``/v1/messages``. The pool's ``key`` is sent as ``x-api-key``."""
 
+    @property
+    def key_header(self) -> str:
+        return "x-api-key"
+
     name: Literal["anthropic"]
     """Anthropic's Messages API."""
     version: Version = "2023-06-01"

@@ -16,6 +16,7 @@ from runtimes.llm.generation import Answering, Choice, EventStream
 from runtimes.llm.metrics import CONTENT_TYPE as METRICS_TYPE
 from runtimes.llm.metrics import Metrics
 from runtimes.llm.protocol import GenerateBody, decode_chat, decode_completion
+from runtimes.llm.tokenize import decode_tokenize, tokens_of
 from runtimes.llm.tokenizer import Tokenizer
 
 COMPLETION_MAX_TOKENS = 16
@@ -46,6 +47,7 @@ class App:
         self._routes: dict[tuple[str, str], Callable[[Request], Awaitable[Response]]] = {
             ("POST", "/v1/chat/completions"): self._chat,
             ("POST", "/v1/completions"): self._completions,
+            ("POST", "/tokenize"): self._tokenize,
             ("GET", "/v1/models"): self._models,
             ("GET", f"/v1/models/{served_name}"): self._model,
             ("GET", "/health"): self._health,
@@ -93,6 +95,14 @@ class App:
         prompts = [_encode_prompt(model, prompt) for prompt in body.prompts]
         writer = CompletionWriter(self.served_name, model.fingerprint, with_usage=body.wants_usage)
         return await self._generate(model, body, prompts, writer, "prompt", default_max_tokens=COMPLETION_MAX_TOKENS)
+
+    async def _tokenize(self, request: Request) -> Response:
+        body = decode_tokenize(await _json_body(request))
+        model = self._ready(body.model)
+        _check_length(model, body.length, "messages" if body.messages else "prompt")
+        tokens = tokens_of(body, model.tokenizer, model.chat_template)
+        told = {"count": len(tokens), "max_model_len": model.engine.max_model_len, "tokens": tokens}
+        return _json_response(200, told)
 
     async def _generate(
         self,

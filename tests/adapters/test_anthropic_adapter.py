@@ -10,7 +10,7 @@ import pytest
 from msgspec import Raw
 
 from adapters.anthropic import AnthropicAdapter
-from adapters.base import Answer
+from adapters.base import Adapter, Answer
 from adapters.errors import (
     BackendError,
     CallerError,
@@ -23,13 +23,14 @@ from adapters.errors import (
     UpstreamTimeout,
 )
 from adapters.http1.client import Client
+from adapters.registry import Address, make
 from adapters.types import ANTHROPIC, OPENAI, ModelRequest, Usage
 from adapters.wire import anthropic as wire
 from adapters.wire import openai, sse
 from tests.adapters.http1.scripted import Peer, answers, scripted
 from tests.adapters.test_openai_adapter import HEAD, http, piece, within
 from tests.servers.stand_ins.anthropic import KEY, MODEL, Anthropic, anthropic
-from tests.support.gateways import infer
+from tests.support.gateways import config, infer
 
 Object = dict[str, Any]
 
@@ -44,9 +45,12 @@ def chat(text: Any = "hi there", **fields: Any) -> bytes:
 
 
 @asynccontextmanager
-async def adapting(**options: Any) -> AsyncIterator[tuple[AnthropicAdapter, Anthropic]]:
+async def adapting(key: str = KEY, model: str = MODEL, **options: Any) -> AsyncIterator[tuple[Adapter, Anthropic]]:
+    """As the pool's section says."""
     async with anthropic() as server:
-        adapter = AnthropicAdapter(Client(server.url), **{"model": MODEL, "key": KEY, **options})
+        fields = {"key": key, "model": model, "protocol": {"name": "anthropic", **options}}
+        (pool,) = config(pools=[{"name": "main", "endpoints": [server.url], **fields}]).pools
+        adapter = make(pool, Address(server.url))
         yield adapter, server
         await adapter.aclose()
 
@@ -75,7 +79,7 @@ async def chunks(body: bytes) -> tuple[list[Object], Answer]:
     return [json.loads(each) for each in data if each], answer
 
 
-async def whole(adapter: AnthropicAdapter, request: ModelRequest) -> None:
+async def whole(adapter: Adapter, request: ModelRequest) -> None:
     """Ask, and read to the end."""
     async for _ in await adapter.call(request, within()):
         pass
@@ -101,7 +105,7 @@ async def test_a_client_of_the_same_wire_has_its_own_bytes_sent_on() -> None:
 
 
 async def test_the_pool_s_betas_go_with_the_client_s() -> None:
-    async with adapting(betas=["z-9", "a-1"]) as (adapter, server):
+    async with adapting(betas=("z-9", "a-1")) as (adapter, server):
         await adapter.call(wire.decode_message(message(), "a-1,b-2"), within())
         assert server.headers["anthropic-beta"] == "z-9,a-1,b-2"
 
