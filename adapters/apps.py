@@ -8,7 +8,7 @@ from adapters.errors import BackendError, CallerError, InferenceError
 from adapters.failed_status import upstream_error
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.http1.message import Headers
-from adapters.types import APP, AppRequest, Deadline, Form, Usage
+from adapters.types import APP, AppRequest, Deadline, Form, ModelRequest, Usage
 
 MAX_REFUSAL = 1024 * 1024
 WHOLE = 256 * 1024
@@ -16,11 +16,11 @@ WHOLE = 256 * 1024
 _KEPT = ("content-encoding", "content-language", "content-disposition")
 """Of an answer: without them its body means something else."""
 
-Judge = Callable[[int, Headers, bytes], InferenceError | None]
+Judge = Callable[[ModelRequest, int, Headers, bytes], InferenceError | None]
 """What a status from 400 on says, with its body; None for an answer of the app's own."""
 
 
-def by_status(status: int, headers: Headers, body: bytes) -> InferenceError | None:
+def by_status(request: ModelRequest, status: int, headers: Headers, body: bytes) -> InferenceError | None:
     """The judge of apps that follow HTTP."""
     return upstream_error(status, headers) if status == 429 or status >= 500 else None
 
@@ -52,7 +52,7 @@ class AppCalls:
         method, once = request.method.encode(), not request.repeatable
         response = await self._client.request(method, target, told, request.body, deadline, once=once)
         try:
-            return await self._answer(response, deadline)
+            return await self._answer(request, response, deadline)
         except BaseException:
             response.close()
             raise
@@ -64,7 +64,7 @@ class AppCalls:
         fields += [(name, value) for name in self._headers if (value := request.headers.get(name)) is not None]
         return fields
 
-    async def _answer(self, response: ClientResponse, deadline: Deadline) -> Answer:
+    async def _answer(self, request: AppRequest, response: ClientResponse, deadline: Deadline) -> Answer:
         status, headers = response.status, response.headers
         if status == 401 and self._keyed:
             raise upstream_error(status, headers)
@@ -72,7 +72,7 @@ class AppCalls:
             raise CallerError("The app leads elsewhere by a redirect, and none is followed.", code="app_redirect")
         if status >= 400:
             body = await _refusal(response)
-            if (error := self._judge(status, headers, body)) is not None:
+            if (error := self._judge(request, status, headers, body)) is not None:
                 raise error
             return self._told(Answer(**_head(response), body=body, usage=_usage(body)), headers)
         length = headers.get("content-length") or ""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
 
 from adapters.http1.client import Client, encode_fields
 from config.schema import PoolConfig
@@ -12,11 +15,17 @@ if TYPE_CHECKING:
     from adapters.registry import Address
 
 
-def credentials(pool: PoolConfig) -> list[tuple[str, str]]:
-    """The header fields that tell a pool's servers who we are. Never a client's, and never logged."""
-    if pool.key is None:
+BESIDE = 8
+"""Connections for what is asked beside the requests themselves."""
+
+
+def credentials(pool: PoolConfig, other: SecretStr | None = None) -> list[tuple[str, str]]:
+    """The header fields that tell a pool's servers who we are, by the pool's key or an`other`. Never a client's, and
+    never logged."""
+    secret = other or pool.key
+    if secret is None:
         return []
-    name, key = pool.key_header or pool.protocol.key_header, pool.key.get_secret_value()
+    name, key = pool.key_header or pool.protocol.key_header, secret.get_secret_value()
     return [(name.lower(), f"Bearer {key}" if name.lower() == "authorization" else key)]
 
 
@@ -30,6 +39,21 @@ def http1_client(pool: PoolConfig, address: Address) -> Client:
         max_connections=pool.max_connections + (pool.probe is not None),
         server_name=_server_name(pool, address),
         fields=encode_fields(credentials(pool)),
+    )
+
+
+def beside(pool: PoolConfig, address: Address, port: int, key: SecretStr | None) -> Client:
+    """Connections to another port of the same server, where we are known by another key, or by none."""
+    parts = urlsplit(address.url)
+    host = parts.hostname or ""
+    written = f"[{host}]" if ":" in host else host
+    return Client(
+        f"{parts.scheme}://{written}:{port}",
+        tls=address.tls,
+        connect_timeout=pool.connect_timeout,
+        max_connections=BESIDE,
+        server_name=_server_name(pool, address),
+        fields=encode_fields(credentials(pool, key)) if key else b"",
     )
 
 

@@ -27,9 +27,9 @@ def upstream_error(status: int, headers: Headers) -> InferenceError:
     if status in (429, 503, 529):
         return CapacityError("The upstream is overloaded.", retry_after=retry_after(headers))
     if status in (401, 403):
-        return BackendError("The upstream refused the gateway's own credential.", code="upstream_credential")
+        return credential_refused()
     if status == 404:
-        return BackendError("The upstream does not know the model.", code="upstream_model_not_found")
+        return model_not_known()
     if status in (408, 504):
         return UpstreamTimeout("The upstream timed out.")
     return BackendError("The upstream failed.")
@@ -43,6 +43,16 @@ def refused(status: int, headers: Headers, message: str) -> InferenceError:
     if refusals.is_too_long(message, None, None):
         return ContextTooLong(message)
     return (TooLarge if status == 413 else CallerError)(message)
+
+
+def credential_refused() -> BackendError:
+    """The pool's key is wrong, or has ended."""
+    return BackendError("The upstream refused the gateway's own credential.", code="upstream_credential")
+
+
+def model_not_known() -> BackendError:
+    """The pool's servers do not all have the model, or not by this name."""
+    return BackendError("The upstream does not know the model.", code="upstream_model_not_found")
 
 
 def retry_after(headers: Headers) -> float | None:

@@ -8,17 +8,20 @@ from adapters.errors import (
     BackendError,
     CallerError,
     CapacityError,
+    DeadlineError,
     InferenceError,
     TooLarge,
     Unsupported,
     UpstreamTimeout,
 )
 from adapters.http2.status import Code, GrpcError, Unreadable
-from adapters.types import DEVICE_MS, ModelRequest
+from adapters.types import DEVICE_MS, Deadline, ModelRequest
 from adapters.wire import oip_answers
 
 _CALLERS = frozenset({Code.INVALID_ARGUMENT, Code.OUT_OF_RANGE, Code.FAILED_PRECONDITION, Code.ALREADY_EXISTS})
 OF_THE_KEY = frozenset({Code.UNAUTHENTICATED, Code.PERMISSION_DENIED})
+CLOCKS = 0.1
+"""Seconds by which a server may think that a deadline has passed before it has."""
 _TOO_LARGE = "larger than max"
 """gRPC's own words, in a status that it has for other things too."""
 
@@ -42,6 +45,12 @@ def refuse(request: ModelRequest, error: GrpcError) -> NoReturn:
     if error.code in (Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED):
         raise CapacityError("The upstream is overloaded.", retry_after=_pushback(error)) from None
     raise _upstream_error(error.code) from None
+
+
+def check_time(error: GrpcError, deadline: Deadline, now: float) -> None:
+    """Raise `DeadlineError` where a server ended the call because its time, which servers are told, was up."""
+    if error.code in (Code.CANCELLED, Code.DEADLINE_EXCEEDED) and now >= deadline.at - CLOCKS:
+        raise DeadlineError("The request's time is up.") from None
 
 
 def _pushback(error: GrpcError) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from adapters.apps import AppCalls
+from adapters.apps import AppCalls, Judge, by_status
 from adapters.base import Answer
 from adapters.declared import DeclaredModel, json_answer
 from adapters.dial import http1_client, probe_path
@@ -115,7 +115,9 @@ def no_such_kind(request: ModelRequest) -> Unsupported:
     return Unsupported(f"The model `{request.model}` is an app: its servers do nothing of the kind.")
 
 
-async def healthy(client: Client, target: bytes, timeout: float, *, below: int = 201) -> bytes:
+async def healthy(
+    client: Client, target: bytes, timeout: float, judge: Judge = by_status, *, below: int = 201
+) -> bytes:
     """The answer to a GET of the target, with a status `below` that. Raises `InferenceError`."""
     deadline = Deadline(client.now() + timeout, timeout, timeout)
     response = await client.request(b"GET", target, _FIELDS, b"", deadline)
@@ -124,5 +126,8 @@ async def healthy(client: Client, target: bytes, timeout: float, *, below: int =
     finally:
         response.close()
     if response.status >= below:
+        told = judge(ModelQuery(model=""), response.status, response.headers, body)
+        if told is not None and told.code == "upstream_credential":
+            raise told
         raise BackendError(f"The health check answered {response.status}.")
     return body

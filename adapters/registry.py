@@ -19,11 +19,13 @@ MODULES = {
     "bentoml": "adapters.bentoml",
     "kserve-v1": "adapters.kserve_v1",
     "http": "adapters.http_app",
+    "torchserve": "adapters.torchserve",
+    "torchserve-grpc": "adapters.torchserve_grpc",
     "tgi": "adapters.tgi",
     "auto": "adapters.detection.auto",
 }
 """Each has `make(pool, address)`."""
-_EXTRAS = {"oip-grpc": "grpc", "tfserving-grpc": "grpc"}
+_EXTRAS = {"torchserve-grpc": "grpc", "oip-grpc": "grpc", "tfserving-grpc": "grpc"}
 
 
 @dataclass(frozen=True, slots=True)

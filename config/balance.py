@@ -19,11 +19,12 @@ class SignalsConfig(Section):
 
     server: Literal[
         "auto", "vllm", "sglang", "llama.cpp", "tgi", "tensorrt-llm", "triton-tensorrt-llm", "triton", "openvino",
-        "ray", "bentoml", "headrace",
+        "ray", "bentoml", "torchserve", "headrace",
     ] = "auto"  # fmt: skip
     """Whose metrics they are; ``auto``: whichever of the known names are found."""
     path: MetricsPath = "/metrics"
-    """A GET of this path gives metrics in Prometheus' text format, or TensorRT-LLM's in JSON."""
+    """A GET of this path gives metrics in Prometheus' text format, or TensorRT-LLM's in JSON; of TorchServe
+    ``/models/NAME`` of its management API gives how many requests wait."""
     port: int | None = Field(None, ge=1, le=65535)
     """Port of the metrics, where it is another than the endpoint's: Triton's is 8002."""
     interval: Duration = 1.0

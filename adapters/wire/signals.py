@@ -1,4 +1,4 @@
-"""How busy a server is, read from its metrics: Prometheus' text format, and TensorRT-LLM's JSON.
+"""How busy a server is, read from its metrics: Prometheus' text format, and TensorRT-LLM's and TorchServe's JSON.
 
 The names are those of the servers' own sources and documentation, current and former ones, and include all that the
 Kubernetes Gateway API Inference Extension expects of a model server (its plugin metric protocol).
@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
+
+from adapters.errors import BackendError
+from adapters.wire import torchserve
 
 
 class Report(NamedTuple):
@@ -95,6 +98,8 @@ def read(body: bytes, server: str) -> Report | None:
     Raises `ValueError` for what is not in the format. Several engines or ranks behind one address add up, and
     of their caches the mean counts. Only the lines wanted are parsed: a vLLM's page has thousands.
     """
+    if server == "torchserve":
+        return _workers(body)
     if body[:1] == b"[" and server in ("auto", "tensorrt-llm"):
         return _iterations(body)
     candidates = SERVERS.values() if server == "auto" else (SERVERS[server],)
@@ -203,3 +208,15 @@ def _iterations(body: bytes) -> Report:
     used = cache.used_num_blocks / cache.max_num_blocks if cache.max_num_blocks else 0.0
     blocks = int(cache.tokens_per_block), int(cache.max_num_blocks)
     return Report(last.num_active_requests, last.num_queued_requests, min(used, 1.0), frozenset(), *blocks)
+
+
+# ── TorchServe's management ───────────────────────────────────────────────────────────────────────────────
+
+
+def _workers(body: bytes) -> Report:
+    """Its metrics tell nothing of its queues, and what it tells of a model does: of all versions together."""
+    try:
+        versions = torchserve.decode_described(body)
+    except BackendError:
+        raise ValueError("is no description of a model") from None
+    return Report(0.0, float(sum(version.pending for version in versions)), 0.0)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from adapters.errors import BackendError
+from adapters.errors import BackendError, CallerError
 
 MAX_MESSAGE = 2_000
 _encode = msgspec.json.Encoder().encode
@@ -76,3 +76,38 @@ def decode_described(body: bytes) -> list[Version]:
         )
         for one in told
     ]
+
+
+class Registration(NamedTuple):
+    """What a load request asks for: `register` goes into the query, `default` is the version for who names none."""
+
+    register: dict[str, str | int]
+    workers: int = 1
+    default: str = ""
+
+
+class _Config(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    url: str = ""
+    handler: str = ""
+    runtime: str = ""
+    batch_size: int = 0
+    max_batch_delay: int = 0
+    initial_workers: int = 0
+    response_timeout: int = 0
+    startup_timeout: int = 0
+    default_version: str = ""
+
+
+_config = msgspec.json.Decoder(_Config).decode
+
+
+def decode_registration(config: str | None) -> Registration:
+    """TorchServe's own words, as a JSON object. Raises `CallerError`."""
+    try:
+        asked = _config(config or "{}")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as why:
+        known = ", ".join(_Config.__struct_fields__)
+        raise CallerError(f"`config` cannot be read: {why}. Known: {known}.", param="config") from None
+    told = {name: value for name, value in msgspec.structs.asdict(asked).items() if value}
+    default = told.pop("default_version", "")
+    return Registration(told, asked.initial_workers or 1, default)

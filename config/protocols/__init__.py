@@ -19,6 +19,7 @@ from config.protocols.oip import OipGrpcProtocol, OipHttpProtocol
 from config.protocols.openai import OpenAIProtocol
 from config.protocols.tfserving import TfServingGrpcProtocol, TfServingProtocol
 from config.protocols.tgi import TgiProtocol
+from config.protocols.torchserve import TorchServeGrpcProtocol, TorchServeProtocol
 
 __all__ = ["BUILT_IN", "AnyProtocol", "ProtocolConfig", "Serves", "section_of", "serves"]
 
@@ -32,6 +33,8 @@ _SECTIONS: tuple[type[ProtocolConfig], ...] = (
     BentoMLProtocol,
     KserveV1Protocol,
     HttpProtocol,
+    TorchServeProtocol,
+    TorchServeGrpcProtocol,
     TgiProtocol,
     AutoProtocol,
 )

@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from pydantic import GetJsonSchemaHandler, model_validator
+from pydantic import GetJsonSchemaHandler, SecretStr, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -23,6 +23,11 @@ class ProtocolConfig(Section):
 
     name: str
     """What it is called."""
+
+    @property
+    def metrics_key(self) -> SecretStr | None:
+        """Who asks for its servers' metrics, where that is another than who asks for inference."""
+        return None
 
     @property
     def key_header(self) -> str:

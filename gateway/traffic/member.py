@@ -146,5 +146,5 @@ def _session(pool: PoolConfig, address: str, timeout: float) -> aiohttp.ClientSe
         connector = aiohttp.TCPConnector(
             limit=1, ssl=tls_of(pool, "metrics") if address.startswith("https://") else True
         )
-    headers = dict(credentials(pool))
+    headers = dict(credentials(pool, pool.protocol.metrics_key))
     return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(timeout), headers=headers)

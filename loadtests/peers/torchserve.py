@@ -47,8 +47,21 @@ def properties(folder: Path, port: int) -> str:
     return "\n".join(lines) + "\n"
 
 
+def java(folder: Path, venv: Path) -> Launch:
+    """The server, with the folder's `config.properties`, from within the folder, where it writes its tokens.
+
+    Java itself: the wrapper does not pass a signal on.
+    """
+    packages = next(venv.glob("lib/python3*/site-packages"))
+    command = ["env", "--chdir", str(folder), "java", f"-Dmodel_server_home={packages}", "-Xmx512m"]
+    command += ["-cp", f".:{packages}/ts/frontend/*", "org.pytorch.serve.ModelServer"]
+    options = ["--python", str(venv / "bin/python3"), "-f", str(folder / "config.properties"), "-ncs"]
+    env = {"LOG_LOCATION": str(folder), "METRICS_LOCATION": str(folder), "TEMP": str(folder), **SINGLE_THREAD}
+    return Launch([*command, *options], env=env)
+
+
 def launch(folder: Path, port: int, venv: Path) -> Launch:
-    """Java itself: the wrapper does not pass a signal on."""
+    """With the one model."""
     (folder / "config.properties").write_text(properties(folder, port))
     handler = shutil.copy(MODELS / "torchserve.py", folder / "handler.py")
     archive = [str(venv / "bin/torch-model-archiver"), "--model-name", "add_sub", "--version", "1.0"]
@@ -56,11 +69,7 @@ def launch(folder: Path, port: int, venv: Path) -> Launch:
     done = subprocess.run(archive, capture_output=True, text=True, timeout=120)
     if done.returncode:
         raise StartError(f"torch-model-archiver: {done.stderr.strip()}")
-    packages = next(venv.glob("lib/python3*/site-packages"))
-    java = ["java", f"-Dmodel_server_home={packages}", "-Xmx512m", "-cp", f".:{packages}/ts/frontend/*"]
-    options = ["--python", str(venv / "bin/python3"), "-f", str(folder / "config.properties"), "-ncs"]
-    env = {"LOG_LOCATION": str(folder), "METRICS_LOCATION": str(folder), "TEMP": str(folder), **SINGLE_THREAD}
-    return Launch([*java, "org.pytorch.serve.ModelServer", *options], env=env)
+    return java(folder, venv)
 
 
 TORCHSERVE = Peer("torchserve", install, launch, "/predictions/add_sub", ROWS)

@@ -37,3 +37,11 @@ def test_a_header_that_is_not_the_clients_to_give(complaints: Complaints, name: 
 )
 def test_what_is_wrong(complaints: Complaints, options: str, words: str) -> None:
     assert any(words in line for line in refused(complaints, f"{{name: http, {options}}}"))
+
+
+def test_torchserve(complaints: Complaints) -> None:
+    for name in ("torchserve", "torchserve-grpc"):
+        assert refused(complaints, name) == []
+        assert refused(complaints, f"{{name: {name}, management_port: 8081, inputs: [{X}], outputs: [{X}]}}") == []
+        (told,) = refused(complaints, f"{{name: {name}, management_key: '${{KEY}}'}}")
+        assert "environment variable" in told or "no effect without management_port" in told

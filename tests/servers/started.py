@@ -43,8 +43,9 @@ def started(
     *,
     ports: int = 1,
     ready: str,
+    status: int = 200,
 ) -> Iterator[Started]:
-    """`launch(folder, ports, venv)` on free ports; ready when a GET of `ready` at the first is answered with 200.
+    """`launch(folder, ports, venv)` on free ports; ready when a GET of `ready` at the first is answered with `status`.
 
     It is stopped with its children at the end, and its log is shown when the block fails. Where its packages cannot be
     had, the test says so.
@@ -58,7 +59,7 @@ def started(
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"headrace-{name}-")))
             free = tuple(free_ports(ports))
             try:
-                server = stack.enter_context(_running(name, launch(folder, free, venv), free, folder, ready))
+                server = stack.enter_context(_running(name, launch(folder, free, venv), free, folder, (ready, status)))
                 break
             except StartError as error:
                 # Its ports were free a moment ago; another process may have been faster.
@@ -68,12 +69,14 @@ def started(
 
 
 @contextlib.contextmanager
-def _running(name: str, launch: Launch, ports: tuple[int, ...], folder: Path, ready: str) -> Iterator[Started]:
+def _running(
+    name: str, launch: Launch, ports: tuple[int, ...], folder: Path, ready: tuple[str, int]
+) -> Iterator[Started]:
     cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))
     with child(name, launch, cores, folder) as process:
         server = Started(name, ports, process.pid, folder)
         end = time.monotonic() + START_SECONDS
-        while not _answers(ports[0], ready):
+        while not _answers(ports[0], *ready):
             if process.poll() is not None or time.monotonic() > end:
                 raise StartError(f"{name} is not ready:\n{server.log(200)}")
             time.sleep(0.1)
@@ -84,11 +87,11 @@ def _running(name: str, launch: Launch, ports: tuple[int, ...], folder: Path, re
             raise
 
 
-def _answers(port: int, path: str) -> bool:
+def _answers(port: int, path: str, status: int) -> bool:
     connection = HTTPConnection("127.0.0.1", port, timeout=10)
     try:
         connection.request("GET", path)
-        return connection.getresponse().status == 200
+        return connection.getresponse().status == status
     except (OSError, HTTPException):
         return False
     finally:

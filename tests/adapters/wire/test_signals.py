@@ -124,3 +124,12 @@ def test_trtllm_serve_tells_of_its_last_step_in_json() -> None:
 def test_what_is_no_list_of_steps_is_refused(page: bytes) -> None:
     with pytest.raises(ValueError):
         read(page, "tensorrt-llm")
+
+
+def test_torchserve_tells_how_many_wait_for_each_version_of_a_model() -> None:
+    versions = [
+        {"modelVersion": name, "jobQueueStatus": {"pendingRequests": count}} for name, count in (("1", 3), ("2", 4))
+    ]
+    assert read(json.dumps(versions).encode(), "torchserve") == Report(0.0, 7.0, 0.0)
+    with pytest.raises(ValueError):
+        read(b'{"code": 404}', "torchserve")

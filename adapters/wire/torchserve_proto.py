@@ -1,0 +1,34 @@
+"""TorchServe's gRPC messages, which are few and small: written and read by their tags.
+
+`org.pytorch.serve.grpc.inference`: PredictionsRequest {1: model_name, 2: model_version, 3: map<string, bytes> input},
+PredictionResponse {1: prediction}, TorchServeHealthResponse {1: health}.
+"""
+
+from adapters.errors import BackendError
+from adapters.wire import proto_fields
+
+_SERVICE = "/org.pytorch.serve.grpc.inference.InferenceAPIsService/"
+PING = f"{_SERVICE}Ping".encode()
+PREDICTIONS = f"{_SERVICE}Predictions".encode()
+STREAM_PREDICTIONS = f"{_SERVICE}StreamPredictions".encode()
+_FIRST, _SECOND, _THIRD = (proto_fields.tag(number) for number in (1, 2, 3))
+
+
+def encode_request(model: str, version: str, name: str, body: bytes) -> bytes:
+    """A PredictionsRequest with one input."""
+    entry = _field(_FIRST, name.encode()) + _field(_SECOND, body)
+    told = _field(_SECOND, version.encode()) if version else b""
+    return _field(_FIRST, model.encode()) + told + _field(_THIRD, entry)
+
+
+def decode_response(message: bytes) -> bytes:
+    """The first field of an answer: what a handler said, or the server of its health. Raises `BackendError`."""
+    try:
+        _, _, found = proto_fields.split(message, 0, _FIRST)
+    except proto_fields.Broken:
+        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+    return bytes(found[-1]) if found else b""
+
+
+def _field(tag: int, value: bytes) -> bytes:
+    return proto_fields.head(tag, len(value)) + value

@@ -1,0 +1,265 @@
+"""Both adapters of TorchServe before a real one, whose tokens are on."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import numpy as np
+import pytest
+import tritonclient.grpc as grpcclient
+
+from adapters.base import Adapter, Answer
+from adapters.errors import (
+    BackendError,
+    CallerError,
+    CapacityError,
+    DeadlineError,
+    InferenceError,
+    NotFound,
+    Unavailable,
+    Unsupported,
+)
+from adapters.tensors import Inference, Tensor
+from adapters.types import AppRequest, Deadline, ModelOrder, ModelQuery
+from tests.servers.asking import adapting, asked, outputs, within
+from tests.servers.torchserve import QUEUE, TorchServe, torchserve
+from tests.support.processes import gateway
+
+X: dict[str, Any] = {"name": "x", "datatype": "INT64", "shape": [-1, 2]}
+DECLARED: dict[str, Any] = {"inputs": [X], "outputs": [{"name": "sum", "datatype": "INT64", "shape": [-1]}]}
+ROWS = b"".join(number.to_bytes(8, "little") for number in (1, 2, 3, 4))
+THREE_AND_SEVEN = (3).to_bytes(8, "little") + (7).to_bytes(8, "little")
+WIRES = ["torchserve", "torchserve-grpc"]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[TorchServe]:
+    with torchserve() as made:
+        yield made
+
+
+def over(server: TorchServe, wire: str = "torchserve", **options: Any) -> Any:
+    pool = server.pool(wire, **options)
+    return adapting(server.url if wire == "torchserve" else server.grpc, pool.pop("protocol"), **pool)
+
+
+def predicted(body: Any = None, version: str = "", **fields: Any) -> AppRequest:
+    sent = body if isinstance(body, bytes) else json.dumps(body).encode()
+    fields = {"path": "/predictions", "content_type": "application/json", **fields}
+    return AppRequest(model="probe", version=version, body=sent, **fields)
+
+
+async def told(adapter: Adapter, request: AppRequest) -> Any:
+    answer = await adapter.call(request, within())
+    assert answer.status == 200
+    return json.loads(answer.body or b"")
+
+
+async def pieces(answer: Answer) -> bytes:
+    return answer.body if answer.body is not None else b"".join([piece async for piece in answer])
+
+
+async def refused(adapter: Adapter, request: Any) -> InferenceError:
+    with pytest.raises(InferenceError) as caught:
+        await adapter.call(request, within())
+    return caught.value
+
+
+# ── predictions ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_predictions(server: TorchServe, wire: str) -> None:
+    async with over(server, wire) as adapter:
+        await adapter.probe(30)
+        name = "body" if wire == "torchserve" else "data"
+        assert await told(adapter, predicted({"a": 1})) == {"body": {"a": 1}, "names": [name]}
+        assert await told(adapter, predicted({"a": 1}, version="1.0")) == {"body": {"a": 1}, "names": [name]}
+        answer = await adapter.call(predicted(b"\x00\xff\x01", content_type="image/png"), within())
+        assert answer.body == b"\x01\xff\x00"
+        if wire == "torchserve":
+            assert answer.content_type == "application/octet-stream"
+            assert await told(adapter, predicted({"a": 1}, path="/explanations")) == {
+                "body": {"a": 1},
+                "names": ["body"],
+            }
+
+
+async def test_forms_reach_the_handler_in_parts(server: TorchServe) -> None:
+    form = b'--b\r\nContent-Disposition: form-data; name="one"\r\n\r\n1\r\n--b--\r\n'
+    async with over(server) as adapter:
+        answer = await told(adapter, predicted(form, content_type="multipart/form-data; boundary=b"))
+        assert answer == {"body": None, "names": ["one"]}
+
+
+async def test_a_status_of_the_handlers_own_is_its_answer(server: TorchServe) -> None:
+    async with over(server) as adapter:
+        answer = await adapter.call(predicted({"status": 418}), within())
+        assert (answer.status, json.loads(answer.body or b"")["names"]) == (418, ["body"])
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_failures(server: TorchServe, wire: str) -> None:
+    async with over(server, wire) as adapter:
+        failed = await refused(adapter, predicted({"fail": 1}))
+        assert type(failed) is BackendError
+        assert "own words" not in failed.message
+        assert isinstance(await refused(adapter, predicted({}, version="9.9")), NotFound)
+        unknown = AppRequest(model="nobody", path="/predictions", body=b"{}")
+        assert (await refused(adapter, unknown)).code == "upstream_model_not_found"
+        elsewhere = AppRequest(model="probe", path="/predictions/other", body=b"{}")
+        assert isinstance(await refused(adapter, elsewhere), Unsupported)
+        assert (await told(adapter, predicted({}))) is not None
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_wrong_token_is_not_the_clients_fault(server: TorchServe, wire: str) -> None:
+    protocol = server.pool(wire)["protocol"]
+    async with adapting(server.url if wire == "torchserve" else server.grpc, protocol, key="nope") as adapter:
+        assert (await refused(adapter, predicted({}))).code == "upstream_credential"
+        with pytest.raises(BackendError, match="credential"):
+            await adapter.probe(30)
+
+
+async def test_a_full_queue_is_capacity(server: TorchServe) -> None:
+    async with over(server) as adapter:
+        calls = [adapter.call(predicted({"sleep": 1}), within()) for _ in range(QUEUE + 3)]
+        ends = await asyncio.gather(*calls, return_exceptions=True)
+        full = [end for end in ends if isinstance(end, BaseException)]
+        assert full
+        assert all(type(end) is CapacityError for end in full)
+        assert sum(isinstance(end, Answer) for end in ends) >= QUEUE
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_streams(server: TorchServe, wire: str) -> None:
+    options = {"streaming": True} if wire == "torchserve-grpc" else {}
+    async with over(server, wire, **options) as adapter:
+        answer = await adapter.call(predicted({"words": ["one ", "two "], "gap": 0.2}), within())
+        assert answer.body is None
+        assert await anext(answer) == b"one "
+        assert b"".join([piece async for piece in answer]) == b"two end"
+        assert answer.usage.bytes == len(b"one two end")
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_the_end_of_a_requests_time(server: TorchServe, wire: str) -> None:
+    async with over(server, wire) as adapter:
+        now = asyncio.get_running_loop().time()
+        with pytest.raises(DeadlineError):
+            await adapter.call(predicted({"sleep": 2}), Deadline(now + 0.3, 30, 30))
+
+
+# ── tensors ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("layout", ["object", "instances"])
+@pytest.mark.parametrize("wire", WIRES)
+async def test_tensors(server: TorchServe, wire: str, layout: str) -> None:
+    async with over(server, wire, **DECLARED, layout=layout) as adapter:
+        inference = Inference("probe", id="7", inputs=[Tensor("x", "INT64", (2, 2), ROWS)])
+        for sent in ("json", "binary", "grpc"):
+            answer = await adapter.call(asked(inference, sent), within())
+            assert bytes(outputs(answer)["sum"].data) == THREE_AND_SEVEN
+        told = json.loads((await adapter.call(ModelQuery(model="probe"), within())).body or b"")
+        assert told["inputs"] == [X]
+        assert told["versions"] == ["1.0"]
+        with pytest.raises(CallerError, match=r"takes \[-1, 2\]"):
+            await adapter.call(asked(Inference("probe", inputs=[Tensor("x", "INT64", (4,), ROWS)])), within())
+
+
+# ── models ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_versions_come_and_go(server: TorchServe, wire: str) -> None:
+    config = {"url": "probe-next.mar", "response_timeout": 60}
+    order = ModelOrder(model="probe", body=json.dumps({"parameters": {"config": json.dumps(config)}}).encode())
+    async with over(server, wire) as adapter:
+        with pytest.raises(Unavailable):
+            await adapter.call(ModelQuery(model="probe", version="2.0", about="ready"), within())
+        await adapter.call(order, within(120))
+        ready = await adapter.call(ModelQuery(model="probe", version="2.0", about="ready"), within())
+        assert json.loads(ready.body or b"") == {"name": "probe", "ready": True}
+        assert await told(adapter, predicted({"a": 2}, version="2.0"))
+        described = json.loads((await adapter.call(ModelQuery(model="probe", about="config"), within())).body or b"")
+        assert [version["modelVersion"] for version in described["versions"]] == ["1.0", "2.0"]
+        await adapter.call(order, within(120))  # what is there already gets the workers that are asked for
+        await adapter.call(ModelOrder(model="probe", order="unload"), within(120))
+        with pytest.raises(Unavailable):
+            await adapter.call(ModelQuery(model="probe", about="ready"), within())
+        assert (await refused(adapter, predicted({}))).code == "upstream_model_not_found"
+        await adapter.call(ModelOrder(model="probe"), within(120))
+        assert await told(adapter, predicted({"a": 1})) is not None
+
+
+async def test_orders_that_cannot_be_followed(server: TorchServe) -> None:
+    async with over(server) as adapter:
+        for config, words in (({"url": "nothing.mar"}, "Model not found"), ({"workers": 1}, "unknown field")):
+            body = json.dumps({"parameters": {"config": json.dumps(config)}}).encode()
+            with pytest.raises(CallerError, match=words):
+                await adapter.call(ModelOrder(model="other", body=body), within())
+        with pytest.raises(BackendError, match="does not know"):
+            await adapter.call(ModelOrder(model="other", order="unload"), within())
+    async with adapting(server.url, "torchserve", key=server.keys["inference"]) as unmanaged:
+        with pytest.raises(Unsupported, match="management_port"):
+            await unmanaged.call(ModelOrder(model="probe"), within())
+
+
+# ── through a gateway ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.e2e
+async def test_clients_of_torchserve_and_of_triton_unchanged(server: TorchServe, tmp_path: Path) -> None:
+    """TorchServe's own paths, chunked streams, tensors over HTTP and gRPC, and the queue as the signal of load."""
+    signals = {"server": "torchserve", "port": server.management_port, "path": "/models/probe", "interval": "100ms"}
+    pools = [
+        {
+            "name": "ts", "endpoints": [server.url], **server.written(tmp_path, **DECLARED),
+            "balance": {"by": "load", "signals": signals},
+        },
+            {
+                "name": "ts-grpc", "endpoints": [server.grpc], "model": "probe",
+                **server.written(tmp_path, "torchserve-grpc", **DECLARED),
+            },
+    ]  # fmt: skip
+    models = [{"name": "probe", "routes": [{"to": "ts"}]}, {"name": "other", "routes": [{"to": "ts-grpc"}]}]
+    configuration = {
+        "listen": {"http": "127.0.0.1:0", "admin": "127.0.0.1:0", "grpc": "127.0.0.1:0"},
+        "pools": pools, "models": models, "tenants": [{"name": "acme", "models": ["*"]}],
+    }  # fmt: skip
+    async with gateway(tmp_path, configuration) as g:
+        await g.until("all(e['health'] == 'healthy' for e in s['endpoints'])")
+        headers = {"authorization": f"Bearer {await g.key()}"}
+        async with aiohttp.ClientSession(headers=headers) as http:
+            for model in ("probe", "other"):
+                async with http.post(f"{g.url}/predictions/{model}", json={"a": 1}) as response:
+                    assert (response.status, (await response.json(content_type=None))["body"]) == (200, {"a": 1})
+            async with http.post(f"{g.url}/predictions/probe/9.9", json={}) as response:
+                assert (response.status, (await response.json())["code"]) == (404, 404)
+            async with http.post(f"{g.url}/apps/probe/predictions/1.0", json={}) as response:
+                assert response.status == 400
+            async with http.post(
+                f"{g.url}/predictions/probe", json={"words": ["one ", "two "], "gap": 0.2}
+            ) as response:
+                assert await response.content.readany() == b"one "
+                assert await response.read() == b"two end"
+            for model in ("probe", "other"):
+                triton = grpcclient.InferenceServerClient(g.grpc)
+                tensor = grpcclient.InferInput("x", [2, 2], "INT64")
+                tensor.set_data_from_numpy(np.array([[1, 2], [3, 4]]))
+                told = await asyncio.to_thread(triton.infer, model, [tensor], headers=headers)
+                assert told.as_numpy("sum").tolist() == [3, 7]
+                triton.close()
+            rows = {"inputs": {"x": [[1, 2], [3, 4]]}}
+            async with http.post(f"{g.url}/v1/models/probe:predict", json=rows) as response:
+                assert await response.json() == {"outputs": [3, 7]}
+            async with http.post(f"{g.url}/v2/repository/models/probe/load") as response:
+                assert response.status == 403
+        async with aiohttp.ClientSession() as http, http.get(f"{g.admin}/admin/pools") as response:
+            (described, _) = (await response.json())["pools"]
+            assert described["endpoints"][0]["signals"]["error"] == ""
+        await g.until_idle()

@@ -1,0 +1,108 @@
+"""A real TorchServe with its tokens on: `with torchserve() as server`."""
+
+import contextlib
+import json
+import time
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Any
+
+from loadtests.peers import torchserve as peer
+from loadtests.servers import Launch, StartError
+from tests.servers.started import Started, started
+
+HANDLER = Path(__file__).parent / "programs/torchserve_handler.py"
+MODEL = {**peer.MODEL, "marName": "probe.mar", "batchSize": 1}
+VERSION = "0.12.0"
+QUEUE = 2
+"""Requests that wait, beside the one that is answered; another one is refused."""
+WORKER_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class TorchServe:
+    """A running one, whose model `probe` does what it is asked."""
+
+    server: Started
+    keys: dict[str, str]
+
+    @property
+    def url(self) -> str:
+        return self.server.url(0)
+
+    @property
+    def grpc(self) -> str:
+        return self.server.url(3)
+
+    @property
+    def management_port(self) -> int:
+        return self.server.ports[1]
+
+    def pool(self, protocol: str = "torchserve", **options: Any) -> dict[str, Any]:
+        """How a pool of it is."""
+        return self._pool(protocol, options, self.keys)
+
+    def written(self, folder: Path, protocol: str = "torchserve", **options: Any) -> dict[str, Any]:
+        """The same in a file, which has no secrets in it."""
+        for name, key in self.keys.items():
+            (folder / name).touch(0o600)
+            (folder / name).write_text(key)
+        return self._pool(protocol, options, {name: f"file:{folder / name}" for name in self.keys})
+
+    def _pool(self, protocol: str, options: dict[str, Any], keys: dict[str, str]) -> dict[str, Any]:
+        managed = {"management_port": self.management_port, "management_key": keys["management"]}
+        return {"protocol": {"name": protocol, **managed, **options}, "key": keys["inference"]}
+
+
+@contextlib.contextmanager
+def torchserve() -> Iterator[TorchServe]:
+    """Started on free ports, ready when its model has a worker."""
+    with started("torchserve", peer.install, _launch, ports=5, ready="/ping", status=400) as server:
+        told = json.loads((server.folder / "key_file.json").read_text())
+        made = TorchServe(server, {name: told[name]["key"] for name in ("inference", "management")})
+        end = time.monotonic() + WORKER_SECONDS
+        while not _has_worker(made):
+            if time.monotonic() > end:
+                raise StartError(f"torchserve has no worker:\n{server.log()}")
+            time.sleep(0.1)
+        yield made
+
+
+def _launch(folder: Path, ports: tuple[int, ...], venv: Path) -> Launch:
+    for name, version in (("probe", "1.0"), ("probe-next", "2.0")):
+        _archive(folder / f"{name}.mar", version)
+    inference, management, metrics, grpc, grpc_management = ports
+    lines = [
+        f"inference_address=http://127.0.0.1:{inference}",
+        f"management_address=http://127.0.0.1:{management}",
+        f"metrics_address=http://127.0.0.1:{metrics}",
+        f"grpc_inference_address=127.0.0.1\ngrpc_inference_port={grpc}",
+        f"grpc_management_address=127.0.0.1\ngrpc_management_port={grpc_management}",
+        f"model_store={folder}\nload_models=probe.mar\nmodels={json.dumps({'probe': {'1.0': MODEL}})}",
+        f"enable_model_api=true\ninstall_py_dep_per_model=false\ndefault_workers_per_model=1\njob_queue_size={QUEUE}",
+    ]
+    (folder / "config.properties").write_text("\n".join(lines) + "\n")
+    return peer.java(folder, venv)
+
+
+def _archive(path: Path, version: str) -> None:
+    """As `torch-model-archiver` makes one."""
+    model = {"modelName": "probe", "handler": HANDLER.name, "modelVersion": version}
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("MAR-INF/MANIFEST.json", json.dumps({"runtime": "python", "model": model}))
+        archive.write(HANDLER, HANDLER.name)
+
+
+def _has_worker(server: TorchServe) -> bool:
+    connection = HTTPConnection("127.0.0.1", server.management_port, timeout=10)
+    try:
+        headers = {"authorization": f"Bearer {server.keys['management']}"}
+        connection.request("GET", "/models/probe", headers=headers)
+        return b'"READY"' in connection.getresponse().read()
+    except (OSError, HTTPException):
+        return False
+    finally:
+        connection.close()
