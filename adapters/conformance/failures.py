@@ -58,7 +58,7 @@ def _odd_streams(bench: Bench) -> list[acts.Saying]:
     protocol = bench.subject.pool.protocol
     if not protocol.has_paths:
         return []
-    return [HTML, ERROR_EVENT, NO_END] if "text" in protocol.serves else [HTML, ERROR_EVENT]
+    return [HTML, ERROR_EVENT, NO_END] if "text" in protocol.offers else [HTML, ERROR_EVENT]
 
 
 async def size_limits(bench: Bench) -> None:

@@ -9,9 +9,9 @@ from adapters.conformance import asks, metrics
 from adapters.conformance.bench import within
 from adapters.conformance.checks import Nonconforming
 from adapters.conformance.subject import Subject
-from adapters.errors import InferenceError
+from adapters.errors import InferenceError, Unsupported
 from adapters.tensors import ITEM_SIZE, Tensor, element_count
-from adapters.types import ModelQuery
+from adapters.types import ModelQuery, ModelRequest
 from adapters.wire import oip_bodies, signals
 from adapters.wire.oip_bodies import TensorMetadata
 from config.schema import PoolConfig
@@ -28,6 +28,12 @@ async def foreign(
     """Of the pool's first endpoint. Raises `InferenceError` where it does not say what the model takes."""
     fields = await _asked(pool, adapter, model)
     unseen = dict(fields.pop("unseen", {}))
+    lacks = dict(fields.pop("lacks", {}))
+    if "stream" in fields and (why := await _refuses(adapter, fields["stream"]())):
+        del fields["stream"]
+        unseen["stream"] = why
+    if why := await _refuses(adapter, ModelQuery(model=model, about="ready")):
+        lacks["readiness"] = why
     url = pool.endpoints[0].url
     found = metrics_url or await _metrics(url)
     if not found:
@@ -36,8 +42,20 @@ async def foreign(
         unseen["load and unload"] = NOT_ORDERED
     return Subject(
         system=f"{pool.protocol.name} at {url}", version=version, how="foreign", pool=pool, pieces=1, signals=found,
-        order=load, unseen=unseen, **fields,
+        order=load, lacks=lacks, unseen=unseen, **fields,
     )  # fmt: skip
+
+
+async def _refuses(adapter: Adapter, request: ModelRequest) -> str:
+    """Why nobody may ask this of its servers; empty where anybody may."""
+    try:
+        answer = await adapter.call(request, within())
+    except Unsupported as error:
+        return error.message
+    except InferenceError:
+        return ""  # which is for the suite to find
+    await answer.aclose()
+    return ""
 
 
 async def _asked(pool: PoolConfig, adapter: Adapter, model: str) -> dict[str, Any]:
@@ -57,7 +75,7 @@ def _of_text(model: str) -> dict[str, Any]:
         "is_right": asks.says_something,
         "stream": asks.chat(model, stream=True),
         "mistake": asks.chat(model, temperature="warm"),
-        "lacks": {"metadata": NO_TENSORS, "readiness": NO_TENSORS},
+        "lacks": {"metadata": NO_TENSORS},
     }
 
 

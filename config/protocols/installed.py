@@ -32,6 +32,10 @@ class InstalledProtocol(ProtocolConfig):
     def offers(self) -> frozenset[Serves]:
         return self._options.offers
 
+    @property
+    def key_header(self) -> str:
+        return self._options.key_header
+
     @model_validator(mode="after")
     def _understood(self) -> "InstalledProtocol":
         found = installed().get(self.name)
