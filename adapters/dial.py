@@ -77,7 +77,7 @@ def names(pool: PoolConfig) -> dict[str, Any]:
     return {"model": pool.model}
 
 
-def probe_path(pool: PoolConfig) -> dict[str, str]:
+def probe_path(pool: PoolConfig) -> dict[str, Any]:
     """What is asked for its health, where that is written."""
     return {"probe": pool.probe.path} if pool.probe is not None and pool.probe.path is not None else {}
 

@@ -35,6 +35,7 @@ from adapters.wire import responses_native, sse
 from config.schema import PoolConfig
 
 MAX_ERROR_BODY = 64 * 1024
+TENANT = "x-headrace-tenant"
 
 
 def make(pool: PoolConfig, address: Address) -> OpenAIAdapter:
@@ -43,10 +44,15 @@ def make(pool: PoolConfig, address: Address) -> OpenAIAdapter:
 
 
 class OpenAIAdapter:
-    """One endpoint. `model` is its name for what clients call otherwise."""
+    """One endpoint. `model` is its name for what clients call otherwise.
 
-    def __init__(self, client: Client, *, model: str | None = None, probe: str = "/health"):
+    `ours`: it is our own runtime, which is told whose request it is, so that no tenant can find out by the time to an
+    answer's first token what another has asked.
+    """
+
+    def __init__(self, client: Client, *, model: str | None = None, probe: str = "/health", ours: bool = False):
         self._client = client
+        self._ours = ours
         self._model = model
         base = client.base_path
         prefix = base if base.endswith("/v1") else base + "/v1"
@@ -66,6 +72,8 @@ class OpenAIAdapter:
         if not isinstance(request, GenerateRequest):
             raise Unsupported(f"The model `{request.model}` takes no tensors: its servers speak OpenAI's protocol.")
         fields = self._post_fields + encode_fields((("x-request-id", request.request_id),))
+        if self._ours:
+            fields += encode_fields(((TENANT, request.tenant),))
         body = wire.upstream_body(request, self._model)
         response = await self._client.request(b"POST", self._targets[request.path], fields, body, deadline)
         if response.status != 200:

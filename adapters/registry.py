@@ -23,7 +23,6 @@ MODULES = {
     "torchserve-grpc": "adapters.torchserve_grpc",
     "tgi": "adapters.tgi",
     "auto": "adapters.detection.auto",
-    "triton-generate": "adapters.triton_generate",
 }
 """Each has `make(pool, address)`."""
 _EXTRAS = {"torchserve-grpc": "grpc", "oip-grpc": "grpc", "tfserving-grpc": "grpc"}

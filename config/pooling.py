@@ -13,7 +13,7 @@ from config.schema import BalanceConfig
 _NOT_FOR_A_RUNTIME = ("protocol", "model", "key", "key_header", "tls", "balance", "outliers")
 _OF_LLM = (
     "model", "dtype", "device", "threads", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache",
-    "max_queue",
+    "max_queue", "prefix_cache",
 )  # fmt: skip
 _OF_TENSORS = ("repository", "mode", "models", "poll_interval", "memory", "cache")
 _OF_THE_OTHER_KIND = {"llm": _OF_TENSORS, "tensor": _OF_LLM}

@@ -37,6 +37,9 @@ class RuntimeConfig(Section):
     """Memory for the key-value cache, which bounds how many tokens are in flight."""
     max_queue: int = Field(256, ge=1)
     """Requests that may wait; beyond it they are refused with 503."""
+    prefix_cache: bool = True
+    """Whether what was computed of a prompt is kept, for those of the same tenant that begin alike, until the
+    cache needs its place."""
 
     # ── tensor ──
     repository: str | None = Field(None, min_length=1)

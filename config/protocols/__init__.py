@@ -20,7 +20,6 @@ from config.protocols.openai import OpenAIProtocol
 from config.protocols.tfserving import TfServingGrpcProtocol, TfServingProtocol
 from config.protocols.tgi import TgiProtocol
 from config.protocols.torchserve import TorchServeGrpcProtocol, TorchServeProtocol
-from config.protocols.triton_generate import TritonGenerateProtocol
 
 __all__ = ["BUILT_IN", "AnyProtocol", "ProtocolConfig", "Serves", "section_of", "serves"]
 
@@ -38,7 +37,6 @@ _SECTIONS: tuple[type[ProtocolConfig], ...] = (
     TorchServeGrpcProtocol,
     TgiProtocol,
     AutoProtocol,
-    TritonGenerateProtocol,
 )
 
 BUILT_IN: dict[str, type[ProtocolConfig]] = {

@@ -120,6 +120,8 @@ def _llm(name: str, config: RuntimeConfig) -> list[str]:
     line = ["--model", str(config.model), "--served-name", name, "--dtype", config.dtype, "--device", config.device]
     line += ["--max-num-seqs", str(config.max_num_seqs), "--max-queue", str(config.max_queue)]
     line += ["--max-num-batched-tokens", str(config.max_num_batched_tokens), "--kv-cache", str(config.kv_cache)]
+    if not config.prefix_cache:
+        line.append("--no-prefix-cache")
     if config.threads is not None:
         line += ["--threads", str(config.threads)]
     if config.max_model_len is not None:

@@ -125,8 +125,9 @@ def make_runtime(pool: PoolConfig, id_: str, source: object, runtimes: Runtimes)
 
 def _runtime_adapter(pool: PoolConfig, client: Client) -> Adapter:
     """For the pool's bundled server."""
-    made = OipHttpAdapter if pool.takes_tensors else OpenAIAdapter
-    return made(client, model=pool.model_name)
+    if pool.takes_tensors:
+        return OipHttpAdapter(client, model=pool.model_name)
+    return OpenAIAdapter(client, model=pool.model_name, ours=True)
 
 
 def tls_of(pool: PoolConfig, spoken: str) -> ssl.SSLContext:

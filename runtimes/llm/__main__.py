@@ -45,6 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
             max_num_batched_tokens=args.max_num_batched_tokens,
             kv_cache_bytes=args.kv_cache,
             max_queue=args.max_queue,
+            prefix_cache=args.prefix_cache,
         ),
         socket=args.socket,
         host=args.host,
@@ -78,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--max-num-batched-tokens", type=positive, default=512, help="tokens in one step")
     add("--kv-cache", type=size, default="1GiB", help="bytes of the KV cache, such as 512MiB")
     add("--max-queue", type=positive, default=256, help="sequences that may wait")
+    add("--no-prefix-cache", dest="prefix_cache", action="store_false", help="compute every prompt from its beginning")
     add("--drain-seconds", type=float, default=30.0, help="how long SIGTERM lets answers end")
     add("--exit-with-parent", action="store_true", help="stop when stdin, a pipe from the parent, is closed")
     return parser

@@ -20,12 +20,19 @@ class Finished(NamedTuple):
     finish_reason: FinishReason
 
 
+class PromptDetails(msgspec.Struct):
+    """How many of its tokens did not have to be computed."""
+
+    cached_tokens: int = 0
+
+
 class Usage(msgspec.Struct):
     """What it cost, in tokens. The prompt counts once, however many choices it has."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+    prompt_tokens_details: PromptDetails
 
 
 class _Message(msgspec.Struct):

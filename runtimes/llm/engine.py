@@ -122,11 +122,13 @@ class AsyncEngine:
         if self._thread.ident is not None:
             await asyncio.to_thread(self._thread.join)
 
-    def submit(self, prompt: Sequence[int], params: SamplingParams) -> Generation:
-        """Begin an answer. Raises QueueFull, PromptTooLong, EngineDead, or ValueError for unknown tokens."""
+    def submit(self, prompt: Sequence[int], params: SamplingParams, salt: bytes = b"") -> Generation:
+        """Begin an answer. Prompts of the same salt share what is computed of them.
+
+        Raises QueueFull, PromptTooLong, EngineDead, or ValueError for unknown tokens."""
         if self._dead is not None:
             raise EngineDead(self._dead.message)
-        sequence_id = self._engine.add(prompt, params)
+        sequence_id = self._engine.add(prompt, params, salt)
         generation = Generation(functools.partial(self._cancel, sequence_id))
         self._generations[sequence_id] = generation
         if params.max_tokens == 0:

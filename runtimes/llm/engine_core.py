@@ -35,6 +35,7 @@ class EngineConfig:
     kv_cache_bytes: int = 1 << 30
     block_size: int = 16
     max_queue: int = 256
+    prefix_cache: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,7 @@ class EngineStats:
     block_size: int
     preemptions: int
     prompt_tokens: int
+    cached_prompt_tokens: int
     generated_tokens: int
     steps: int
 
@@ -86,7 +88,9 @@ class Engine:
     @classmethod
     def serving(cls, model: Llama, config: EngineConfig) -> "Engine":
         """An engine over a model that is loaded already. Raises ValueError if the bounds make no sense."""
-        blocks = BlockManager(_num_blocks(config, model.kv_bytes_per_token), config.block_size)
+        blocks = BlockManager(
+            _num_blocks(config, model.kv_bytes_per_token), config.block_size, caching=config.prefix_cache
+        )
         context = model.config.context_length
         longest = min(context, blocks.capacity)
         bounds = SchedulerConfig(
@@ -109,8 +113,8 @@ class Engine:
         """Tokens that a prompt and its answer may have together."""
         return self._scheduler.config.max_model_len
 
-    def add(self, prompt: Iterable[int], params: SamplingParams) -> int:
-        """Queue a prompt; the id of its sequence.
+    def add(self, prompt: Iterable[int], params: SamplingParams, salt: bytes = b"") -> int:
+        """Queue a prompt; the id of its sequence. Prompts of the same salt share what is computed of them.
 
         Raises QueueFull, PromptTooLong, or ValueError for an empty prompt or a token that is not the model's.
         """
@@ -120,7 +124,7 @@ class Engine:
         if not 0 <= min(token_ids) <= max(token_ids) < self.vocab_size:
             raise ValueError(f"the prompt has token ids outside 0 … {self.vocab_size - 1}")
         eos = frozenset() if params.ignore_eos else self.eos_token_ids
-        sequence = Sequence(next(self._ids), token_ids, params, params.stop_token_ids | eos)
+        sequence = Sequence(next(self._ids), token_ids, params, params.stop_token_ids | eos, salt=salt)
         with self._changed:
             self._scheduler.add(sequence)
             self._prompt_tokens += len(token_ids)
@@ -160,6 +164,7 @@ class Engine:
                 block_size=self._scheduler.blocks.block_size,
                 preemptions=self._scheduler.num_preemptions,
                 prompt_tokens=self._prompt_tokens,
+                cached_prompt_tokens=self._scheduler.num_cached_tokens,
                 generated_tokens=self._generated_tokens,
                 steps=self._steps,
             )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from adapters.errors import InferenceError
 from adapters.wire import openai, sse
-from runtimes.llm.answers import AnswerWriter, Finished, Usage
+from runtimes.llm.answers import AnswerWriter, Finished, PromptDetails, Usage
 from runtimes.llm.detokenizer import Detokenizer, StopStrings
 from runtimes.llm.engine import Generation
 from runtimes.llm.metrics import Metrics
@@ -26,9 +26,19 @@ class Choice:
     """
 
     def __init__(
-        self, index: int, generation: Generation, tokenizer: Tokenizer, stops: Sequence[str], said: Sequence[int] = ()
+        self,
+        index: int,
+        generation: Generation,
+        tokenizer: Tokenizer,
+        stops: Sequence[str],
+        said: Sequence[int] = (),
+        *,
+        prompt: int = 0,
     ) -> None:
         self.index = index
+        self.prompt = prompt
+        """Which of the request's prompts it answers."""
+        self.cached_tokens = 0
         self.finish_reason: FinishReason = "length"
         self.completion_tokens = len(said)
         self.token_ids: list[int] = []
@@ -47,6 +57,7 @@ class Choice:
         """Pieces of the answer as they are certain, never empty. Raises EngineDead."""
         async for output in self._generation:
             self.completion_tokens += 1
+            self.cached_tokens = output.cached_tokens
             if output.finish_reason is not None:
                 self.finish_reason = output.finish_reason
             if output.finish_reason == "stop":
@@ -135,7 +146,9 @@ class Answering:
     def usage(self) -> Usage:
         """What was read so far."""
         completion = sum([choice.completion_tokens for choice in self.choices])
-        return Usage(self._prompt_tokens, completion, self._prompt_tokens + completion)
+        # The first of several answers to a prompt tells: the others find what that one computed.
+        cached = sum({choice.prompt: choice.cached_tokens for choice in reversed(self.choices)}.values())
+        return Usage(self._prompt_tokens, completion, self._prompt_tokens + completion, PromptDetails(cached))
 
     def close(self) -> None:
         """Free whatever still runs, now. Idempotent."""

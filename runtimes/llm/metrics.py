@@ -67,6 +67,8 @@ class _EngineCollector(Collector):
         info.add_metric(list(told.values()), 1)
         yield info
         yield _counter("prompt_tokens", "Prompt tokens of accepted requests.", stats.prompt_tokens)
+        yield _counter("prefix_cache_queries", "Prompt tokens of accepted requests.", stats.prompt_tokens)
+        yield _counter("prefix_cache_hits", "Of those, found in the prefix cache.", stats.cached_prompt_tokens)
         yield _counter("generation_tokens", "Generated tokens.", stats.generated_tokens)
         yield _counter("num_preemptions", "Sequences that had to give their pages up for a while.", stats.preemptions)
         yield _counter("engine_steps", "Batches run.", stats.steps)

@@ -59,7 +59,8 @@ class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class GenerateBody(msgspec.Struct, kw_only=True):
-    """What both APIs share. `top_k` and `ignore_eos` are vLLM's additions to them; `top_k` -1 or 0 is none.
+    """What both APIs share. `top_k`, `ignore_eos` and `cache_salt` are vLLM's additions to them; `top_k` -1 or 0 is
+    none. Only requests of the same salt share what is kept of their prompts.
 
     `continue_token_ids` are an answer's first tokens, as a stream of it with `return_token_ids` told them: the
     stream then begins after them, and is what it would have been. Limits and usage are those of the whole answer.
@@ -74,6 +75,7 @@ class GenerateBody(msgspec.Struct, kw_only=True):
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     stop: str | list[str] | None = None
     ignore_eos: bool | None = None
+    cache_salt: Annotated[str, Meta(max_length=1024)] | None = None
     return_token_ids: bool | None = None
     continue_token_ids: list[int] | None = None
     stream: bool | None = None

@@ -68,6 +68,7 @@ class Scheduler:
         self.config = config
         self.blocks = blocks
         self.num_preemptions = 0
+        self.num_cached_tokens = 0
         self._sequences: dict[int, Sequence] = {}
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []  # oldest first; only the last may still have a prompt to compute
@@ -123,6 +124,7 @@ class Scheduler:
             if sequence is None:
                 continue
             sequence.num_computed = chunk.end
+            self.blocks.keep(sequence)
             if chunk.samples:
                 outputs[sequence.id] = self._append(sequence, token_ids[sequence.id])
         return outputs
@@ -141,8 +143,16 @@ class Scheduler:
 
         Pages are taken for all of its tokens at once, so a prompt half computed never runs out of them.
         """
-        if not self._waiting or not self.blocks.allocate(self._waiting[0], len(self._waiting[0])):
+        if not self._waiting:
             return False
+        sequence = self._waiting[0]
+        self.blocks.take_over(sequence)
+        if not self.blocks.allocate(sequence, len(sequence)):
+            self.blocks.free(sequence)
+            return False
+        if not sequence.num_generated:
+            sequence.num_cached = sequence.num_computed
+            self.num_cached_tokens += sequence.num_cached
         self._running.append(self._waiting.popleft())
         return True
 
@@ -162,7 +172,7 @@ class Scheduler:
         finish_reason = self._finish_reason(sequence, token_id)
         if finish_reason is not None:
             self._remove(sequence)
-        return TokenOutput(token_id, finish_reason)
+        return TokenOutput(token_id, finish_reason, sequence.num_cached)
 
     def _finish_reason(self, sequence: Sequence, token_id: int) -> FinishReason | None:
         if token_id in sequence.stop_token_ids:

@@ -57,6 +57,14 @@ class Sequence:
     stop_token_ids: frozenset[int] = frozenset()
     num_computed: int = 0
     block_table: list[int] = field(default_factory=list)
+    salt: bytes = b""
+    """Up to 64 bytes: only sequences with the same one share pages."""
+    digests: list[bytes] = field(default_factory=list, repr=False)
+    """Of its full pages, as far as they were wanted."""
+    num_kept: int = 0
+    """Full pages that others may find."""
+    num_cached: int = 0
+    """Prompt tokens that did not have to be computed."""
     num_prompt_tokens: int = field(init=False)
     seed: int = field(init=False)
 
@@ -125,3 +133,5 @@ class TokenOutput:
 
     token_id: int
     finish_reason: FinishReason | None = None
+    cached_tokens: int = 0
+    """Prompt tokens that were found in the prefix cache."""

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import msgspec
 
@@ -20,6 +21,7 @@ from runtimes.llm.tokenize import decode_tokenize, tokens_of
 from runtimes.llm.tokenizer import Tokenizer
 
 COMPLETION_MAX_TOKENS = 16
+TENANT = "x-headrace-tenant"
 _JSON = ("content-type", "application/json")
 _STREAM_HEADERS = [("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache")]
 _encode = msgspec.json.Encoder().encode
@@ -87,14 +89,18 @@ class App:
             begun=body.continue_final_message or False,
         )
         writer = ChatWriter(self.served_name, model.fingerprint, with_usage=body.wants_usage)
-        return await self._generate(model, body, [prompt], writer, "messages", default_max_tokens=None)
+        salt = _salt(request, body)
+        return await self._generate(model, body, [prompt], salt, writer, "messages", default_max_tokens=None)
 
     async def _completions(self, request: Request) -> Response:
         body = decode_completion(await _json_body(request))
         model = self._ready(body.model)
         prompts = [_encode_prompt(model, prompt) for prompt in body.prompts]
         writer = CompletionWriter(self.served_name, model.fingerprint, with_usage=body.wants_usage)
-        return await self._generate(model, body, prompts, writer, "prompt", default_max_tokens=COMPLETION_MAX_TOKENS)
+        salt = _salt(request, body)
+        return await self._generate(
+            model, body, prompts, salt, writer, "prompt", default_max_tokens=COMPLETION_MAX_TOKENS
+        )
 
     async def _tokenize(self, request: Request) -> Response:
         body = decode_tokenize(await _json_body(request))
@@ -109,13 +115,14 @@ class App:
         model: LoadedModel,
         body: GenerateBody,
         prompts: Sequence[list[int]],
+        salt: bytes,
         writer: AnswerWriter,
         param: str,
         *,
         default_max_tokens: int | None,
     ) -> Response:
         room = [_room(model, body, len(prompt), default_max_tokens, param) for prompt in prompts]
-        choices = self._submit(model, body, prompts, room, param)
+        choices = self._submit(model, body, prompts, salt, room, param)
         answering = Answering(choices, sum(map(len, prompts)), self.metrics)
         if body.stream:
             events = EventStream(
@@ -128,7 +135,13 @@ class App:
             answering.close()
 
     def _submit(
-        self, model: LoadedModel, body: GenerateBody, prompts: Sequence[list[int]], room: Sequence[int], param: str
+        self,
+        model: LoadedModel,
+        body: GenerateBody,
+        prompts: Sequence[list[int]],
+        salt: bytes,
+        room: Sequence[int],
+        param: str,
     ) -> list[Choice]:
         """All choices, or an error and none."""
         choices: list[Choice] = []
@@ -140,8 +153,8 @@ class App:
                 for index in range(i * n, (i + 1) * n):
                     # An answer that has all it may have is only to be ended.
                     known = prompt + said if left > 0 else prompt
-                    generation = model.engine.submit(known, _sampling(model, body, max(left, 0), index))
-                    choices.append(Choice(index, generation, model.tokenizer, body.stops, said))
+                    generation = model.engine.submit(known, _sampling(model, body, max(left, 0), index), salt)
+                    choices.append(Choice(index, generation, model.tokenizer, body.stops, said, prompt=i))
         except BaseException as error:
             for choice in choices:
                 choice.cancel()
@@ -207,6 +220,12 @@ async def _json_body(request: Request) -> bytes:
         message = f"The body must be application/json, not {kind or 'without a content-type'}."
         raise CallerError(message, code="unsupported_media_type")
     return await request.read()
+
+
+def _salt(request: Request, body: GenerateBody) -> bytes:
+    """Of the tenant, whom the gateway names, and of what the request itself says."""
+    whose = f"{request.headers.get(TENANT) or ''}\n{body.cache_salt or ''}"
+    return blake2b(whose.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
 def _encode_prompt(model: LoadedModel, prompt: str | list[int]) -> list[int]:

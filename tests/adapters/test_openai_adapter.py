@@ -130,6 +130,16 @@ async def test_the_upstream_sees_our_name_and_nothing_of_the_client() -> None:
     assert json.loads(asked.body) == {"model": "real", "messages": messages, "temperature": 0.5, "user": "u"}
 
 
+async def test_only_our_own_runtime_is_told_whose_a_request_is() -> None:
+    got: list[Asked] = []
+    request = chat()
+    request.tenant = "acme"
+    for options in ({"ours": True}, {}):
+        async with adapting(recording(got, http(BODY)), **options) as (adapter, _):
+            await adapter.call(request, within())
+    assert [asked.headers.get("x-headrace-tenant") for asked in got] == ["acme", None]
+
+
 @pytest.mark.parametrize(
     ("base", "calls", "probes"),
     [

@@ -105,15 +105,21 @@ class Running:
 
 @asynccontextmanager
 async def serving(
-    text: str = "Hello, wörld! 😀", *, fails_after: int | None = None, max_queue: int = 64, max_num_seqs: int = 32
+    text: str = "Hello, wörld! 😀",
+    *,
+    fails_after: int | None = None,
+    max_queue: int = 64,
+    max_num_seqs: int = 32,
+    prefix_cache: bool = False,
 ) -> AsyncIterator[Running]:
-    """Yields a Running; afterwards no sequence may live and no page be taken."""
+    """Yields a Running; afterwards no sequence may live and no page be taken. What is found in a `prefix_cache` the
+    parrot does not hear, so then it cannot go on with a prompt."""
     tokenizer = byte_tokenizer()
     parrot = Parrot(tokenizer.encode(text), fails_after)
     bounds = SchedulerConfig(
         max_model_len=CONTEXT, max_num_seqs=max_num_seqs, max_num_batched_tokens=CONTEXT, max_queue=max_queue
     )
-    scheduler = Scheduler(bounds, BlockManager(num_blocks=600, block_size=16))
+    scheduler = Scheduler(bounds, BlockManager(num_blocks=600, block_size=16, caching=prefix_cache))
     engine = AsyncEngine(Engine(scheduler, parrot, vocab_size=258, eos_token_ids=frozenset({257})))
     app = App(MODEL)
     app.model = LoadedModel(engine, tokenizer, ChatTemplate(CHATML, tokenizer), 1_700_000_000, "fp_test")

@@ -120,3 +120,13 @@ def test_a_seed_gives_the_same_answer_in_any_company(model: Llama, prompts: list
     assert crowded.stats().preemptions > 0
     other = answers(make_engine(model), some[:1], **(how | {"seed": 4321}))
     assert other != alone[:1]
+
+
+def test_what_was_kept_of_a_prompt_changes_no_answer(model: Llama, prompts: list[list[int]], check: Check) -> None:
+    engine = make_engine(model, max_num_seqs=8, max_num_batched_tokens=64)
+    first = answers(engine, prompts)
+    check(first)
+    kept = engine.stats().cached_prompt_tokens
+    assert answers(engine, prompts) == first
+    found = engine.stats().cached_prompt_tokens - kept
+    assert found == sum((len(prompt) - 1) // 16 * 16 for prompt in prompts)

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from runtimes.llm.block_manager import BlockManager
@@ -9,12 +11,12 @@ STOP = 2
 
 def make_scheduler(
     *, num_blocks: int = 64, block_size: int = 4, max_model_len: int = 64, seqs: int = 8,
-    budget: int = 16, queue: int = 99,
+    budget: int = 16, queue: int = 99, caching: bool = False,
 ) -> Scheduler:  # fmt: skip
     config = SchedulerConfig(
         max_model_len=max_model_len, max_num_seqs=seqs, max_num_batched_tokens=budget, max_queue=queue
     )
-    return Scheduler(config, BlockManager(num_blocks, block_size))
+    return Scheduler(config, BlockManager(num_blocks, block_size, caching=caching))
 
 
 def add(scheduler: Scheduler, identity: int, prompt: int, max_tokens: int = 8) -> Sequence:
@@ -150,6 +152,74 @@ def test_abort_between_schedule_and_update_frees_at_once_and_gives_no_output() -
         ({"num_blocks": 2, "block_size": 4, "max_model_len": 9}, "KV cache holds 8"),
     ],
 )
-def test_bounds_that_contradict_each_other_are_refused(bounds: dict[str, int], message: str) -> None:
+def test_bounds_that_contradict_each_other_are_refused(bounds: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make_scheduler(**bounds)
+
+
+# ── prefix cache ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_prompt_that_begins_like_another_computes_only_the_rest() -> None:
+    scheduler = make_scheduler(budget=32, block_size=4, caching=True)
+    add(scheduler, 0, prompt=10, max_tokens=1)
+    step(scheduler)
+    later = add(scheduler, 1, prompt=14)
+    batch, outputs = step(scheduler)
+    assert shape(batch) == [(1, 8, 6, True)]  # two full pages of four were there
+    assert (outputs[1].cached_tokens, later.num_cached, scheduler.num_cached_tokens) == (8, 8, 8)
+    assert scheduler.blocks.num_free == 60
+    scheduler.check_integrity()
+
+
+def test_the_same_prompt_again_has_its_last_token_computed() -> None:
+    scheduler = make_scheduler(budget=32, block_size=4, caching=True)
+    for identity in (0, 1):
+        add(scheduler, identity, prompt=8, max_tokens=1)
+        batch, _ = step(scheduler)
+        assert shape(batch)[0][1:] == ((0, 8, True) if identity == 0 else (4, 4, True))
+
+
+def test_those_that_run_share_pages_and_the_last_one_gives_them_back() -> None:
+    scheduler = make_scheduler(budget=64, block_size=4, num_blocks=16, caching=True)
+    one = add(scheduler, 0, prompt=9)
+    step(scheduler)
+    other = add(scheduler, 1, prompt=9)
+    step(scheduler)
+    assert one.block_table[:2] == other.block_table[:2]
+    assert scheduler.blocks.num_free == 16 - 4
+    scheduler.abort(0)
+    assert scheduler.blocks.num_free == 16 - 3
+    scheduler.check_integrity()
+    scheduler.abort(1)
+    assert scheduler.blocks.num_free == 16
+
+
+def test_another_salt_finds_nothing() -> None:
+    scheduler = make_scheduler(budget=32, block_size=4, caching=True)
+    add(scheduler, 0, prompt=10, max_tokens=1)
+    step(scheduler)
+    scheduler.add(Sequence(1, list(range(100, 110)), SamplingParams(max_tokens=1), salt=b"another tenant"))
+    assert shape(step(scheduler)[0]) == [(1, 0, 10, True)]
+
+
+def test_what_was_used_longest_ago_makes_room_from_its_end() -> None:
+    scheduler = make_scheduler(budget=32, block_size=4, num_blocks=4, max_model_len=16, caching=True)
+    add(scheduler, 0, prompt=12, max_tokens=1)
+    step(scheduler)  # three pages are kept, one is free
+    scheduler.add(Sequence(1, [7] * 7, SamplingParams(max_tokens=1)))
+    step(scheduler)  # takes the free one and the last of those kept
+    add(scheduler, 2, prompt=12, max_tokens=1)
+    assert shape(step(scheduler)[0]) == [(2, 8, 4, True)]
+    scheduler.check_integrity()
+
+
+def test_a_preempted_sequence_finds_what_it_had_computed() -> None:
+    scheduler = make_scheduler(num_blocks=5, block_size=4, max_model_len=16, budget=16, caching=True)
+    old, new = add(scheduler, 0, prompt=8), add(scheduler, 1, prompt=8)
+    new.token_ids[:] = list(range(200, 208))
+    step(scheduler)
+    assert shape(step(scheduler)[0])[0] == (0, 8, 1, True)
+    assert scheduler.num_preemptions == 1
+    scheduler.abort(old.id)
+    assert shape(step(scheduler)[0]) == [(1, 8, 1, True)]

@@ -6,35 +6,42 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from runtimes.llm.block_manager import BlockManager
 from runtimes.llm.scheduler import PromptTooLong, QueueFull, Scheduler, SchedulerConfig
-from runtimes.llm.sequence import Batch, SamplingParams, Sequence
+from runtimes.llm.sequence import Batch, Chunk, SamplingParams, Sequence
 
 STOP = 0
 
 
 class SchedulerMachine(RuleBasedStateMachine):
-    """`computed` is what a runner's cache would hold: (page, offset) → which position of which sequence."""
+    """`computed` is what a runner's cache would hold: (page, offset) → whose salt, and the tokens up to there."""
 
     sequences = Bundle("sequences")
 
     @initialize(
-        num_blocks=st.integers(2, 12), block_size=st.integers(1, 4), seqs=st.integers(1, 5), spare=st.integers(0, 9)
-    )
-    def start(self, num_blocks: int, block_size: int, seqs: int, spare: int) -> None:
-        self.blocks = BlockManager(num_blocks, block_size)
+        num_blocks=st.integers(2, 12), block_size=st.integers(1, 4), seqs=st.integers(1, 5), spare=st.integers(0, 9),
+        caching=st.booleans(),
+    )  # fmt: skip
+    def start(self, num_blocks: int, block_size: int, seqs: int, spare: int, caching: bool) -> None:
+        self.blocks = BlockManager(num_blocks, block_size, caching=caching)
         config = SchedulerConfig(
             max_model_len=self.blocks.capacity, max_num_seqs=seqs, max_num_batched_tokens=seqs + spare, max_queue=6
         )
         self.scheduler = Scheduler(config, self.blocks)
         self.live: dict[int, Sequence] = {}
         self.ends: dict[int, int] = {}
-        self.computed: dict[tuple[int, int], tuple[int, int]] = {}
+        self.computed: dict[tuple[int, int], tuple[bytes, tuple[int, ...]]] = {}
         self.batch: Batch | None = None
 
-    @rule(target=sequences, prompt=st.integers(1, 30), max_tokens=st.integers(1, 20))
-    def add(self, prompt: int, max_tokens: int) -> int:
+    @rule(
+        target=sequences, prompt=st.integers(1, 30), other=st.integers(0, 30), max_tokens=st.integers(1, 20),
+        salt=st.sampled_from([b"", b"", b"another"]),
+    )  # fmt: skip
+    def add(self, prompt: int, other: int, max_tokens: int, salt: bytes) -> int:
+        """Prompts are alike up to some token."""
         identity = len(self.ends)
         self.ends[identity] = 0
-        sequence = Sequence(identity, [9] * prompt, SamplingParams(max_tokens=max_tokens), frozenset({STOP}))
+        tokens = [8 if position >= other else 9 for position in range(prompt)]
+        params = SamplingParams(max_tokens=max_tokens)
+        sequence = Sequence(identity, tokens, params, frozenset({STOP}), salt=salt)
         try:
             self.scheduler.add(sequence)
             self.live[identity] = sequence
@@ -50,7 +57,8 @@ class SchedulerMachine(RuleBasedStateMachine):
     def abort(self, identity: int) -> None:
         sequence = self.live.pop(identity, None)
         before = self.blocks.num_free
-        held = len(sequence.block_table) if sequence else 0
+        others = {block for one in self.live.values() for block in one.block_table}
+        held = len(set(sequence.block_table) - others) if sequence else 0
         self.scheduler.abort(identity)
         assert self.blocks.num_free == before + held
         if sequence:
@@ -92,17 +100,21 @@ class SchedulerMachine(RuleBasedStateMachine):
         live = [chunk for chunk in batch.chunks if chunk.sequence_id in self.live]
         for chunk in live:
             for position in range(chunk.start, chunk.end):
-                self.computed[chunk.block_table[position // size], position % size] = (chunk.sequence_id, position)
+                self.computed[chunk.block_table[position // size], position % size] = self.content(chunk, position)
         for chunk in live:
             for position in range(chunk.end):
                 held = self.computed[chunk.block_table[position // size], position % size]
-                assert held == (chunk.sequence_id, position)
+                assert held == self.content(chunk, position)
+
+    def content(self, chunk: Chunk, position: int) -> tuple[bytes, tuple[int, ...]]:
+        sequence = self.live[chunk.sequence_id]
+        return sequence.salt, tuple(sequence.token_ids[: position + 1])
 
     @invariant()
-    def every_page_has_one_owner(self) -> None:
+    def every_page_has_its_owners(self) -> None:
         self.scheduler.check_integrity()
-        held = sum(len(sequence.block_table) for sequence in self.live.values())
-        assert self.blocks.num_free == self.blocks.num_blocks - held
+        held = {block for sequence in self.live.values() for block in sequence.block_table}
+        assert self.blocks.num_free == self.blocks.num_blocks - len(held)
 
     def teardown(self) -> None:
         """Whatever is left comes to its end in bounded time."""

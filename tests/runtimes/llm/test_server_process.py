@@ -95,7 +95,11 @@ async def test_it_knows_the_capital_of_france(client: AsyncOpenAI) -> None:
     )  # fmt: skip
     chunks = [chunk async for chunk in stream]
     assert "".join([chunk.choices[0].delta.content or "" for chunk in chunks[:-1]]) == choice.message.content
-    assert chunks[-1].usage == whole.usage
+    assert whole.usage is not None
+    assert (usage := chunks[-1].usage) is not None
+    assert usage.total_tokens == whole.usage.total_tokens
+    assert usage.prompt_tokens_details is not None
+    assert usage.prompt_tokens_details.cached_tokens == (usage.prompt_tokens - 1) // 16 * 16
 
 
 async def test_a_seed_repeats_and_choices_differ(client: AsyncOpenAI) -> None:

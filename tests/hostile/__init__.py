@@ -1,1 +1,0 @@
-"""Every adapter against servers that do what no server should."""
