@@ -13,6 +13,7 @@ from adapters.http1.client import Client, encode_fields
 from adapters.types import AppRequest, Deadline, InferRequest, ModelQuery, ModelRequest
 from adapters.wire import oip_answers, oip_bodies
 from config.protocols.apps import HttpProtocol
+from config.protocols.ray_serve import RayServeProtocol
 
 if TYPE_CHECKING:
     from adapters.registry import Address
@@ -27,36 +28,53 @@ def make(pool: PoolConfig, address: Address) -> HttpAppAdapter:
     """For one endpoint of a pool."""
     protocol = pool.protocol
     assert isinstance(protocol, HttpProtocol)
-    return HttpAppAdapter(http1_client(pool, address), protocol, keyed=pool.key is not None, **probe_path(pool))
+    return HttpAppAdapter(
+        http1_client(pool, address), protocol, keyed=pool.key is not None, probe=probe_path(pool).get("probe")
+    )
 
 
 class HttpAppAdapter:
     """One endpoint. `keyed`: it knows us by a key."""
 
     def __init__(
-        self, client: Client, protocol: HttpProtocol, *, keyed: bool = False, probe: str | None = None
+        self,
+        client: Client,
+        protocol: HttpProtocol | RayServeProtocol,
+        *,
+        keyed: bool = False,
+        probe: str | None = None,
+        judge: Judge = by_status,
     ) -> None:
         self._client = client
-        self._calls = AppCalls(client, keyed=keyed, headers=protocol.headers, answer_headers=protocol.answer_headers)
+        self._calls = AppCalls(
+            client, keyed=keyed, headers=protocol.headers, answer_headers=protocol.answer_headers, judge=judge
+        )
         self._declared = DeclaredModel(protocol, client.now)
         self._infer_path = protocol.path
         self._probe = probe
 
     async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
         if isinstance(request, AppRequest):
-            return await self._calls.call(request, target_of(self._client.base_path, request), deadline)
+            return await self._call(request, deadline)
         if isinstance(request, InferRequest):
             return await self._infer(request, deadline)
         if isinstance(request, ModelQuery):
-            return self._told(request)
+            return await self._told(request, deadline)
         raise no_such_kind(request)
+
+    async def _call(self, request: AppRequest, deadline: Deadline) -> Answer:
+        target = target_of(self._client.base_path, request)
+        return await self._calls.call(request, target, deadline, self._more(request))
+
+    def _more(self, request: ModelRequest) -> list[tuple[str, str]]:
+        """Fields that this kind of server wants."""
+        return []
 
     async def _infer(self, request: InferRequest, deadline: Deadline) -> Answer:
         asked = call_for(request, self._infer_path, await self._declared.body(request, deadline))
-        answer = await self._calls.call(asked, target_of(self._client.base_path, asked), deadline)
-        return self._declared.answer(request, await whole(answer))
+        return self._declared.answer(request, await whole(await self._call(asked, deadline)))
 
-    def _told(self, query: ModelQuery) -> Answer:
+    async def _told(self, query: ModelQuery, deadline: Deadline) -> Answer:
         """An app tells nothing of itself. Of its health the probe knows more than one question would."""
         if query.about == "metadata":
             return self._declared.told(query)

@@ -21,11 +21,13 @@ MODULES = {
     "http": "adapters.http_app",
     "torchserve": "adapters.torchserve",
     "torchserve-grpc": "adapters.torchserve_grpc",
+    "ray-serve": "adapters.ray_serve",
+    "ray-serve-grpc": "adapters.ray_serve_grpc",
     "tgi": "adapters.tgi",
     "auto": "adapters.detection.auto",
 }
 """Each has `make(pool, address)`."""
-_EXTRAS = {"torchserve-grpc": "grpc", "oip-grpc": "grpc", "tfserving-grpc": "grpc"}
+_EXTRAS = {"ray-serve-grpc": "grpc", "torchserve-grpc": "grpc", "oip-grpc": "grpc", "tfserving-grpc": "grpc"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from config.protocols.installed import InstalledProtocol, installed, load
 from config.protocols.kserve import KserveV1Protocol
 from config.protocols.oip import OipGrpcProtocol, OipHttpProtocol
 from config.protocols.openai import OpenAIProtocol
+from config.protocols.ray_serve import RayServeGrpcProtocol, RayServeProtocol
 from config.protocols.tfserving import TfServingGrpcProtocol, TfServingProtocol
 from config.protocols.tgi import TgiProtocol
 from config.protocols.torchserve import TorchServeGrpcProtocol, TorchServeProtocol
@@ -35,6 +36,8 @@ _SECTIONS: tuple[type[ProtocolConfig], ...] = (
     HttpProtocol,
     TorchServeProtocol,
     TorchServeGrpcProtocol,
+    RayServeProtocol,
+    RayServeGrpcProtocol,
     TgiProtocol,
     AutoProtocol,
 )

@@ -45,3 +45,11 @@ def test_torchserve(complaints: Complaints) -> None:
         assert refused(complaints, f"{{name: {name}, management_port: 8081, inputs: [{X}], outputs: [{X}]}}") == []
         (told,) = refused(complaints, f"{{name: {name}, management_key: '${{KEY}}'}}")
         assert "environment variable" in told or "no effect without management_port" in told
+
+
+def test_ray_serve(complaints: Complaints) -> None:
+    assert refused(complaints, "ray-serve") == []
+    assert refused(complaints, "{name: ray-serve, application: a, dashboard_port: 8265, multiplexed: true}") == []
+    assert refused(complaints, "{name: ray-serve-grpc, application: a}") == []
+    (told,) = refused(complaints, "{name: ray-serve, application: a}")
+    assert "application and dashboard_port go together" in told

@@ -1,0 +1,56 @@
+"""Ray Serve's own answers: its proxy's, and the Serve REST API's."""
+
+from typing import Any
+
+import msgspec
+
+from adapters.errors import BackendError
+
+_NO_ROUTE = b"Path '"
+_routes = msgspec.json.Decoder(dict[str, str]).decode
+
+
+class _Application(msgspec.Struct):
+    status: str = ""
+
+
+class _Applications(msgspec.Struct):
+    applications: dict[str, _Application] = {}
+
+
+class _Details(msgspec.Struct):
+    applications: dict[str, msgspec.Raw] = {}
+
+
+_applications = msgspec.json.Decoder(_Applications).decode
+_details = msgspec.json.Decoder(_Details).decode
+
+
+def is_no_route(body: bytes) -> bool:
+    """Whether a 404 is the proxy's: an application's own says something else."""
+    return body.startswith(_NO_ROUTE) and b"Ping http://.../-/routes" in body
+
+
+def has_route(body: bytes, prefix: str) -> bool:
+    """Whether `GET /-/routes` tells of an application there. Raises `BackendError`."""
+    return (prefix or "/") in _read(_routes, body)
+
+
+def status_of(body: bytes, application: str) -> str:
+    """What `GET /api/serve/applications/` tells of one; empty where it is not deployed. Raises `BackendError`."""
+    told: _Applications = _read(_applications, body)
+    found = told.applications.get(application)
+    return "" if found is None else found.status
+
+
+def details_of(body: bytes, application: str) -> msgspec.Raw | None:
+    """All that it tells. Raises `BackendError`."""
+    told: _Details = _read(_details, body)
+    return told.applications.get(application)
+
+
+def _read(decode: Any, body: bytes) -> Any:
+    try:
+        return decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None

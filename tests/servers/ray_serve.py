@@ -1,0 +1,75 @@
+"""A real Ray Serve with two applications and its dashboard: `with ray_serve() as server`."""
+
+import contextlib
+import functools
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+
+from loadtests.peers import ray_serve as peer
+from loadtests.servers import Launch, StartError
+from loadtests.venvs import ensure
+from tests.servers.started import Started, started
+
+PROGRAMS = Path(__file__).parent / "programs"
+INNER = (8000, 9000, 8265)
+TOKEN = "of-the-cluster"
+VERSION = "2.60.0"
+APPLICATION_SECONDS = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class RayServe:
+    """A running one: `paths` over HTTP with two replicas, `messages` over gRPC."""
+
+    server: Started
+
+    @property
+    def url(self) -> str:
+        """Of the application `paths`."""
+        return f"{self.server.url(0)}/paths"
+
+    @property
+    def grpc(self) -> str:
+        return self.server.url(1)
+
+    @property
+    def dashboard_port(self) -> int:
+        return self.server.ports[2]
+
+
+@contextlib.contextmanager
+def ray_serve() -> Iterator[RayServe]:
+    """In a network of its own, since it listens on every address; ready when both applications are."""
+    install = functools.partial(ensure, "ray-serve", peer.REQUIREMENTS)
+    with started("ray-serve", install, _launch, ports=3, ready="/-/healthz") as server:
+        end = time.monotonic() + APPLICATION_SECONDS
+        while not _is_routed(server.ports[0]):
+            if time.monotonic() > end:
+                raise StartError(f"ray-serve has no application:\n{server.log()}")
+            time.sleep(0.2)
+        yield RayServe(server)
+
+
+def _launch(folder: Path, ports: tuple[int, ...], venv: Path) -> Launch:
+    pairs = [f"{outer}:{inner}" for outer, inner in zip(ports, INNER, strict=True)]
+    program = [str(venv / "bin/python"), str(PROGRAMS / "ray_apps.py"), *map(str, INNER)]
+    env = {
+        "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(folder), "RAY_DEDUP_LOGS": "0",
+        "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN,
+    }  # fmt: skip
+    return Launch([sys.executable, str(PROGRAMS / "apart.py"), *pairs, "--", *program], env=env)
+
+
+def _is_routed(port: int) -> bool:
+    connection = HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", "/paths/ready")
+        return connection.getresponse().status == 200
+    except (OSError, HTTPException):
+        return False
+    finally:
+        connection.close()

@@ -1,0 +1,252 @@
+"""Both adapters of Ray Serve before a real one, with two replicas, batches and a multiplexed model."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from adapters.base import Adapter, Answer
+from adapters.errors import (
+    BackendError,
+    CallerError,
+    CapacityError,
+    DeadlineError,
+    InferenceError,
+    Unavailable,
+    Unsupported,
+)
+from adapters.tensors import Inference, Tensor
+from adapters.types import AppRequest, Deadline, ModelQuery
+from tests.servers.asking import adapting, asked, outputs, within
+from tests.servers.ray_serve import TOKEN, RayServe, ray_serve
+from tests.support.processes import gateway
+
+X: dict[str, Any] = {"name": "x", "datatype": "INT64", "shape": [-1, 2]}
+DECLARED: dict[str, Any] = {
+    "inputs": [X], "path": "/sum",
+    "outputs": [{"name": "sum", "datatype": "INT64", "shape": [-1]}],
+}  # fmt: skip
+ROWS = b"".join(number.to_bytes(8, "little") for number in (1, 2, 3, 4))
+THREE_AND_SEVEN = (3).to_bytes(8, "little") + (7).to_bytes(8, "little")
+SERVICE = "/ray.serve.UserDefinedService/"
+AB3 = b"\x0a\x02ab\x18\x03"
+"""UserDefinedMessage {name: "ab", num: 3}."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RayServe]:
+    with ray_serve() as made:
+        yield made
+
+
+def over(server: RayServe, **options: Any) -> Any:
+    return adapting(server.url, {"name": "ray-serve", **options})
+
+
+def over_grpc(server: RayServe, **options: Any) -> Any:
+    return adapting(server.grpc, {"name": "ray-serve-grpc", "application": "messages", **options})
+
+
+def call(path: str, body: bytes = b"", **fields: Any) -> AppRequest:
+    return AppRequest(**{"model": "m7", "path": path, "body": body, "method": "GET", "request_id": "id-1", **fields})
+
+
+async def told(adapter: Adapter, request: AppRequest) -> Any:
+    answer = await adapter.call(request, within())
+    assert answer.status == 200
+    return json.loads(answer.body or b"")
+
+
+async def refused(adapter: Adapter, request: Any) -> InferenceError:
+    with pytest.raises(InferenceError) as caught:
+        await adapter.call(request, within())
+    return caught.value
+
+
+# ── over HTTP ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_calls(server: RayServe) -> None:
+    async with over(server, headers=["x-tenant"]) as adapter:
+        await adapter.probe(30)
+        request = call("/a%20b", b"hi", query="c=1", method="POST", headers={"x-tenant": "t", "x-other": "no"})
+        assert await told(adapter, request) == {
+            "method": "POST", "path": "/paths/a b", "query": "c=1", "body": "hi",
+            "headers": {"x-request-id": "id-1", "x-tenant": "t"},
+        }  # fmt: skip
+        teapot = await adapter.call(call("/teapot"), within())
+        assert (teapot.status, teapot.body, teapot.content_type) == (
+            418,
+            b"short and stout",
+            "text/plain; charset=utf-8",
+        )
+
+
+async def test_failures(server: RayServe) -> None:
+    async with over(server) as adapter:
+        failed = await refused(adapter, call("/fail"))
+        assert type(failed) is BackendError
+        assert "own words" not in failed.message
+    async with adapting(f"{server.server.url()}/nobody", "ray-serve") as elsewhere:
+        assert (await refused(elsewhere, call("/x"))).code == "upstream_model_not_found"
+        with pytest.raises(BackendError, match="no route"):
+            await elsewhere.probe(30)
+
+
+async def test_more_than_may_wait_are_refused_as_capacity(server: RayServe) -> None:
+    async with over(server) as adapter:
+        calls = [adapter.call(call("/sleep", query="seconds=2"), within()) for _ in range(12)]
+        ends = await asyncio.gather(*calls, return_exceptions=True)
+        full = [end for end in ends if isinstance(end, BaseException)]
+        assert full
+        assert all(type(end) is CapacityError for end in full)
+        assert sum(isinstance(end, Answer) for end in ends) >= 4  # two replicas with two each
+
+
+async def test_streams(server: RayServe) -> None:
+    async with over(server) as adapter:
+        answer = await adapter.call(call("/stream", query="words=one,two"), within())
+        assert answer.body is None
+        assert await anext(answer) == b"one "
+        assert b"".join([piece async for piece in answer]) == b"two "
+
+
+@pytest.mark.parametrize("way", ["stream", "sleep", "time"])
+async def test_whoever_leaves_ends_the_replicas_work(server: RayServe, way: str) -> None:
+    async with over(server) as adapter:
+        before = await told(adapter, call("/cancelled"))
+        if way == "stream":
+            answer = await adapter.call(call("/stream", query="words=one&wait=1"), within())
+            await anext(answer)
+            await asyncio.sleep(0.5)  # it waits by now
+            await answer.aclose()
+        elif way == "sleep":
+            task = asyncio.create_task(adapter.call(call("/sleep", query="seconds=60"), within()))
+            await asyncio.sleep(1)
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        else:
+            now = asyncio.get_running_loop().time()
+            with pytest.raises(DeadlineError):
+                await adapter.call(call("/sleep", query="seconds=60"), Deadline(now + 1, 30, 30))
+        async with asyncio.timeout(30):
+            while await told(adapter, call("/cancelled")) == before:
+                await asyncio.sleep(0.1)
+
+
+async def test_a_multiplexed_models_id_is_the_models_name(server: RayServe) -> None:
+    async with over(server, multiplexed=True) as adapter:
+        assert await told(adapter, call("/model")) == "m7"
+        assert await told(adapter, call("/model", model="m8")) == "m8"
+    async with adapting(server.url, {"name": "ray-serve", "multiplexed": True}, model="m9") as adapter:
+        assert await told(adapter, call("/model")) == "m9"
+
+
+async def test_tensors_of_several_requests_are_one_batch(server: RayServe) -> None:
+    async with over(server, **DECLARED) as adapter:
+        inference = Inference("m7", inputs=[Tensor("x", "INT64", (2, 2), ROWS)])
+        answers = await asyncio.gather(*[adapter.call(asked(inference), within()) for _ in range(3)])
+        assert all(bytes(outputs(answer)["sum"].data) == THREE_AND_SEVEN for answer in answers)
+        about = json.loads((await adapter.call(ModelQuery(model="m7"), within())).body or b"")
+        assert (about["platform"], about["inputs"]) == ("ray-serve", [X])
+        with pytest.raises(CallerError, match="takes INT64"):
+            await adapter.call(asked(Inference("m7", inputs=[Tensor("x", "FP64", (2, 2), ROWS)])), within())
+
+
+async def test_the_serve_rest_api_tells_of_readiness(server: RayServe) -> None:
+    dashboard = {"dashboard_port": server.dashboard_port, "dashboard_token": TOKEN}
+    async with over(server, application="paths", **dashboard) as adapter:
+        await adapter.probe(30)
+        ready = await adapter.call(ModelQuery(model="m7", about="ready"), within())
+        assert json.loads(ready.body or b"") == {"name": "m7", "ready": True}
+        config = json.loads((await adapter.call(ModelQuery(model="m7", about="config"), within())).body or b"")
+        assert config["application"]["status"] == "RUNNING"
+        assert len(config["application"]["deployments"]["Paths"]["replicas"]) == 2
+    async with over(server, application="nobody", **dashboard) as adapter:
+        with pytest.raises(BackendError, match="not deployed"):
+            await adapter.probe(30)
+        assert isinstance(await refused(adapter, ModelQuery(model="m7", about="ready")), Unavailable)
+    wrong = {**dashboard, "dashboard_token": "wrong"}
+    async with over(server, application="paths", **wrong) as adapter:
+        with pytest.raises(BackendError, match="answered 40"):
+            await adapter.probe(30)
+
+
+# ── over gRPC ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_messages_go_through_unread(server: RayServe) -> None:
+    async with over_grpc(server, multiplexed=True) as adapter:
+        await adapter.probe(30)
+        answer = await adapter.call(call(f"{SERVICE}__call__", AB3), within())
+        assert answer.body == b"\x0a\x08hello ab\x10\x06"
+        answer = await adapter.call(call(f"{SERVICE}Method1", AB3), within())
+        assert answer.body == b"\x0a\x02m7"
+        stream = await adapter.call(call(f"{SERVICE}Streaming", AB3, stream=True), within())
+        assert [piece async for piece in stream] == [b"\x0a\x02ab", b"\x0a\x02ab\x10\x01", b"\x0a\x02ab\x10\x02"]
+
+
+async def test_failures_over_grpc(server: RayServe) -> None:
+    async with over_grpc(server) as adapter:
+        failed = await refused(adapter, call(f"{SERVICE}Method1", b"\x0a\x04fail"))
+        assert type(failed) is BackendError
+        assert "own words" not in failed.message
+        assert isinstance(await refused(adapter, call(f"{SERVICE}Nothing")), Unsupported)
+        for path in ("/x", "", "/a/b/c", "/ray.serve.RayServeAPIService/ListApplications"):
+            assert isinstance(await refused(adapter, call(path)), CallerError)
+    async with adapting(server.grpc, "ray-serve-grpc") as adapter:
+        assert (await refused(adapter, call(f"{SERVICE}__call__", AB3))).code == "upstream_model_not_found"
+
+
+# ── through a gateway ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.e2e
+async def test_apps_of_a_tenant(server: RayServe, tmp_path: Path) -> None:
+    """Paths, streams, a family of multiplexed models, tensors, and a client that leaves."""
+    token = tmp_path / "token"
+    token.touch(0o600)
+    token.write_text(TOKEN)
+    dashboard = {
+        "application": "paths", "dashboard_port": server.dashboard_port, "dashboard_token": f"file:{token}",
+    }  # fmt: skip
+    pools = [
+        {"name": "apps", "protocol": {"name": "ray-serve", **dashboard, **DECLARED}, "endpoints": [server.url]},
+        {"name": "adapters", "protocol": {"name": "ray-serve", "multiplexed": True}, "endpoints": [server.url]},
+    ]
+    models = [{"name": "paths", "routes": [{"to": "apps"}]}, {"name": "lora-*", "routes": [{"to": "adapters"}]}]
+    configuration = {"pools": pools, "models": models, "tenants": [{"name": "acme", "models": ["paths", "lora-*"]}]}
+    async with gateway(tmp_path, configuration) as g:
+        await g.until("all(e['health'] == 'healthy' for e in s['endpoints'])")
+        headers = {"authorization": f"Bearer {await g.key()}"}
+        async with aiohttp.ClientSession(headers=headers) as http:
+            async with http.patch(f"{g.url}/apps/paths/a?b=1", data=b"hi") as response:
+                assert (response.status, (await response.json())["path"]) == (200, "/paths/a")
+            async with http.get(f"{g.url}/apps/lora-sql/model") as response:
+                assert await response.json() == "lora-sql"
+            async with http.get(f"{g.url}/apps/paths/stream?words=one,two") as response:
+                assert await response.content.readany() == b"one "
+                assert await response.read() == b"two "
+            async with http.get(f"{g.url}/apps/paths/fail") as response:
+                assert (response.status, response.headers["x-headrace-error"]) == (502, "upstream_error")
+            async with http.post(
+                f"{g.url}/v1/models/paths:predict", json={"inputs": {"x": [[1, 2], [3, 4]]}}
+            ) as response:
+                assert await response.json() == {"outputs": [3, 7]}
+            async with http.get(f"{g.url}/apps/paths/cancelled") as response:
+                before = await response.json()
+            with suppress(TimeoutError):
+                await http.get(f"{g.url}/apps/paths/sleep?seconds=60", timeout=aiohttp.ClientTimeout(1))
+            async with asyncio.timeout(30):
+                while True:
+                    async with http.get(f"{g.url}/apps/paths/cancelled") as response:
+                        if await response.json() > before:
+                            break
+                    await asyncio.sleep(0.1)
+        await g.until_idle()
