@@ -92,6 +92,8 @@ class EventStream(Answer):
     def _read(self, piece: bytes) -> bytes:
         """What a piece of the response holds for the client; may be nothing."""
         if not piece:
+            if self._splitter.halfway:
+                raise TransportError("The upstream's stream ended inside an event.")
             self._over()
             return b""
         events = self._fed(piece)

@@ -8,8 +8,10 @@ from adapters.apps import AppCalls, Judge, by_status
 from adapters.base import Answer
 from adapters.declared import DeclaredModel, json_answer
 from adapters.dial import http1_client, probe_path
-from adapters.errors import BackendError, CallerError, Unsupported
+from adapters.errors import BackendError, CallerError, TooLarge, Unsupported
+from adapters.failed_status import CALLER_STATUS, upstream_error
 from adapters.http1.client import Client, encode_fields
+from adapters.http1.message import Headers
 from adapters.types import AppRequest, Deadline, InferRequest, ModelQuery, ModelRequest
 from adapters.wire import oip_answers, oip_bodies
 from config.protocols.apps import HttpProtocol
@@ -111,7 +113,7 @@ def call_for(request: InferRequest, path: str, body: bytes) -> AppRequest:
 
 
 async def whole(answer: Answer) -> bytes:
-    """The body of an answer that is to hold tensors. Raises `CallerError` where the app refused."""
+    """The body of an answer that is to hold tensors. Raises what its status says."""
     pieces, size = [answer.body] if answer.body is not None else [], 0
     if answer.body is None:
         try:
@@ -123,8 +125,11 @@ async def whole(answer: Answer) -> bytes:
         finally:
             await answer.aclose()
     body = b"".join(pieces)
+    if answer.status in CALLER_STATUS:
+        kind = TooLarge if answer.status == 413 else CallerError
+        raise kind(oip_answers.error_of(body) or "The upstream refused the request.")
     if answer.status >= 400:
-        raise CallerError(oip_answers.error_of(body) or "The upstream refused the request.")
+        raise upstream_error(answer.status, Headers({}))
     return body
 
 

@@ -21,6 +21,10 @@ class Dialect(NamedTuple):
     name_first: bool = False
     """Over gRPC, the first field of an order is the model's name, and not its repository's; and what was done is told
     as an internal error."""
+    reloads: bool = False
+    """It loads what its configuration file has, when it is told to read that again; nothing is unloaded."""
+    graphs: bool = False
+    """Over gRPC only its graphs stream: a model that is none is unknown to streams."""
     routed_by: str = ""
     """The header that says which model is asked, to the router before the servers."""
 
@@ -33,7 +37,7 @@ _BY_NAME: dict[OipServer, Dialect] = {
     "kserve": _KSERVE,
     "mlserver": _MLSERVER,
     "seldon": _MLSERVER._replace(routed_by="seldon-model"),
-    "openvino": Dialect(extras=False, streams=False),
+    "openvino": Dialect(extras=False, streams=False, reloads=True, graphs=True),
 }
 PIPELINE = ".pipeline"
 """What Seldon's router wants behind the name of a pipeline; the servers behind it do not."""

@@ -22,6 +22,8 @@ class ResponseStream(EventStream):
         data = sse.data_of(event)
         if data.startswith(oip_answers.ERROR):
             raise BackendError("The upstream failed in the middle of its answer.")
+        if data and not self._begun:
+            oip_answers.check_object(data)  # of the others each client sees for itself
         return bool(data) or (self._begun and event.startswith(b":"))
 
     def _over(self) -> None:

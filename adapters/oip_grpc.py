@@ -95,10 +95,11 @@ class OipGrpcAdapter:
             try:
                 return await self._streamed(request, message, deadline)
             except GrpcError as error:
-                if error.code != Code.UNIMPLEMENTED:
+                if error.code == Code.UNIMPLEMENTED:
+                    self._alone_until = self._channel.now() + FRESH
+                elif not (self._dialect.graphs and error.code == Code.NOT_FOUND):
                     raise
         answer, usage = await self._once(request, message, deadline)
-        self._alone_until = self._channel.now() + FRESH
         return OneMessage(oip_proto_answers.encode_stream_response(answer), usage)
 
     async def _streamed(self, request: InferRequest, message: bytes, deadline: Deadline) -> Answer:

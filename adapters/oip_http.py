@@ -3,7 +3,7 @@
 from functools import lru_cache
 from urllib.parse import quote
 
-from adapters import oip_refusals
+from adapters import oip_orders, oip_refusals
 from adapters.base import Answer
 from adapters.dial import http1_client, names, probe_path
 from adapters.errors import BackendError, Unsupported
@@ -203,15 +203,11 @@ class OipHttpAdapter:
     # ── orders ────────────────────────────────────────────────────────────────────────────────────────
 
     async def _order(self, order: ModelOrder, deadline: Deadline) -> Answer:
-        model = quote(self._model or order.model, safe="")
-        target = f"{self._base}/v2/repository/models/{model}/{order.order}".encode()
+        give = oip_orders.reload if self._dialect.reloads else oip_orders.give
         fields = self._json_fields + encode_fields(self._about(order))
-        response = await self._client.request(b"POST", target, fields, order.body or b"{}", deadline)
-        body = await response.read(MAX_ERROR_BODY)
-        if response.status != 200:
-            await refuse(order, response, body)
+        answer = await give(self._client, self._base, self._model or order.model, order, fields, deadline)
         self._reader.forget()
-        return Answer(content_type="application/json", body=body, form=OIP_JSON)
+        return answer
 
     # ── questions ─────────────────────────────────────────────────────────────────────────────────────
 

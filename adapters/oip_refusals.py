@@ -11,7 +11,7 @@ from adapters.errors import (
     Unavailable,
     Unsupported,
 )
-from adapters.types import InferRequest, ModelQuery, ModelRequest
+from adapters.types import InferRequest, ModelRequest
 
 
 def takes_tensors(request: ModelRequest) -> Unsupported:
@@ -19,7 +19,7 @@ def takes_tensors(request: ModelRequest) -> Unsupported:
     return Unsupported(f"The model `{request.model}` takes tensors: its servers do not speak OpenAI's protocol.")
 
 
-def not_ready(query: ModelQuery) -> Unavailable:
+def not_ready(query: ModelRequest) -> Unavailable:
     """The answer to whether a model is ready. It says nothing against its endpoint."""
     return Unavailable(f"The model `{query.model}` is not ready.", code="model_not_ready")
 

@@ -25,6 +25,7 @@ MODULES = {
     "ray-serve-grpc": "adapters.ray_serve_grpc",
     "tgi": "adapters.tgi",
     "auto": "adapters.detection.auto",
+    "triton-generate": "adapters.triton_generate",
 }
 """Each has `make(pool, address)`."""
 _EXTRAS = {"ray-serve-grpc": "grpc", "torchserve-grpc": "grpc", "oip-grpc": "grpc", "tfserving-grpc": "grpc"}

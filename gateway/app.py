@@ -155,7 +155,7 @@ class Gateway:
 
     def _grpc_server(self, door: Door) -> "GrpcServer":
         try:
-            from gateway.fronts.oip_grpc import grpc_server
+            from gateway.fronts.grpc_listener import grpc_server
         except ModuleNotFoundError as error:
             raise StartError(
                 f"listen.grpc needs an extra ({error.name} is missing): pip install 'headrace[grpc]'"

@@ -5,6 +5,7 @@ for any other the request is made a chat (anthropic_chat.py).
 """
 
 import re
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -129,6 +130,18 @@ def _measured(value: Any) -> tuple[int, int]:
         return 0, 0
     parts = [_measured(inner) for inner in value]
     return sum(size for size, _ in parts), sum(pictures for _, pictures in parts)
+
+
+def model(name: str, created: int) -> dict[str, object]:
+    """`/v1/models/{name}`: when it became known (unix seconds)."""
+    since = datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"type": "model", "id": name, "display_name": name, "created_at": since, "lifecycle": "active"}
+
+
+def encode_models(models: list[dict[str, object]]) -> bytes:
+    """`/v1/models`: one page has them all."""
+    ends = {"first_id": models[0]["id"], "last_id": models[-1]["id"]} if models else {"first_id": None, "last_id": None}
+    return _encode({"data": models, "has_more": False, **ends})
 
 
 # ── what routing asks of it, and does to it ───────────────────────────────────────────────────────────

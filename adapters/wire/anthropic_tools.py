@@ -94,7 +94,7 @@ class _Said(msgspec.Struct, forbid_unknown_fields=True):
 class _FunctionTool(msgspec.Struct, forbid_unknown_fields=True):
     function: _Said
     type: Literal["function"] = "function"
-    cache_control: Raw | None = None
+    cache_control: Any = None
 
 
 class _Named(msgspec.Struct):

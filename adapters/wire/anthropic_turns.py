@@ -16,7 +16,7 @@ _DATA = re.compile(r"data:([A-Za-z0-9.+/-]{1,100})(?:;[^,;]{1,100})*;base64,")
 
 
 class _Part(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, kw_only=True):
-    cache_control: Raw | None = None
+    cache_control: Any = None
 
     def block(self) -> Object:
         raise NotImplementedError
@@ -94,7 +94,7 @@ class _Message(msgspec.Struct, forbid_unknown_fields=True):
     tool_call_id: str | None = None
     tool_calls: list[_Call] | None = None
     thinking_blocks: list[Raw] | None = None
-    cache_control: Raw | None = None
+    cache_control: Any = None
     refusal: str | None = None
     name: str | None = None
     reasoning: Any = None
@@ -145,7 +145,7 @@ def _add(turns: list[Object], message: _Message) -> None:
         turns.append({"role": role, "content": blocks})
 
 
-def _blocks(content: _Content, cache_control: Raw | None = None) -> list[Object]:
+def _blocks(content: _Content, cache_control: Any = None) -> list[Object]:
     if content is None:
         raise ValueError("has no `content`.")
     if isinstance(content, str):
@@ -157,7 +157,7 @@ def _blocks(content: _Content, cache_control: Raw | None = None) -> list[Object]
     return blocks
 
 
-def _marked(block: Object, cache_control: Raw | None) -> Object:
+def _marked(block: Object, cache_control: Any) -> Object:
     if cache_control is not None:
         block["cache_control"] = cache_control
     return block

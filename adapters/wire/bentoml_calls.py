@@ -134,6 +134,8 @@ def _multipart(values: dict[str, Any]) -> tuple[bytes, str]:
 def decode_answer(api: Api, body: bytes, content_type: str) -> list[Tensor]:
     """What a method gave. Raises `BackendError` for what does not fit its schema."""
     if not content_type.startswith(JSON):
+        if not api.is_object and api.outputs[OUTPUT].kind == "tensor":
+            raise BackendError("The upstream answered with the wrong content type.", code="upstream_bad_response")
         return [Tensor(OUTPUT, "BYTES", (1,), join_bytes([body]))]  # a text, or a file
     try:
         value = _decode(body)
@@ -144,6 +146,8 @@ def decode_answer(api: Api, body: bytes, content_type: str) -> list[Tensor]:
     if api.is_object:
         raise BackendError("The upstream's answer is no object.", code="upstream_bad_response")
     field = api.outputs[OUTPUT]
+    if value is None and field.kind == "tensor":
+        raise BackendError("The upstream's answer is no tensor.", code="upstream_bad_response")
     if field.kind == "dataframe" and isinstance(value, list) and all(isinstance(row, dict) for row in value):
         return _columns(value)
     return [_output(field, OUTPUT, value)]

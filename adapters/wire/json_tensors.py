@@ -28,6 +28,8 @@ def tensor_of(value: Any, name: str, datatype: str = "") -> Tensor:
     its JSON. Raises `BackendError` for what is not of the `datatype`, where one is known.
     """
     dims, flat = _flattened(value)
+    if flat is None and datatype not in ("", "BYTES"):
+        raise BackendError(f"The upstream's output `{name}` is no array of {datatype}.", code="upstream_bad_response")
     if flat is None:
         return Tensor(name, "BYTES", (1,), join_bytes([_encode(value)]))
     kinds = frozenset(map(type, flat))

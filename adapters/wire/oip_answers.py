@@ -48,6 +48,7 @@ class _Response(msgspec.Struct, gc=False):
 
 
 _decode = msgspec.json.Decoder(_Response).decode
+_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def wanted(inference: Inference) -> Wanted:
@@ -149,6 +150,14 @@ def error_of(body: bytes) -> str | None:
     if isinstance(message, dict):
         message = message.get("message") or message.get("error")
     return None if message is None else str(message)[:MAX_MESSAGE]
+
+
+def check_object(body: bytes) -> None:
+    """Raise `BackendError` for what is not even an object."""
+    try:
+        _object(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
 
 
 def encode_error(message: str) -> bytes:

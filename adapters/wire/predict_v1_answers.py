@@ -152,3 +152,8 @@ def encode_status(versions: Sequence[tuple[str, bool]], more: Mapping[str, Any])
         for version, ready in versions
     ]
     return encode({**more, "model_version_status": told})
+
+
+def number(version: str) -> int:
+    """By which the newest is found."""
+    return int(version) if version.isdigit() else 0

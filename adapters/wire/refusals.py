@@ -8,10 +8,15 @@ _SAYS_NOTHING = frozenset({None, "", "400", "422", "invalid_request", "invalid_r
 _TOO_LONG = re.compile(
     r"maximum (model|context|sequence) length|context[ _](length|size|window|limit)|prompt is too long"
     r"|too large for model with|`inputs` (tokens|must have less than)|input token count .{0,40}exceeds"
-    r"|should not exceed max_(num_tokens|seq_len)",
+    r"|should not exceed max_(num_tokens|seq_len)|(prompt|input) length.{0,40}exceeds",
     re.IGNORECASE | re.DOTALL,
 )
 """vLLM, SGLang, llama.cpp, TGI, TensorRT-LLM, and hosted APIs, most of which say it as OpenAI does."""
+
+
+_CALLERS_WORDS = re.compile(
+    r"\b(must|should not|cannot be|invalid|exceeds?|unsupported|(not|only) supported|out of range)\b", re.IGNORECASE
+)
 
 
 def is_too_long(message: str | None, type_: str | None, code: str | int | None) -> bool:
@@ -27,3 +32,8 @@ def is_too_long(message: str | None, type_: str | None, code: str | int | None) 
 def blames_the_caller(type_: str | None, code: str | int | None) -> bool:
     """Whether the request itself is wrong."""
     return code in (400, 422) or type_ in _CALLER_TYPES
+
+
+def sounds_like_the_callers(message: str) -> bool:
+    """Whether a refusal speaks of what was asked, of a server whose one status is for its own failures too."""
+    return _CALLERS_WORDS.search(message) is not None

@@ -32,6 +32,11 @@ class Splitter:
         self._rest = b""
         self._after_cr = False
 
+    @property
+    def halfway(self) -> bool:
+        """Whether an event has begun and is not over."""
+        return bool(self._rest.strip(b"\n"))
+
     def feed(self, data: bytes) -> list[bytes]:
         """The events that `data` completes."""
         if self._after_cr or b"\r" in data:

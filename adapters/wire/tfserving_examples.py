@@ -63,9 +63,9 @@ def _put(example: Any, features: dict[str, Any]) -> None:
         feature = example.features.feature[name]
         try:
             if all(isinstance(one, int) for one in values):
-                feature.int64_list.value.extend(values)
+                feature.int64_list.value.extend(map(int, values))
             elif all(isinstance(one, int | float) for one in values):
-                feature.float_list.value.extend(values)
+                feature.float_list.value.extend(map(float, values))
             else:
                 feature.bytes_list.value.extend([_bytes(one) for one in values])
         except (ValueError, TypeError, OverflowError, binascii.Error):

@@ -21,6 +21,7 @@ from config.protocols.ray_serve import RayServeGrpcProtocol, RayServeProtocol
 from config.protocols.tfserving import TfServingGrpcProtocol, TfServingProtocol
 from config.protocols.tgi import TgiProtocol
 from config.protocols.torchserve import TorchServeGrpcProtocol, TorchServeProtocol
+from config.protocols.triton_generate import TritonGenerateProtocol
 
 __all__ = ["BUILT_IN", "AnyProtocol", "ProtocolConfig", "Serves", "section_of", "serves"]
 
@@ -40,6 +41,7 @@ _SECTIONS: tuple[type[ProtocolConfig], ...] = (
     RayServeGrpcProtocol,
     TgiProtocol,
     AutoProtocol,
+    TritonGenerateProtocol,
 )
 
 BUILT_IN: dict[str, type[ProtocolConfig]] = {

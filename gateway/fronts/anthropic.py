@@ -18,33 +18,42 @@ from gateway.fronts import errors, rate_limits
 from gateway.fronts.door import Door, Fields, Route
 from gateway.fronts.openai import require_json
 from gateway.telemetry import Record
+from policies import rules
 
 MESSAGES = b"/v1/messages"
+MODELS = b"/v1/models"
+VERSION = "anthropic-version"
+"""The header by which a client asks for models as Anthropic tells of them, at a path that is OpenAI's too."""
 ESTIMATED = ("x-headrace-estimate", "true")
 """Says that nobody counted."""
-_NOT_FOUND = "Unknown path. This gateway serves /v1/messages and /v1/messages/count_tokens."
+_NOT_FOUND = "Unknown path. This gateway serves /v1/messages, /v1/messages/count_tokens and /v1/models."
 
 _encode = msgspec.json.Encoder().encode
 
 
 class AnthropicFront:
-    """The handler of `/v1/messages`, with whatever follows."""
+    """The handler of `/v1/messages`, with whatever follows, and for its clients of `/v1/models`."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Door, created: int) -> None:
         self._door = door
         self._core = door.core
+        self._created = created
+        self._one = Route(("GET",), "models", self._model)
         self._routes = {
             MESSAGES: Route(("POST",), "chat", self._message),
             MESSAGES + b"/count_tokens": Route(("POST",), "chat", self._count),
+            MODELS: Route(("GET",), "models", self._models),
         }
 
     def routes(self) -> list[Route]:
         """All there are."""
-        return list(self._routes.values())
+        return [*self._routes.values(), self._one]
 
     async def __call__(self, http: Request) -> Response:
         """Answer one request."""
         route = self._routes.get(http.target)
+        if route is None and http.target.startswith(MODELS + b"/"):
+            route = self._one
         return await self._door.serve(http, route, _NOT_FOUND, errors.anthropic_response, self._headers)
 
     async def _message(self, principal: Principal, http: Request, record: Record) -> Response:
@@ -71,16 +80,28 @@ class AnthropicFront:
         request = wire.decode_count(body, http.headers.get("anthropic-beta"))
         request.request_id, request.size = record.request_id, len(body)
         request.asked.request_id = record.request_id
-        told = [("content-type", "application/json")]
         try:
             answer = await self._core.handle(principal, request, http.headers, record)
         except Unsupported:
-            told.append(ESTIMATED)
-            counted = _encode({"input_tokens": wire.estimate(request.asked)})
-            self._core.telemetry.end(record, None, 200, self._core.clock())
-        else:
-            counted = answer.body or b""
-        return Response(200, [*told, *self._headers(record)], counted)
+            response = self._told(record, _encode({"input_tokens": wire.estimate(request.asked)}))
+            return Response(200, [*response.headers, ESTIMATED], response.body)
+        return Response(200, [("content-type", "application/json"), *self._headers(record)], answer.body or b"")
+
+    async def _models(self, principal: Principal, http: Request, record: Record) -> Response:
+        """All that serve chats, on one page."""
+        snapshot = self._core.snapshot
+        visible = [model for model in self._door.visible(principal) if model.name not in snapshot.tensor_models]
+        told = [wire.model(name, self._created) for model in visible for name, _, _ in rules.names(model)]
+        return self._told(record, wire.encode_models(told))
+
+    async def _model(self, principal: Principal, http: Request, record: Record) -> Response:
+        name = http.path.removeprefix(MODELS.decode() + "/")
+        self._door.known(principal, name)
+        return self._told(record, _encode(wire.model(name, self._created)))
+
+    def _told(self, record: Record, body: bytes) -> Response:
+        self._core.telemetry.end(record, None, 200, self._core.clock())
+        return Response(200, [("content-type", "application/json"), *self._headers(record)], body)
 
     def _headers(self, record: Record) -> Fields:
         core = self._core

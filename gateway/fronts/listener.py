@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from adapters.http1.message import Request, Response
 from gateway.core import Core
-from gateway.fronts.anthropic import MESSAGES, AnthropicFront
+from gateway.fronts.anthropic import MESSAGES, MODELS, VERSION, AnthropicFront
 from gateway.fronts.apps import PATHS, AppsFront
 from gateway.fronts.door import Door, Route
 from gateway.fronts.metadata import Metadata
@@ -27,7 +27,7 @@ class Fronts:
         self._predict = PredictFront(self.door, metadata, created)
         self._oip = OipFront(self.door, ready)
         self._responses = ResponsesFront(self.door)
-        self._anthropic = AnthropicFront(self.door)
+        self._anthropic = AnthropicFront(self.door, created)
         self._fronts = (
             (b"/v2", self._oip),
             (b"/v1/models/", self._predict),
@@ -38,6 +38,8 @@ class Fronts:
 
     def __call__(self, http: Request) -> Awaitable[Response]:
         """Answer one request."""
+        if http.target.startswith(MODELS) and VERSION in http.headers:
+            return self._anthropic(http)
         for prefix, front in self._fronts:
             if http.target.startswith(prefix):
                 return front(http)

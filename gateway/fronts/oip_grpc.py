@@ -1,26 +1,21 @@
 """The Open Inference Protocol's door over gRPC: a message in, `core.handle`, a message out. Streams: `oip_stream`."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
-
-from google.protobuf.message import DecodeError
+from collections.abc import Callable
+from typing import Any
 
 from adapters.base import Answer
-from adapters.errors import BackendError, CallerError, ClientGone, Forbidden, InferenceError, Unavailable, Unsupported
+from adapters.errors import BackendError, CallerError, Forbidden, Unavailable
 from adapters.http2.call import Call
-from adapters.http2.server import Limits, Server
-from adapters.http2.status import GrpcError
 from adapters.inferred import inferred
 from adapters.types import InferKind, InferRequest, ModelOrder, ModelPart, ModelQuery
 from adapters.wire import oip_bodies, oip_proto_answers, oip_proto_asked, proto_json
 from adapters.wire.oip_proto import decode_infer_request
 from adapters.wire.protos import METHODS, health, inference
-from config.schema import HttpConfig
-from gateway.auth.keys import Principal, bearer
-from gateway.fronts import errors, grpc_errors, tensors
+from gateway.auth.keys import Principal
+from gateway.fronts import rpcs, tensors
 from gateway.fronts.door import Door
 from gateway.fronts.oip_stream import InferStream
+from gateway.fronts.rpcs import Method
 from gateway.telemetry import Record
 
 _ABOUT: dict[str, ModelPart] = {"ModelMetadata": "metadata", "ModelReady": "ready", "ModelConfig": "config"}
@@ -33,21 +28,13 @@ _SERVING = health.HealthCheckResponse(status=1).SerializeToString()
 _NOT_SERVING = health.HealthCheckResponse(status=2).SerializeToString()
 
 
-class Method(NamedTuple):
-    """One of the service's: the operation it is logged as, who answers."""
-
-    operation: str
-    answer: Callable[[Principal, Call, Record], Awaitable[None]]
-
-
 class OipGrpcFront:
-    """The handler of the gRPC listener. `ready` tells whether this gateway is."""
+    """`inference.GRPCInferenceService`. `ready` tells whether this gateway is."""
 
     def __init__(self, door: Door, ready: Callable[[], bool]) -> None:
         self._door = door
         self._core = door.core
-        self._ready = ready
-        methods: dict[str, Callable[[Principal, Call, Record], Awaitable[None]]] = {
+        methods: dict[str, rpcs.Answer] = {
             "ServerMetadata": self._server,
             "RepositoryIndex": self._index,
             "ModelStatistics": self._statistics,
@@ -56,48 +43,14 @@ class OipGrpcFront:
             **dict.fromkeys(_ABOUT, self._ask),
             **dict.fromkeys(_ELSEWHERE, _elsewhere),
         }
-        self._methods = {METHODS[name].path: Method("models", answer) for name, answer in methods.items()}
-        self._methods[METHODS["ModelInfer"].path] = Method("infer", self._infer)
-        self._methods[METHODS["ModelStreamInfer"].path] = Method("infer", self._stream)
-        self._open = {
+        self.methods = {METHODS[name].path: Method("models", answer) for name, answer in methods.items()}
+        self.methods[METHODS["ModelInfer"].path] = Method("infer", self._infer)
+        self.methods[METHODS["ModelStreamInfer"].path] = Method("infer", self._stream)
+        self.probes = {
             METHODS["ServerLive"].path: lambda: inference.ServerLiveResponse(live=True).SerializeToString(),
             METHODS["ServerReady"].path: lambda: inference.ServerReadyResponse(ready=ready()).SerializeToString(),
             "/grpc.health.v1.Health/Check": lambda: _SERVING if ready() else _NOT_SERVING,
         }
-
-    async def __call__(self, call: Call) -> None:
-        """Answer one call; whatever happens it is told of once. Probes need no key: they are told nothing of models."""
-        if (probe := self._open.get(call.path)) is not None:
-            await call.unary()
-            call.reply(probe())
-            return
-        method, core = self._methods.get(call.path), self._core
-        operation = method.operation if method is not None else "unknown"
-        record = self._door.record(call.metadata.get("x-request-id"), operation, call.peer)
-        try:
-            principal = self._authenticate(call, record)
-            if method is None:
-                raise Unsupported("Unknown method.", code="unknown_url")
-            if principal.scope is not None:
-                principal.scope.check_front(method.operation)
-            await method.answer(principal, call, record)
-        except InferenceError as error:
-            core.telemetry.end(record, error, errors.status_of(error), core.clock())
-            call.fail(grpc_errors.code_of(error), error.message, self._door.headers(record))
-        except GrpcError as error:
-            core.telemetry.end(record, CallerError(error.message), 400, core.clock())
-            raise
-        except asyncio.CancelledError:
-            core.telemetry.end(record, ClientGone("the client cancelled the call"), 499, core.clock())
-            raise
-        except Exception:
-            bug = errors.internal_error()
-            core.telemetry.end(record, bug, errors.status_of(bug), core.clock())
-            raise
-
-    def _authenticate(self, call: Call, record: Record) -> Principal:
-        token = bearer(call.metadata.get("authorization"), call.metadata.get("x-api-key"))
-        return self._door.principal(token, call.peer_certificate if token is None else None, record)
 
     # ── of the gateway itself ─────────────────────────────────────────────────────────────────────────
 
@@ -108,7 +61,7 @@ class OipGrpcFront:
         self._told(call, record, answer)
 
     async def _index(self, principal: Principal, call: Call, record: Record) -> None:
-        asked = _read(inference.RepositoryIndexRequest, await call.unary())
+        asked = rpcs.read(inference.RepositoryIndexRequest, await call.unary())
         answer = inference.RepositoryIndexResponse()
         for entry in tensors.listed(self._door, principal):
             if entry.state == "READY" or not asked.ready:
@@ -116,16 +69,14 @@ class OipGrpcFront:
         self._told(call, record, answer)
 
     def _told(self, call: Call, record: Record, answer: Any) -> None:
-        """An answer of the gateway's own, and the end of its request."""
-        self._core.telemetry.end(record, None, 200, self._core.clock())
-        call.reply(answer.SerializeToString(), self._door.headers(record))
+        rpcs.told(self._door, call, record, answer)
 
     # ── of a model ────────────────────────────────────────────────────────────────────────────────────
 
     async def _ask(self, principal: Principal, call: Call, record: Record) -> None:
         name = call.path.rpartition("/")[2]
         method, about = METHODS[name], _ABOUT[name]
-        asked = _read(method.request, await call.unary())
+        asked = rpcs.read(method.request, await call.unary())
         try:
             told = await self._about(principal, call, record, asked.name, asked.version, about)
         except Unavailable:
@@ -141,7 +92,7 @@ class OipGrpcFront:
 
     async def _statistics(self, principal: Principal, call: Call, record: Record) -> None:
         """Of one model, or of each that this client may use."""
-        asked = _read(inference.ModelStatisticsRequest, await call.unary())
+        asked = rpcs.read(inference.ModelStatisticsRequest, await call.unary())
         if asked.name:
             told = await self._about(principal, call, record, asked.name, asked.version, "stats")
             call.reply(_fill(inference.ModelStatisticsResponse, told).SerializeToString(), self._door.headers(record))
@@ -157,12 +108,12 @@ class OipGrpcFront:
         self, principal: Principal, call: Call, record: Record, name: str, version: str, about: ModelPart
     ) -> dict[str, Any]:
         model, version = tensors.named(self._core.snapshot, name, version)
-        query = ModelQuery(model=model, version=version, about=about, timeout=time_left(call))
+        query = ModelQuery(model=model, version=version, about=about, timeout=rpcs.time_left(call))
         body = await tensors.asked(self._core, principal, query, call.metadata, record)
         return {} if about == "ready" else oip_bodies.decode_told(body)
 
     async def _load(self, principal: Principal, call: Call, record: Record) -> None:
-        asked = _read(inference.RepositoryModelLoadRequest, await call.unary())
+        asked = rpcs.read(inference.RepositoryModelLoadRequest, await call.unary())
         load = oip_bodies.Load(None, {})
         for name, value in asked.parameters.items():
             if name.startswith("file:"):
@@ -175,7 +126,7 @@ class OipGrpcFront:
         await self._order(principal, call, record, order, inference.RepositoryModelLoadResponse())
 
     async def _unload(self, principal: Principal, call: Call, record: Record) -> None:
-        asked = _read(inference.RepositoryModelUnloadRequest, await call.unary())
+        asked = rpcs.read(inference.RepositoryModelUnloadRequest, await call.unary())
         dependents = asked.parameters["unload_dependents"].bool_param
         body = oip_bodies.encode({"parameters": {"unload_dependents": dependents}})
         order = ModelOrder(model=asked.model_name, order="unload", body=body)
@@ -202,26 +153,8 @@ class OipGrpcFront:
         asked = decode_infer_request(message)
         model, version = tensors.named(self._core.snapshot, asked.model_name, asked.model_version)
         request = oip_proto_asked.request_of(asked, message, model=model, version=version, kind=kind)
-        request.timeout = time_left(call)
+        request.timeout = rpcs.time_left(call)
         return request
-
-
-def grpc_server(door: Door, ready: Callable[[], bool], http: HttpConfig) -> Server:
-    """The gRPC listener, within the bounds that clients of HTTP have too."""
-    limits = Limits(
-        max_head=http.max_head,
-        max_message=http.max_body,
-        max_connections=http.max_connections,
-        greeting_timeout=http.head_timeout,
-        message_timeout=http.body_timeout,
-        send_timeout=http.send_timeout,
-    )
-    return Server(OipGrpcFront(door, ready), limits)
-
-
-def time_left(call: Call) -> float | None:
-    """Seconds that the client still waits; None when it says nothing of it."""
-    return None if call.deadline is None else max(0.0, call.deadline - asyncio.get_running_loop().time())
 
 
 def message_of(answer: Answer) -> bytes:
@@ -233,13 +166,6 @@ def message_of(answer: Answer) -> bytes:
 
 async def _elsewhere(principal: Principal, call: Call, record: Record) -> None:
     raise Forbidden(tensors.ELSEWHERE)
-
-
-def _read(kind: Any, message: bytes) -> Any:
-    try:
-        return kind.FromString(message)
-    except DecodeError:
-        raise CallerError(f"The message is no {kind.DESCRIPTOR.name}.", code="invalid_message") from None
 
 
 def _fill(kind: Any, told: dict[str, Any]) -> Any:

@@ -8,15 +8,16 @@ from functools import lru_cache
 from typing import NamedTuple, cast, get_args
 from urllib.parse import unquote
 
-from adapters.errors import BackendError, CapacityError, LimitExceeded, NotFound, TransportError
+from adapters.errors import BackendError, NotFound
 from adapters.http1.message import Request, Response
 from adapters.inferred import inferred
-from adapters.types import InferRequest, ModelQuery, Verb
+from adapters.types import InferRequest, Verb
 from adapters.wire import openai, predict_v1_answers, predict_v1_asked
 from gateway.auth.keys import Principal
 from gateway.fronts import errors, tensors
 from gateway.fronts.door import Door, Route
 from gateway.fronts.metadata import Metadata
+from gateway.fronts.states import states
 from gateway.telemetry import Record
 
 _PATH = re.compile(
@@ -108,7 +109,7 @@ class PredictFront:
         assert target is not None
         model, version = tensors.named(self._core.snapshot, target.model, target.version)
         known = await self._metadata.of(principal, model, version, http.headers)
-        newest = version or max(known.versions, key=_number, default="")
+        newest = version or max(known.versions, key=predict_v1_answers.number, default="")
         return self._door.told(record, predict_v1_answers.encode_metadata(target.model, newest, known))
 
     async def _status(self, principal: Principal, http: Request, record: Record) -> Response:
@@ -123,28 +124,6 @@ class PredictFront:
                 raise NotFound(f"The model `{name[:128]}` has no versions of its own.", param="model")
             return self._door.told(record, predict_v1_answers.encode(told))
         model, version = tensors.named(snapshot, name, target.version)
-        ready = await self._is_ready(principal, http, record, model, version)
-        versions = [version] if version else await self._versions(principal, http, model)
+        ready, versions = await states(self._core, self._metadata, principal, http.headers, record, model, version)
         told |= {"name": name, "ready": ready}
         return self._door.told(record, predict_v1_answers.encode_status([(each, ready) for each in versions], told))
-
-    async def _is_ready(self, principal: Principal, http: Request, record: Record, model: str, version: str) -> bool:
-        query = ModelQuery(model=model, version=version, about="ready")
-        try:
-            await tensors.asked(self._core, principal, query, http.headers, record)
-        except LimitExceeded:
-            raise
-        except (CapacityError, TransportError):
-            return False
-        return True
-
-    async def _versions(self, principal: Principal, http: Request, model: str) -> list[str]:
-        try:
-            known = await self._metadata.of(principal, model, "", http.headers)
-        except (BackendError, CapacityError, TransportError):
-            return []
-        return known.versions
-
-
-def _number(version: str) -> int:
-    return int(version) if version.isdigit() else 0

@@ -226,6 +226,25 @@ async def test_a_raw_body_is_the_only_input(server: TfServing) -> None:
             assert floats(inferred(answer))["sum"] == ((2,), (3, 7))
 
 
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_request_that_does_not_fit_reads_the_signature_again(
+    server: TfServing, wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is before the model was given another: only what is remembered is wrong."""
+    monkeypatch.setattr("adapters.tfserving_models.DOUBT", -1.0)
+    async with adapting(server, wire) as adapter:
+        await adapter.call(asked("json", X), within())
+        models = adapter._models  # type: ignore[attr-defined]
+        ((key, (at, signatures)),) = models._known.items()
+        old = json.loads(json.dumps(signatures).replace('"x"', '"z"'))
+        models._known[key] = (at, old)
+        explained = plain({"instances": [{"x": [1, 2]}]}, "explain")
+        explained.explainer = True
+        told = json.loads((await adapter.call(explained, within())).body or b"")
+        assert told == {"explanations": [{"sum": 3, "y": [5, 10]}]}
+        assert models._known[key][1] == signatures
+
+
 async def test_models_and_labels_are_ordered_all_at_once(tmp_path: Any, server: TfServing) -> None:
     """In a server of its own, since what an order leaves out is unloaded."""
     base = server.config.read_text().split('base_path: "')[1].split('"')[0]

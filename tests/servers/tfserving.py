@@ -1,8 +1,10 @@
 """TensorFlow Serving's stand-in as a test has it: `with tfserving(config) as server`, and models for it."""
 
+import atexit
 import contextlib
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 import time
@@ -44,8 +46,17 @@ def python() -> str:
 
 def small(folder: Path) -> Path:
     """A small model: version 1 has 3 for its scale, version 2 has 5."""
-    run(f"{STAND_IN}.saved", str(folder), "3", "5")
+    shutil.copytree(_made(), folder)
     return folder
+
+
+@cache
+def _made() -> Path:
+    """Made once for all tests."""
+    folder = tempfile.mkdtemp(prefix="headrace-saved-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    run(f"{STAND_IN}.saved", folder, "3", "5")
+    return Path(folder)
 
 
 def run(module: str, *arguments: str) -> str:

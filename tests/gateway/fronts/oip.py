@@ -18,8 +18,8 @@ from adapters.types import OIP_JSON, Deadline, Form, InferRequest, ModelOrder, M
 from adapters.wire.oip_bodies import ModelMetadata, decode_metadata
 from config.schema import HttpConfig
 from gateway.fronts.errors import openai_refusal
+from gateway.fronts.grpc_listener import grpc_server
 from gateway.fronts.listener import Fronts
-from gateway.fronts.oip_grpc import grpc_server
 from tests.support.gateways import Rig, config
 
 METADATA = {

@@ -258,6 +258,20 @@ async def test_a_client_that_leaves_stops_the_upstream(door: Opener) -> None:
     assert fake.calls[0].end == "cancelled"
 
 
+async def test_models_are_listed_as_each_client_knows_them(door: Opener) -> None:
+    async with door() as d:
+        page = await d.sdk.models.list(limit=1)
+        assert [(model.id, model.type) for model in page.data] == [("chat", "model")]
+        assert not page.has_next_page()
+        assert (await d.sdk.models.retrieve("chat")).display_name == "chat"
+        with pytest.raises(anthropic.NotFoundError):
+            await d.sdk.models.retrieve("none")
+        headers = {"x-api-key": d.rig.key.plaintext}
+        async with d.http.get(f"{d.url}/v1/models", headers=headers) as response:
+            assert (await response.json())["object"] == "list"
+    assert {record.operation for record in d.rig.log.records} == {"models"}
+
+
 # ── failures ──────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -250,22 +250,25 @@ class Tgi:
             return web.json_response(whole)
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(http)
+        async with self._at_work():
+            async for chunk in self._chunks(tokens, reason):
+                await response.write(b"data: " + json.dumps({**head, **chunk}).encode() + b"\n\n")
+        if (body.get("stream_options") or {}).get("include_usage") and self.fails_after is None:
+            last = {**head, "object": "chat.completion.chunk", "choices": [], "usage": usage}
+            await response.write(b"data: " + json.dumps(last).encode() + b"\n\n")
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+    async def _chunks(self, tokens: list[dict[str, Any]], reason: str) -> AsyncIterator[dict[str, Any]]:
         for index, token in enumerate(tokens, 1):
+            await asyncio.sleep(self.gap)
             if self.fails_after is not None and index > self.fails_after:
-                error = {"error": {"message": "Request failed during generation", "http_status_code": 424}}
-                await response.write(b"data: " + json.dumps(error).encode() + b"\n\n")
-                break
+                yield {"error": {"message": "Request failed during generation", "http_status_code": 424}}
+                return
             delta = {"role": "assistant", "content": "" if token["special"] else token["text"]}
             last = _openai(reason) if index == len(tokens) else None
             choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": last}
-            chunk = {**head, "object": "chat.completion.chunk", "choices": [choice], "usage": None}
-            await response.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
-        else:
-            if (body.get("stream_options") or {}).get("include_usage"):
-                chunk = {**head, "object": "chat.completion.chunk", "choices": [], "usage": usage}
-                await response.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
-        await response.write(b"data: [DONE]\n\n")
-        return response
+            yield {"object": "chat.completion.chunk", "choices": [choice], "usage": None}
 
 
 def words(text: str) -> list[str]:

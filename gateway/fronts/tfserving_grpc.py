@@ -1,0 +1,142 @@
+"""TensorFlow Serving's door over gRPC, over models of tensors: `PredictionService`, and what of `ModelService` is told.
+
+Examples to be classified or valued go on as the body that TensorFlow Serving's REST has for them.
+"""
+
+from typing import Any
+
+from adapters.base import Answer
+from adapters.errors import BackendError, CallerError, Forbidden, Unsupported
+from adapters.http2.call import Call
+from adapters.inferred import inferred
+from adapters.tensors import Inference
+from adapters.types import InferRequest, Verb
+from adapters.wire import (
+    oip_asked,
+    predict_v1_answers,
+    predict_v1_asked,
+    proto_json,
+    tfserving_examples,
+    tfserving_predict,
+)
+from adapters.wire.predict_v1 import SIGNATURE
+from adapters.wire.protos.tfserving import MODEL, PREDICTION, serving
+from gateway.auth.keys import Principal
+from gateway.fronts import rpcs, tensors
+from gateway.fronts.door import Door
+from gateway.fronts.metadata import Metadata
+from gateway.fronts.rpcs import Method
+from gateway.fronts.states import states
+from gateway.telemetry import Record
+
+_SIGNATURES = "signature_def"
+_UNAVAILABLE = 14
+_ALONE = "Ask for each of the tasks by itself, with Classify or Regress."
+_CONFIGURED = "The models behind a gateway are those of its own configuration. Ask the server itself."
+
+
+class TfServingFront:
+    """`tensorflow.serving.PredictionService` and `ModelService`."""
+
+    def __init__(self, door: Door, metadata: Metadata) -> None:
+        self._door = door
+        self._core = door.core
+        self._metadata = metadata
+        self.methods = {
+            PREDICTION["Predict"].path: Method("infer", self._predict),
+            PREDICTION["Classify"].path: Method("infer", self._classify),
+            PREDICTION["Regress"].path: Method("infer", self._regress),
+            PREDICTION["MultiInference"].path: Method("infer", _multi_inference),
+            PREDICTION["GetModelMetadata"].path: Method("models", self._described),
+            MODEL["GetModelStatus"].path: Method("models", self._status),
+            MODEL["HandleReloadConfigRequest"].path: Method("models", _reload),
+        }
+
+    # ── inference ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def _predict(self, principal: Principal, call: Call, record: Record) -> None:
+        message = await call.unary()
+        asked = tfserving_predict.decode_request(message)
+        model, version = tensors.named(self._core.snapshot, asked.model_name, asked.model_version)
+        inference = Inference(model, version, "", asked.parameters, asked.inputs, asked.outputs)
+        request = oip_asked.request_from(inference, len(message))
+        answer = await self._answer(principal, call, record, request)
+        told = inferred(answer)
+        signature = str(asked.parameters.get(SIGNATURE, ""))
+        self._reply(call, record, answer, tfserving_predict.encode_response(told, asked.model_name, signature))
+
+    async def _classify(self, principal: Principal, call: Call, record: Record) -> None:
+        asked = rpcs.read(serving.ClassificationRequest, await call.unary())
+        answer, body = await self._of_examples(principal, call, record, asked, "classify")
+        told = serving.ClassificationResponse(result=tfserving_examples.decode_classes(body))
+        told.model_spec.CopyFrom(asked.model_spec)
+        self._reply(call, record, answer, told.SerializeToString())
+
+    async def _regress(self, principal: Principal, call: Call, record: Record) -> None:
+        asked = rpcs.read(serving.RegressionRequest, await call.unary())
+        answer, body = await self._of_examples(principal, call, record, asked, "regress")
+        told = serving.RegressionResponse(result=tfserving_examples.decode_values(body))
+        told.model_spec.CopyFrom(asked.model_spec)
+        self._reply(call, record, answer, told.SerializeToString())
+
+    async def _of_examples(
+        self, principal: Principal, call: Call, record: Record, asked: Any, verb: Verb
+    ) -> tuple[Answer, bytes]:
+        spec = asked.model_spec
+        model, version = tensors.named(self._core.snapshot, spec.name, tfserving_predict.version_of(spec))
+        body = tfserving_examples.body_of(asked.input, spec.signature_name)
+        request = predict_v1_asked.request_of(body, model=model, version=version, verb=verb)
+        answer = await self._answer(principal, call, record, request)
+        if answer.form.wire == "predict-v1":
+            return answer, answer.body or b""
+        return answer, predict_v1_answers.encode_answer(inferred(answer), verb, by_row=True)
+
+    async def _answer(self, principal: Principal, call: Call, record: Record, request: InferRequest) -> Answer:
+        request.timeout = rpcs.time_left(call)
+        answer = await tensors.inferred(self._core, principal, request, call.metadata, record)
+        if answer.body is None:
+            await answer.aclose()
+            raise BackendError("The upstream answered with a stream.", code="upstream_bad_response")
+        return answer
+
+    def _reply(self, call: Call, record: Record, answer: Answer, message: bytes) -> None:
+        call.reply(message, [*self._door.headers(record), *answer.headers])
+
+    # ── what is told of a model ───────────────────────────────────────────────────────────────────────
+
+    async def _described(self, principal: Principal, call: Call, record: Record) -> None:
+        asked = rpcs.read(serving.GetModelMetadataRequest, await call.unary())
+        if list(asked.metadata_field) != [_SIGNATURES]:
+            raise CallerError(f"Ask for one `metadata_field`, `{_SIGNATURES}`.", param="metadata_field")
+        spec = asked.model_spec
+        model, version = tensors.named(self._core.snapshot, spec.name, tfserving_predict.version_of(spec))
+        known = await self._metadata.of(principal, model, version, call.metadata)
+        signatures = proto_json.fill(serving.SignatureDefMap(), {_SIGNATURES: predict_v1_answers.signatures_of(known)})
+        told = serving.GetModelMetadataResponse()
+        newest = version or max(known.versions, key=predict_v1_answers.number, default="")
+        tfserving_predict.put_spec(told.model_spec, spec.name, newest)
+        packed = told.metadata[_SIGNATURES]
+        packed.type_url = f"type.googleapis.com/{signatures.DESCRIPTOR.full_name}"
+        packed.value = signatures.SerializeToString()
+        rpcs.told(self._door, call, record, told)
+
+    async def _status(self, principal: Principal, call: Call, record: Record) -> None:
+        """Of a model whose server tells no versions, one without a number."""
+        asked = rpcs.read(serving.GetModelStatusRequest, await call.unary())
+        spec = asked.model_spec
+        model, version = tensors.named(self._core.snapshot, spec.name, tfserving_predict.version_of(spec))
+        ready, versions = await states(self._core, self._metadata, principal, call.metadata, record, model, version)
+        told = serving.GetModelStatusResponse()
+        for number in [each for each in versions if each.isdigit()] or [""]:
+            one = told.model_version_status.add(version=int(number or 0))
+            one.state = one.AVAILABLE if ready else one.LOADING
+            one.status.error_code = 0 if ready else _UNAVAILABLE
+        rpcs.told(self._door, call, record, told)
+
+
+async def _multi_inference(principal: Principal, call: Call, record: Record) -> None:
+    raise Unsupported(_ALONE)
+
+
+async def _reload(principal: Principal, call: Call, record: Record) -> None:
+    raise Forbidden(_CONFIGURED)

@@ -1,0 +1,410 @@
+"""Messages as chats and chats as messages: what each says, what is refused, and that nothing is lost on a way back."""
+
+import json
+from contextlib import suppress
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adapters.errors import CallerError
+from adapters.types import ChatRequest, Feature
+from adapters.wire import anthropic as wire
+from adapters.wire import openai
+from adapters.wire.anthropic_messages import message_body
+
+Object = dict[str, Any]
+FEATURES: tuple[Feature, ...] = get_args(Feature)
+PICTURE = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
+PDF = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}
+
+
+def message(**fields: Any) -> bytes:
+    body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}], **fields}
+    return json.dumps(body).encode()
+
+
+def as_chat(**fields: Any) -> Object:
+    """The chat's body, which has all that its own door asks for."""
+    request = wire.decode_message(message(**fields))
+    written = {name: json.loads(bytes(raw)) for name, raw in request.fields.items()}
+    openai.decode_chat(json.dumps(written).encode())
+    return written
+
+
+def turns(*content: Any, role: str = "user") -> list[Object]:
+    return [{"role": role, "content": list(content)}]
+
+
+def as_messages(**fields: Any) -> Object:
+    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], **fields}
+    request = openai.decode_chat(json.dumps(body).encode())
+    told: Object = json.loads(message_body(request, None, 50))
+    return told
+
+
+# ── a message as a chat ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_fields() -> None:
+    chat = as_chat(
+        system="Be kind.",
+        stream=True,
+        temperature=0.5,
+        top_p=0.9,
+        top_k=3,
+        stop_sequences=["a", "b"],
+        metadata={"user_id": "u"},
+        thinking={"type": "enabled", "budget_tokens": 2000},
+        service_tier="auto",
+        speed="standard",
+        container=None,
+    )
+    assert chat == {
+        "model": "m",
+        "messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "hi"}],
+        "max_tokens": 9,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "top_k": 3,
+        "stop": ["a", "b"],
+        "user": "u",
+    }
+
+
+@pytest.mark.parametrize(
+    ("block", "parts"),
+    [
+        ({"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}, "x"),
+        (
+            {"type": "image", "source": PICTURE},
+            [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}],
+        ),
+        (
+            {"type": "image", "source": {"type": "url", "url": "https://x/y.png"}},
+            [{"type": "image_url", "image_url": {"url": "https://x/y.png"}}],
+        ),
+        (
+            {"type": "document", "source": PDF, "title": "a.pdf", "context": "old"},
+            [
+                {"type": "text", "text": "old"},
+                {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0="}},
+            ],
+        ),
+        (
+            {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "d"}, "title": "t"},
+            "t\n\nd",
+        ),
+        (
+            {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "d"}]}},
+            "d",
+        ),
+        (
+            {"type": "search_result", "source": "s", "title": "t", "content": [{"type": "text", "text": "c"}]},
+            "t\ns\n\nc",
+        ),
+    ],
+)
+def test_what_a_user_shows(block: Object, parts: Any) -> None:
+    (turn,) = as_chat(messages=turns(block))["messages"]
+    assert turn == {"role": "user", "content": parts}
+
+
+def test_what_tools_found_comes_first_and_pictures_after() -> None:
+    asked = {
+        "role": "assistant",
+        "content": [{"type": "tool_use", "id": "1", "name": "f", "input": {"x": [1.5, None]}}],
+    }
+    picture = {"type": "image", "source": PICTURE}
+    results = [
+        {"type": "text", "text": "see"},
+        {"type": "tool_result", "tool_use_id": "1", "content": [{"type": "text", "text": "a"}, picture]},
+        {"type": "tool_result", "tool_use_id": "2", "is_error": True, "content": "no"},
+        {"type": "tool_result", "tool_use_id": "3"},
+    ]
+    first, *tools, last = as_chat(messages=[asked, {"role": "user", "content": results}])["messages"]
+    assert first["content"] is None
+    assert json.loads(first["tool_calls"][0]["function"]["arguments"]) == {"x": [1.5, None]}
+    assert [(tool["tool_call_id"], tool["content"]) for tool in tools] == [("1", "a"), ("2", "Error: no"), ("3", "")]
+    assert [part["type"] for part in last["content"]] == ["image_url", "text"]
+
+
+def test_thoughts_go_on_unless_only_anthropic_can_check_them() -> None:
+    said = [
+        {"type": "thinking", "thinking": "hm", "signature": ""},
+        {"type": "thinking", "thinking": "secret", "signature": "s"},
+        {"type": "redacted_thinking", "data": "x"},
+        {"type": "text", "text": "a"},
+    ]
+    turn, _ = as_chat(messages=[*turns(*said, role="assistant"), *turns({"type": "text", "text": "b"})])["messages"]
+    assert turn == {"role": "assistant", "content": "a", "reasoning_content": "hm"}
+
+
+def test_an_answer_that_has_begun_is_gone_on_with() -> None:
+    chat = as_chat(messages=[{"role": "user", "content": "hi"}, {"role": "assistant", "content": "I"}])
+    assert (chat["continue_final_message"], chat["add_generation_prompt"]) == (True, False)
+    assert "continue_final_message" not in as_chat()
+
+
+@pytest.mark.parametrize(
+    ("choice", "told"),
+    [
+        ({"type": "auto"}, {"tool_choice": "auto"}),
+        ({"type": "any", "disable_parallel_tool_use": True}, {"tool_choice": "required", "parallel_tool_calls": False}),
+        ({"type": "none"}, {"tool_choice": "none"}),
+        ({"type": "tool", "name": "f"}, {"tool_choice": {"type": "function", "function": {"name": "f"}}}),
+    ],
+)
+def test_tools(choice: Object, told: Object) -> None:
+    tool = {"name": "f", "description": "d", "input_schema": {"type": "object"}, "strict": True, "type": "custom"}
+    chat = as_chat(tools=[tool], tool_choice=choice)
+    function = {"name": "f", "description": "d", "parameters": {"type": "object"}, "strict": True}
+    assert chat["tools"] == [{"type": "function", "function": function}]
+    assert {name: chat[name] for name in ("tool_choice", "parallel_tool_calls") if name in chat} == told
+
+
+def test_forms_and_efforts() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    chat = as_chat(output_config={"effort": "max", "format": {"type": "json_schema", "schema": schema}})
+    assert chat["reasoning_effort"] == "xhigh"
+    assert chat["response_format"]["json_schema"] == {"name": "answer", "schema": schema, "strict": True}
+
+
+SERVER_TOOL = {"type": "web_search_20250305", "name": "web_search"}
+FILE = {"type": "file", "file_id": "f"}
+CITED = {"type": "document", "source": PDF, "citations": {"enabled": True}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "word"),
+    [
+        ({"nonsense": 1}, "nonsense", "not a field"),
+        ({"container": "c"}, "container", "Anthropic's own"),
+        ({"mcp_servers": [{}]}, "mcp_servers", "Anthropic's own"),
+        ({"inference_geo": "us"}, "inference_geo", "Anthropic's own"),
+        ({"tools": [SERVER_TOOL]}, "tools", "web_search"),
+        ({"tools": [{"name": "f"}]}, "tools", "input_schema"),
+        ({"tool_choice": {"type": "tool"}}, "tool_choice", "name"),
+        ({"output_config": {"task_budget": {}}}, "output_config", "task_budget"),
+        ({"system": [{"type": "image", "source": PICTURE}]}, "system", "image"),
+        ({"stop_sequences": "x"}, "stop_sequences", "array"),
+        ({"messages": turns({"type": "server_tool_use"})}, "messages", "server_tool_use"),
+        ({"messages": turns({"type": "text"})}, "messages", "text"),
+        ({"messages": turns({"type": "text", "text": "x", "odd": 1})}, "messages", "odd"),
+        ({"messages": turns({"type": "image", "source": FILE})}, "messages", "messages[0]"),
+        ({"messages": turns({"type": "document", "source": FILE})}, "messages", "only Anthropic's"),
+        ({"messages": turns(CITED)}, "messages", "citations"),
+        ({"messages": turns({"type": "tool_use", "id": "1", "name": "f", "input": {}})}, "messages", "tool_use"),
+        ({"messages": turns({"type": "image", "source": PICTURE}, role="assistant")}, "messages", "image"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, "messages", "robot"),
+        ({"messages": [{"role": "user"}]}, "messages", "content"),
+    ],
+)
+def test_what_a_chat_has_no_word_for_is_refused(fields: Object, param: str, word: str) -> None:
+    request = wire.decode_message(message(**fields))
+    with pytest.raises(CallerError) as refused:
+        _ = request.fields
+    assert refused.value.param == param
+    assert word in refused.value.message
+
+
+# ── a chat as a message ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_chat_s_fields() -> None:
+    told = as_messages(
+        stream=True,
+        stream_options={"include_usage": True},
+        temperature=0.5,
+        stop="a",
+        seed=3,
+        max_completion_tokens=7,
+        safety_identifier="s",
+        service_tier="default",
+        logprobs=False,
+        n=1,
+        logit_bias=None,
+        response_format={"type": "text"},
+        reasoning_effort="none",
+    )
+    assert told == {
+        "model": "m",
+        "messages": [{"role": "user", "content": "hi"}],
+        "max_tokens": 7,
+        "stream": True,
+        "temperature": 0.5,
+        "stop_sequences": ["a"],
+        "metadata": {"user_id": "s"},
+        "service_tier": "standard_only",
+        "thinking": {"type": "disabled"},
+    }
+
+
+def test_what_is_marked_for_the_cache_stays_marked() -> None:
+    mark = {"type": "ephemeral"}
+    function = {"name": "f", "parameters": {"type": "object"}}
+    told = as_messages(
+        messages=[
+            {"role": "system", "content": [{"type": "text", "text": "s", "cache_control": mark}]},
+            {"role": "developer", "content": "d"},
+            {"role": "user", "content": "u", "cache_control": mark},
+        ],
+        tools=[{"type": "function", "function": function, "cache_control": mark}],
+    )
+    assert told["system"] == [{"type": "text", "text": "s", "cache_control": mark}, {"type": "text", "text": "d"}]
+    assert told["messages"][0]["content"] == [{"type": "text", "text": "u", "cache_control": mark}]
+    assert told["tools"] == [{"name": "f", "input_schema": {"type": "object"}, "cache_control": mark}]
+
+
+def test_one_call_alone_is_asked_for() -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    told = as_messages(tools=tools, parallel_tool_calls=False)
+    assert told["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
+    assert told["tools"][0]["input_schema"] == {"type": "object", "properties": {}}
+    assert "tool_choice" not in as_messages(tool_choice="none")
+
+
+# ── and back ──────────────────────────────────────────────────────────────────────────────────────────────
+
+words = st.text(min_size=1, max_size=20)
+names = st.from_regex(r"[a-z]{1,8}", fullmatch=True)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-1000, 1000) | words,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(names, inner, max_size=2),
+    max_leaves=4,
+)
+texts = st.builds(lambda text: {"type": "text", "text": text}, words)
+pictures = st.sampled_from(
+    [{"type": "image", "source": PICTURE}, {"type": "image", "source": {"type": "url", "url": "https://x"}}]
+)
+shown = st.builds(lambda one, rest: [one, *rest], texts | pictures, st.lists(texts | pictures, max_size=2))
+
+
+def compact(blocks: list[Object]) -> Any:
+    """A message of one text is that text."""
+    return blocks[0]["text"] if len(blocks) == 1 and blocks[0]["type"] == "text" else blocks
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[Object]:
+    """Turns of a user's and an assistant's, with calls of tools and what these found."""
+    told = [{"role": "user", "content": compact(draw(shown))}]
+    for i in range(draw(st.integers(0, 3))):
+        said = draw(st.lists(texts, min_size=1, max_size=2))
+        calls = [
+            {
+                "type": "tool_use",
+                "id": f"{i}-{j}",
+                "name": draw(names),
+                "input": draw(st.dictionaries(names, values, max_size=2)),
+            }
+            for j in range(draw(st.integers(0, 2)))
+        ]
+        found = [
+            {
+                "type": "tool_result",
+                "tool_use_id": call["id"],
+                "content": compact(draw(st.lists(texts, min_size=1, max_size=2))),
+            }
+            for call in calls
+        ]
+        told.append({"role": "assistant", "content": compact([*said, *calls])})
+        told.append({"role": "user", "content": compact([*found, *draw(shown)])})
+    return told
+
+
+@st.composite
+def bodies(draw: st.DrawFn) -> Object:
+    body: Object = {"model": "m", "max_tokens": draw(st.integers(1, 99)), "messages": draw(conversations())}
+    tools = draw(
+        st.lists(
+            st.builds(
+                lambda name, text: {"name": name, "description": text, "input_schema": {"type": "object"}}, names, words
+            ),
+            max_size=2,
+        )
+    )
+    optional: Object = {
+        "system": words,
+        "stream": st.just(value=True),
+        "temperature": st.floats(0, 1),
+        "top_k": st.integers(1, 9),
+        "stop_sequences": st.lists(words, min_size=1, max_size=3),
+        "metadata": st.builds(lambda user: {"user_id": user}, words),
+        "output_config": st.builds(
+            lambda effort: {"effort": effort}, st.sampled_from(["low", "medium", "high", "xhigh"])
+        ),
+    }
+    body |= {name: draw(strategy) for name, strategy in optional.items() if draw(st.booleans())}
+    if tools:
+        body["tools"] = tools
+        choices = [{"type": "auto"}, {"type": "any", "disable_parallel_tool_use": True}, {"type": "tool", "name": "f"}]
+        body["tool_choice"] = draw(st.sampled_from(choices))
+    return body
+
+
+@settings(max_examples=60, deadline=None)
+@given(bodies())
+def test_a_message_made_a_chat_and_a_message_again_is_what_it_was(body: Object) -> None:
+    request = wire.decode_message(json.dumps(body).encode())
+    chat = openai.decode_chat(
+        json.dumps({name: json.loads(bytes(raw)) for name, raw in request.fields.items()}).encode()
+    )
+    assert json.loads(message_body(chat, None, 1)) == body
+
+
+@settings(max_examples=150, deadline=None)
+@given(bodies(), st.data())
+def test_whatever_is_put_in_the_place_of_a_value_is_read_or_refused(body: Object, data: st.DataObject) -> None:
+    """By either way."""
+    body = json.loads(json.dumps(body))
+    places = list(_places(body))
+    holder, key = data.draw(st.sampled_from(places))
+    holder[key] = data.draw(values | st.floats() | st.just({"type": "text"}))
+    with suppress(CallerError):
+        request = wire.decode_message(json.dumps(body).encode())
+        for feature in FEATURES:
+            request.asks_for(feature)
+        wire.estimate(request)
+        message_body(ChatRequest(model="m", fields=request.fields), None, 5)
+
+
+def _places(value: Any) -> Any:
+    """Every value of a body, by what holds it."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, held in list(inner):
+        yield value, key
+        if isinstance(held, dict | list):
+            yield from _places(held)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=60), st.integers(0, 200))
+def test_garbage_is_refused(garbage: bytes, at: int) -> None:
+    written = message(system="x", tools=[{"name": "f", "input_schema": {}}])
+    for body in (garbage, written[:at] + garbage + written[at:]):
+        with suppress(CallerError):
+            _ = wire.decode_message(body).fields
+        with suppress(CallerError):
+            wire.estimate(wire.decode_message(body))
+
+
+def test_betas_are_names_and_nothing_else() -> None:
+    assert wire.decode_message(message(), "a-1,b-2").betas == "a-1,b-2"
+    for given_ in ("a\r\nx: y", "a b", ",", "a" * 2000):
+        with pytest.raises(CallerError):
+            wire.decode_message(message(), given_)
+
+
+def test_two_requests_are_the_same_only_if_nobody_can_tell() -> None:
+    def told(betas: str = "", **fields: Any) -> bytes:
+        request = wire.decode_message(message(**fields), betas)
+        return request.codec.canonical(request)
+
+    assert told() == told(metadata={"user_id": "u"})
+    assert len({told(), told(top_k=1), told(stream=True), told("b"), told(system="s")}) == 5
+    chat = openai.decode_chat(message())
+    assert told() != chat.codec.canonical(chat)

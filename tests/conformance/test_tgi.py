@@ -1,0 +1,60 @@
+"""Text Generation Inference: its own API, and OpenAI's as it has it."""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+
+import pytest
+
+from adapters.conformance import asks
+from adapters.conformance.acts import Refusing
+from adapters.conformance.metrics import gauge
+from adapters.conformance.subject import Subject, pool
+from tests.conformance.kept import conforms, every_feature
+from tests.servers.stand_ins.tgi import VERSION, Tgi, tgi
+
+NO_TENSORS = "Its API tells of no tensors."
+NO_ORDERS = "It has the one model that it was started with."
+ONE_MODEL = "It has one model, and answers for it by whatever name."
+LONG = "word " * 500
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[Tgi]:
+    async with tgi() as server:
+        server.gap = 0.01
+        yield server
+
+
+def own(server: Tgi) -> Subject:
+    return Subject(
+        system="Text Generation Inference",
+        version=f"API document {VERSION}",
+        how="conformance server",
+        pool=pool({"name": "tgi", "chat_template": "chatml"}, server.url),
+        right=asks.chat("parrot"),
+        is_right=asks.says_something,
+        stream=asks.chat("parrot", stream=True),
+        pieces=3,
+        mistake=asks.chat("parrot", stop=list("abcde")),
+        long=asks.chat("parrot", LONG, stream=True, max_tokens=600),
+        running=gauge(f"{server.url}/metrics", "tgi_batch_current_size"),
+        signals=f"{server.url}/metrics",
+        signals_server="tgi",
+        full=(Refusing(429),),
+        lacks={
+            "unknown model": ONE_MODEL,
+            "metadata": NO_TENSORS,
+            "readiness": NO_TENSORS,
+            "load and unload": NO_ORDERS,
+        },
+    )
+
+
+def openai(server: Tgi) -> Subject:
+    return replace(own(server), system="Text Generation Inference, OpenAI", pool=pool("openai", server.url))
+
+
+@every_feature
+@pytest.mark.parametrize("wire", [own, openai])
+async def test_conforms(running: Tgi, wire: Callable[[Tgi], Subject], feature: str) -> None:
+    await conforms(wire(running), feature)

@@ -1,0 +1,44 @@
+"""Models of text on NVIDIA's Triton, with the inputs of TensorRT-LLM's and of vLLM's."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from adapters.conformance import asks
+from adapters.conformance.subject import Subject, pool
+from tests.conformance.kept import conforms, every_feature
+from tests.servers.text_repository import texts
+from tests.servers.triton import Triton, triton
+
+SYSTEMS = {
+    "llm_api": "TensorRT-LLM on Triton, LLM API",
+    "bls": "TensorRT-LLM on Triton, ensemble or BLS",
+    "vllm": "vLLM on Triton",
+}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
+    with triton(texts(tmp_path_factory.mktemp("triton-text"))) as server:
+        yield server
+
+
+def subject(server: Triton, model: str) -> Subject:
+    return Subject(
+        system=SYSTEMS[model],
+        version="2.51.0",
+        pool=pool({"name": "triton-generate", "chat_template": "chatml"}, f"http://{server.http}"),
+        right=asks.chat(model),
+        is_right=asks.says_something,
+        stream=asks.chat(model, stream=True),
+        pieces=3,
+        mistake=asks.chat(model, temperature="warm"),
+        signals=f"http://127.0.0.1:{server.ports.metrics}/metrics",
+        order=model,
+    )
+
+
+@every_feature
+@pytest.mark.parametrize("model", SYSTEMS)
+async def test_conforms(running: Triton, model: str, feature: str) -> None:
+    await conforms(subject(running, model), feature)

@@ -1,0 +1,161 @@
+"""Anthropic's client, unchanged, before a gateway process: over our own engine, and over a server of its own wire."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import anthropic as sdk
+import openai
+import pytest
+import pytest_asyncio
+
+from tests.servers.stand_ins.anthropic import KEY, MODEL, Anthropic, anthropic
+from tests.support.processes import GatewayProcess, gateway
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400), pytest.mark.asyncio(loop_scope="module")]
+
+CAPITAL: Any = [{"role": "user", "content": "What is the capital of France? Answer in one word."}]
+TOOLS: Any = [{"name": name, "input_schema": {"type": "object", "properties": {}}} for name in ("look", "listen")]
+
+
+@dataclass
+class Running:
+    gateway: GatewayProcess
+    key: str
+    server: Anthropic
+
+    @property
+    def client(self) -> sdk.AsyncAnthropic:
+        return sdk.AsyncAnthropic(base_url=self.gateway.url, api_key=self.key, max_retries=0, timeout=120)
+
+
+def configuration(server: Anthropic) -> dict[str, Any]:
+    runtime = {"kind": "llm", "model": "bundled:smollm2-135m-instruct", "dtype": "float32", "max_model_len": 1024}
+    return {
+        "auth": {"demo_key": True},
+        "pools": [
+            {"name": "smollm2", "runtime": runtime},
+            {
+                "name": "claude",
+                "protocol": "anthropic",
+                "endpoints": [server.url],
+                "model": MODEL,
+                "key": "file:anthropic.key",
+            },
+        ],
+        "models": [
+            {"name": "local", "routes": [{"to": "smollm2"}]},
+            {"name": "claude", "routes": [{"to": "claude", "retry": {"attempts": 1}}]},
+            {"name": "either", "routes": [{"to": "claude", "retry": {"attempts": 1}, "fallback": ["smollm2"]}]},
+        ],
+        "tenants": [{"name": "demo", "models": ["*"], "limits": {"requests": "100000/min", "concurrency": 64}}],
+    }
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
+    folder = tmp_path_factory.mktemp("anthropic")
+    secret = folder / "anthropic.key"
+    secret.write_text(KEY)
+    secret.chmod(0o600)
+    async with anthropic() as server, gateway(folder, configuration(server)) as g:
+        key = (await g.printed(r"Demo key [^:]*: (hr-\S+)", seconds=300))[1]
+        yield Running(g, key, server)
+
+
+async def test_our_own_engine_answers_messages(running: Running) -> None:
+    async with running.client as client:
+        asked: Any = {"model": "local", "messages": CAPITAL, "max_tokens": 20, "temperature": 0}
+        asked["system"] = [{"type": "text", "text": "You are brief.", "cache_control": {"type": "ephemeral"}}]
+        asked |= {"extra_body": {"temperature": asked.pop("temperature")}}
+        message = await client.messages.create(**asked)
+        (block,) = message.content
+        assert block.type == "text"
+        assert "Paris" in block.text
+        async with client.messages.stream(**asked) as stream:
+            text = "".join([part async for part in stream.text_stream])
+            final = await stream.get_final_message()
+        assert text == block.text
+        assert final.usage.output_tokens == message.usage.output_tokens
+        assert final.usage.input_tokens == message.usage.input_tokens > 10
+        counted = await client.messages.with_raw_response.count_tokens(
+            model="local", messages=CAPITAL, system=asked["system"]
+        )
+        assert (await counted.parse()).input_tokens == message.usage.input_tokens
+        assert "x-headrace-estimate" not in counted.headers
+        begun: Any = [*CAPITAL, {"role": "assistant", "content": "The capital of France is"}]
+        message = await client.messages.create(model="local", messages=begun, max_tokens=5)
+        assert message.content[0].type == "text"
+        assert not message.content[0].text.startswith("The capital")
+    await running.gateway.until_idle()
+
+
+async def test_what_the_engine_cannot_do_is_told(running: Running) -> None:
+    async with running.client as client:
+        with pytest.raises(sdk.BadRequestError, match="tools"):
+            await client.messages.create(model="local", messages=CAPITAL, max_tokens=5, tools=TOOLS)
+        long: Any = [{"role": "user", "content": "river " * 3000}]
+        with pytest.raises(sdk.BadRequestError, match="prompt is too long"):
+            await client.messages.create(model="local", messages=long, max_tokens=5)
+        counted = await client.messages.with_raw_response.count_tokens(model="local", messages=CAPITAL, tools=TOOLS)
+        assert counted.headers["x-headrace-estimate"] == "true"
+    await running.gateway.until_idle()
+
+
+async def test_a_server_of_messages_answers_both_kinds_of_clients(running: Running) -> None:
+    call: Any = [{"role": "user", "content": "call them"}]
+    async with running.client as client:
+        async with client.messages.stream(model="claude", messages=call, max_tokens=50, tools=TOOLS) as stream:
+            asking = await stream.get_final_message()
+        calls = [block for block in asking.content if block.type == "tool_use"]
+        assert [block.name for block in calls] == ["look", "listen"]
+        results: Any = [{"type": "tool_result", "tool_use_id": block.id, "content": "found"} for block in calls]
+        turns: Any = [*call, {"role": "assistant", "content": asking.content}, {"role": "user", "content": results}]
+        message = await client.messages.create(model="claude", messages=turns, max_tokens=50, tools=TOOLS)
+        assert message.content[0].type == "text"
+        assert message.content[0].text == "what the tool found"
+        think: Any = {"type": "enabled", "budget_tokens": 1024}
+        beta = await client.beta.messages.create(
+            model="claude",
+            messages=[{"role": "user", "content": "think"}],
+            max_tokens=50,
+            thinking=think,
+            betas=["x-1"],
+        )
+        assert [block.type for block in beta.content] == ["thinking", "text"]
+        assert running.server.headers["anthropic-beta"] == "x-1"
+        assert (await client.messages.count_tokens(model="claude", messages=call)).input_tokens > 1
+    url = f"{running.gateway.url}/v1"
+    async with openai.AsyncOpenAI(base_url=url, api_key=running.key, max_retries=0, timeout=120) as client:
+        chunks = await client.chat.completions.create(
+            model="claude", messages=[{"role": "user", "content": "a b c"}], stream=True
+        )
+        assert "".join([c.choices[0].delta.content or "" async for c in chunks if c.choices]) == "a b c"
+    await running.gateway.until_idle()
+
+
+async def test_another_pool_answers_while_anthropic_is_overloaded(running: Running) -> None:
+    """Of another wire: the client notices nothing."""
+    asked: Any = {"messages": [{"role": "user", "content": "!overloaded"}], "max_tokens": 5}
+    async with running.client as client:
+        with pytest.raises(sdk.OverloadedError):
+            await client.messages.create(model="claude", **asked)
+        message = await client.messages.create(model="either", **asked)
+        assert message.stop_reason in ("end_turn", "max_tokens")
+        async with client.messages.stream(model="either", **asked) as stream:
+            assert (await stream.get_final_message()).usage.output_tokens > 0
+    await running.gateway.until_idle()
+
+
+async def test_the_synchronous_client(running: Running) -> None:
+    def ask() -> str:
+        with sdk.Anthropic(base_url=running.gateway.url, auth_token=running.key, max_retries=0, timeout=120) as client:
+            message = client.messages.create(
+                model="claude", max_tokens=5, messages=[{"role": "user", "content": "a b"}], stream=False
+            )
+            return json.dumps([block.to_dict() for block in message.content])
+
+    assert json.loads(await asyncio.to_thread(ask)) == [{"type": "text", "text": "a b"}]
+    await running.gateway.until_idle()

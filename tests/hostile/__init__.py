@@ -1,0 +1,1 @@
+"""Every adapter against servers that do what no server should."""

@@ -1,0 +1,49 @@
+"""A call of an adapter, and how it ended."""
+
+import asyncio
+import re
+from typing import NamedTuple
+
+from adapters.base import Adapter
+from adapters.errors import InferenceError
+from adapters.inferred import inferred
+from adapters.types import Deadline, ModelRequest
+
+OUTER = 60.0
+"""Seconds after which something hangs."""
+SOON = Deadline(0.25, 0.25, 0.15)
+"""From now on: of an attack that ends by one of these."""
+LATER = Deadline(40.0, 30.0, 30.0)
+MOST = 64 * 1024 * 1024
+
+
+_CREATED = re.compile(rb'"created":\d+,')
+"""When it was answered, which is another second the next time."""
+
+
+class Outcome(NamedTuple):
+    body: bytes = b""
+    error: InferenceError | None = None
+
+
+async def outcome(adapter: Adapter, request: ModelRequest, times: Deadline) -> Outcome:
+    """How a call ends. Any other exception than an `InferenceError` is the test's failure."""
+    now = asyncio.get_running_loop().time()
+    body = bytearray()
+    try:
+        answer = await adapter.call(request, Deadline(now + times.at, times.first_byte, times.idle))
+        try:
+            if answer.body is not None:
+                body += answer.body
+                if answer.form.wire == "oip-http":
+                    inferred(answer)
+            else:
+                async for piece in answer:
+                    body += piece
+                    assert len(body) < MOST, "it never ends"
+        finally:
+            await answer.aclose()
+            assert answer.ended
+    except InferenceError as error:
+        return Outcome(_CREATED.sub(b"", body), error)
+    return Outcome(_CREATED.sub(b"", body))

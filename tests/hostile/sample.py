@@ -1,0 +1,51 @@
+"""What a protocol's servers are asked, and how they rightly answer."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from adapters.types import ModelRequest
+from tests.hostile.attacks import Right
+from tests.hostile.server import http
+
+JSON, EVENTS = "application/json", "text/event-stream"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One kind of request to one protocol, over HTTP/1.1."""
+
+    kind: str
+    request: Callable[[], ModelRequest]
+    body: bytes
+    """The right answer."""
+    content_type: str = JSON
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of the protocol."""
+    good: Mapping[str, bytes] = field(default_factory=dict)
+    """What else is asked, by path, and never attacked: an adapter wants to know its model."""
+    wrong: Mapping[str, bytes] = field(default_factory=dict)
+    """Bodies that are well made, healthy and wrong, by what is wrong with them."""
+    opaque: bool = False
+    """Any bytes are right: they are an app's own business."""
+    lenient: frozenset[str] = frozenset()
+    """Attacks whose bytes it may take for an answer."""
+    open_ended: bool = False
+    """A stream that has no last event: where it ends it is over."""
+
+    @property
+    def right(self) -> Right:
+        return Right(self.body, self.content_type, self.content_type == EVENTS)
+
+
+def dump(**fields: Any) -> bytes:
+    return json.dumps(fields).encode()
+
+
+def events(*data: bytes) -> bytes:
+    return b"".join(b"data: %b\n\n" % one for one in data)
+
+
+def good_of(sample: Sample) -> Callable[[str], bytes | None]:
+    return lambda path: http(200, JSON, sample.good[path]) if path in sample.good else None

@@ -1,0 +1,164 @@
+"""Every adapter over HTTP/1.1: one clear error of the right class, in time, in bounds, and then it works again."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from adapters.base import Adapter
+from adapters.errors import BackendError, CallerError, InferenceError
+from adapters.http1.client import ClientResponse
+from adapters.registry import MODULES, Address, make
+from config.schema import PoolConfig
+from tests.hostile.attacks import ATTACKS, REDIRECTS, STATUS, Attack, Right
+from tests.hostile.calls import LATER, OUTER, SOON, Outcome, outcome
+from tests.hostile.grpc_samples import GRPC_SAMPLES
+from tests.hostile.sample import Sample, good_of
+from tests.hostile.samples import SAMPLES
+from tests.hostile.server import Hostile, http, listening
+
+EACH = [pytest.param(name, sample, id=f"{name}-{sample.kind}") for name in MODULES for sample in SAMPLES.get(name, ())]
+MOST_SENT = 32 * 1024 * 1024
+"""Bytes that a server may get rid of before somebody notices: much of it is in the system's buffers."""
+LATE = frozenset({
+    "says_more_than_it_sends", "says_nothing", "head_in_drops", "body_in_drops", "endless_comments",
+})  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def small_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that an endless one is found to be so in a moment."""
+    monkeypatch.setattr(ClientResponse.read, "__defaults__", (1 << 20,))
+    for module in {*MODULES.values(), "adapters.inferred"}:
+        found = import_module(module)
+        if hasattr(found, "MAX_ANSWER"):
+            monkeypatch.setattr(found, "MAX_ANSWER", 1 << 20)
+
+
+@asynccontextmanager
+async def attacked(name: str, sample: Sample) -> AsyncIterator[tuple[Hostile, Adapter, Outcome]]:
+    """A server that is well so far, the adapter for it, and what it rightly answers."""
+    hostile = Hostile(good_of(sample), well=sample.right.answer)
+    async with listening(hostile), asyncio.timeout(OUTER):
+        pool = PoolConfig.model_validate(
+            {"name": "p", "protocol": {"name": name, **sample.options}, "endpoints": [hostile.url]}
+        )
+        adapter = make(pool, Address(hostile.url))
+        try:
+            right = await outcome(adapter, sample.request(), LATER)
+            assert right.error is None, right.error
+            assert right.body
+            yield hostile, adapter, right
+            hostile.play = None
+            assert await outcome(adapter, sample.request(), LATER) == right
+        finally:
+            await adapter.aclose()
+        assert hostile.wrong == []
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+@pytest.mark.parametrize(("name", "sample"), EACH)
+async def test_an_attack_is_one_error_of_the_right_class(name: str, sample: Sample, attack: Attack) -> None:
+    if attack.only and (sample.opaque or (attack.only == "streams") != sample.right.streams):
+        return
+    async with attacked(name, sample) as (hostile, adapter, right):
+        hostile.keeps = attack.keeps
+        hostile.play = lambda peer: attack.play(peer, sample.right)
+        got = await outcome(adapter, sample.request(), SOON if attack.name in LATE else LATER)
+        assert hostile.attacked or attack.name in LATE
+        if got.error is None:
+            passes = attack.content and (sample.opaque or (sample.open_ended and right.body.startswith(got.body)))
+            passes = passes or attack.name in sample.lenient
+            assert passes or (attack.may_pass and got == right), got.body[:200]
+        else:
+            assert isinstance(got.error, attack.ends), repr(got.error)
+            assert got.error.message
+            assert hostile.url.rpartition(":")[2] not in got.error.message
+    assert hostile.sent <= MOST_SENT
+
+
+@pytest.mark.parametrize("status", STATUS)
+@pytest.mark.parametrize(("name", "sample"), EACH)
+async def test_a_status_without_words(name: str, sample: Sample, status: int) -> None:
+    async with attacked(name, sample) as (hostile, adapter, _):
+        hostile.keeps = True
+        hostile.play = lambda peer: peer.send(http(status, "text/plain", b""))
+        got = await outcome(adapter, sample.request(), LATER)
+        assert (got.error is None and sample.opaque and status < 500) or isinstance(got.error, STATUS[status]), got
+
+
+@pytest.mark.parametrize("status", REDIRECTS)
+@pytest.mark.parametrize(("name", "sample"), EACH)
+async def test_no_redirect_is_followed(name: str, sample: Sample, status: int) -> None:
+    async with (
+        listening(Hostile(lambda _: None, well=sample.right.answer)) as trap,
+        attacked(name, sample) as all_of_it,
+    ):
+        hostile, adapter, _ = all_of_it
+        hostile.keeps = True
+        hostile.play = lambda peer: peer.send(http(status, "text/html", b"", f"location: {trap.url}/"))
+        got = await outcome(adapter, sample.request(), LATER)
+        assert isinstance(got.error, BackendError | CallerError), got
+        assert trap.sent == 0
+
+
+WRONG = [
+    pytest.param(name, sample, body, id=f"{name}-{sample.kind}-{what}")
+    for name in MODULES
+    for sample in SAMPLES.get(name, ())
+    for what, body in sample.wrong.items()
+]
+
+
+@pytest.mark.parametrize(("name", "sample", "body"), WRONG)
+async def test_a_healthy_server_that_is_wrong(name: str, sample: Sample, body: bytes) -> None:
+    async with attacked(name, sample) as (hostile, adapter, _):
+        hostile.keeps = True
+        hostile.play = lambda peer: peer.send(http(200, sample.content_type, body))
+        got = await outcome(adapter, sample.request(), LATER)
+        assert got.error is not None, got.body
+
+
+@pytest.mark.parametrize(("name", "sample"), EACH)
+async def test_whoever_leaves_a_slow_answer_is_gone(name: str, sample: Sample) -> None:
+    """A call that is cancelled ends at once, and the server sees it."""
+    async with attacked(name, sample) as (hostile, adapter, _):
+        seen, left = asyncio.Event(), asyncio.Event()
+
+        async def play(peer: Any) -> None:
+            seen.set()
+            await peer.left()
+            left.set()
+
+        hostile.play = play
+        call = asyncio.create_task(outcome(adapter, sample.request(), LATER))
+        await seen.wait()
+        call.cancel()
+        await asyncio.wait([call])
+        await left.wait()
+
+
+def test_every_protocol_has_its_samples() -> None:
+    """Whoever adds an adapter adds some lines to samples.py, or to grpc_samples.py; `auto` speaks by the others."""
+    assert set(MODULES) - {"auto"} <= {*SAMPLES, *GRPC_SAMPLES}
+
+
+@pytest.mark.parametrize("attack", [attack for attack in ATTACKS if attack.only != "streams"], ids=lambda one: one.name)
+@pytest.mark.parametrize("name", [name for name in MODULES if name not in GRPC_SAMPLES])
+async def test_a_health_check_ends_in_time(name: str, attack: Attack) -> None:
+    """Well or ill, and never otherwise."""
+    hostile = Hostile(lambda _: None, keeps=attack.keeps)
+    hostile.play = lambda peer: attack.play(peer, Right(b"{}", "application/json"))
+    async with listening(hostile), asyncio.timeout(OUTER):
+        pool = PoolConfig.model_validate({"name": "p", "protocol": name, "endpoints": [hostile.url]})
+        adapter = make(pool, Address(hostile.url))
+        try:
+            with suppress(InferenceError, TimeoutError):
+                await adapter.probe(0.3)
+        finally:
+            await adapter.aclose()
+    assert hostile.wrong == []
+    assert hostile.sent <= MOST_SENT

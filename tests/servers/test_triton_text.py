@@ -1,0 +1,209 @@
+"""Chats and completions before a real Triton, whose models have the inputs of TensorRT-LLM's and of vLLM's."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from adapters import registry
+from adapters.base import Adapter, Answer
+from adapters.errors import BackendError, CallerError, ClientGone, Unsupported
+from adapters.registry import Address
+from adapters.types import Deadline, GenerateRequest, ModelQuery
+from adapters.wire import openai, sse
+from tests.adapters.http1.raw import until
+from tests.servers.text_repository import texts
+from tests.servers.triton import Triton, triton
+from tests.support.gateways import config, infer
+
+PATIENCE = 60.0
+ALL = ["llm_api", "bls", "vllm", "plain"]
+STREAMING = ["llm_api", "bls", "vllm"]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
+    with triton(texts(tmp_path_factory.mktemp("triton-text"))) as running:
+        yield running
+
+
+@asynccontextmanager
+async def adapting(server: Triton, **options: Any) -> AsyncIterator[Adapter]:
+    protocol = {"name": "triton-generate", "chat_template": "chatml", **options}
+    pools = [{"name": "main", "protocol": protocol, "endpoints": [f"http://{server.http}"]}]
+    adapter = registry.make(config(pools=pools).pools[0], Address(f"http://{server.http}"))
+    try:
+        yield adapter
+    finally:
+        await adapter.aclose()
+
+
+def chat(model: str, text: str = "one two three", **fields: Any) -> GenerateRequest:
+    body = {"model": model, "messages": [{"role": "user", "content": text}], **fields}
+    return asked(openai.decode_chat(json.dumps(body).encode()))
+
+
+def completion(model: str, prompt: Any = "one two three", **fields: Any) -> GenerateRequest:
+    return asked(openai.decode_completion(json.dumps({"model": model, "prompt": prompt, **fields}).encode()))
+
+
+def asked(request: GenerateRequest) -> GenerateRequest:
+    request.request_id = "id-1"
+    return request
+
+
+def within() -> Deadline:
+    return Deadline(asyncio.get_running_loop().time() + PATIENCE, PATIENCE, PATIENCE)
+
+
+async def whole(server: Triton, request: GenerateRequest, **options: Any) -> dict[str, Any]:
+    async with adapting(server, **options) as adapter:
+        answer = await adapter.call(request, within())
+        told: dict[str, Any] = json.loads(answer.body or b"")
+        return told
+
+
+async def chunks(answer: Answer) -> list[dict[str, Any]]:
+    events = b"".join([piece async for piece in answer]).split(b"\n\n")
+    assert events[-2:] == [b"data: [DONE]", b""]
+    return [json.loads(sse.data_of(event)) for event in events[:-2]]
+
+
+async def streamed(server: Triton, request: GenerateRequest, **options: Any) -> tuple[list[str], str, Answer]:
+    """Texts, the reason and the answer."""
+    async with adapting(server, **options) as adapter:
+        answer = await adapter.call(request, within())
+        choices = [choice for chunk in await chunks(answer) for choice in chunk["choices"]]
+        told = [choice["delta"].get("content") if "delta" in choice else choice["text"] for choice in choices]
+        assert [choice["finish_reason"] for choice in choices[:-1]] == [None] * (len(choices) - 1)
+        return [text for text in told if text], choices[-1]["finish_reason"], answer
+
+
+@pytest.mark.parametrize("model", ALL)
+async def test_a_chat(server: Triton, model: str) -> None:
+    """Longer than the servers' own default of 16 or 32 tokens, since nobody asked for less."""
+    text = " ".join(["word"] * 50)
+    told = await whole(server, chat(model, text))
+    assert told["choices"][0]["message"]["content"] == text
+    assert (told["choices"][0]["finish_reason"], told["model"]) == ("stop", model)
+
+
+@pytest.mark.parametrize("model", ALL)
+async def test_a_completion(server: Triton, model: str) -> None:
+    """Without the prompt, also of a model that cannot be asked to leave it out."""
+    told = await whole(server, completion(model, max_tokens=2, temperature=0.5, seed=7))
+    assert told["choices"][0]["text"] == "one two"
+    assert told["choices"][0]["finish_reason"] == ("stop" if model == "bls" else "length")  # which tells no counts
+
+
+@pytest.mark.parametrize("model", ALL)
+async def test_texts_at_which_it_ends(server: Triton, model: str) -> None:
+    told = await whole(server, completion(model, "one two three four", max_tokens=9, stop=["three", "never"]))
+    assert told["choices"][0]["text"].rstrip() == "one two"
+    assert told["choices"][0]["finish_reason"] == "stop"
+
+
+async def test_what_it_cost_where_the_model_tells(server: Triton) -> None:
+    told = await whole(server, completion("vllm", "one two three", max_tokens=2, temperature=0))
+    assert told["usage"] == {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+    _, _, answer = await streamed(server, completion("vllm", "one two three", max_tokens=2, stream=True))
+    usage = answer.usage
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.exact) == (3, 2, True)
+
+
+@pytest.mark.parametrize("model", STREAMING)
+async def test_a_streamed_chat(server: Triton, model: str) -> None:
+    """Piece by piece, whether a response has what is new or all so far."""
+    pieces, reason, answer = await streamed(server, chat(model, stream=True))
+    assert (pieces, reason) == (["one", " two", " three"], "stop")
+    assert answer.usage.completion_tokens == 3
+    assert answer.error is None
+
+
+@pytest.mark.parametrize("model", STREAMING)
+async def test_a_stream_that_ends_for_its_length(server: Triton, model: str) -> None:
+    pieces, reason, _ = await streamed(server, completion(model, max_tokens=2, stream=True))
+    assert (pieces, reason) == (["one", " two"], "length")
+
+
+@pytest.mark.parametrize("model", STREAMING)
+async def test_a_stop_text_is_not_streamed(server: Triton, model: str) -> None:
+    request = completion(model, "one two three four", max_tokens=9, stop="three", stream=True)
+    pieces, reason, _ = await streamed(server, request)
+    assert ("".join(pieces).rstrip(), reason) == ("one two", "stop")
+
+
+async def test_a_model_that_does_not_stream_is_told_in_one_piece(server: Triton) -> None:
+    pieces, reason, _ = await streamed(server, chat("plain", stream=True))
+    assert (pieces, reason) == (["one two three"], "stop")
+
+
+async def test_an_echo(server: Triton) -> None:
+    told = await whole(server, completion("vllm", "one two", echo=True))
+    assert told["choices"][0]["text"] == "one twoone two"
+    pieces, _, _ = await streamed(server, completion("bls", "one two", echo=True, stream=True))
+    assert pieces == ["one two", "one", " two"]
+
+
+async def test_names_that_are_written(server: Triton) -> None:
+    """For those that the model's own do not tell apart: a text of options, and what a stream's responses hold."""
+    pieces, _, _ = await streamed(server, chat("llm_api", stream=True), streams="pieces")
+    assert pieces == ["one", "one two", "one two three"]
+    with pytest.raises(Unsupported, match="no input prompt"):
+        await whole(server, chat("llm_api"), inputs={"prompt": "prompt"})
+    with pytest.raises(Unsupported, match="no output text"):
+        await whole(server, chat("llm_api"), output="text")
+
+
+@pytest.mark.parametrize("model", STREAMING)
+async def test_failures(server: Triton, model: str) -> None:
+    async with adapting(server) as adapter:
+        for stream in (False, True):
+            with pytest.raises(BackendError) as caught:
+                await adapter.call(chat(model, "FAIL now", stream=stream), within())
+            assert "/opt" not in caught.value.message
+        answer = await adapter.call(chat(model, "one " * 400 + "FAIL", stream=True), within())
+        with pytest.raises(BackendError):
+            await chunks(answer)
+        assert isinstance(answer.error, BackendError)
+
+
+async def test_a_client_may_leave(server: Triton) -> None:
+    async with adapting(server) as adapter:
+        answer = await adapter.call(chat("bls", "word " * 2000, stream=True, max_tokens=5000), within())
+        await anext(answer)
+        await answer.aclose()
+        assert isinstance(answer.error, ClientGone)
+        await until(lambda: answer.ended)
+
+
+@pytest.mark.parametrize(
+    ("model", "fields"),
+    [
+        ("llm_api", {"repetition_penalty": 2}),
+        ("bls", {"presence_penalty": 1}),
+        ("vllm", {"logprobs": True}),
+        ("vllm", {"n": 2}),
+    ],
+)
+async def test_what_a_model_has_no_input_for_is_refused(server: Triton, model: str, fields: dict[str, Any]) -> None:
+    with pytest.raises(Unsupported) as caught:
+        await whole(server, chat(model, **fields))
+    assert caught.value.param == next(iter(fields))
+
+
+async def test_models_that_it_does_not_have(server: Triton) -> None:
+    with pytest.raises(BackendError, match="does not know the model"):
+        await whole(server, chat("nobody"))
+
+
+async def test_questions_go_to_the_server_as_they_are(server: Triton) -> None:
+    async with adapting(server) as adapter:
+        await adapter.probe(PATIENCE)
+        answer = await adapter.call(ModelQuery(model="bls", about="config"), within())
+        assert json.loads(answer.body or b"")["max_batch_size"] == 4
+        with pytest.raises(CallerError, match="one of text"):
+            await adapter.call(infer(), within())
