@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from adapters.base import Answer
+from adapters.base import Adapter, Answer
 from adapters.dial import http1_client, names, probe_path
 from adapters.errors import (
     BackendError,
@@ -17,6 +17,8 @@ from adapters.event_stream import EventStream
 from adapters.failed_status import CALLER_STATUS, upstream_error
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.messages import TokenCount
+from adapters.one_kind import OneKind
+from adapters.prompts import prompts
 from adapters.registry import Address
 from adapters.responses_stream import ResponsesStream
 from adapters.token_count import TokenCounter
@@ -32,15 +34,20 @@ from adapters.types import (
 )
 from adapters.wire import openai as wire
 from adapters.wire import responses_native, sse
+from config.protocols.openai import OpenAIProtocol
 from config.schema import PoolConfig
 
 MAX_ERROR_BODY = 64 * 1024
 TENANT = "x-headrace-tenant"
 
 
-def make(pool: PoolConfig, address: Address) -> OpenAIAdapter:
-    """For an endpoint of a pool."""
-    return OpenAIAdapter(http1_client(pool, address), **names(pool), **probe_path(pool))
+def make(pool: PoolConfig, address: Address) -> Adapter:
+    """For an endpoint of a pool. Raises `Unmakeable`."""
+    adapter = OpenAIAdapter(http1_client(pool, address), **names(pool), **probe_path(pool))
+    section = pool.protocol
+    if not isinstance(section, OpenAIProtocol) or section.only is None:
+        return adapter
+    return OneKind(adapter, section.only, prompts(section), section.max_tokens)
 
 
 class OpenAIAdapter:

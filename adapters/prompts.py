@@ -8,6 +8,7 @@ from adapters.errors import Unsupported
 from adapters.registry import MissingExtra
 from adapters.types import ChatRequest, CompletionRequest, GenerateRequest
 from adapters.wire import text_asked
+from config.protocols.openai import OpenAIProtocol
 from config.protocols.prompts import PromptProtocol
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Prompts:
         return text_asked.prompt(request)
 
 
-def prompts(section: PromptProtocol) -> Prompts:
+def prompts(section: PromptProtocol | OpenAIProtocol) -> Prompts:
     """As the configuration has it. Raises `Unmakeable`."""
     if section.chat_template is None:
         return Prompts()

@@ -1,12 +1,19 @@
 """Our LLM engine."""
 
+import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 
+import msgspec
 import pytest
 
+from adapters import registry
 from adapters.conformance import asks
 from adapters.conformance.metrics import gauge
 from adapters.conformance.subject import Subject, pool
+from adapters.registry import Address
+from adapters.types import Deadline
+from adapters.wire import openai
 from tests.conformance.kept import conforms, every_feature
 from tests.servers.llm import NAME, Llm, llm
 
@@ -37,6 +44,48 @@ def subject(server: Llm) -> Subject:
     )
 
 
+def one_kind(server: Llm, only: str) -> Subject:
+    """The same engine, asked for what it is said not to have."""
+    options = {"chat_template": "chatml"} if only == "completions" else {}
+    has_all = subject(server)
+    ask = asks.chat if only == "completions" else asks.completion
+    return replace(
+        has_all,
+        system=f"OpenAI's protocol, {only} only",
+        version="Headrace LLM engine",
+        pool=pool({"name": "openai", "only": only, **options}, server.url),
+        right=ask(NAME),
+        stream=ask(NAME, stream=True),
+        mistake=ask(NAME, temperature="warm"),
+        long=ask(NAME, stream=True, max_tokens=1900, ignore_eos=True),
+    )
+
+
 @every_feature
 async def test_conforms(running: Llm, feature: str) -> None:
     await conforms(subject(running), feature)
+
+
+@every_feature
+@pytest.mark.parametrize("only", ["completions", "chats"])
+async def test_one_kind_conforms(running: Llm, only: str, feature: str) -> None:
+    await conforms(one_kind(running, only), feature)
+
+
+async def test_a_chat_made_of_a_completion_is_the_chat_itself(running: Llm) -> None:
+    """The engine renders the model's own template, and the gateway the one that comes with it."""
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Name three colours."}]
+    body = {"model": NAME, "messages": messages, "max_tokens": 16, "temperature": 0}
+    told = []
+    for made in (subject(running), one_kind(running, "completions")):
+        adapter = registry.make(made.pool, Address(made.url))
+        try:
+            deadline = Deadline(asyncio.get_running_loop().time() + 60, 60, 60)
+            answer = await adapter.call(openai.decode_chat(msgspec.json.encode(body)), deadline)
+            told.append(msgspec.json.decode(answer.body or b""))
+        finally:
+            await adapter.aclose()
+    own, translated = told
+    assert translated["choices"][0]["message"]["content"] == own["choices"][0]["message"]["content"] != ""
+    assert translated["usage"] == own["usage"]
+    assert translated["choices"][0]["finish_reason"] == own["choices"][0]["finish_reason"]
