@@ -21,6 +21,8 @@ class Dialect(NamedTuple):
     name_first: bool = False
     """Over gRPC, the first field of an order is the model's name, and not its repository's; and what was done is told
     as an internal error."""
+    typed: bool = False
+    """Over gRPC its answers may hold typed contents, which not every client reads: they are made raw ones."""
     reloads: bool = False
     """It loads what its configuration file has, when it is told to read that again; nothing is unloaded."""
     graphs: bool = False
@@ -30,7 +32,7 @@ class Dialect(NamedTuple):
 
 
 TRITON = Dialect()
-_KSERVE = Dialect(extras=False, streams=False, needs_id=True, versions=False, name_first=True)
+_KSERVE = Dialect(extras=False, streams=False, needs_id=True, versions=False, name_first=True, typed=True)
 _MLSERVER = Dialect(binary=False, extras=False)
 _BY_NAME: dict[OipServer, Dialect] = {
     "triton": TRITON,

@@ -82,6 +82,8 @@ class OipGrpcAdapter:
 
     async def _infer(self, request: InferRequest, deadline: Deadline) -> Answer:
         answer, usage = await self._once(request, await self._message(request, deadline), deadline)
+        if self._dialect.typed and request.wire == "oip-grpc":
+            answer = oip_proto_answers.as_raw(answer)
         return Answer(content_type="application/grpc", body=answer, usage=usage, form=OIP_GRPC)
 
     async def _once(self, request: InferRequest, message: bytes, deadline: Deadline) -> tuple[bytes, Usage]:

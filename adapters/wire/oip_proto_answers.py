@@ -41,6 +41,11 @@ def encode_infer_response(inferred: Inferred, *, raw: bool = True) -> bytes:
     return b"".join(parts)
 
 
+def as_raw(message: bytes) -> bytes:
+    """An answer with raw contents, whatever it came with. Raises `BackendError` when it cannot be read."""
+    return encode_infer_response(decode_infer_response(message))
+
+
 def _write(inferred: Inferred, *, typed: bool = False) -> bytes:
     message = messages.ModelInferResponse(model_name=inferred.model_name, model_version=inferred.model_version)
     for tensor in inferred.outputs:

@@ -1,0 +1,149 @@
+"""BentoML, KServe and MLServer behind one gateway, under one key, for clients that know none of them."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import numpy as np
+import pytest
+import tritonclient.grpc.aio as over_grpc
+import tritonclient.http.aio as over_http
+
+from tests.servers.bentoml import bentoml
+from tests.servers.kserve import install as kserve_environment
+from tests.servers.kserve import kserve
+from tests.servers.mlserver import mlserver
+from tests.servers.programs import __path__ as programs
+from tests.servers.started import Started
+from tests.support.processes import GatewayProcess, gateway
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]  # the first run installs them
+
+RAMP = np.arange(16, dtype=np.int32).reshape(1, 16)
+ROW = {"INPUT0": list(range(16)), "INPUT1": [1] * 16}
+POOLS = ("bento", "kserve", "kserve-grpc", "kserve-first", "mlserver", "mlserver-grpc")
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[dict[str, Started]]:
+    with bentoml() as bento, kserve() as one, mlserver() as other:
+        yield {"bento": bento, "kserve": one, "mlserver": other}
+
+
+def described(kind: str) -> list[dict[str, Any]]:
+    return [{"name": f"{kind}{i}", "datatype": "INT32", "shape": [-1, 16]} for i in (0, 1)]
+
+
+def configuration(servers: dict[str, Started]) -> dict[str, Any]:
+    """The same model in six pools, a model of the gateway for each, and one that is split over all of them."""
+    first = {"name": "kserve-v1", "inputs": described("INPUT"), "outputs": described("OUTPUT")}
+    spoken: dict[str, tuple[Any, str]] = {
+        "bento": ("bentoml", servers["bento"].url()),
+        "kserve": ({"name": "oip-http", "server": "kserve"}, servers["kserve"].url(0)),
+        "kserve-grpc": ({"name": "oip-grpc", "server": "kserve"}, servers["kserve"].url(1)),
+        "kserve-first": (first, servers["kserve"].url(0)),
+        "mlserver": ({"name": "oip-http", "server": "mlserver"}, servers["mlserver"].url(0)),
+        "mlserver-grpc": ({"name": "oip-grpc", "server": "mlserver"}, servers["mlserver"].url(1)),
+    }
+    pools = [
+        {"name": name, "protocol": protocol, "endpoints": [url], "model": "add_sub"}
+        for name, (protocol, url) in spoken.items()
+    ]
+    bare = [
+        {"name": "zoo", "protocol": "bentoml", "endpoints": [servers["bento"].url()]},
+        {
+            "name": "texts",
+            "protocol": {"name": "oip-http", "server": "mlserver"},
+            "endpoints": [servers["mlserver"].url()],
+        },
+    ]
+    split = [{"pool": name, "weight": 1} for name in POOLS]
+    return {
+        "listen": {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "admin": "127.0.0.1:0"},
+        "pools": [*pools, *bare],
+        "models": [
+            *({"name": name, "routes": [{"to": name}]} for name in POOLS),
+            {"name": "everywhere", "routes": [{"split": {"arms": split}}]},
+            {"name": "count", "routes": [{"to": "zoo"}]},
+            {"name": "words", "routes": [{"to": "texts"}]},
+        ],
+        "tenants": [{"name": "acme", "models": ["*"], "limits": {"rows": "1000/d"}}],
+    }
+
+
+class Setting:
+    def __init__(self, process: GatewayProcess, key: str) -> None:
+        self.process = process
+        self.key = key
+        self.headers = {"authorization": f"Bearer {key}"}
+
+
+@pytest.fixture
+async def running(tmp_path: Path, servers: dict[str, Started]) -> AsyncIterator[Setting]:
+    async with gateway(tmp_path, configuration(servers)) as made:
+        await made.until("all(e['health'] == 'healthy' for e in s['endpoints'])")
+        yield Setting(made, await made.key())
+        await made.until_idle()
+
+
+def given(client: Any) -> list[Any]:
+    inputs = [client.InferInput(name, [1, 16], "INT32") for name in ("INPUT0", "INPUT1")]
+    for one in inputs:
+        one.set_data_from_numpy(RAMP)
+    return inputs
+
+
+async def test_tritons_clients_reach_every_server(running: Setting) -> None:
+    url = running.process.url.removeprefix("http://")
+    async with (
+        over_http.InferenceServerClient(url, conn_timeout=60) as http,
+        over_grpc.InferenceServerClient(running.process.grpc) as grpc,
+    ):
+        for name in [*POOLS, *["everywhere"] * 12]:
+            for client, module in ((http, over_http), (grpc, over_grpc)):
+                told = await client.infer(name, given(module), headers=dict(running.headers), request_id="r")
+                assert (told.as_numpy("OUTPUT0") == RAMP * 2).all(), name
+                assert (told.as_numpy("OUTPUT1") == 0).all(), name
+        for name in POOLS:
+            metadata = await http.get_model_metadata(name, headers=running.headers)
+            assert {one["name"]: one["shape"] for one in metadata["inputs"]} == {"INPUT0": [-1, 16], "INPUT1": [-1, 16]}
+
+
+async def test_kserves_own_clients_work_unchanged(running: Setting) -> None:
+    program = str(Path(programs[0]) / "kserve_client.py")
+    python = str(kserve_environment() / "bin/python")
+    names = [*POOLS, "--", "kserve-first", "bento", "mlserver"]
+    process = await asyncio.create_subprocess_exec(
+        python, program, running.process.url, running.process.grpc, running.key, *names,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    async with asyncio.timeout(300):
+        said = (await process.communicate())[0].decode()
+    assert process.returncode == 0, said
+    assert said.count("v2 ") == said.count("grpc ") == len(POOLS)
+    assert "explained kserve-first" in said
+
+
+async def test_streams(running: Setting) -> None:
+    """Of a generator of BentoML's, and of a model of MLServer's, by a prompt."""
+    url = running.process.url
+    async with aiohttp.ClientSession(headers=running.headers) as http:
+        for name, asked, key, pieces in (
+            ("count", {"upto": 3, "pause": 0.05}, "output", ["0 ", "1 ", "2 "]),
+            ("words", {"text": "one two"}, "text", ["one", "two"]),
+        ):
+            async with http.post(f"{url}/v2/models/{name}/generate_stream", json=asked) as response:
+                events = (await response.text()).strip().split("\n\n")
+            assert "".join(json.loads(event[6:])[key] for event in events) == "".join(pieces)
+            assert len(events) > 1
+
+
+async def test_a_method_is_an_app_too(running: Setting) -> None:
+    async with aiohttp.ClientSession(headers=running.headers) as http:
+        async with http.post(f"{running.process.url}/apps/count/greet", json={"name": "ann"}) as response:
+            assert (response.status, await response.text()) == (200, "hello ann")
+        async with http.post(f"{running.process.url}/apps/count/refuse", json={"text": "cake"}) as response:
+            assert (response.status, await response.json()) == (400, [{"error": "no cake"}])
