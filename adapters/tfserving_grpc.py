@@ -19,6 +19,7 @@ from adapters.tfserving_models import Models, untold, wanted
 from adapters.types import (
     OIP_JSON,
     PREDICT_V1,
+    TFSERVING_GRPC,
     Deadline,
     InferRequest,
     ModelOrder,
@@ -26,7 +27,7 @@ from adapters.types import (
     ModelRequest,
     Usage,
 )
-from adapters.wire import oip_bodies, tfserving, tfserving_examples, tfserving_predict
+from adapters.wire import oip_bodies, tfserving, tfserving_asked, tfserving_examples, tfserving_predict
 from adapters.wire.protos.tfserving import MODEL, PREDICTION, serving
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class TfServingGrpcAdapter:
         try:
             if isinstance(request, InferRequest):
                 takes_plain_inference(request)
+                if request.wire == "tfserving-grpc":
+                    return await self._pass_on(request, deadline)
                 if request.wire == "predict-v1" and request.verb in ("classify", "regress"):
                     return await self._of_examples(request, deadline)
                 return await self._predict(request, deadline)
@@ -88,6 +91,11 @@ class TfServingGrpcAdapter:
         await self._channel.aclose()
 
     # ── tensors ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def _pass_on(self, request: InferRequest, deadline: Deadline) -> Answer:
+        message = request.body + tfserving_asked.renamed("PredictRequest", self._name(request))
+        told = await self._asked("Predict", message, self._told(request), deadline)
+        return Answer(content_type="application/grpc", body=told, usage=_usage(request, told), form=TFSERVING_GRPC)
 
     async def _predict(self, request: InferRequest, deadline: Deadline) -> Answer:
         inference, _ = await self._models.inference(request, self._name(request), deadline)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 Feature = Literal["tools", "json_schema", "vision"]
 """What a request may ask of a model beside text."""
-TensorWire = Literal["oip-http", "oip-grpc", "predict-v1"]
-Wire = Literal["openai", "oip-http", "oip-grpc", "predict-v1", "app", "anthropic"]
+TensorWire = Literal["oip-http", "oip-grpc", "predict-v1", "tfserving-grpc"]
+Wire = Literal["openai", "oip-http", "oip-grpc", "predict-v1", "tfserving-grpc", "app", "anthropic"]
 InferKind = Literal["infer", "infer_stream", "generate", "generate_stream"]
 """One answer or a stream of them, to tensors or (`oip-http` only) to a prompt and what else a JSON object holds."""
 Verb = Literal["predict", "explain", "classify", "regress"]
@@ -215,7 +215,7 @@ class EmbeddingRequest(GenerateRequest):
 @dataclass(slots=True, kw_only=True)
 class InferRequest(ModelRequest):
     """Tensors in, tensors out: a request of the Open Inference Protocol, or (`predict-v1`) of KServe's v1 and of
-    TensorFlow Serving's REST, as its client wrote it.
+    TensorFlow Serving's REST, or of its gRPC, as its client wrote it.
 
     `body` goes on as it is where the upstream speaks the same wire and knows the model by the same name, and is read
     into an `inference` where it does not, or where somebody wants to know what is in it. Of names and versions,
@@ -228,7 +228,7 @@ class InferRequest(ModelRequest):
     kind: InferKind = "infer"
     wire: TensorWire
     body: bytes = field(repr=False)
-    """Of `oip-grpc` the message, which holds the names that the client wrote; of others what followed the head."""
+    """Of gRPC the message, which holds the names that the client wrote; of others what followed the head."""
     header_length: int | None = None
     """Of `oip-http`: bytes of JSON before the tensors' own; None where all is JSON, 0 where nothing is."""
     encoding: str = ""
@@ -343,6 +343,7 @@ OPENAI = Form()
 OIP_JSON = Form("oip-http")
 OIP_GRPC = Form("oip-grpc")
 PREDICT_V1 = Form("predict-v1")
+TFSERVING_GRPC = Form("tfserving-grpc")
 APP = Form("app")
 """Whatever the app writes."""
 ANTHROPIC = Form("anthropic")

@@ -1,9 +1,12 @@
 """Servers of `/v1/models/NAME:predict`: TensorFlow Serving, and KServe's older protocol."""
 
+import re
 from urllib.parse import quote
 
 from adapters.detection.found import Found, FoundModel, pool
 from adapters.detection.look import Look, text
+
+_NO_NAME = re.compile(r"Missing model name|Malformed request")
 
 
 async def kserve_v1(look: Look) -> Found | None:
@@ -19,7 +22,7 @@ async def tfserving(look: Look) -> Found | None:
     """It lists nothing, and knows paths with a model's name only."""
     told = (await look.at("/v1/models")).told
     error = told.get("error") if isinstance(told, dict) else None
-    if not (isinstance(error, str) and "Malformed request" in error):
+    if not (isinstance(error, str) and _NO_NAME.search(error)):
         return None
     models = [found for name in look.names if (found := await _model(look, name)) is not None]
     notes = () if models else ("It does not list its models. Name those that you know of with --model.",)

@@ -12,7 +12,7 @@ from adapters.errors import BackendError, NotFound
 from adapters.http1.message import Request, Response
 from adapters.inferred import inferred
 from adapters.types import InferRequest, Verb
-from adapters.wire import openai, predict_v1_answers, predict_v1_asked
+from adapters.wire import compression, openai, predict_v1_answers, predict_v1_asked
 from gateway.auth.keys import Principal
 from gateway.fronts import errors, tensors
 from gateway.fronts.door import Door, Route
@@ -76,7 +76,10 @@ class PredictFront:
     async def _infer(self, principal: Principal, http: Request, record: Record) -> Response:
         target = target_of(http.target)
         assert target is not None
-        request = self._request(principal, target, await http.read())
+        body, encoding = await http.read(), (http.headers.get("content-encoding") or "identity").strip().lower()
+        if encoding != "identity":
+            body = compression.decompress(body, encoding, self._core.snapshot.config.http.max_body)
+        request = self._request(principal, target, body)
         answer = await tensors.inferred(self._core, principal, request, http.headers, record)
         told = [("content-type", "application/json"), *self._door.headers(record), *answer.headers]
         if answer.body is None:

@@ -1,6 +1,7 @@
 """TensorFlow Serving's door over gRPC, over models of tensors: `PredictionService`, and what of `ModelService` is told.
 
-Examples to be classified or valued go on as the body that TensorFlow Serving's REST has for them.
+What is to be predicted goes on as it came where the upstream speaks the same wire. Examples to be classified or valued
+go on as the body that TensorFlow Serving's REST has for them.
 """
 
 from typing import Any
@@ -9,17 +10,15 @@ from adapters.base import Answer
 from adapters.errors import BackendError, CallerError, Forbidden, Unsupported
 from adapters.http2.call import Call
 from adapters.inferred import inferred
-from adapters.tensors import Inference
 from adapters.types import InferRequest, Verb
 from adapters.wire import (
-    oip_asked,
     predict_v1_answers,
     predict_v1_asked,
     proto_json,
+    tfserving_asked,
     tfserving_examples,
     tfserving_predict,
 )
-from adapters.wire.predict_v1 import SIGNATURE
 from adapters.wire.protos.tfserving import MODEL, PREDICTION, serving
 from gateway.auth.keys import Principal
 from gateway.fronts import rpcs, tensors
@@ -56,14 +55,16 @@ class TfServingFront:
 
     async def _predict(self, principal: Principal, call: Call, record: Record) -> None:
         message = await call.unary()
-        asked = tfserving_predict.decode_request(message)
-        model, version = tensors.named(self._core.snapshot, asked.model_name, asked.model_version)
-        inference = Inference(model, version, "", asked.parameters, asked.inputs, asked.outputs)
-        request = oip_asked.request_from(inference, len(message))
+        asked = rpcs.read(serving.PredictRequest, message)
+        name, signature = asked.model_spec.name, asked.model_spec.signature_name
+        model, version = tensors.named(self._core.snapshot, name, tfserving_predict.version_of(asked.model_spec))
+        request = tfserving_asked.request_of(asked, message, model=model, version=version)
         answer = await self._answer(principal, call, record, request)
-        told = inferred(answer)
-        signature = str(asked.parameters.get(SIGNATURE, ""))
-        self._reply(call, record, answer, tfserving_predict.encode_response(told, asked.model_name, signature))
+        if answer.form.wire == "tfserving-grpc":
+            told = (answer.body or b"") + tfserving_asked.renamed("PredictResponse", name)
+        else:
+            told = tfserving_predict.encode_response(inferred(answer), name, signature)
+        self._reply(call, record, answer, told)
 
     async def _classify(self, principal: Principal, call: Call, record: Record) -> None:
         asked = rpcs.read(serving.ClassificationRequest, await call.unary())

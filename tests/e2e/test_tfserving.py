@@ -133,10 +133,11 @@ async def test_a_real_model_hears_the_same_everywhere(running: GatewayProcess) -
             np.testing.assert_allclose(other[name], array, atol=1e-5)
 
 
-async def test_the_published_client_unchanged(running: GatewayProcess) -> None:
-    """To the stand-in over REST, which is the model's way without a header."""
+@pytest.mark.parametrize("server", THEIRS)
+async def test_the_published_client_unchanged(running: GatewayProcess, server: str) -> None:
+    """What it asks for goes on as it came over gRPC, and is written anew for REST."""
     key = await running.key()
-    told = json.loads(run(f"{STAND_IN}.client", running.grpc, key, "half").splitlines()[-1])
+    told = json.loads(run(f"{STAND_IN}.client", running.grpc, key, "half", server).splitlines()[-1])
     assert told == {
         "predict": {"y": [[5, 10], [15, 20]], "sum": [3, 7]},
         "label": {"y": [[3, 6], [9, 12]], "sum": [3, 7]},

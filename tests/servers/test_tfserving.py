@@ -12,6 +12,7 @@ import pytest
 from adapters import registry
 from adapters.base import Adapter, Answer
 from adapters.conformance.subject import pool
+from adapters.detection.detect import detect
 from adapters.errors import BackendError, CallerError, NotFound, Unavailable, Unsupported
 from adapters.inferred import inferred
 from adapters.registry import Address
@@ -160,6 +161,17 @@ async def test_health_of_what_has_no_path_for_it(server: TfServing, wire: str) -
     async with adapting(server, wire, model="nobody") as adapter:
         with pytest.raises(BackendError, match="health check"):
             await adapter.probe(PATIENCE)
+
+
+async def test_it_is_recognised(server: TfServing) -> None:
+    for address, protocol in ((server.http, "tfserving"), (server.grpc, "tfserving-grpc")):
+        found = await detect(
+            pool("auto", f"http://{address}"), Address(f"http://{address}"), names=("half",), seconds=PATIENCE
+        )
+        assert found is not None
+        (made,) = found.pools
+        assert (found.system, made.protocol["name"]) == ("TensorFlow Serving", protocol)
+        assert [model.name for model in made.models] == ["half"]
 
 
 WRONG: list[Any] = [

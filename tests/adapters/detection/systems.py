@@ -161,7 +161,7 @@ SYSTEMS = [
         ["half"],
         names=("half", "none"),
         paths={
-            "/v1/models": (404, {"error": "Malformed request: GET /v1/models"}),
+            "/v1/models": (400, {"error": "Missing model name in request."}),
             "/v1/models/half": {
                 "model_version_status": [{"version": "1", "state": "AVAILABLE", "status": {"error_code": "OK"}}]
             },

@@ -61,7 +61,8 @@ class TensorFake(FakeAdapter):
         self.orders: list[ModelOrder] = []
         self.about: dict[str, Any] = {"metadata": METADATA, "ready": {}, "config": {"name": "chat"}, "stats": {}}
         self.plain = False
-        """Whether it speaks KServe's v1 itself; else it reads such requests as adapters of other protocols do."""
+        """Whether it speaks KServe's v1 and TensorFlow Serving's gRPC itself; else it reads such requests as adapters
+        of other protocols do."""
         self.clock = asyncio.get_running_loop().time
         self._reader = Reader(self._metadata, lambda: self.clock())
 
@@ -75,7 +76,7 @@ class TensorFake(FakeAdapter):
             if self.failing is not None:
                 raise self.failing
             return Answer(content_type="application/json", body=b"{}", form=OIP_JSON)
-        if isinstance(request, InferRequest) and request.wire == "predict-v1" and not self.plain:
+        if isinstance(request, InferRequest) and request.wire in ("predict-v1", "tfserving-grpc") and not self.plain:
             request.inference = await self._reader.inference(request, request.model, deadline)
         if not isinstance(request, ModelQuery):
             return await super().call(request, deadline)

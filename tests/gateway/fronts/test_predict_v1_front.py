@@ -13,7 +13,7 @@ from adapters.tensors import Inferred, RequestedOutput, Tensor, join_bytes
 from adapters.types import OIP_GRPC, OIP_JSON, PREDICT_V1, Usage
 from adapters.wire.oip_proto_answers import encode_infer_response
 from gateway.fronts import metadata
-from tests.gateway.fronts.oip import TensorDoor, TensorFake, tensor_door
+from tests.gateway.fronts.oip import TensorDoor, TensorFake, tensor_door, zipped
 
 POOL = {"name": "main", "protocol": "oip-http", "endpoints": ["http://127.0.0.1:9"]}
 SCORED: dict[str, Any] = {
@@ -238,6 +238,18 @@ async def test_rows_are_counted_before_anything_is_asked() -> None:
         assert (await predict(d, {"instances": [[1, 2]] * 3}))[0] == 200
         assert (await predict(d, {"instances": [[1, 2]]}))[0] == 429
         assert len(fake.asked) == 1
+
+
+async def test_a_body_may_be_compressed() -> None:
+    fake = TensorFake(Script(chunks=(b"{}",), form=PREDICT_V1))
+    fake.plain = True
+    async with tensor_door(fake, http={"max_body": "1MB"}) as d:
+        response = await d.post("/v1/models/chat:predict", zipped(ODD), content_encoding="gzip")
+        assert (response.status, fake.asked[0].body) == (200, ODD)
+        bomb = zipped(b" " * 2_000_000 + b"{}")
+        for body, coding, status in [(bomb, "gzip", 413), (ODD, "gzip", 400), (ODD, "br", 415)]:
+            response = await d.post("/v1/models/chat:predict", body, content_encoding=coding)
+            assert response.status == status
 
 
 async def test_an_operation_that_the_models_servers_do_not_know() -> None:

@@ -13,7 +13,7 @@ import pytest
 from adapters.errors import CallerError, CapacityError, InferenceError, TransportError
 from adapters.fake import Script
 from adapters.tensors import Inferred, RequestedOutput, Tensor, join_bytes
-from adapters.types import OIP_GRPC, PREDICT_V1, Usage
+from adapters.types import OIP_GRPC, PREDICT_V1, TFSERVING_GRPC, Usage
 from adapters.wire.oip_proto_answers import encode_infer_response
 from adapters.wire.protos.tfserving import MODEL, PREDICTION, serving, tensorflow
 from adapters.wire.tfserving_tensors import decode
@@ -134,6 +134,50 @@ async def test_a_label_and_whole_content() -> None:
         (request,) = c.door.fake.asked
         assert request.version == "stable"
         assert bytes(request.inference.inputs[0].data) == struct.pack("<2i", 1, 2)
+
+
+async def test_messages_go_on_as_they_came_to_who_speaks_the_same() -> None:
+    told = serving.PredictResponse()
+    told.model_spec.name = "theirs"
+    told.model_spec.version.value = 7
+    told.outputs["y"].dtype = 8  # which no other protocol has
+    fake = TensorFake(Script(chunks=(told.SerializeToString(),), form=TFSERVING_GRPC, usage=Usage(rows=1)))
+    fake.plain = True
+    async with client(fake) as c:
+        asked = predict()
+        asked.inputs["A"].dtype = 8
+        asked.model_spec.version_label = "stable"
+        answer = await c.ask("Predict", asked)
+        told.model_spec.name = "chat"
+        assert answer == told
+        (request,) = fake.asked
+        assert request.body == asked.SerializeToString()
+        assert (request.wire, request.version, request.rows, request.size) == (
+            "tfserving-grpc", "stable", 1, len(request.body),
+        )  # fmt: skip
+        assert not fake.queries
+
+
+async def test_a_version_of_the_file_is_none_of_the_server() -> None:
+    model = {"name": "chat", "versions": ["new"], "routes": [{"to": "main"}]}
+    fake = TensorFake(SUM)
+    async with client(fake, models=[model]) as c:
+        asked = predict()
+        asked.model_spec.version_label = "new"
+        await c.ask("Predict", asked)
+        assert fake.asked[0].version == ""
+        assert not serving.PredictRequest.FromString(fake.asked[0].body).model_spec.version_label
+
+
+async def test_a_route_that_writes_parameters() -> None:
+    rewrite = {"force": {"signature_name": "other", "k": 2}}
+    model = {"name": "chat", "routes": [{"to": "main", "rewrite": rewrite}]}
+    async with client(TensorFake(SUM), models=[model]) as c:
+        told = await c.ask("Predict", predict())
+        assert list(told.outputs["SUM"].int_val) == [4, 6]
+        (request,) = c.door.fake.asked
+        assert (request.wire, request.rows) == ("oip-http", 1)
+        assert request.inference.parameters == {"signature_name": "other", "k": 2}
 
 
 async def test_classify_and_regress_over_tensors() -> None:

@@ -1,5 +1,7 @@
-"""`python -m tests.servers.stand_ins.tfserving.client ADDRESS KEY MODEL`: the published client, unchanged, as its users
-write with it. What it hears is printed as JSON."""
+"""`python -m tests.servers.stand_ins.tfserving.client ADDRESS KEY MODEL SERVER`: the published client, unchanged.
+
+It asks as its users do. What it hears is printed as JSON.
+"""
 
 import json
 import sys
@@ -18,8 +20,8 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
-ADDRESS, KEY, MODEL = sys.argv[1:]
-OPTIONS: dict[str, Any] = {"timeout": 60, "metadata": [("authorization", f"Bearer {KEY}")]}
+ADDRESS, KEY, MODEL, SERVER = sys.argv[1:]
+OPTIONS: dict[str, Any] = {"timeout": 60, "metadata": [("authorization", f"Bearer {KEY}"), ("x-server", SERVER)]}
 
 
 def main() -> None:
