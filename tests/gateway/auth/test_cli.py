@@ -141,7 +141,7 @@ def test_what_comes_with_a_key_is_stored_or_printed(keys: Keys) -> None:
     assert keys.listed()[str(id_of(admin))]["role"] == "tenant-admin"
 
 
-FRONTS = "'chat', 'text_completion', 'embeddings', 'infer', 'models' or 'metrics'"
+FRONTS = "'chat', 'text_completion', 'embeddings', 'infer', 'app', 'models' or 'metrics'"
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ async def test_stopping_leaves_nothing_even_of_a_child_that_ignores_sigterm(
     monkeypatch.setattr(local, "STOP_SECONDS", 0.2)
     child = runtime(tmp_path, "any", [])
     child.start()
-    await until("flag.exists()", {"flag": flag})
+    await until("flag.exists() and child.pid", {"flag": flag, "child": child})
     process = psutil.Process(child.pid)
     await child.stop()
     assert not process.is_running()
