@@ -3,6 +3,7 @@
     InferenceError            kind        blames the endpoint  may be tried elsewhere
     ├── CallerError           caller      no                   no     the request itself is wrong
     │   ├── NotFound          caller      no                   no     no such model (or none for this caller)
+    │   │   └── NotThere      caller      no                   yes    this endpoint has none by the client's name
     │   ├── TooLarge          caller      no                   no     a body or a prompt over its bound
     │   ├── ContextTooLong    caller      no                   no     prompt longer than the model's context
     │   └── Unsupported       caller      no                   no     the model's servers know no such operation
@@ -70,6 +71,12 @@ class NotFound(CallerError):
     """No such model, or none that this caller may see: one answer for both, so that names do not leak."""
 
     code = "model_not_found"
+
+
+class NotThere(NotFound):
+    """The client's own name for a model is unknown to this endpoint, which is well: another one may have loaded it."""
+
+    retryable = True
 
 
 class TooLarge(CallerError):

@@ -24,7 +24,7 @@ MAX_MESSAGE = 2_000
 
 def upstream_error(status: int, headers: Headers) -> InferenceError:
     """The typed error behind a status that does not blame the request."""
-    if status in (429, 503, 529):
+    if status in (429, 498, 503, 529):  # 498: Groq, whose flexible tier is full
         return CapacityError("The upstream is overloaded.", retry_after=retry_after(headers))
     if status in (401, 403):
         return credential_refused()

@@ -4,6 +4,7 @@ Bodies are taken apart one level deep. What routing, limits and billing need is 
 stays the bytes that the client or the server sent.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -24,6 +25,9 @@ from adapters.types import (
 from adapters.wire import canonical, features, refusals
 from adapters.wire.body import field as _field
 from adapters.wire.body import open_body as _open
+from adapters.wire.dialects import PLAIN, Dialect
+from adapters.wire.openai_errors import ErrorBody as ErrorBody
+from adapters.wire.openai_errors import decode_error as decode_error
 
 DONE = b"[DONE]"
 BYTES_PER_TOKEN = 4
@@ -32,6 +36,7 @@ MAX_TOKENS = 2**31 - 1
 LENGTHS = ("max_tokens", "max_completion_tokens", "n_predict", "max_output_tokens")
 """Names of one field: which of them counts differs from server to server."""
 MAX_MESSAGE = 2_000
+FAILED_AFTER_ALL = "The upstream failed in the middle of its answer."
 
 _TRUE, _NULL, _ABSENT = Raw(b"true"), Raw(b"null"), Raw(b"")
 
@@ -52,24 +57,10 @@ class _Whole(msgspec.Struct):
     data: Raw = _ABSENT
     usage: _Usage | None = None
     error: Raw = _NULL
-
-
-class ErrorBody(msgspec.Struct):
-    """What the field puts into `error`: OpenAI's four keys, all optional, code a string or a number."""
-
-    message: str | None = None
-    type: str | None = None
-    param: str | None = None
-    code: str | int | None = None
-
-
-class _Flat(msgspec.Struct):
-    error: ErrorBody | str | None = None
-    message: str | None = None
+    object: str | None = None
 
 
 _whole = msgspec.json.Decoder(_Whole).decode
-_flat = msgspec.json.Decoder(_Flat).decode
 _encode = msgspec.json.Encoder().encode
 _string = msgspec.json.Decoder(str)
 _optional_string = msgspec.json.Decoder(str | None)
@@ -191,7 +182,7 @@ def _as_responses(fields: dict[str, Raw]) -> dict[str, Raw]:
     return {**fields, "max_output_tokens": lengths[0]} if lengths else fields
 
 
-def upstream_body(request: GenerateRequest, model: str | None) -> bytes:
+def upstream_body(request: GenerateRequest, model: str | None, dialect: Dialect = PLAIN) -> bytes:
     """The body to send on: the client's values, the upstream's name of the model, usage always asked for.
 
     Built anew, so that a key given twice reaches the upstream once, with the value that was authorised.
@@ -199,10 +190,23 @@ def upstream_body(request: GenerateRequest, model: str | None) -> bytes:
     fields = request.fields
     if model is not None:
         fields = {**fields, "model": Raw(_encode(model))}
-    if request.stream and not request.include_usage:
+    if dialect.renames and isinstance(request, ChatRequest):
+        fields = _renamed(fields, dialect.renames)
+    if not dialect.takes_stream_options:
+        fields = {name: value for name, value in fields.items() if name != "stream_options"}
+    elif request.stream and not request.include_usage:
         options = _options.decode(fields.get("stream_options") or b"null")
         fields = {**fields, "stream_options": Raw(_encode({**(options or {}), "include_usage": _TRUE}))}
     return _encode(fields)
+
+
+def _renamed(fields: dict[str, Raw], renames: Mapping[str, str]) -> dict[str, Raw]:
+    """Fields by the names that a server knows. What it has a value for by that name already is kept."""
+    found = dict(fields)
+    for name, known in renames.items():
+        if (value := found.pop(name, None)) is not None and value != _NULL:
+            found.setdefault(known, value)
+    return found
 
 
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────────
@@ -214,8 +218,8 @@ def usage_of_body(body: bytes, answered: str = "choices") -> Usage | None:
         whole = _whole(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
-    if whole.error != _NULL:
-        raise BackendError("The upstream failed.")
+    if whole.error != _NULL or whole.object == "error":
+        raise told_with_200(decode_error(body), "The upstream failed.")
     if whole.choices is None if answered == "choices" else bytes(memoryview(whole.data)[:1]) != b"[":
         raise BackendError(f"The upstream's answer has no `{answered}`.", code="upstream_bad_response")
     return _usage(whole.usage)
@@ -235,8 +239,8 @@ def read_event(data: bytes) -> Event:
         whole = _whole(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise BackendError("The upstream's stream cannot be read.", code="upstream_bad_response") from None
-    if whole.error != _NULL:
-        raise _told_in_the_stream(decode_error(data))
+    if whole.error != _NULL or whole.object == "error":
+        raise told_with_200(decode_error(data), FAILED_AFTER_ALL)
     usage = _usage(whole.usage)
     return Event(usage, usage is not None and not whole.choices)
 
@@ -250,30 +254,19 @@ def _usage(usage: _Usage | None) -> Usage | None:
 # ── errors ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decode_error(body: bytes) -> ErrorBody:
-    """The error in any of the shapes that servers of this family use; empty when there is none to find."""
-    try:
-        flat = _flat(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ErrorBody()
-    if isinstance(flat.error, ErrorBody):
-        return flat.error
-    return ErrorBody(message=flat.error or flat.message)
-
-
 def is_too_long(error: ErrorBody) -> bool:
     """Whether a refusal is about the model's context."""
     return refusals.is_too_long(error.message, error.type, error.code)
 
 
-def _told_in_the_stream(error: ErrorBody) -> InferenceError:
-    """A server that begins its stream before it looks at the request has no status left to refuse it with."""
+def told_with_200(error: ErrorBody, failed: str) -> InferenceError:
+    """A server that answers before it looks at the request has no status left to refuse it with."""
     message = (error.message or "The upstream refused the request.")[:MAX_MESSAGE]
     if is_too_long(error):
         return ContextTooLong(message, param=error.param)
     if refusals.blames_the_caller(error.type, error.code):
         return CallerError(message, param=error.param)
-    return BackendError("The upstream failed in the middle of its answer.")
+    return BackendError(failed)
 
 
 def encode_error(error: InferenceError, type_: str) -> bytes:

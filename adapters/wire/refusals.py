@@ -8,10 +8,12 @@ _SAYS_NOTHING = frozenset({None, "", "400", "422", "invalid_request", "invalid_r
 _TOO_LONG = re.compile(
     r"maximum (model|context|sequence) length|context[ _](length|size|window|limit)|prompt is too long"
     r"|too large for model with|`inputs` (tokens|must have less than)|input token count .{0,40}exceeds"
-    r"|should not exceed max_(num_tokens|seq_len)|(prompt|input) length.{0,40}exceeds",
+    r"|should not exceed max_(num_tokens|seq_len)|(prompt|input) length.{0,40}exceeds|exceeds (the )?model max length"
+    r"|exceeds max_(num_tokens|seq_len)|context overflow",
     re.IGNORECASE | re.DOTALL,
 )
-"""vLLM, SGLang, llama.cpp, TGI, TensorRT-LLM, and hosted APIs, most of which say it as OpenAI does."""
+"""vLLM, SGLang, llama.cpp, TGI, TensorRT-LLM, LM Studio, OpenVINO, and hosted APIs, most of which say it as OpenAI
+does."""
 
 
 _CALLERS_WORDS = re.compile(

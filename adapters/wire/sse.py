@@ -50,6 +50,11 @@ class Splitter:
         # A blank line more than needed is no event.
         return [event.lstrip(b"\n") for event in events if event.strip(b"\n")]
 
+    @property
+    def rest(self) -> bytes:
+        """What has come of an event that has not ended."""
+        return self._rest
+
     def _normalise(self, data: bytes) -> bytes:
         """CRLF and CR become LF. A CR ends its line at once; an LF that follows belongs to it."""
         if self._after_cr:

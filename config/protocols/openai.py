@@ -1,11 +1,14 @@
 """OpenAI's HTTP API, which most servers of text speak."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from config.protocols.base import ProtocolConfig
 from config.protocols.prompts import Template
+from config.text import Shape
+
+Call = Literal["rerank", "score", "tokenize", "audio", "images", "moderations"]
 
 
 class OpenAIProtocol(ProtocolConfig):
@@ -15,6 +18,19 @@ class OpenAIProtocol(ProtocolConfig):
 
     name: Literal["openai"] = "openai"
     """OpenAI's API."""
+    dialect: Literal[
+        "auto", "openai", "azure", "mistral", "groq", "vllm", "sglang", "llama.cpp", "ollama", "lm-studio",
+        "tensorrt-llm", "tgi", "openvino", "kserve",
+    ] = "auto"  # fmt: skip
+    """Whose it is: paths, health, names of fields. ``auto``: as a server's list of models tells, and until then as most
+    servers are. OpenAI's own, Azure's, Groq's, TGI's, KServe's and OpenVINO's cannot be told and must be named."""
+    api_version: Annotated[str, Shape(r"[A-Za-z0-9.-]{1,64}", "a version such as 2024-10-21")] | None = None
+    """Azure's: its models are deployments then, ``/openai/deployments/MODEL/…?api-version=``. When absent, they are
+    below ``/openai/v1``."""
+    length: Literal["max_tokens", "max_completion_tokens"] | None = None
+    """The name by which its chats take an answer's length; when absent, the dialect's, or the client's."""
+    passes: tuple[Call, ...] = ()
+    """Calls beside text that the endpoints know, which are passed on as they are."""
     responses: bool = False
     """Whether the endpoints know ``/v1/responses`` themselves. For a model of such pools only they are asked there; for
     any other the gateway makes a chat of it."""
@@ -29,6 +45,17 @@ class OpenAIProtocol(ProtocolConfig):
     max_tokens: int = Field(1024, ge=1)
     """With ``only: completions``: how long the answer to a chat may be that does not say. A completion would end after
     16 tokens."""
+
+    @property
+    def key_header(self) -> str:
+        """Azure's is its own."""
+        return "api-key" if self.dialect == "azure" else "authorization"
+
+    @model_validator(mode="after")
+    def _of_azure(self) -> Self:
+        if self.api_version is not None and self.dialect != "azure":
+            raise ValueError("api_version is Azure's: it needs dialect azure")
+        return self
 
     @model_validator(mode="after")
     def _template_for_completions(self) -> Self:

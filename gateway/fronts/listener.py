@@ -11,6 +11,7 @@ from gateway.fronts.door import Door, Route
 from gateway.fronts.metadata import Metadata
 from gateway.fronts.oip_http import OipFront
 from gateway.fronts.openai import OpenAIFront
+from gateway.fronts.passed import PassedFront
 from gateway.fronts.predict_v1 import PredictFront
 from gateway.fronts.responses import PATH as RESPONSES
 from gateway.fronts.responses import ResponsesFront
@@ -35,11 +36,14 @@ class Fronts:
             (MESSAGES, self._anthropic),
         )
         self._apps = AppsFront(self.door)
+        self._passed = PassedFront(self.door)
 
     def __call__(self, http: Request) -> Awaitable[Response]:
         """Answer one request."""
         if http.target.startswith(MODELS) and VERSION in http.headers:
             return self._anthropic(http)
+        if self._passed.serves(http.target):
+            return self._passed(http)
         for prefix, front in self._fronts:
             if http.target.startswith(prefix):
                 return front(http)
@@ -55,3 +59,4 @@ class Fronts:
         yield from self._responses.routes()
         yield from self._apps.routes()
         yield from self._anthropic.routes()
+        yield from self._passed.routes()

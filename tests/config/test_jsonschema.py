@@ -68,6 +68,7 @@ def allowed(value: Any, keyword: str, rule: Any, schema: dict[str, Any], root: d
         "pattern": lambda: re.search(rule, value) is not None,
         "minItems": lambda: len(value) >= rule,
         "minLength": lambda: len(value) >= rule,
+        "maxLength": lambda: len(value) <= rule,
         "maxProperties": lambda: len(value) <= rule,
         "minimum": lambda: value >= rule,
         "maximum": lambda: value <= rule,

@@ -354,6 +354,9 @@ def test_no_bytes_of_an_upstream_raise_anything_else(body: bytes) -> None:
 # ── errors ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+EXTRA = {"type": "extra_forbidden", "loc": ["body", "n"], "msg": "Extra inputs are not permitted", "input": 1}
+
+
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
@@ -366,7 +369,28 @@ def test_no_bytes_of_an_upstream_raise_anything_else(body: bytes) -> None:
         ({"error": {"message": "m", "n_ctx": 5}}, wire.ErrorBody("m")),
         ({"error": "m"}, wire.ErrorBody("m")),
         ({"error": "m", "error_type": "validation"}, wire.ErrorBody("m")),
-        ({"object": "error", "message": "m", "type": "BadRequestError", "code": 400}, wire.ErrorBody("m")),
+        (
+            {"object": "error", "message": "m", "type": "BadRequestError", "code": 400},
+            wire.ErrorBody("m", "BadRequestError", code=400),
+        ),
+        ({"error": {"message": "m", "param": 5, "code": 1.5}}, wire.ErrorBody("m")),
+        ({"detail": "Not Found"}, wire.ErrorBody("Not Found")),
+        (
+            {"detail": [{"type": "missing", "loc": ["body", "messages", 0, "role"], "msg": "Field required"}]},
+            wire.ErrorBody("messages.0.role: Field required", param="messages.0.role"),
+        ),
+        ({"detail": [{"loc": "body"}, 3, {"msg": "m"}]}, wire.ErrorBody("m")),
+        ({"detail": []}, wire.ErrorBody()),
+        (
+            {"object": "error", "message": {"detail": [EXTRA]}, "type": "invalid_request_error", "code": None},
+            wire.ErrorBody("n: Extra inputs are not permitted", "invalid_request_error", "n"),
+        ),
+        (
+            {"object": "error", "message": json.dumps({"detail": [EXTRA]}), "type": "t", "code": "1000"},
+            wire.ErrorBody("n: Extra inputs are not permitted", "t", "n", "1000"),
+        ),
+        ({"message": "{oops"}, wire.ErrorBody("{oops")),
+        ({"message": '{"a": 1}'}, wire.ErrorBody('{"a": 1}')),
         ({"error": None, "message": "m"}, wire.ErrorBody("m")),
         ({}, wire.ErrorBody()),
         ({"error": {}}, wire.ErrorBody()),

@@ -40,6 +40,15 @@ TOO_LONG: dict[str, Any] = {
         "error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000",
         "error_type": "validation",
     },
+    "SGLang, of the input": {"message": "Input length (5000 tokens) exceeds the maximum allowed length (4096 tokens)."},
+    "LM Studio": {"error": "Trying to keep the first 5000 tokens when context overflows"},
+    "OpenVINO": {"error": "Number of prompt tokens: 5000 exceeds model max length: 4096"},
+    "TensorRT-LLM": {
+        "object": "error",
+        "type": "BadRequestError",
+        "code": 400,
+        "message": "The sum of prompt length (5000) and max_tokens (16) exceeds max_seq_len (4096)",
+    },
     "Mistral": {"message": "Prompt contains 5000 tokens, too large for model with 4096 maximum context length"},
 }
 OTHERS: dict[str, Any] = {

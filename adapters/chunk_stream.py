@@ -1,0 +1,68 @@
+"""A streamed answer of OpenAI's chunks."""
+
+from adapters.event_stream import EventStream
+from adapters.http1.client import ClientResponse
+from adapters.types import CompletionRequest, GenerateRequest, Usage
+from adapters.wire import openai as wire
+from adapters.wire import sse
+
+_DATA = ord("d")
+_END = sse.encode(wire.DONE)
+
+
+class ChunkStream(EventStream):
+    """Events go on as they came, save the usage chunk that only we asked for.
+
+    Servers that forget `[DONE]` after their last choice has finished are not taken for broken.
+    """
+
+    __slots__ = ("_alone", "_finished", "_swallow_usage")
+
+    def __init__(self, response: ClientResponse, request: GenerateRequest) -> None:
+        super().__init__(response, Usage(prompt_tokens=request.prompt_tokens))
+        self._swallow_usage = not request.include_usage
+        self._finished = False
+        several = isinstance(request, CompletionRequest) and bytes(request.prompt[:1]) == b"["
+        self._alone = request.n == 1 and not several
+        """Whether one finish_reason is the last."""
+
+    def _passes_on(self, event: bytes) -> bool:
+        """Count what an event carries; False for one that the client did not ask for."""
+        data = sse.data_of(event)
+        if data == wire.DONE:
+            self._done = True
+            return True
+        if event[0] != _DATA and (failure := _failure(event, data)):
+            raise wire.told_with_200(wire.decode_error(failure), wire.FAILED_AFTER_ALL)
+        if not data:
+            # A comment keeps the client's connection alive, but no answer begins with one.
+            return self._begun and event.startswith(b":")
+        if b'"finish_reason":"' in data or b'"finish_reason": "' in data:
+            self._finished = self._alone
+        # Events are decoded only where it matters: the first, since after it nothing can be tried elsewhere,
+        # and those that may hold usage or an error.
+        telling = b'"error"' in data or (b'"usage"' in data and b'"usage":null' not in data)
+        if self._begun and not telling:
+            self.usage.completion_tokens += 1  # servers send a token an event; the exact count comes last
+            return True
+        usage, only_usage = wire.read_event(data)
+        if usage is None:
+            self.usage.completion_tokens += 1
+            return True
+        usage.bytes = self.usage.bytes
+        self.usage = usage
+        return not (only_usage and self._swallow_usage)
+
+    def _read(self, piece: bytes) -> bytes:
+        if not piece and (self._finished or sse.data_of(self._splitter.rest.strip(b"\n")) == wire.DONE):
+            self._done = True
+            return _END
+        return super()._read(piece)
+
+
+def _failure(event: bytes, data: bytes) -> bytes:
+    """What an event tells of that is an error by its name, or by its field; empty for others."""
+    if event.startswith(b"error:"):
+        return event[6:]
+    name = event.partition(b"\n")[0]
+    return data if name.startswith(b"event:") and name[6:].strip() == b"error" else b""

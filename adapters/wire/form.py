@@ -1,0 +1,113 @@
+"""`multipart/form-data` (RFC 7578), as far as the name of a model in it is concerned: found, and replaced.
+
+Everything else stays the bytes that the client sent, which its server reads by itself. So whatever two readers could
+read in two ways is refused: a form is authorised for the model that its server sees.
+"""
+
+import re
+from typing import NamedTuple
+
+from adapters.errors import CallerError
+
+MAX_PARTS = 1000
+MAX_HEAD = 8 * 1024
+MAX_NAME = 1024
+_BOUNDARY = re.compile(r"[A-Za-z0-9'()+_,./:=? -]{0,69}[A-Za-z0-9'()+_,./:=?-]")
+_PARAMETER = re.compile(r';[ \t]*([A-Za-z0-9*_-]+)=("(?:[^"\\\r\n]|\\.)*"|[^\s;"]*)[ \t]*')
+
+
+class Field(NamedTuple):
+    """Where a value is."""
+
+    value: str
+    start: int
+    end: int
+
+
+def is_form(content_type: str) -> bool:
+    return content_type.partition(";")[0].strip().lower() == "multipart/form-data"
+
+
+def field_of(content_type: str, body: bytes, name: str) -> Field | None:
+    """The one field of that name. Raises `CallerError` for a form that cannot be read in one way only."""
+    boundary = _boundary(content_type)
+    found: Field | None = None
+    for start, end in _parts(body, boundary):
+        head_end = body.find(b"\r\n\r\n", start, min(end, start + MAX_HEAD))
+        if head_end < 0:
+            raise _unreadable("a part has no head, or too long a one")
+        options = _disposition(body[start:head_end])
+        if "name*" in options:
+            raise _unreadable("a part's name is encoded")
+        if options.get("name") != name:
+            continue
+        if found is not None or "filename" in options or end - head_end > MAX_NAME:
+            raise _unreadable(f"`{name}` is there twice, or as a file, or too long")
+        try:
+            found = Field(body[head_end + 4 : end].decode(), head_end + 4, end)
+        except UnicodeDecodeError:
+            raise _unreadable(f"`{name}` is not UTF-8") from None
+    return found
+
+
+def _boundary(content_type: str) -> bytes:
+    parameters = _parameters(content_type.partition(";")[1] + content_type.partition(";")[2])
+    boundary = parameters.get("boundary", "")
+    if not _BOUNDARY.fullmatch(boundary):
+        raise _unreadable("its Content-Type has no boundary")
+    return b"--" + boundary.encode()
+
+
+def _parts(body: bytes, boundary: bytes) -> list[tuple[int, int]]:
+    """Where each part begins, with its head, and ends."""
+    if not body.startswith(boundary + b"\r\n"):
+        raise _unreadable("it does not begin with its boundary")
+    parts: list[tuple[int, int]] = []
+    start = len(boundary) + 2
+    while True:
+        end = body.find(b"\r\n" + boundary, start - 2)
+        after = end + 2 + len(boundary)
+        if end < 0 or len(parts) == MAX_PARTS:
+            raise _unreadable("it has no end, or too many parts")
+        parts.append((start, end))
+        if body[after : after + 2] == b"--":
+            break
+        if body[after : after + 2] != b"\r\n":
+            raise _unreadable("a boundary does not end")
+        start = after + 2
+    if body.count(boundary) != len(parts) + 1 or body[after + 2 :].strip(b"\r\n"):
+        # A more lenient reader would cut it elsewhere.
+        raise _unreadable("its boundary is in a part, or something follows the last one")
+    return parts
+
+
+def _disposition(head: bytes) -> dict[str, str]:
+    """The parameters of a part's only Content-Disposition."""
+    found: list[str] = []
+    for line in head.decode("latin-1").split("\r\n"):
+        name, colon, value = line.partition(":")
+        if not colon or name != name.strip() or "\n" in line or "\r" in line:
+            raise _unreadable("a part's head is no list of fields")
+        if name.lower() == "content-disposition":
+            found.append(value.strip())
+    if len(found) != 1 or found[0].partition(";")[0].strip().lower() != "form-data":
+        raise _unreadable("a part has no Content-Disposition, or several")
+    return _parameters("".join(found[0].partition(";")[1:]))
+
+
+def _parameters(text: str) -> dict[str, str]:
+    """Each but once, and nothing else beside them."""
+    found: dict[str, str] = {}
+    at = 0
+    while at < len(text.rstrip()):
+        match = _PARAMETER.match(text, at)
+        if match is None or match[1].lower() in found:
+            raise _unreadable("a parameter is there twice, or none")
+        value = match[2]
+        found[match[1].lower()] = re.sub(r"\\(.)", r"\1", value[1:-1]) if value.startswith('"') else value
+        at = match.end()
+    return found
+
+
+def _unreadable(why: str) -> CallerError:
+    return CallerError(f"The form cannot be read: {why}.", code="invalid_form")

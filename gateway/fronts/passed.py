@@ -1,0 +1,55 @@
+"""The door of OpenAI's calls that are passed on: rerank, audio, images and their like."""
+
+from functools import partial
+
+from adapters.http1.message import Request, Response
+from adapters.types import AppRequest
+from adapters.wire import named
+from adapters.wire.openai_calls import CALLS
+from gateway.auth.keys import Principal
+from gateway.fronts import errors
+from gateway.fronts.apps import response_of
+from gateway.fronts.door import Door, Route
+from gateway.telemetry import Record
+
+_UNKNOWN = "Unknown path."
+
+
+class PassedFront:
+    """The handler of those paths. Keys, limits, splits and failures are as for every other request."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._core = door.core
+        self._routes = {
+            path.encode(): Route(("POST",), AppRequest.operation, partial(self._call, path)) for path in CALLS
+        }
+
+    def routes(self) -> list[Route]:
+        """All there are."""
+        return list(self._routes.values())
+
+    def serves(self, target: bytes) -> bool:
+        return target in self._routes
+
+    async def __call__(self, http: Request) -> Response:
+        """Answer one request."""
+        return await self._door.serve(http, self._routes.get(http.target), _UNKNOWN, errors.openai_response)
+
+    async def _call(self, path: str, principal: Principal, http: Request, record: Record) -> Response:
+        content_type, body = http.headers.get("content-type") or "", await http.read()
+        model, stream, user = named.read(content_type, body)
+        request = AppRequest(
+            model=model,
+            path=path,
+            content_type=content_type,
+            accept=http.headers.get("accept") or "",
+            body=body,
+            size=len(body),
+            stream=stream,
+            user=user,
+            request_id=record.request_id,
+            codec=named.CODEC,
+        )
+        answer = await self._core.handle(principal, request, http.headers, record)
+        return response_of(answer, self._door.headers(record))
