@@ -12,6 +12,7 @@ import msgspec
 from adapters import oip_refusals
 from adapters.apps import AppCalls
 from adapters.base import Answer
+from adapters.declared import described
 from adapters.dial import http1_client, names, probe_path
 from adapters.errors import BackendError, CallerError, InferenceError, TooLarge, Unsupported
 from adapters.failed_status import CALLER_STATUS, upstream_error
@@ -24,7 +25,8 @@ from adapters.tensors import Inference, Inferred, Tensor
 from adapters.text_stream import TextStream
 from adapters.types import OIP_JSON, AppRequest, Deadline, InferRequest, ModelQuery, ModelRequest, Usage
 from adapters.wire import bentoml, bentoml_calls, oip_bodies
-from adapters.wire.bentoml import OUTPUT, Api
+from adapters.wire.bentoml import Api
+from config.protocols.bentoml import BentoMLProtocol
 from config.schema import PoolConfig
 
 MAX_ERROR_BODY = 64 * 1024
@@ -44,17 +46,25 @@ _task = msgspec.json.Decoder(_Task).decode
 
 def make(pool: PoolConfig, address: Address) -> BentoMLAdapter:
     """For an endpoint of a pool."""
-    keyed = pool.key is not None
-    return BentoMLAdapter(http1_client(pool, address), keyed=keyed, **names(pool), **probe_path(pool))
+    protocol, keyed = pool.protocol, pool.key is not None
+    assert isinstance(protocol, BentoMLProtocol)
+    return BentoMLAdapter(http1_client(pool, address), protocol, keyed=keyed, **names(pool), **probe_path(pool))
 
 
 class BentoMLAdapter:
     """One endpoint. `model` is the method for what clients call otherwise. `keyed`: it knows us by a key."""
 
     def __init__(
-        self, client: Client, *, model: str | None = None, keyed: bool = False, probe: str = "/readyz"
+        self,
+        client: Client,
+        protocol: BentoMLProtocol,
+        *,
+        model: str | None = None,
+        keyed: bool = False,
+        probe: str = "/readyz",
     ) -> None:
         self._client = client
+        self._declared = described(protocol.inputs), described(protocol.outputs)
         self._calls = AppCalls(client, keyed=keyed)
         self._model = model
         self._base = client.base_path
@@ -93,7 +103,7 @@ class BentoMLAdapter:
         inference = await self._reader.inference(request, api.name, deadline)
         response = await self._called(api, inference, request, deadline)
         if request.stream and api.is_stream:
-            return await TextStream(response, request, OUTPUT).begun(deadline.first_byte)
+            return await TextStream(response, request, next(iter(api.outputs))).begun(deadline.first_byte)
         content_type = (response.headers.get("content-type") or "").lower()
         body = await response.read(MAX_ANSWER)
         usage = Usage(rows=request.rows, bytes=len(body), exact=True)
@@ -172,7 +182,8 @@ class BentoMLAdapter:
             raise oip_refusals.no_such_version(request)
         if self._client.now() >= self._fresh_until:
             body = await self._get(f"{self._base}/schema.json".encode(), b"", deadline)
-            self._apis = bentoml.decode_schema(body)
+            apis = bentoml.decode_schema(body)
+            self._apis = {name: api.completed(*self._declared) for name, api in apis.items()}
             self._fresh_until = self._client.now() + FRESH
             self._reader.forget()
         api = self._apis.get((self._model or request.model).lstrip("/"))

@@ -23,10 +23,11 @@ def metadata(
     versions: Sequence[str] = (),
 ) -> ModelMetadata:
     """`GET /v2/models/{name}` of such a model."""
-    return ModelMetadata(model, list(versions), platform, _described(inputs), _described(outputs))
+    return ModelMetadata(model, list(versions), platform, described(inputs), described(outputs))
 
 
-def _described(tensors: Sequence[TensorConfig]) -> list[TensorMetadata]:
+def described(tensors: Sequence[TensorConfig]) -> list[TensorMetadata]:
+    """In the words of the Open Inference Protocol."""
     return [TensorMetadata(tensor.name, tensor.datatype, tensor.shape) for tensor in tensors]
 
 
@@ -54,8 +55,8 @@ class DeclaredModel:
 
     def __init__(self, protocol: DeclaredTensors, clock: Callable[[], float]) -> None:
         self._protocol = protocol
-        self._inputs = _described(protocol.inputs)
-        self._outputs = _described(protocol.outputs)
+        self._inputs = described(protocol.inputs)
+        self._outputs = described(protocol.outputs)
         self._reader = Reader(self._ask, clock)
 
     async def body(self, request: InferRequest, deadline: Deadline) -> bytes:

@@ -4,6 +4,7 @@ The schema is JSON Schema with three types of its own: `tensor`, `dataframe` and
 as the widest: an array without a datatype as FP64, numpy's own, of two dimensions.
 """
 
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -59,11 +60,29 @@ class Api(NamedTuple):
     is_stream: bool
     is_task: bool
 
+    def completed(self, inputs: Sequence[TensorMetadata], outputs: Sequence[TensorMetadata]) -> "Api":
+        """With what somebody else knows of those tensors that it has and says nothing of."""
+        if not self.is_object and len(outputs) == 1:
+            (field,) = self.outputs.values()
+            gives = {outputs[0].name: _known(field._replace(name=outputs[0].name), outputs)}
+        else:
+            gives = {name: _known(field, outputs) for name, field in self.outputs.items()}
+        takes = {name: _known(field, inputs) for name, field in self.inputs.items()}
+        return self._replace(inputs=takes, outputs=gives)
+
     def metadata(self) -> ModelMetadata:
         """As the Open Inference Protocol has it."""
         inputs = [tensor for field in self.inputs.values() for tensor in field.metadata()]
         outputs = [tensor for field in self.outputs.values() for tensor in field.metadata()]
         return ModelMetadata(self.name, [], "bentoml", inputs, outputs)
+
+
+def _known(field: Field, tensors: Sequence[TensorMetadata]) -> Field:
+    for tensor in tensors:
+        if tensor.name == field.name and field.kind in ("tensor", "any"):
+            datatype, shape = field.datatype or tensor.datatype, tensor.shape if field.shape is None else field.shape
+            return field._replace(kind="tensor", datatype=datatype, shape=shape)
+    return field
 
 
 class _Route(msgspec.Struct):

@@ -133,24 +133,25 @@ def _multipart(values: dict[str, Any]) -> tuple[bytes, str]:
 
 def decode_answer(api: Api, body: bytes, content_type: str) -> list[Tensor]:
     """What a method gave. Raises `BackendError` for what does not fit its schema."""
+    whole = None if api.is_object else next(iter(api.outputs.values()))
     if not content_type.startswith(JSON):
-        if not api.is_object and api.outputs[OUTPUT].kind == "tensor":
+        if whole is not None and whole.kind == "tensor":
             raise BackendError("The upstream answered with the wrong content type.", code="upstream_bad_response")
-        return [Tensor(OUTPUT, "BYTES", (1,), join_bytes([body]))]  # a text, or a file
+        name = OUTPUT if whole is None else whole.name
+        return [Tensor(name, "BYTES", (1,), join_bytes([body]))]  # a text, or a file
     try:
         value = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
-    if isinstance(value, dict) and (api.is_object or api.outputs[OUTPUT].kind in ("json", "dataframe", "any")):
+    if isinstance(value, dict) and (whole is None or whole.kind in ("json", "dataframe", "any")):
         return [_output(api.outputs.get(name), name, one) for name, one in value.items()]
-    if api.is_object:
+    if whole is None:
         raise BackendError("The upstream's answer is no object.", code="upstream_bad_response")
-    field = api.outputs[OUTPUT]
-    if value is None and field.kind == "tensor":
+    if value is None and whole.kind == "tensor":
         raise BackendError("The upstream's answer is no tensor.", code="upstream_bad_response")
-    if field.kind == "dataframe" and isinstance(value, list) and all(isinstance(row, dict) for row in value):
+    if whole.kind == "dataframe" and isinstance(value, list) and all(isinstance(row, dict) for row in value):
         return _columns(value)
-    return [_output(field, OUTPUT, value)]
+    return [_output(whole, whole.name, value)]
 
 
 def _output(field: Field | None, name: str, value: Any) -> Tensor:

@@ -15,6 +15,7 @@ import tritonclient.http.aio as over_http
 from tests.servers.bentoml import bentoml
 from tests.servers.kserve import install as kserve_environment
 from tests.servers.kserve import kserve
+from tests.servers.mlserver import install as mlserver_environment
 from tests.servers.mlserver import mlserver
 from tests.servers.programs import __path__ as programs
 from tests.servers.started import Started
@@ -68,7 +69,7 @@ def configuration(servers: dict[str, Started]) -> dict[str, Any]:
             *({"name": name, "routes": [{"to": name}]} for name in POOLS),
             {"name": "everywhere", "routes": [{"split": {"arms": split}}]},
             {"name": "count", "routes": [{"to": "zoo"}]},
-            {"name": "words", "routes": [{"to": "texts"}]},
+            *({"name": name, "routes": [{"to": "texts"}]} for name in ("words", "frame", "iris")),
         ],
         "tenants": [{"name": "acme", "models": ["*"], "limits": {"rows": "1000/d"}}],
     }
@@ -125,6 +126,18 @@ async def test_kserves_own_clients_work_unchanged(running: Setting) -> None:
     assert process.returncode == 0, said
     assert said.count("v2 ") == said.count("grpc ") == len(POOLS)
     assert "explained kserve-first" in said
+
+
+async def test_mlservers_codecs_work_unchanged(running: Setting) -> None:
+    """Also before servers that have none."""
+    python, program = str(mlserver_environment() / "bin/python"), str(Path(programs[0]) / "mlserver_client.py")
+    process = await asyncio.create_subprocess_exec(
+        python, program, running.process.url, running.key,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    async with asyncio.timeout(300):
+        said = (await process.communicate())[0].decode()
+    assert "all right" in said, said
 
 
 async def test_streams(running: Setting) -> None:

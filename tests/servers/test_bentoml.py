@@ -116,6 +116,17 @@ async def test_arguments_of_every_kind(
     assert (found.name, found.datatype, found.shape, bytes(found.data)) == ("output", datatype, shape, data)
 
 
+async def test_tensors_that_the_service_does_not_describe_are_declared(server: Started) -> None:
+    rows = {"name": "rows", "datatype": "FP32", "shape": [-1, 4]}
+    protocol = {"name": "bentoml", "inputs": [rows], "outputs": [{**rows, "name": "scaled"}]}
+    async with adapting(server.url(), protocol) as adapter:
+        found = outputs(await adapter.call(asked(Inference("scale", inputs=[FOUR])), within()))
+        assert (found["scaled"].datatype, bytes(found["scaled"].data)) == ("FP32", floats(2, 4, 6, 8))
+        wrong = Tensor("rows", "FP64", (1, 4), bytes(32))
+        with pytest.raises(CallerError, match="`rows` is FP32, and was sent FP64"):
+            await adapter.call(asked(Inference("scale", inputs=[wrong])), within())
+
+
 async def test_data_frames_are_a_tensor_a_column(server: Started) -> None:
     inputs = [
         Tensor("people.height", "FP64", (2,), struct.pack("<2d", 180, 160)),

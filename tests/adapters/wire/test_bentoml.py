@@ -11,6 +11,7 @@ from adapters.errors import BackendError, CallerError
 from adapters.tensors import Inference, Tensor, join_bytes
 from adapters.wire import bentoml_calls
 from adapters.wire.bentoml import Api, decode_schema
+from adapters.wire.oip_bodies import TensorMetadata
 
 
 def api(given_: dict[str, Any], gives: dict[str, Any] | None = None) -> Api:
@@ -42,6 +43,27 @@ def taking(**properties: Any) -> Api:
 def test_arguments_as_tensors(schema: dict[str, Any], told: tuple[str, tuple[int, ...]]) -> None:
     (tensor,) = taking(x=schema).metadata().inputs
     assert (tensor.name, tensor.datatype, tensor.shape) == ("x", *told)
+
+
+def test_what_a_schema_does_not_tell_is_declared() -> None:
+    method = api(
+        {
+            "type": "object",
+            "properties": {"x": {"type": "tensor"}, "y": {"type": "tensor", "dtype": "int8"}, "n": {"type": "string"}},
+        },
+        {"type": "tensor"},
+    )
+    floats = [TensorMetadata(name, "FP32", (-1, 4)) for name in ("x", "y", "n", "other")]
+    told = method.completed(floats, [TensorMetadata("scores", "FP32", (-1,))])
+    assert [(one.name, one.datatype, one.shape) for one in told.metadata().inputs] == [
+        ("x", "FP32", (-1, 4)),
+        ("y", "INT8", (-1, 4)),
+        ("n", "BYTES", (1,)),
+    ]
+    assert [(one.name, one.datatype) for one in told.metadata().outputs] == [("scores", "FP32")]
+    (tensor,) = bentoml_calls.decode_answer(told, b"[1, 2]", "application/json")
+    assert (tensor.name, tensor.datatype, tensor.shape) == ("scores", "FP32", (2,))
+    assert method.completed([], []) == method
 
 
 def test_methods_go_by_name_and_by_route() -> None:
