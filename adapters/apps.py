@@ -16,6 +16,13 @@ WHOLE = 256 * 1024
 _KEPT = ("content-encoding", "content-language", "content-disposition")
 """Of an answer: without them its body means something else."""
 
+
+class Redirected(CallerError):
+    """The path that the client chose is another one's."""
+
+    code = "app_redirect"
+
+
 Judge = Callable[[ModelRequest, int, Headers, bytes], InferenceError | None]
 """What a status from 400 on says, with its body; None for an answer of the app's own."""
 
@@ -69,7 +76,7 @@ class AppCalls:
         if status == 401 and self._keyed:
             raise upstream_error(status, headers)
         if 300 <= status < 400 and status != 304:
-            raise CallerError("The app leads elsewhere by a redirect, and none is followed.", code="app_redirect")
+            raise Redirected("The app leads elsewhere by a redirect, and none is followed.")
         if status >= 400:
             body = await _refusal(response)
             if (error := self._judge(request, status, headers, body)) is not None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from adapters.apps import AppCalls, Judge, by_status
+from adapters.apps import AppCalls, Judge, Redirected, by_status
 from adapters.base import Answer
 from adapters.declared import DeclaredModel, json_answer
 from adapters.dial import http1_client, probe_path
@@ -74,7 +75,7 @@ class HttpAppAdapter:
 
     async def _infer(self, request: InferRequest, deadline: Deadline) -> Answer:
         asked = call_for(request, self._infer_path, await self._declared.body(request, deadline))
-        return self._declared.answer(request, await whole(await self._call(asked, deadline)))
+        return self._declared.answer(request, await tensors(self._call(asked, deadline)))
 
     async def _told(self, query: ModelQuery, deadline: Deadline) -> Answer:
         """An app tells nothing of itself. Of its health the probe knows more than one question would."""
@@ -112,8 +113,12 @@ def call_for(request: InferRequest, path: str, body: bytes) -> AppRequest:
     )
 
 
-async def whole(answer: Answer) -> bytes:
-    """The body of an answer that is to hold tensors. Raises what its status says."""
+async def tensors(call: Awaitable[Answer]) -> bytes:
+    """The body of an answer that is to hold tensors. Raises `CallerError` where the app refused them."""
+    try:
+        answer = await call
+    except Redirected:
+        raise BackendError("The upstream leads elsewhere by a redirect.", code="upstream_bad_response") from None
     pieces, size = [answer.body] if answer.body is not None else [], 0
     if answer.body is None:
         try:
@@ -128,7 +133,7 @@ async def whole(answer: Answer) -> bytes:
     if answer.status in CALLER_STATUS:
         kind = TooLarge if answer.status == 413 else CallerError
         raise kind(oip_answers.error_of(body) or "The upstream refused the request.")
-    if answer.status >= 400:
+    if answer.status >= 300:
         raise upstream_error(answer.status, Headers({}))
     return body
 

@@ -73,20 +73,25 @@ class RayServeAdapter(HttpAppAdapter):
     # ── what is told of the application ───────────────────────────────────────────────────────────────
 
     async def probe(self, timeout: float) -> None:
+        """The proxy is asked, and of the application the Serve REST API, which may be another machine's."""
         if self._probe is not None:
             await super().probe(timeout)
-        elif self._dashboard is not None:
-            status = wire.status_of(await self._asked(self._dashboard, timeout), self._application)
-            if status != "RUNNING":
-                raise BackendError(f"The application is {status or 'not deployed'}.")
         elif not wire.has_route(await healthy(self._client, b"/-/routes", timeout), self._client.base_path):
             raise BackendError("The proxy has no route for the application.")
+        if self._dashboard is not None and (name := self._application or self._model):
+            await self._check(self._dashboard, name, timeout)
+
+    async def _check(self, dashboard: Client, application: str, timeout: float) -> None:
+        status = wire.status_of(await healthy(dashboard, _APPLICATIONS, timeout), application)
+        if status != "RUNNING":
+            raise BackendError(f"The application is {status or 'not deployed'}.")
 
     async def _told(self, query: ModelQuery, deadline: Deadline) -> Answer:
+        name = self._application or self._model or query.model
         if query.about == "ready":
-            return await self._ready(query, deadline)
+            return await self._ready(query, name, deadline)
         if query.about == "config" and self._dashboard is not None:
-            told = wire.details_of(await self._asked(self._dashboard, self._left(deadline)), self._application)
+            told = wire.details_of(await healthy(self._dashboard, _APPLICATIONS, self._left(deadline)), name)
             if told is None:
                 raise model_not_known()
             body = {"name": query.model, "platform": "ray-serve", "application": told}
@@ -95,15 +100,14 @@ class RayServeAdapter(HttpAppAdapter):
             raise Unsupported(f"The server of `{query.model}` does not tell its {query.about}.")
         return self._declared.told(query)
 
-    async def _ready(self, query: ModelQuery, deadline: Deadline) -> Answer:
+    async def _ready(self, query: ModelQuery, application: str, deadline: Deadline) -> Answer:
         try:
             await self.probe(self._left(deadline))
+            if self._dashboard is not None:
+                await self._check(self._dashboard, application, self._left(deadline))
         except BackendError:
             raise oip_refusals.not_ready(query) from None
         return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
-
-    async def _asked(self, dashboard: Client, timeout: float) -> bytes:
-        return await healthy(dashboard, _APPLICATIONS, timeout)
 
     def _left(self, deadline: Deadline) -> float:
         return max(0.0, min(deadline.at - self._client.now(), deadline.first_byte))

@@ -6,6 +6,7 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
+from adapters import oip_refusals
 from adapters.base import Answer
 from adapters.declared import json_answer
 from adapters.dial import grpc_channel, names
@@ -18,6 +19,7 @@ from adapters.http2.status import Code, GrpcError
 from adapters.http_app import MAX_ANSWER, no_such_kind
 from adapters.types import APP, AppRequest, Deadline, ModelQuery, ModelRequest, Usage
 from adapters.wire import oip_bodies
+from adapters.wire import ray_serve as wire
 from config.protocols.ray_serve import RayServeGrpcProtocol
 
 if TYPE_CHECKING:
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
     from config.schema import PoolConfig
 
 _METHOD = re.compile(r"/[A-Za-z_][A-Za-z0-9_.]*/[A-Za-z_][A-Za-z0-9_]*")
-_HEALTHZ = b"/ray.serve.RayServeAPIService/Healthz"
 _OF_RAY = "/ray.serve.RayServeAPIService/"
+_HEALTHZ, _LIST = f"{_OF_RAY}Healthz".encode(), f"{_OF_RAY}ListApplications".encode()
 PROTOBUF = "application/x-protobuf"
 
 
@@ -52,7 +54,7 @@ class RayServeGrpcAdapter:
         if isinstance(request, ModelQuery):
             if request.about != "ready":
                 raise Unsupported(f"The server of `{request.model}` does not tell its {request.about}.")
-            return json_answer(oip_bodies.encode({"name": request.model, "ready": True}))
+            return await self._ready(request, deadline)
         raise no_such_kind(request)
 
     async def _call(self, request: AppRequest, deadline: Deadline) -> Answer:
@@ -67,6 +69,15 @@ class RayServeGrpcAdapter:
         except GrpcError as error:
             no(error)
         return Answer(content_type=PROTOBUF, body=body, usage=Usage(bytes=len(body), exact=True), form=APP)
+
+    async def _ready(self, query: ModelQuery, deadline: Deadline) -> Answer:
+        try:
+            listed, _ = await self._channel.ask(_LIST, b"", b"", deadline)
+        except GrpcError as error:
+            self._refuse(query, deadline, error)
+        if (self._application or self._model or query.model) not in wire.listed(listed):
+            raise oip_refusals.not_ready(query)
+        return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
 
     async def _stream(self, request: AppRequest, deadline: Deadline) -> Answer:
         exchange = await self._channel.stream(request.path.encode(), self._fields(request), deadline)

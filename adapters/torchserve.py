@@ -12,7 +12,7 @@ from adapters.declared import DeclaredModel, json_answer
 from adapters.dial import beside, http1_client, names, probe_path
 from adapters.errors import Unsupported
 from adapters.http1.client import Client
-from adapters.http_app import call_for, healthy, no_such_kind, whole
+from adapters.http_app import call_for, healthy, no_such_kind, tensors
 from adapters.torchserve_models import Models
 from adapters.torchserve_refusals import judged
 from adapters.types import AppRequest, Deadline, InferRequest, ModelOrder, ModelQuery, ModelRequest
@@ -61,7 +61,7 @@ class TorchServeAdapter:
         probe: str = "/ping",
     ) -> None:
         self._client = client
-        self._calls = AppCalls(client, judge=judged)
+        self._calls = AppCalls(client, keyed=True, judge=judged)
         self._declared = DeclaredModel(protocol, client.now)
         self._models = models
         self._model = model
@@ -72,7 +72,7 @@ class TorchServeAdapter:
             return await self._call(request, deadline)
         if isinstance(request, InferRequest):
             asked = call_for(request, PREDICTIONS, await self._declared.body(request, deadline))
-            return self._declared.answer(request, await whole(await self._call(asked, deadline)))
+            return self._declared.answer(request, await tensors(self._call(asked, deadline)))
         return await told(request, self._declared, self._models, deadline)
 
     async def _call(self, request: AppRequest, deadline: Deadline) -> Answer:

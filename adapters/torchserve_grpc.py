@@ -9,15 +9,16 @@ from adapters.base import Answer
 from adapters.declared import DeclaredModel
 from adapters.dial import grpc_channel, names
 from adapters.errors import BackendError, Unsupported
+from adapters.failed_status import credential_refused
 from adapters.grpc_app import MessagePieces
 from adapters.grpc_refusals import check_time, refuse
 from adapters.http2.channel import Channel, encode_fields
 from adapters.http2.status import Code, GrpcError
-from adapters.http_app import MAX_ANSWER, call_for, whole
+from adapters.http_app import MAX_ANSWER, call_for, tensors
 from adapters.torchserve import PREDICTIONS, models_of, told, verb_of
 from adapters.torchserve_models import Models
 from adapters.torchserve_refusals import by_kind
-from adapters.types import APP, AppRequest, Deadline, InferRequest, ModelQuery, ModelRequest, Usage
+from adapters.types import APP, AppRequest, Deadline, InferRequest, ModelRequest, Usage
 from adapters.wire import torchserve_proto as wire
 from config.protocols.torchserve import TorchServeGrpcProtocol
 
@@ -58,7 +59,7 @@ class TorchServeGrpcAdapter:
             return await self._predict(request, deadline)
         if isinstance(request, InferRequest):
             asked = call_for(request, PREDICTIONS, await self._declared.body(request, deadline))
-            return self._declared.answer(request, await whole(await self._predict(asked, deadline)))
+            return self._declared.answer(request, await tensors(self._predict(asked, deadline)))
         return await told(request, self._declared, self._models, deadline)
 
     async def _predict(self, request: AppRequest, deadline: Deadline) -> Answer:
@@ -99,7 +100,9 @@ class TorchServeGrpcAdapter:
         try:
             answer, _ = await self._channel.ask(wire.PING, b"", b"", deadline)
         except GrpcError as error:
-            self._refuse(ModelQuery(model=""), deadline, error)
+            if error.code == Code.PERMISSION_DENIED:
+                raise credential_refused() from None
+            raise BackendError(f"The health check was answered with status {error.code}.") from None
         if b"Healthy" not in wire.decode_response(answer):
             raise BackendError("The server is not healthy.")
 

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from adapters.errors import BackendError
+from adapters.wire import proto_fields
 
 _NO_ROUTE = b"Path '"
 _routes = msgspec.json.Decoder(dict[str, str]).decode
@@ -47,6 +48,15 @@ def details_of(body: bytes, application: str) -> msgspec.Raw | None:
     """All that it tells. Raises `BackendError`."""
     told: _Details = _read(_details, body)
     return told.applications.get(application)
+
+
+def listed(message: bytes) -> list[str]:
+    """The names in a ListApplicationsResponse. Raises `BackendError`."""
+    try:
+        _, _, names = proto_fields.split(message, 0, proto_fields.tag(1))
+        return [bytes(name).decode() for name in names]
+    except (proto_fields.Broken, UnicodeDecodeError):
+        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
 
 
 def _read(decode: Any, body: bytes) -> Any:

@@ -23,10 +23,10 @@ class RayServeProtocol(DeclaredTensors):
     multiplexed: bool = False
     """Whether the model's name is the id of a multiplexed model, and sent as ``serve_multiplexed_model_id``."""
     application: str | None = Field(None, min_length=1, max_length=256)
-    """Its name, for the Serve REST API."""
+    """Its name, for the Serve REST API. When absent the pool's ``model``, or the model's name."""
     dashboard_port: int | None = Field(None, ge=1, le=65535)
-    """Port of the Serve REST API, mostly 8265, at the endpoint's host: an endpoint is healthy while the application is
-    ``RUNNING`` there. When absent, while the proxy has a route for it."""
+    """Port of the Serve REST API, mostly 8265, at the endpoint's host. With it an endpoint is healthy while its proxy
+    has a route for the application, and that is ``RUNNING``; without it, while there is the route."""
     dashboard_token: Secret | None = None
     """Ray's own token, for clusters with ``RAY_AUTH_MODE=token``."""
 
@@ -34,10 +34,9 @@ class RayServeProtocol(DeclaredTensors):
     def _effective(self) -> Self:
         if "path" in self.model_fields_set and not self.inputs:
             raise ValueError("path has no effect: no inputs are declared")
-        if (self.dashboard_port is None) != (self.application is None):
-            raise ValueError("application and dashboard_port go together: give both or neither")
-        if self.dashboard_token is not None and self.dashboard_port is None:
-            raise ValueError("dashboard_token has no effect without dashboard_port")
+        for name in ("application", "dashboard_token"):
+            if name in self.model_fields_set and self.dashboard_port is None:
+                raise ValueError(f"{name} has no effect without dashboard_port")
         return self
 
 

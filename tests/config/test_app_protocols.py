@@ -52,4 +52,4 @@ def test_ray_serve(complaints: Complaints) -> None:
     assert refused(complaints, "{name: ray-serve, application: a, dashboard_port: 8265, multiplexed: true}") == []
     assert refused(complaints, "{name: ray-serve-grpc, application: a}") == []
     (told,) = refused(complaints, "{name: ray-serve, application: a}")
-    assert "application and dashboard_port go together" in told
+    assert "application has no effect without dashboard_port" in told

@@ -15,9 +15,10 @@ from loadtests.venvs import ensure
 from tests.servers.started import Started, started
 
 PROGRAMS = Path(__file__).parent / "programs"
-INNER = (8000, 9000, 8265)
+INNER = (8000, 9000, 8265, 8080)
 TOKEN = "of-the-cluster"
 VERSION = "2.60.0"
+METRIC = b"ray_serve_deployment_queued_queries"
 APPLICATION_SECONDS = 90.0
 
 
@@ -40,14 +41,18 @@ class RayServe:
     def dashboard_port(self) -> int:
         return self.server.ports[2]
 
+    @property
+    def metrics(self) -> str:
+        return f"{self.server.url(3)}/metrics"
+
 
 @contextlib.contextmanager
 def ray_serve() -> Iterator[RayServe]:
-    """In a network of its own, since it listens on every address; ready when both applications are."""
+    """In a network of its own, since it listens on every address; ready when both applications and its metrics are."""
     install = functools.partial(ensure, "ray-serve", peer.REQUIREMENTS)
-    with started("ray-serve", install, _launch, ports=3, ready="/-/healthz") as server:
+    with started("ray-serve", install, _launch, ports=4, ready="/-/healthz") as server:
         end = time.monotonic() + APPLICATION_SECONDS
-        while not _is_routed(server.ports[0]):
+        while not (_says(server.ports[0], "/paths/ready", b"paths") and _says(server.ports[3], "/metrics", METRIC)):
             if time.monotonic() > end:
                 raise StartError(f"ray-serve has no application:\n{server.log()}")
             time.sleep(0.2)
@@ -59,16 +64,17 @@ def _launch(folder: Path, ports: tuple[int, ...], venv: Path) -> Launch:
     program = [str(venv / "bin/python"), str(PROGRAMS / "ray_apps.py"), *map(str, INNER)]
     env = {
         "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(folder), "RAY_DEDUP_LOGS": "0",
-        "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN,
+        "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, "RAY_metrics_report_interval_ms": "1000",
     }  # fmt: skip
     return Launch([sys.executable, str(PROGRAMS / "apart.py"), *pairs, "--", *program], env=env)
 
 
-def _is_routed(port: int) -> bool:
+def _says(port: int, path: str, words: bytes) -> bool:
     connection = HTTPConnection("127.0.0.1", port, timeout=10)
     try:
-        connection.request("GET", "/paths/ready")
-        return connection.getresponse().status == 200
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status == 200 and words in response.read()
     except (OSError, HTTPException):
         return False
     finally:

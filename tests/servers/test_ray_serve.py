@@ -26,6 +26,7 @@ from tests.servers.asking import adapting, asked, outputs, within
 from tests.servers.ray_serve import TOKEN, RayServe, ray_serve
 from tests.support.processes import gateway
 
+pytestmark = pytest.mark.timeout(900)  # the first run installs it
 X: dict[str, Any] = {"name": "x", "datatype": "INT64", "shape": [-1, 2]}
 DECLARED: dict[str, Any] = {
     "inputs": [X], "path": "/sum",
@@ -123,7 +124,6 @@ async def test_whoever_leaves_ends_the_replicas_work(server: RayServe, way: str)
         if way == "stream":
             answer = await adapter.call(call("/stream", query="words=one&wait=1"), within())
             await anext(answer)
-            await asyncio.sleep(0.5)  # it waits by now
             await answer.aclose()
         elif way == "sleep":
             task = asyncio.create_task(adapter.call(call("/sleep", query="seconds=60"), within()))

@@ -6,6 +6,7 @@ import time
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
@@ -53,16 +54,19 @@ class TorchServe:
         return self._pool(protocol, options, {name: f"file:{folder / name}" for name in self.keys})
 
     def _pool(self, protocol: str, options: dict[str, Any], keys: dict[str, str]) -> dict[str, Any]:
-        managed = {"management_port": self.management_port, "management_key": keys["management"]}
-        return {"protocol": {"name": protocol, **managed, **options}, "key": keys["inference"]}
+        managed: dict[str, Any] = {"name": protocol, "management_port": self.management_port, **options}
+        if not keys:
+            return {"protocol": managed}
+        return {"protocol": {**managed, "management_key": keys["management"]}, "key": keys["inference"]}
 
 
 @contextlib.contextmanager
-def torchserve() -> Iterator[TorchServe]:
+def torchserve(*, tokens: bool = True) -> Iterator[TorchServe]:
     """Started on free ports, ready when its model has a worker."""
-    with started("torchserve", peer.install, _launch, ports=5, ready="/ping", status=400) as server:
-        told = json.loads((server.folder / "key_file.json").read_text())
-        made = TorchServe(server, {name: told[name]["key"] for name in ("inference", "management")})
+    launch, status = partial(_launch, tokens), 400 if tokens else 200
+    with started("torchserve", peer.install, launch, ports=5, ready="/ping", status=status) as server:
+        told = json.loads((server.folder / "key_file.json").read_text()) if tokens else {}
+        made = TorchServe(server, {name: told[name]["key"] for name in ("inference", "management") if tokens})
         end = time.monotonic() + WORKER_SECONDS
         while not _has_worker(made):
             if time.monotonic() > end:
@@ -71,7 +75,7 @@ def torchserve() -> Iterator[TorchServe]:
         yield made
 
 
-def _launch(folder: Path, ports: tuple[int, ...], venv: Path) -> Launch:
+def _launch(tokens: bool, folder: Path, ports: tuple[int, ...], venv: Path) -> Launch:
     for name, version in (("probe", "1.0"), ("probe-next", "2.0")):
         _archive(folder / f"{name}.mar", version)
     inference, management, metrics, grpc, grpc_management = ports
@@ -83,6 +87,7 @@ def _launch(folder: Path, ports: tuple[int, ...], venv: Path) -> Launch:
         f"grpc_management_address=127.0.0.1\ngrpc_management_port={grpc_management}",
         f"model_store={folder}\nload_models=probe.mar\nmodels={json.dumps({'probe': {'1.0': MODEL}})}",
         f"enable_model_api=true\ninstall_py_dep_per_model=false\ndefault_workers_per_model=1\njob_queue_size={QUEUE}",
+        f"disable_token_authorization={'false' if tokens else 'true'}",
     ]
     (folder / "config.properties").write_text("\n".join(lines) + "\n")
     return peer.java(folder, venv)
@@ -99,7 +104,7 @@ def _archive(path: Path, version: str) -> None:
 def _has_worker(server: TorchServe) -> bool:
     connection = HTTPConnection("127.0.0.1", server.management_port, timeout=10)
     try:
-        headers = {"authorization": f"Bearer {server.keys['management']}"}
+        headers = {"authorization": f"Bearer {server.keys['management']}"} if server.keys else {}
         connection.request("GET", "/models/probe", headers=headers)
         return b'"READY"' in connection.getresponse().read()
     except (OSError, HTTPException):

@@ -71,11 +71,17 @@ class Paths:
             raise
 
     async def _words(self, request: Request) -> AsyncIterator[str]:
-        for word in request.query_params["words"].split(","):
-            yield f"{word} "
-            await asyncio.sleep(0.2)
-        if "wait" in request.query_params:
-            await self._sleep(60)
+        done = False
+        try:
+            for word in request.query_params["words"].split(","):
+                yield f"{word} "
+                await asyncio.sleep(0.2)
+            if "wait" in request.query_params:
+                await asyncio.sleep(100)
+            done = True
+        finally:
+            if not done:
+                self._counter.add.remote()
 
 
 class Messages:
@@ -98,7 +104,7 @@ if __name__ == "__main__":
     http, grpc = map(int, sys.argv[1:3])
     ray.init(
         include_dashboard=True, dashboard_host="127.0.0.1", dashboard_port=int(sys.argv[3]),
-        _node_ip_address="127.0.0.1", log_to_driver=False, num_cpus=2,
+        _node_ip_address="127.0.0.1", _metrics_export_port=int(sys.argv[4]), log_to_driver=False, num_cpus=2,
     )  # fmt: skip
     adder = "ray.serve.generated.serve_pb2_grpc.add_UserDefinedServiceServicer_to_server"
     serve.start(
