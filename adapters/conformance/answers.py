@@ -8,9 +8,11 @@ import msgspec
 from adapters.conformance import acts, metrics
 from adapters.conformance.bench import PATIENCE, Bench
 from adapters.conformance.checks import Check, fail, refused
+from adapters.detection.detect import detect
 from adapters.errors import BackendError, InferenceError, NotFound, TransportError, Unavailable, Unsupported
 from adapters.types import ModelOrder, ModelPart, ModelQuery, Order
 from adapters.wire import signals
+from config.protocols.auto import AutoProtocol
 
 NOBODY = "headrace-no-such-model"
 NOWHERE = "http://127.0.0.1:1"
@@ -68,6 +70,17 @@ async def has_no_readiness(bench: Bench) -> None:
     await refused(bench.call(_question(bench, "ready")), Unsupported)
 
 
+async def is_recognised(bench: Bench) -> None:
+    subject = bench.subject
+    looked_at = subject.pool.model_copy(update={"protocol": AutoProtocol(name="auto")})
+    found = await detect(looked_at, bench.address(subject.url), names=(subject.right().model,))
+    if found is None:
+        fail("the probe does not know it")
+    wanted = subject.probed_as or subject.pool.protocol.name
+    if wanted not in [one.protocol["name"] for one in found.pools]:
+        fail(f"the probe takes it for {found.system}, which speaks {found.pools[0].protocol['name']}")
+
+
 async def tells_its_load(bench: Bench) -> None:
     url = bench.subject.signals or fail("the subject says neither where its metrics are nor why there are none")
     if signals.read(await metrics.page(url), bench.subject.signals_server) is None:
@@ -123,7 +136,8 @@ CHECKS = (
     Check(
         "metadata", "A model's inputs and outputs are known without asking its owner.", tells_metadata, has_no_metadata
     ),
-    Check("health", "The probe passes at a server that is well, and at no other.", tells_health),
+    Check("probe", "What it is and speaks is found out from it.", is_recognised),
+    Check("health", "Its health check passes at a server that is well, and at no other.", tells_health),
     Check("readiness", "A model that is not there yet is told from one that is.", tells_readiness, has_no_readiness),
     Check("load signals", "How busy a server says it is can be balanced by.", tells_its_load),
     Check("load and unload", "Operators load and unload models through the gateway.", takes_orders, takes_no_orders),

@@ -41,10 +41,14 @@ class Bench:
     def at(self, url: str, **fields: Any) -> Adapter:
         """Of a server at another address; `fields` of the pool are written otherwise."""
         pool = self.subject.pool.model_copy(update=fields)
-        checked = tls.context(pool, pool.protocol.name) if url.startswith("https://") else None
-        adapter = make(pool, Address(url, tls=checked))
+        adapter = make(pool, self.address(url))
         self._ends.push_async_callback(adapter.aclose)
         return adapter
+
+    def address(self, url: str) -> Address:
+        """With TLS as the pool has it."""
+        pool = self.subject.pool
+        return Address(url, tls=tls.context(pool, pool.protocol.name) if url.startswith("https://") else None)
 
     async def before(self, act: Act, **fields: Any) -> tuple[Adapter, Impostor]:
         """Of an impostor in the server's place."""

@@ -14,11 +14,13 @@ from adapters.tensors import ITEM_SIZE, Tensor, element_count
 from adapters.types import ModelQuery, ModelRequest
 from adapters.wire import oip_bodies, signals
 from adapters.wire.oip_bodies import TensorMetadata
+from config.protocols import BUILT_IN
 from config.schema import PoolConfig
 
 NO_TENSORS = "Servers of this protocol tell of no tensors."
 ONES_OWN = "An app's requests and answers are its own business."
 NOT_ORDERED = "A server that others use unloads no model for this: name one with --load that it can do without."
+ANOTHERS = "The probe knows the systems that Headrace's own protocols are for."
 NO_METRICS = "Nothing known was found at /metrics: say with --metrics where they are."
 
 
@@ -38,6 +40,8 @@ async def foreign(
     found = metrics_url or await _metrics(url)
     if not found:
         unseen["load signals"] = NO_METRICS
+    if pool.protocol.name not in BUILT_IN:
+        unseen["probe"] = ANOTHERS
     if not load:
         unseen["load and unload"] = NOT_ORDERED
     return Subject(

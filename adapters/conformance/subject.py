@@ -40,6 +40,8 @@ class Subject:
     """A request that takes the server seconds, for its client to leave. A stream, where there are any."""
     running: Callable[[], Awaitable[float]] | None = None
     """How many requests the server says that it has. Absent: the server tells nobody."""
+    probed_as: str = ""
+    """The protocol that the probe says, where it is another than the pool's: some servers speak several."""
     signals: str = ""
     """The URL of its metrics."""
     signals_server: str = "auto"

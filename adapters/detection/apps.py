@@ -20,19 +20,30 @@ async def bentoml(look: Look) -> Found | None:
 
 
 async def ray_serve(look: Look) -> Found | None:
-    """`/-/routes` maps prefixes to applications."""
-    told = (await look.at("/-/routes")).json
+    """`/-/routes` maps prefixes to applications, each of which is a pool of its own."""
+    told = (await look.at("/-/routes", below=False)).json
     if not isinstance(told, dict) or not all(isinstance(name, str) for name in told.values()):
         return None
-    if (await look.at("/-/healthz")).body.strip() != b"success":
+    if (await look.at("/-/healthz", below=False)).body.strip() != b"success":
         return None
-    models = [FoundModel(text(app), "app", f"at {text(prefix)}") for prefix, app in list(told.items())[:MOST]]
-    return Found("Ray Serve", "", (pool("ray-serve", "ray-serve", *models),))
+    pools = [
+        pool(name, "ray-serve", FoundModel(name, "app", f"at {text(prefix)}"), path=text(prefix).rstrip("/"))
+        for prefix, app in list(told.items())[:MOST]
+        if (name := text(app))
+    ]
+    return Found("Ray Serve", "", tuple(pools) or (pool("ray-serve", "ray-serve"),))
 
 
 async def torchserve(look: Look) -> Found | None:
     """`/ping` in its own words. Which models there are is told on another port, and only to who has its key."""
-    if (await look.at("/ping")).object().get("status") not in ("Healthy", "Partial Healthy", "Unhealthy"):
+    told = (await look.at("/ping")).told
+    if not isinstance(told, dict):
+        return None
+    if told.get("type") == "InvalidKeyException":
+        return Found(
+            "TorchServe", "", (pool("torchserve", "torchserve"),), ("It wants its key for inference: give --key.",)
+        )
+    if told.get("status") not in ("Healthy", "Partial Healthy", "Unhealthy"):
         return None
     models = [FoundModel(name, "app", f"POST /predictions/{quote(name)}") for name in look.names]
     notes = () if models else ("Its models are listed on its management port only. Name them with --model.",)

@@ -6,7 +6,7 @@ from google.protobuf.message import DecodeError
 
 from adapters.detection.found import Found, FoundModel, pool
 from adapters.detection.look import text
-from adapters.detection.oip import KINDS, MOST_MODELS, OTHER, described, section
+from adapters.detection.oip import KINDS, MOST_MODELS, OTHER, pools
 from adapters.errors import InferenceError
 from adapters.http2.channel import Channel
 from adapters.http2.status import Code, GrpcError
@@ -43,19 +43,18 @@ async def _oip(channel: Channel, deadline: Deadline, told: dict[str, Any], names
     if not names:
         index = await _ask(channel, deadline, "RepositoryIndex", ready=True) or {}
         names = tuple(dict.fromkeys(text(one.get("name")) for one in index.get("models", ())))
-    models = []
-    for name in names[:MOST_MODELS]:
-        metadata = await _ask(channel, deadline, "ModelMetadata", name=name)
-        models.append(FoundModel(name, "tensors", _described(metadata)))
-    notes = () if models else ("It lists no model that is loaded. Name those that you know of with --model.",)
-    return Found(kind.system, text(told.get("version")), (pool(kind.name, section("oip-grpc", kind), *models),), notes)
+    told_of = {name: _read(await _ask(channel, deadline, "ModelMetadata", name=name)) for name in names[:MOST_MODELS]}
+    notes = () if told_of else ("It lists no model that is loaded. Name those that you know of with --model.",)
+    return Found(
+        kind.system, text(told.get("version")), tuple(pools(kind._replace(generates=False), "oip-grpc", told_of)), notes
+    )
 
 
-def _described(metadata: dict[str, Any] | None) -> str:
+def _read(metadata: dict[str, Any] | None) -> oip_bodies.ModelMetadata | None:
     try:
-        return described(oip_bodies.decode_metadata(oip_bodies.encode(metadata))) if metadata else ""
+        return oip_bodies.decode_metadata(oip_bodies.encode(metadata)) if metadata else None
     except InferenceError:
-        return ""
+        return None
 
 
 async def _ask(channel: Channel, deadline: Deadline, method_name: str, **fields: Any) -> dict[str, Any] | None:

@@ -55,9 +55,11 @@ class Look:
         """Of the address itself: other paths are below it."""
         return self._client.base_path
 
-    async def at(self, path: str, body: bytes | None = None, fields: bytes = b"") -> Seen:
-        """A GET, or a POST of this body. Raises `TransportError` where nobody answers at all."""
+    async def at(self, path: str, body: bytes | None = None, fields: bytes = b"", *, below: bool = True) -> Seen:
+        """A GET, or a POST of this body; `below` the address's own path or not. Raises `TransportError` where nobody
+        answers at all."""
         method = "GET" if body is None else "POST"
+        path = self.base_path + path if below else path
         key = (method, path, fields)
         if key not in self._seen:
             if len(self._seen) >= MAX_LOOKS:
@@ -67,7 +69,7 @@ class Look:
 
     async def _ask(self, method: str, path: str, body: bytes, fields: bytes) -> Seen:
         deadline = Deadline(self._until, LOOK_SECONDS, LOOK_SECONDS)
-        target = (self._client.base_path + path).encode()
+        target = path.encode()
         try:
             response = await self._client.request(
                 method.encode(), target, fields + (_JSON if body else b""), body, deadline

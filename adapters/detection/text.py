@@ -16,21 +16,22 @@ class _Kind(NamedTuple):
 
     system: str
     name: str
+    dialect: str = ""
     version_path: str = ""
     version: Callable[[dict[str, Any]], object] = lambda told: told.get("version")
 
 
 OWNERS = {
-    "vllm": _Kind("vLLM", "vllm", "/version"),
-    "sglang": _Kind("SGLang", "sglang", "/server_info"),
-    "llamacpp": _Kind("llama.cpp", "llama-cpp", "/props", lambda told: told.get("build_info")),
-    "tensorrt_llm": _Kind("TensorRT-LLM", "trtllm", "/version"),
-    "library": _Kind("Ollama", "ollama", "/api/version"),
-    "organization_owner": _Kind("LM Studio", "lm-studio"),
+    "vllm": _Kind("vLLM", "vllm", "vllm", "/version"),
+    "sglang": _Kind("SGLang", "sglang", "sglang", "/server_info"),
+    "llamacpp": _Kind("llama.cpp", "llama-cpp", "llama.cpp", "/props", lambda told: told.get("build_info")),
+    "tensorrt_llm": _Kind("TensorRT-LLM", "trtllm", "tensorrt-llm", "/version"),
+    "library": _Kind("Ollama", "ollama", "ollama", "/api/version"),
+    "organization_owner": _Kind("LM Studio", "lm-studio", "lm-studio"),
     "headrace": _Kind("Headrace LLM engine", "headrace"),
-    "mistralai": _Kind("Mistral", "mistral"),
-    "openai": _Kind("OpenAI", "openai"),
-    "system": _Kind("OpenAI", "openai"),
+    "mistralai": _Kind("Mistral", "mistral", "mistral"),
+    "openai": _Kind("OpenAI", "openai", "openai"),
+    "system": _Kind("OpenAI", "openai", "openai"),
 }
 """By what `/v1/models` says who owns a model."""
 SIGNS = {
@@ -39,6 +40,7 @@ SIGNS = {
     "/props": ("total_slots", OWNERS["llamacpp"]),
 }
 """A path that only one system has, a field of its answer, and the system: some models are listed as their makers'."""
+WANTS_A_KEY = "It tells which models it has for a key: give --key."
 _OTHER = _Kind("a server that speaks OpenAI", "openai")
 
 
@@ -49,7 +51,7 @@ async def tgi(look: Look) -> Found | None:
     if not name or "max_total_tokens" not in told:
         return None
     context = f"context {told['max_total_tokens']} tokens" if isinstance(told["max_total_tokens"], int) else ""
-    found = pool("tgi", "openai", FoundModel(name, "text", context))
+    found = pool("tgi", speaking("tgi"), FoundModel(name, "text", context))
     return Found("Text Generation Inference", text(told.get("version")), (found,))
 
 
@@ -65,7 +67,7 @@ async def openai(look: Look) -> Found | None:
     kind = await _kind(look, seen.object())
     version = kind.version((await look.at(kind.version_path)).object()) if kind.version_path else ""
     notes = () if models else ("It lists no models.",)
-    return Found(kind.system, text(version), (pool(kind.name, "openai", *models),), notes)
+    return Found(kind.system, text(version), (pool(kind.name, speaking(kind.dialect), *models),), notes)
 
 
 async def _kind(look: Look, told: dict[str, Any]) -> _Kind:
@@ -77,6 +79,11 @@ async def _kind(look: Look, told: dict[str, Any]) -> _Kind:
         if field in (await look.at(path)).object():
             return kind
     return _OTHER
+
+
+def speaking(dialect: str) -> dict[str, str]:
+    """A pool's `protocol`."""
+    return {"name": "openai", "dialect": dialect} if dialect else {"name": "openai"}
 
 
 def listed(told: dict[str, Any]) -> list[FoundModel] | None:
@@ -99,11 +106,8 @@ async def _keyed(look: Look, path: str, seen: Seen) -> Found | None:
     if isinstance(told, dict) and told.get("type") == "error":
         again = await look.at(path, fields=encode_fields((("anthropic-version", "2023-06-01"),)))
         models = listed(again.object()) or []
-        return Found("Anthropic", "", (pool("anthropic", "anthropic", *models),), _wants_a_key(models))
+        notes = () if models else ("It tells which models it has for --key, with --key-header x-api-key.",)
+        return Found("Anthropic", "", (pool("anthropic", "anthropic", *models),), notes)
     if isinstance(told, dict) and ("error" in told or "detail" in told):
-        return Found(_OTHER.system, "", (pool(_OTHER.name, "openai"),), _wants_a_key([]))
+        return Found(_OTHER.system, "", (pool(_OTHER.name, "openai"),), (WANTS_A_KEY,))
     return None
-
-
-def _wants_a_key(models: list[FoundModel]) -> tuple[str, ...]:
-    return () if models else ("It wants a key, and then says which models it has: give --key.",)

@@ -42,6 +42,7 @@ def subject(server: Started, wire: str) -> Subject:
         is_right=asks.outputs(TWOS, bytes(64)),
         mistake=asks.tensors("refuses", *INPUTS),
         order="" if first else "shelved",
+        probed_as="oip-http" if first else "",
         lacks={
             "stream": "Its tensors have no streams.",
             "load signals": "It tells how long requests took, and not how many it has.",

@@ -31,6 +31,7 @@ def own(server: Tgi) -> Subject:
         version=f"API document {VERSION}",
         how="conformance server",
         pool=pool({"name": "tgi", "chat_template": "chatml"}, server.url),
+        probed_as="openai",
         right=asks.chat("parrot"),
         is_right=asks.says_something,
         stream=asks.chat("parrot", stream=True),

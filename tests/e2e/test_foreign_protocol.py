@@ -102,7 +102,7 @@ async def test_check_knows_its_options(installed: Path, tmp_path: Path) -> None:
 async def test_the_conformance_suite_examines_it(installed: Path) -> None:
     async with serving() as url:
         status, out, error = await command("conformance", url, "--protocol", "abacus", "--model", "sum")
-    assert (status, "16 features, none failed" in out) == (0, True), out + error
+    assert (status, "17 features, none failed" in out) == (0, True), out + error
     lines = {line.split("│")[1].strip(): line.split("│")[2].strip() for line in out.splitlines() if line.count("│") > 2}
     assert lines["infer"] == lines["bad input"] == lines["credentials"] == "passed"
     assert lines["stream"] == "–"

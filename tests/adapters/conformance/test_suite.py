@@ -31,6 +31,10 @@ class Model:
     async def __call__(self, http: Request) -> Response:
         if http.path == "/health":
             return Response(200 if self.healthy else 503)
+        if http.method == "GET" and http.path not in ("/v1/models", "/metrics"):
+            return Response(404, JSON, b"{}")
+        if http.path == "/v1/models":
+            return Response(200, JSON, b'{"data":[{"id":"m","owned_by":"vllm"}]}')
         if http.path == "/metrics":
             return Response(200, [], b"vllm:num_requests_running 1\nvllm:num_requests_waiting 2\n")
         body = json.loads(await http.read())

@@ -76,37 +76,41 @@ SYSTEMS = [
     ),
     System(
         "vLLM",
-        OPENAI,
+        {**OPENAI, "dialect": "vllm"},
         ["a/b"],
         {"/v1/models": owned("vllm", "a/b", max_model_len=2048), "/version": {"version": "0.32.0"}},
         "0.32.0",
     ),
     System(
-        "SGLang", OPENAI, ["a/b"], {"/v1/models": owned("sglang", "a/b"), "/server_info": {"version": "0.5.5"}}, "0.5.5"
+        "SGLang",
+        {**OPENAI, "dialect": "sglang"},
+        ["a/b"],
+        {"/v1/models": owned("sglang", "a/b"), "/server_info": {"version": "0.5.5"}},
+        "0.5.5",
     ),
     System(
         "llama.cpp",
-        OPENAI,
+        {**OPENAI, "dialect": "llama.cpp"},
         ["q.gguf"],
         {"/v1/models": owned("llamacpp", "q.gguf"), "/props": {"total_slots": 4, "build_info": "b11434"}},
         "b11434",
     ),
     System(
         "TensorRT-LLM",
-        OPENAI,
+        {**OPENAI, "dialect": "tensorrt-llm"},
         ["m"],
         {"/v1/models": owned("tensorrt_llm", "m"), "/version": {"version": "1.2.0"}},
         "1.2.0",
     ),
     System(
         "Ollama",
-        OPENAI,
+        {**OPENAI, "dialect": "ollama"},
         ["smollm:135m"],
         {"/v1/models": owned("hub", "smollm:135m"), "/api/version": {"version": "0.13.1"}},
         "0.13.1",
     ),
-    System("LM Studio", OPENAI, ["m"], {"/v1/models": owned("organization_owner", "m")}),
-    System("OpenAI", OPENAI, ["gpt-5"], {"/v1/models": owned("system", "gpt-5")}),
+    System("LM Studio", {**OPENAI, "dialect": "lm-studio"}, ["m"], {"/v1/models": owned("organization_owner", "m")}),
+    System("OpenAI", {**OPENAI, "dialect": "openai"}, ["gpt-5"], {"/v1/models": owned("system", "gpt-5")}),
     System("a server that speaks OpenAI", OPENAI, ["m"], {"/v1/models": owned("somebody", "m")}),
     System(
         "a server that speaks OpenAI",
@@ -132,7 +136,7 @@ SYSTEMS = [
     ),
     System(
         "Text Generation Inference",
-        OPENAI,
+        {**OPENAI, "dialect": "tgi"},
         ["a/b"],
         version="3.3.7",
         paths={
@@ -153,6 +157,12 @@ SYSTEMS = [
         },
     ),
     System("Ray Serve", {"name": "ray-serve"}, ["default"], {"/-/routes": {"/": "default"}, "/-/healthz": "success"}),
+    System(
+        "TorchServe",
+        {"name": "torchserve"},
+        [],
+        {"/ping": (400, {"code": 400, "type": "InvalidKeyException", "message": "Token Authorization failed."})},
+    ),
     System("TorchServe", {"name": "torchserve"}, ["m"], {"/ping": {"status": "Healthy"}}, names=("m",)),
     System("KServe, protocol v1", {"name": "kserve-v1"}, ["m"], {"/v1/models": {"models": ["m"]}}),
     System(

@@ -51,6 +51,26 @@ async def test_models_of_text_beside_those_of_tensors_are_a_pool_of_their_own() 
     ]
 
 
+async def test_models_of_text_among_a_triton_s_are_a_pool_of_their_own() -> None:
+    triton = systems.SYSTEMS[0]
+    prompt = {"name": "text_input", "datatype": "BYTES", "shape": [1]}
+    llm = {**systems.META, "inputs": [prompt], "outputs": [{**prompt, "name": "text_output"}]}
+    found = await detected({**triton.paths, "/v2/models/sum": llm})
+    assert found is not None
+    assert [(one.protocol["name"], [model.name for model in one.models]) for one in found.pools] == [
+        ("oip-http", ["m"]),
+        ("triton-generate", ["sum"]),
+    ]
+
+
+async def test_each_application_of_ray_serve_is_a_pool_below_its_own_path() -> None:
+    paths = {"/-/routes": {"/": "root", "/rank": "ranker"}, "/-/healthz": "success"}
+    for path in ("", "/rank"):
+        found = await detected(paths, path=path)
+        assert found is not None
+        assert [(one.name, one.path) for one in found.pools] == [("root", ""), ("ranker", "/rank")]
+
+
 async def test_an_address_with_a_path() -> None:
     found = await detected({"/proxy/v1/models": systems.owned("vllm", "m")}, path="/proxy/v1")
     assert found is not None

@@ -88,8 +88,8 @@ def test_conformance_of_a_server_that_is_as_it_should_be_and_of_one_that_is_not(
         good = run(app, ["conformance", url, "--protocol", "openai", "--model", "m"])
         model.refuses = False
         bad = run(app, ["conformance", url, "--protocol", "openai", "--model", "m"])
-    assert (good.exit_code, "16 features, none failed" in good.output) == (0, True), good.output
-    assert (bad.exit_code, "2 of 16 failed" in bad.output) == (1, True), bad.output
+    assert (good.exit_code, "17 features, none failed" in good.output) == (0, True), good.output
+    assert (bad.exit_code, "2 of 17 failed" in bad.output) == (1, True), bad.output
 
 
 def test_conformance_wants_to_know_what_to_speak_and_whom_to_ask() -> None:
