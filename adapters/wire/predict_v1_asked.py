@@ -22,11 +22,9 @@ _ABSENT = Raw(b"")
 
 
 class _Asked(msgspec.Struct, gc=False):
-    """What is no list is for the model's server to refuse, or to understand."""
-
-    instances: Raw = _ABSENT
+    instances: list[Raw] | msgspec.UnsetType = msgspec.UNSET
     inputs: Raw = _ABSENT
-    examples: Raw = _ABSENT
+    examples: list[Raw] | msgspec.UnsetType = msgspec.UNSET
 
 
 _asked = msgspec.json.Decoder(_Asked).decode
@@ -55,20 +53,18 @@ def _seen(body: bytes) -> tuple[int, bool]:
     """How many rows there are, and whether they are told one by one."""
     try:
         asked = _asked(body)
-        rows = asked.instances or asked.examples
-        if rows or not asked.inputs:
-            return _length(rows), True
+        rows = asked.instances if isinstance(asked.instances, list) else asked.examples
+        if isinstance(rows, list):
+            return max(1, len(rows)), True
+        if not asked.inputs:
+            return 1, True
         whole = asked.inputs
         if _opens(whole, b"{"):
             whole = next((value for value in _fields(whole).values() if _opens(value, b"[")), whole)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _seen_in(_read(body))
     # One list of one dimension is a row, for a batch has another.
-    return (_length(whole) if _opens(memoryview(whole)[1:], b"[") else 1), False
-
-
-def _length(raw: Raw) -> int:
-    return max(1, len(_items(raw))) if _opens(raw, b"[") else 1
+    return (len(_items(whole)) if _opens(whole, b"[") and _opens(memoryview(whole)[1:], b"[") else 1), False
 
 
 def _opens(raw: Raw | memoryview, sign: bytes) -> bool:
@@ -76,7 +72,8 @@ def _opens(raw: Raw | memoryview, sign: bytes) -> bool:
 
 
 def _seen_in(found: dict[str, Any]) -> tuple[int, bool]:
-    """The same of a body that only Python's own parser reads."""
+    """The same of a body that only Python's own parser reads, or whose rows are no list: that is for the model's server
+    to refuse, or to understand."""
     key = next((key for key in ("instances", "examples") if key in found), "")
     if key or "inputs" not in found:
         rows = found.get(key)
