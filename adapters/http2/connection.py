@@ -29,7 +29,8 @@ class Connection(Control, Generic[Head]):
 
     __slots__ = (
         "_block", "_block_flags", "_block_stream", "_closing", "_continuations", "_decoder", "_due", "_heads",
-        "_received", "_unread", "deadline", "held", "max_head", "max_held", "max_message", "peer", "send_timeout",
+        "_received", "_stray", "_unread", "deadline", "held", "max_head", "max_held", "max_message", "peer",
+        "send_timeout",
     )  # fmt: skip
     max_head: int
     max_message: int
@@ -44,6 +45,7 @@ class Connection(Control, Generic[Head]):
         self._due = NEVER  # the connection's own part of that
         self._closing = False
         self._unread = 0  # bytes that the peer had not taken when somebody looked
+        self._stray = 0  # bytes of DATA, since a stream was ended, for those that were
         self._received = 0  # bytes of DATA that have not been given back to the peer's window
         self._decoder = Decoder()
         self._heads: dict[bytes, Head] = {}
@@ -94,6 +96,9 @@ class Connection(Control, Generic[Head]):
             stream.break_off(ErrorCode.STREAM_CLOSED)
         else:
             self._check_known(stream_id)
+            self._stray += stop - start + padding
+            if self._stray > CONNECTION_WINDOW:
+                raise Violation(ErrorCode.STREAM_CLOSED, "a stream goes on that was ended")
 
     def _on_headers(self, flags: int, stream_id: int, payload: bytes) -> None:
         if flags & (frames.PADDED | frames.WITH_PRIORITY):
@@ -156,6 +161,7 @@ class Connection(Control, Generic[Head]):
     def forget(self, stream: Stream) -> None:
         """It is closed."""
         self.streams.pop(stream.id, None)
+        self._stray = 0  # what was on its way is no offence
 
     def look_at(self, when: float) -> None:
         """Something ends at `when`."""

@@ -101,7 +101,7 @@ class Exchange(Stream):
 
     async def answer(self) -> bytes:
         """The only message of an answer that went well."""
-        while not self.closed:
+        while not self.closed and len(self.inbox.messages) < 2:
             self._credit()
             await self._arrival()
         if self.error is not None:
@@ -111,6 +111,12 @@ class Exchange(Stream):
             count = "no message" if message is None else "several messages"
             raise Unreadable(Code.UNIMPLEMENTED, f"The upstream answered with {count}, where one is due.")
         return message
+
+    async def _inflated(self, message: bytes) -> bytes:
+        try:
+            return await super()._inflated(message)
+        except GrpcError as error:
+            raise Unreadable(error.code, error.message) from None
 
     async def _arrival(self) -> None:
         if self.head is not None:

@@ -24,7 +24,9 @@ def encode_request(model: str, version: str, name: str, body: bytes) -> bytes:
 def decode_response(message: bytes) -> bytes:
     """The first field of an answer: what a handler said, or the server of its health. Raises `BackendError`."""
     try:
-        _, _, found = proto_fields.split(message, 0, _FIRST)
+        rest, _, found = proto_fields.split(message, 0, _FIRST)
+        if rest:
+            raise proto_fields.Broken("there is no other field")
     except proto_fields.Broken:
         raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
     return bytes(found[-1]) if found else b""

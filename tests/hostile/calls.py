@@ -7,7 +7,8 @@ from typing import NamedTuple
 from adapters.base import Adapter
 from adapters.errors import InferenceError
 from adapters.inferred import inferred
-from adapters.types import Deadline, ModelRequest
+from adapters.types import Deadline, InferRequest, ModelRequest
+from adapters.wire import oip_proto_answers
 
 OUTER = 60.0
 """Seconds after which something hangs."""
@@ -15,6 +16,11 @@ SOON = Deadline(0.25, 0.25, 0.15)
 """From now on: of an attack that ends by one of these."""
 LATER = Deadline(40.0, 30.0, 30.0)
 MOST = 64 * 1024 * 1024
+
+
+def _check(piece: bytes) -> None:
+    """Read it as a front of another wire does: one of gRPC passes it on."""
+    oip_proto_answers.decode_infer_response(oip_proto_answers.split_stream_response(piece)[1])
 
 
 _CREATED = re.compile(rb'"created":\d+,')
@@ -35,11 +41,13 @@ async def outcome(adapter: Adapter, request: ModelRequest, times: Deadline) -> O
         try:
             if answer.body is not None:
                 body += answer.body
-                if answer.form.wire == "oip-http":
+                if answer.form.wire in ("oip-http", "oip-grpc") and isinstance(request, InferRequest):
                     inferred(answer)
             else:
                 async for piece in answer:
                     body += piece
+                    if answer.form.wire == "oip-grpc":
+                        _check(piece)
                     assert len(body) < MOST, "it never ends"
         finally:
             await answer.aclose()

@@ -1,0 +1,154 @@
+"""Every adapter over gRPC: one clear error of the right class, in time, in bounds, and then it works again."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from importlib import import_module
+
+import pytest
+
+from adapters.base import Adapter
+from adapters.errors import BackendError, CapacityError, InferenceError, TransportError
+from adapters.http2.frames import END_STREAM, goaway
+from adapters.registry import MODULES, Address, make
+from config.schema import PoolConfig
+from tests.adapters.http1.raw import until
+from tests.hostile.calls import LATER, OUTER, SOON, Outcome, outcome
+from tests.hostile.grpc_attacks import ATTACKS, CODES, STATUS, GrpcAttack, reset
+from tests.hostile.grpc_samples import GRPC_SAMPLES, GrpcSample
+from tests.hostile.grpc_server import HEAD, H2Peer, HostileH2, listening
+
+MOST_SENT = 48 * 1024 * 1024
+"""Bytes that a server may get rid of before somebody notices."""
+LATE = frozenset({"says_nothing", "a_head_and_nothing", "a_message_in_drops"})
+EACH = [
+    pytest.param(name, sample, id=f"{name}-{sample.kind}")
+    for name in MODULES
+    for sample in GRPC_SAMPLES.get(name, ())
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def small_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that one that is too large is found to be so in a moment."""
+    for module in MODULES.values():
+        found = import_module(module)
+        if hasattr(found, "MAX_ANSWER"):
+            monkeypatch.setattr(found, "MAX_ANSWER", 1 << 20)
+
+
+def adapter_for(name: str, url: str, sample: GrpcSample | None = None) -> Adapter:
+    options = {} if sample is None else sample.options
+    pool = PoolConfig.model_validate({"name": "p", "protocol": {"name": name, **options}, "endpoints": [url]})
+    return make(pool, Address(url))
+
+
+@asynccontextmanager
+async def attacked(name: str, sample: GrpcSample) -> AsyncIterator[tuple[HostileH2, Adapter, Outcome]]:
+    """A server that is well so far, the adapter for it, and what it rightly answers."""
+    hostile = HostileH2(sample.good, sample.messages)
+    async with listening(hostile), asyncio.timeout(OUTER):
+        adapter = adapter_for(name, hostile.url, sample)
+        try:
+            right = await outcome(adapter, sample.request(), LATER)
+            assert right.error is None, right.error
+            assert right.body
+            yield hostile, adapter, right
+            hostile.play = None
+            assert await outcome(adapter, sample.request(), LATER) == right
+        finally:
+            await adapter.aclose()
+        assert hostile.wrong == []
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+@pytest.mark.parametrize(("name", "sample"), EACH)
+async def test_an_attack_over_grpc_is_one_error_of_the_right_class(
+    name: str, sample: GrpcSample, attack: GrpcAttack
+) -> None:
+    if attack.once and sample.streams:
+        return
+    async with attacked(name, sample) as (hostile, adapter, _):
+        hostile.keeps = attack.keeps
+        hostile.play = lambda peer: attack.play(peer, sample.messages[0])
+        got = await outcome(adapter, sample.request(), SOON if attack.name in LATE else LATER)
+        assert hostile.attacked or attack.name in LATE
+        assert (got.error is None and attack.content and sample.opaque) or isinstance(got.error, attack.ends), got
+        if attack.deaf:
+            await until(lambda: not hostile.connections)
+        if got.error is not None:
+            assert got.error.message
+            assert hostile.url.rpartition(":")[2] not in got.error.message
+    assert hostile.sent <= MOST_SENT or attack.deaf  # which is heard out for a moment, and not kept
+
+
+@pytest.mark.parametrize("behind", ["nothing", "a head", "a message"])
+@pytest.mark.parametrize("code", STATUS, ids=lambda code: code.decode() or "empty")
+@pytest.mark.parametrize(("name", "sample"), EACH)
+async def test_every_status(name: str, sample: GrpcSample, code: bytes, behind: str) -> None:
+    async def play(peer: H2Peer) -> None:
+        if behind == "nothing":
+            await peer.headers([*HEAD, (b"grpc-status", code)], END_STREAM)
+            return
+        await peer.head()
+        if behind == "a message":
+            await peer.data(b"\0" + len(sample.messages[0]).to_bytes(4, "big") + sample.messages[0])
+        await peer.status(code, b"no, because of %F0%9F%98%80 and %zz")
+
+    if sample.streams and code == b"12":
+        return  # who has no streams is asked without them
+    async with attacked(name, sample) as (hostile, adapter, _):
+        hostile.keeps, hostile.play = True, play
+        got = await outcome(adapter, sample.request(), LATER)
+        assert isinstance(got.error, STATUS[code]), got
+
+
+@pytest.mark.parametrize("code", CODES, ids=str)
+@pytest.mark.parametrize("how", ["the stream", "the connection"])
+@pytest.mark.parametrize(("name", "sample"), EACH)
+async def test_every_code_of_http2(name: str, sample: GrpcSample, code: int, how: str) -> None:
+    async def play(peer: H2Peer) -> None:
+        if how == "the stream":
+            await peer.send(reset(peer, code))
+        else:
+            await peer.send(goaway(0, code))  # type: ignore[arg-type]
+            await peer.left()
+
+    async with attacked(name, sample) as (hostile, adapter, _):
+        hostile.keeps, hostile.play = how == "the stream", play
+        got = await outcome(adapter, sample.request(), LATER)
+        assert isinstance(got.error, BackendError | TransportError | CapacityError), got
+
+
+WRONG = [
+    pytest.param(name, sample, message, id=f"{name}-{sample.kind}-{what}")
+    for name in MODULES
+    for sample in GRPC_SAMPLES.get(name, ())
+    for what, message in sample.wrong.items()
+]
+
+
+@pytest.mark.parametrize(("name", "sample", "message"), WRONG)
+async def test_a_healthy_server_over_grpc_that_is_wrong(name: str, sample: GrpcSample, message: bytes) -> None:
+    async with attacked(name, sample) as (hostile, adapter, _):
+        hostile.keeps = True
+        hostile.play = lambda peer: peer.answer(message)
+        got = await outcome(adapter, sample.request(), LATER)
+        assert got.error is not None, got.body
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+@pytest.mark.parametrize("name", [name for name in MODULES if name in GRPC_SAMPLES])
+async def test_a_health_check_over_grpc_ends_in_time(name: str, attack: GrpcAttack) -> None:
+    """Well or ill, and never otherwise."""
+    hostile = HostileH2({}, keeps=attack.keeps)
+    hostile.play = lambda peer: attack.play(peer, b"")
+    async with listening(hostile), asyncio.timeout(OUTER):
+        adapter = adapter_for(name, hostile.url)
+        try:
+            with suppress(InferenceError, TimeoutError):
+                await adapter.probe(0.3)
+        finally:
+            await adapter.aclose()
+    assert hostile.wrong == []
+    assert hostile.sent <= MOST_SENT or attack.deaf
