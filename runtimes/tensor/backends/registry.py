@@ -57,7 +57,10 @@ def known(name: str) -> str:
     if ours in _BACKENDS:
         return ours
     close = difflib.get_close_matches(name, [*_BACKENDS, *_ALIASES], 1)
-    hint = f"did you mean `{close[0]}`?" if close else f"there are {', '.join(sorted(_BACKENDS))}"
+    if name in ("tensorrt", "tensorrt_plan"):
+        hint = "serve the plan by a Triton, or its ONNX model here by the provider TensorrtExecutionProvider"
+    else:
+        hint = f"did you mean `{close[0]}`?" if close else f"there are {', '.join(sorted(_BACKENDS))}"
     raise ModelLoadError(f"no backend is called `{name}`: {hint}")
 
 

@@ -53,3 +53,8 @@ def test_where_a_model_runs_is_known_without_its_framework(monkeypatch: pytest.M
     assert not in_thread(ModelConfig("model", "torch", parameters={"class": "package:Class"}))
     assert not in_thread(ModelConfig("model", "tensorflow"))
     assert not in_thread(ModelConfig("model", "python"))
+
+
+def test_a_plan_of_tensorrt_is_served_elsewhere() -> None:
+    with pytest.raises(ModelLoadError, match=r"`tensorrt_plan`: serve the plan by a Triton, or its ONNX model here"):
+        backend("tensorrt_plan")
