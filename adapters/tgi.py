@@ -10,10 +10,11 @@ from adapters.errors import BackendError, InferenceError, Unsupported
 from adapters.event_stream import EventStream
 from adapters.failed_status import refused
 from adapters.http1.client import Client, ClientResponse, encode_fields
+from adapters.messages import TokenCount
 from adapters.prompts import Prompts, prompts
 from adapters.registry import Address
 from adapters.retold import TextStream
-from adapters.types import ChatRequest, CompletionRequest, Deadline, GenerateRequest, ModelRequest, Usage
+from adapters.types import ANTHROPIC, ChatRequest, CompletionRequest, Deadline, GenerateRequest, ModelRequest, Usage
 from adapters.wire import sse, text_asked
 from adapters.wire import tgi as wire
 from adapters.wire.stop_texts import StopTexts
@@ -47,12 +48,15 @@ class TgiAdapter:
         self._model = model
         base = client.base_path
         self._target, self._stream_target = f"{base}/generate".encode(), f"{base}/generate_stream".encode()
+        self._count_target = f"{base}/tokenize".encode()
         self._probe_target = (base + probe).encode()
         fields = [("user-agent", "headrace"), ("accept", "application/json, text/event-stream")]
         self._fields = encode_fields(fields)
         self._post_fields = self._fields + encode_fields([("content-type", "application/json")])
 
     async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        if isinstance(request, TokenCount):
+            return await self._count(request, deadline)
         if not isinstance(request, ChatRequest | CompletionRequest):
             raise Unsupported(f"The model `{request.model}` is one of text: its servers answer chats and completions.")
         options = text_asked.options(request, wire.KNOWN)
@@ -83,6 +87,18 @@ class TgiAdapter:
         usage = Usage(prompt_tokens=request.prompt_tokens)
         events = await TokenEvents(response, Usage()).begun(deadline.first_byte)
         return await TgiStream(events, usage, teller, options.stops, prompt if options.echo else "").begun()
+
+    async def _count(self, request: TokenCount, deadline: Deadline) -> Answer:
+        """By the server's own tokenizer, where it has a fast one. Raises `Unsupported` where it has not."""
+        body = wire.encode_prompt(self._prompts.of(request.asked))
+        response = await self._client.request(b"POST", self._count_target, self._post_fields, body, deadline)
+        if response.status == 404:
+            response.close()
+            raise Unsupported(f"The servers of `{request.model}` do not count tokens.")
+        if response.status != 200:
+            raise await _refusal(response)
+        counted = wire.encode_count(await response.read())
+        return Answer(content_type="application/json", body=counted, usage=Usage(exact=True), form=ANTHROPIC)
 
     async def probe(self, timeout: float) -> None:
         deadline = Deadline(self._client.now() + timeout, timeout, timeout)

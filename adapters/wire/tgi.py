@@ -63,6 +63,10 @@ class Refusal(NamedTuple):
     status: int
 
 
+class _Id(msgspec.Struct):
+    id: int
+
+
 class _Error(msgspec.Struct):
     error: str | None = None
     error_type: str = ""
@@ -71,6 +75,7 @@ class _Error(msgspec.Struct):
 _encode = msgspec.json.Encoder().encode
 _whole = msgspec.json.Decoder(Whole).decode
 _event = msgspec.json.Decoder(Event).decode
+_all_tokens = msgspec.json.Decoder(list[_Id]).decode
 _error = msgspec.json.Decoder(_Error).decode
 
 
@@ -129,6 +134,19 @@ def _schema(options: Options) -> dict[str, Any] | None:
     if wanted.type == "json_schema" and wanted.json_schema is not None and wanted.json_schema.schema is not None:
         return wanted.json_schema.schema
     raise CallerError("`response_format` is text, json_object or json_schema with a schema.", param="response_format")
+
+
+def encode_prompt(prompt: str) -> bytes:
+    """The body that asks for a prompt's tokens."""
+    return _encode({"inputs": prompt})
+
+
+def encode_count(body: bytes) -> bytes:
+    """How many there are, as Anthropic tells it. Raises `BackendError`."""
+    try:
+        return _encode({"input_tokens": len(_all_tokens(body))})
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
 
 
 def decode_whole(body: bytes) -> tuple[str, Details]:

@@ -22,8 +22,8 @@ from adapters.errors import (
 from adapters.http1.client import Client
 from adapters.prompts import Prompts
 from adapters.tgi import TgiAdapter
-from adapters.types import Deadline, GenerateRequest, Usage
-from adapters.wire import openai, sse
+from adapters.types import ANTHROPIC, Deadline, GenerateRequest, Usage
+from adapters.wire import anthropic, openai, sse
 from tests.adapters.http1.raw import until
 from tests.adapters.http1.scripted import Peer, answers, scripted
 from tests.servers.stand_ins.tgi import Tgi, tgi
@@ -313,6 +313,36 @@ async def test_without_a_template_there_are_completions_only() -> None:
         with pytest.raises(Unsupported, match="one of text"):
             await adapter.call(infer(), within())
         assert (await adapter.call(completion(), within())).body
+
+
+async def test_a_prompts_tokens_are_counted_by_the_server() -> None:
+    """As its template makes them."""
+    body = {"model": "m", "messages": [{"role": "user", "content": "one two three"}]}
+    async with tgi() as server, adapting(server) as adapter:
+        answer = await adapter.call(anthropic.decode_count(json.dumps(body).encode()), within())
+        assert json.loads(answer.body or b"") == {"input_tokens": 6}
+        assert answer.form == ANTHROPIC
+        server.has_tokenizer = False
+        with pytest.raises(Unsupported, match="do not count tokens"):
+            await adapter.call(anthropic.decode_count(json.dumps(body).encode()), within())
+
+
+async def test_a_message_of_anthropics_is_a_chat() -> None:
+    body = {
+        "model": "m",
+        "max_tokens": 9,
+        "system": [{"type": "text", "text": "Be brief."}],
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "one two three"}]}],
+        "stop_sequences": ["three"],
+        "temperature": 0.5,
+        "metadata": {"user_id": "u"},
+    }
+    async with tgi() as server, adapting(server) as adapter:
+        answer = await adapter.call(anthropic.decode_message(json.dumps(body).encode()), within())
+    assert json.loads(answer.body or b"")["choices"][0]["message"]["content"] == "one two "
+    [asked] = server.asked
+    assert asked["inputs"].startswith("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\none two three")
+    assert asked["parameters"]["max_new_tokens"] == 9
 
 
 async def test_health() -> None:

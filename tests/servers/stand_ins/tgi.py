@@ -64,6 +64,7 @@ class Tgi:
         self.headers: list[dict[str, str]] = []
         self.full = False
         self.healthy = True
+        self.has_tokenizer = True
         self.fails_after: int | None = None
         self.cut_after: int | None = None
         self.gap = 0.0
@@ -79,6 +80,7 @@ class Tgi:
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/generate", self._generate)
         app.router.add_post("/generate_stream", self._generate_stream)
+        app.router.add_post("/tokenize", self._tokenize)
         app.router.add_post("/v1/chat/completions", self._chat)
         return app
 
@@ -102,6 +104,15 @@ class Tgi:
     async def _models(self, _: web.Request) -> web.Response:
         model = {"id": "parrot", "object": "model", "created": 0, "owned_by": "parrot"}
         return web.json_response({"object": "list", "data": [model]})
+
+    async def _tokenize(self, http: web.Request) -> web.Response:
+        if not self.has_tokenizer:
+            return web.json_response({"error": "No fast tokenizer or template found", "error_type": "x"}, status=404)
+        told, at = [], 0
+        for number, word in enumerate(words((await http.json())["inputs"])):
+            told.append({"id": number, "text": word, "start": at, "stop": at + len(word)})
+            at += len(word)
+        return web.json_response(told)
 
     # ── its own API ───────────────────────────────────────────────────────────────────────────────────
 
