@@ -9,6 +9,7 @@ from adapters.oip_inference import Reader
 from adapters.tensors import Inference, Inferred, Tensor
 from adapters.types import OIP_JSON, Deadline, InferRequest, ModelQuery, Usage
 from adapters.wire import app_tensors, oip_bodies
+from adapters.wire.metadata_check import check
 from adapters.wire.oip_bodies import ModelMetadata, TensorMetadata
 from config.protocols.apps import DeclaredTensors
 from config.protocols.tensors import TensorConfig
@@ -29,25 +30,6 @@ def metadata(
 def described(tensors: Sequence[TensorConfig]) -> list[TensorMetadata]:
     """In the words of the Open Inference Protocol."""
     return [TensorMetadata(tensor.name, tensor.datatype, tensor.shape) for tensor in tensors]
-
-
-def check(inference: Inference, inputs: Sequence[TensorMetadata]) -> None:
-    """Raises `CallerError` for tensors that are not those which the model takes."""
-    known = {tensor.name: tensor for tensor in inputs}
-    for tensor in inference.inputs:
-        wanted = known.pop(tensor.name, None)
-        if wanted is None:
-            names = ", ".join(one.name for one in inputs)
-            raise CallerError(f"The model has no input `{tensor.name[:64]}`. It has: {names}.", param=tensor.name[:64])
-        if tensor.datatype != wanted.datatype:
-            raise CallerError(
-                f"Input `{tensor.name}` takes {wanted.datatype}, and has {tensor.datatype}.", param=tensor.name
-            )
-        if not app_tensors.fits(tensor.shape, wanted.shape):
-            told = f"Input `{tensor.name}` has the shape {list(tensor.shape)}, and takes {list(wanted.shape)}."
-            raise CallerError(told, param=tensor.name)
-    for name in known:
-        raise CallerError(f"Input `{name}` is missing.", param=name)
 
 
 class DeclaredModel:

@@ -19,6 +19,7 @@ from adapters.types import DEVICE_MS, Deadline, ModelRequest
 from adapters.wire import oip_answers
 
 _CALLERS = frozenset({Code.INVALID_ARGUMENT, Code.OUT_OF_RANGE, Code.FAILED_PRECONDITION, Code.ALREADY_EXISTS})
+FAILED = frozenset({Code.INTERNAL, Code.UNKNOWN})
 OF_THE_KEY = frozenset({Code.UNAUTHENTICATED, Code.PERMISSION_DENIED})
 CLOCKS = 0.1
 """Seconds by which a server may think that a deadline has passed before it has."""
@@ -40,7 +41,7 @@ def refuse(request: ModelRequest, error: GrpcError) -> NoReturn:
         raise oip_refusals.no_such_version(request) from None
     if error.code == Code.RESOURCE_EXHAUSTED and _TOO_LARGE in message:
         raise TooLarge(message) from None
-    if error.code in (Code.INTERNAL, Code.UNKNOWN):
+    if error.code in FAILED:
         oip_refusals.check_readable(request)
     if error.code in (Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED):
         raise CapacityError("The upstream is overloaded.", retry_after=_pushback(error)) from None

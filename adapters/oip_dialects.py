@@ -23,6 +23,8 @@ class Dialect(NamedTuple):
     as an internal error."""
     typed: bool = False
     """Over gRPC its answers may hold typed contents, which not every client reads: they are made raw ones."""
+    blunt: bool = False
+    """It fails with 500 at tensors that are not its model's: they are held against its metadata then."""
     reloads: bool = False
     """It loads what its configuration file has, when it is told to read that again; nothing is unloaded."""
     graphs: bool = False
@@ -32,8 +34,8 @@ class Dialect(NamedTuple):
 
 
 TRITON = Dialect()
-_KSERVE = Dialect(extras=False, streams=False, needs_id=True, versions=False, name_first=True, typed=True)
-_MLSERVER = Dialect(binary=False, extras=False)
+_KSERVE = Dialect(extras=False, streams=False, needs_id=True, versions=False, name_first=True, typed=True, blunt=True)
+_MLSERVER = Dialect(binary=False, extras=False, blunt=True)
 _BY_NAME: dict[OipServer, Dialect] = {
     "triton": TRITON,
     "kserve": _KSERVE,

@@ -1,5 +1,6 @@
 """Servers of the Open Inference Protocol over gRPC: Triton, KServe, MLServer, and our own tensor runtime."""
 
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -9,7 +10,7 @@ from adapters import oip_refusals
 from adapters.base import Answer
 from adapters.dial import grpc_channel, names
 from adapters.errors import BackendError
-from adapters.grpc_refusals import OF_THE_KEY, device_ms_of, refuse
+from adapters.grpc_refusals import FAILED, OF_THE_KEY, device_ms_of, refuse
 from adapters.http2.channel import Channel, encode_fields
 from adapters.http2.status import Code, GrpcError
 from adapters.inferred import MAX_ANSWER
@@ -63,6 +64,9 @@ class OipGrpcAdapter:
             if isinstance(request, ModelOrder):
                 return await self._order(request, deadline)
         except GrpcError as error:
+            if self._dialect.blunt and error.code in FAILED and isinstance(request, InferRequest):
+                with suppress(GrpcError):
+                    await self._reader.check(request, self._model or request.model, deadline)
             refuse(request, error)
         raise oip_refusals.takes_tensors(request)
 

@@ -1,6 +1,7 @@
 """Servers of the Open Inference Protocol over HTTP: Triton, KServe, MLServer, and our own tensor runtime."""
 
 from functools import lru_cache
+from typing import NoReturn
 from urllib.parse import quote
 
 from adapters import oip_orders, oip_refusals
@@ -109,7 +110,7 @@ class OipHttpAdapter:
         spliced = self._may_splice(request)
         response = await self._send(request, spliced, deadline)
         if response.status != 200:
-            await refuse(request, response)
+            await self._refuse(request, response, deadline)
         body = await response.read(MAX_ANSWER)
         headers, usage = response.headers, usage_of(request, response, len(body))
         encoding, length = headers.get("content-encoding"), length_of(response)
@@ -120,6 +121,12 @@ class OipHttpAdapter:
         form = Form("oip-http", length, encoding or "")
         content_type = "application/json" if length is None else "application/octet-stream"
         return Answer(content_type=content_type, body=body, usage=usage, form=form)
+
+    async def _refuse(self, request: InferRequest, response: ClientResponse, deadline: Deadline) -> NoReturn:
+        if response.status == 500 and self._dialect.blunt:
+            response.close()  # its status says all
+            await self._reader.check(request, self._model or request.model, deadline)
+        await refuse(request, response)
 
     def _may_splice(self, request: InferRequest) -> bool:
         """Whether the client's bytes are what this server reads."""
@@ -179,7 +186,7 @@ class OipHttpAdapter:
             self._alone_until = self._client.now() + FRESH
             return answer
         if response.status != 200:
-            await refuse(request, response)
+            await self._refuse(request, response, deadline)
         if (response.headers.get("content-type") or "").lower().startswith("text/event-stream"):
             told = ResponseStream if request.kind == "infer_stream" or spliced else PromptedStream
             return await told(response, usage_of(request, response, 0)).begun(deadline.first_byte)
@@ -194,7 +201,7 @@ class OipHttpAdapter:
         body, length = oip.encode_request(inference, binary=False)
         response = await self._post(request, "infer", body, length, deadline)
         if response.status != 200:
-            await refuse(request, response)
+            await self._refuse(request, response, deadline)
         body = await response.read(MAX_ANSWER)
         check(request, body)
         told = written(request, oip_answers.decode_response(body, length_of(response)))

@@ -3,10 +3,10 @@ model's names, datatypes and shapes."""
 
 from collections.abc import Awaitable, Callable
 
-from adapters.errors import CallerError, Unsupported
+from adapters.errors import CallerError, InferenceError, Unsupported
 from adapters.tensors import Inference
 from adapters.types import Deadline, InferRequest
-from adapters.wire import oip_generate, oip_raw, predict_v1_asked
+from adapters.wire import metadata_check, oip_generate, oip_raw, predict_v1_asked
 from adapters.wire.oip_bodies import ModelMetadata
 
 FRESH = 30.0
@@ -53,6 +53,17 @@ class Reader:
             if fresh is known:
                 raise
             return predict_v1_asked.inference(request, fresh)
+
+    async def check(self, request: InferRequest, model: str, deadline: Deadline) -> None:
+        """Raise `CallerError` where a request is none of the model's: some servers fail at it, and say so."""
+        if request.kind not in ("infer", "infer_stream") or request.wire == "predict-v1" or request.header_length == 0:
+            return
+        try:
+            known = await self.metadata(model, request.version, deadline)
+        except InferenceError:
+            return
+        if known.inputs:
+            metadata_check.check(request.inference, known.inputs)
 
     def forget(self) -> None:
         """Its models have changed."""

@@ -65,6 +65,13 @@ async def test_mistakes_and_failures(server: Started, wire: str) -> None:
             await adapter.call(asked(Inference("refuses", inputs=ADD_SUB)), within())
         with pytest.raises(CallerError):
             await adapter.call(misshapen(), within())
+        # It blames itself for these, and for a failure of its model's, which it is.
+        with pytest.raises(CallerError, match="`INPUT1` is missing"):
+            await adapter.call(asked(Inference("add_sub", inputs=ADD_SUB[:1])), within())
+        narrow = [Tensor(one.name, "INT32", (1, 8), ONES[:32]) for one in ADD_SUB]
+        narrow[0].shape = (2, 4)
+        with pytest.raises(CallerError, match="has the shape"):
+            await adapter.call(asked(Inference("add_sub", inputs=narrow)), within())
         for model in ("nobody", "absent"):
             with pytest.raises(BackendError, match="does not know the model"):
                 await adapter.call(asked(Inference(model, inputs=ADD_SUB)), within())

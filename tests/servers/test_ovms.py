@@ -113,9 +113,10 @@ async def test_its_configuration_is_read_again() -> None:
                 await adapter.call(ModelOrder(model="late", order="load"), within())
 
 
-async def test_its_texts(server: Started) -> None:
+@pytest.mark.parametrize("root", ["", "/v1", "/v3"])
+async def test_its_texts(server: Started, root: str) -> None:
     body = {"model": "echo", "messages": [{"role": "user", "content": "one two"}]}
-    async with adapting(server.url() + "/v1", "openai", probe={"path": "/v2/health/ready"}) as adapter:
+    async with adapting(server.url() + root, {"name": "openai", "dialect": "openvino"}) as adapter:
         await adapter.probe(PATIENCE)
         whole = await adapter.call(openai.decode_chat(json.dumps(body).encode()), within())
         assert json.loads(whole.body or b"")["choices"][0]["message"]["content"] == "one two"
