@@ -4,7 +4,9 @@
 PredictionResponse {1: prediction}, TorchServeHealthResponse {1: health}.
 """
 
-from adapters.errors import BackendError
+from typing import NamedTuple
+
+from adapters.errors import BackendError, CallerError
 from adapters.wire import proto_fields
 
 _SERVICE = "/org.pytorch.serve.grpc.inference.InferenceAPIsService/"
@@ -19,6 +21,32 @@ def encode_request(model: str, version: str, name: str, body: bytes) -> bytes:
     entry = _field(_FIRST, name.encode()) + _field(_SECOND, body)
     told = _field(_SECOND, version.encode()) if version else b""
     return _field(_FIRST, model.encode()) + told + _field(_THIRD, entry)
+
+
+class Asked(NamedTuple):
+    """A client's PredictionsRequest."""
+
+    model: str
+    version: str
+    body: bytes
+
+
+def decode_request(message: bytes) -> Asked:
+    """One with one input, whatever it is called. Raises `CallerError`."""
+    try:
+        rest, model, inputs = proto_fields.split(message, _FIRST, _THIRD)
+        _, version, _ = proto_fields.split(rest, _SECOND, 0)
+        if len(inputs) != 1:
+            raise CallerError("Send one `input`: servers behind a gateway may take nothing but a body.", param="input")
+        _, _, bodies = proto_fields.split(bytes(inputs[0]), _FIRST, _SECOND)
+    except proto_fields.Broken:
+        raise CallerError("The message is no PredictionsRequest.", code="invalid_message") from None
+    return Asked(model, version, bytes(bodies[-1]) if bodies else b"")
+
+
+def encode_response(body: bytes) -> bytes:
+    """A PredictionResponse."""
+    return _field(_FIRST, body)
 
 
 def decode_response(message: bytes) -> bytes:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from adapters.http2.server import Limits, Server
 from config.schema import HttpConfig
 from gateway.fronts.door import Door
+from gateway.fronts.grpc_apps import APPLICATION, GrpcAppsFront
 from gateway.fronts.metadata import Metadata
 from gateway.fronts.oip_grpc import OipGrpcFront
 from gateway.fronts.rpcs import Rpcs
@@ -13,7 +14,7 @@ from gateway.fronts.tfserving_grpc import TfServingFront
 
 def grpc_server(door: Door, ready: Callable[[], bool], http: HttpConfig) -> Server:
     """Within the bounds that clients of HTTP have too. `ready` tells whether this gateway is."""
-    oip, tfserving = OipGrpcFront(door, ready), TfServingFront(door, Metadata(door.core))
+    oip, tfserving, apps = OipGrpcFront(door, ready), TfServingFront(door, Metadata(door.core)), GrpcAppsFront(door)
     limits = Limits(
         max_head=http.max_head,
         max_message=http.max_body,
@@ -22,4 +23,5 @@ def grpc_server(door: Door, ready: Callable[[], bool], http: HttpConfig) -> Serv
         message_timeout=http.body_timeout,
         send_timeout=http.send_timeout,
     )
-    return Server(Rpcs(door, {**oip.methods, **tfserving.methods}, oip.probes), limits)
+    methods = {**oip.methods, **tfserving.methods, **apps.methods}
+    return Server(Rpcs(door, methods, oip.probes, {APPLICATION: apps.named}), limits)

@@ -26,12 +26,19 @@ class Method(NamedTuple):
 
 class Rpcs:
     """The handler of the gRPC listener. Methods go by their path; `probes` need no key: they are told nothing of
-    models."""
+    models. `others` are for paths of nobody, by a name in the call's metadata."""
 
-    def __init__(self, door: Door, methods: Mapping[str, Method], probes: Mapping[str, Callable[[], bytes]]) -> None:
+    def __init__(
+        self,
+        door: Door,
+        methods: Mapping[str, Method],
+        probes: Mapping[str, Callable[[], bytes]],
+        others: Mapping[str, Method] | None = None,
+    ) -> None:
         self._door = door
         self._methods = methods
         self._probes = probes
+        self._others = others or {}
 
     async def __call__(self, call: Call) -> None:
         """Answer one call; whatever happens it is told of once."""
@@ -39,7 +46,7 @@ class Rpcs:
             await call.unary()
             call.reply(probe())
             return
-        method, core = self._methods.get(call.path), self._door.core
+        method, core = self._methods.get(call.path) or self._other(call), self._door.core
         operation = method.operation if method is not None else "unknown"
         record = self._door.record(call.metadata.get("x-request-id"), operation, call.peer)
         try:
@@ -62,6 +69,9 @@ class Rpcs:
             bug = errors.internal_error()
             core.telemetry.end(record, bug, errors.status_of(bug), core.clock())
             raise
+
+    def _other(self, call: Call) -> Method | None:
+        return next((method for name, method in self._others.items() if name in call.metadata), None)
 
     def _authenticate(self, call: Call, record: Record) -> Principal:
         token = bearer(call.metadata.get("authorization"), call.metadata.get("x-api-key"))

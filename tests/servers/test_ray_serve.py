@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import grpc
 import pytest
 
 from adapters.base import Adapter, Answer
@@ -207,6 +208,20 @@ async def test_failures_over_grpc(server: RayServe) -> None:
 # ── through a gateway ─────────────────────────────────────────────────────────────────────────────────────
 
 
+async def check_grpc(address: str, headers: dict[str, str]) -> None:
+    """Ray's own clients name the application in the call's metadata."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        metadata = (*headers.items(), ("application", "messages"))
+        assert await channel.unary_unary(f"{SERVICE}__call__")(AB3, metadata=metadata) == b"\x0a\x08hello ab\x10\x06"
+        stream = channel.unary_stream(f"{SERVICE}Streaming")(AB3, metadata=metadata)
+        assert [piece async for piece in stream] == [b"\x0a\x02ab", b"\x0a\x02ab\x10\x01", b"\x0a\x02ab\x10\x02"]
+        for application, code in (("nobody", grpc.StatusCode.NOT_FOUND), ("paths", grpc.StatusCode.UNIMPLEMENTED)):
+            named = (*headers.items(), ("application", application))
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await channel.unary_unary(f"{SERVICE}__call__")(AB3, metadata=named)
+            assert refused.value.code() == code
+
+
 @pytest.mark.e2e
 async def test_apps_of_a_tenant(server: RayServe, tmp_path: Path) -> None:
     """Paths, streams, a family of multiplexed models, tensors, and a client that leaves."""
@@ -218,10 +233,14 @@ async def test_apps_of_a_tenant(server: RayServe, tmp_path: Path) -> None:
     }  # fmt: skip
     pools = [
         {"name": "apps", "protocol": {"name": "ray-serve", **dashboard, **DECLARED}, "endpoints": [server.url]},
+        {"name": "messages", "protocol": "ray-serve-grpc", "endpoints": [server.grpc]},
         {"name": "adapters", "protocol": {"name": "ray-serve", "multiplexed": True}, "endpoints": [server.url]},
     ]
-    models = [{"name": "paths", "routes": [{"to": "apps"}]}, {"name": "lora-*", "routes": [{"to": "adapters"}]}]
-    configuration = {"pools": pools, "models": models, "tenants": [{"name": "acme", "models": ["paths", "lora-*"]}]}
+    leads = {"paths": "apps", "lora-*": "adapters", "messages": "messages"}
+    models = [{"name": name, "routes": [{"to": pool}]} for name, pool in leads.items()]
+    listen = {"http": "127.0.0.1:0", "admin": "127.0.0.1:0", "grpc": "127.0.0.1:0"}
+    tenants = [{"name": "acme", "models": list(leads)}]
+    configuration = {"listen": listen, "pools": pools, "models": models, "tenants": tenants}
     async with gateway(tmp_path, configuration) as g:
         await g.until("all(e['health'] == 'healthy' for e in s['endpoints'])")
         headers = {"authorization": f"Bearer {await g.key()}"}
@@ -233,6 +252,9 @@ async def test_apps_of_a_tenant(server: RayServe, tmp_path: Path) -> None:
             async with http.get(f"{g.url}/apps/paths/stream?words=one,two") as response:
                 assert await response.content.readany() == b"one "
                 assert await response.read() == b"two "
+            async with http.post(f"{g.url}/apps/messages{SERVICE}__call__", data=AB3) as response:
+                assert await response.read() == b"\x0a\x08hello ab\x10\x06"
+            await check_grpc(g.grpc, headers)
             async with http.get(f"{g.url}/apps/paths/fail") as response:
                 assert (response.status, response.headers["x-headrace-error"]) == (502, "upstream_error")
             async with http.post(

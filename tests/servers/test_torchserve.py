@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import grpc
 import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
@@ -24,6 +25,7 @@ from adapters.errors import (
 )
 from adapters.tensors import Inference, Tensor
 from adapters.types import AppRequest, Deadline, ModelOrder, ModelQuery
+from adapters.wire import torchserve_proto as wire
 from tests.servers.asking import adapting, asked, outputs, within
 from tests.servers.torchserve import QUEUE, TorchServe, torchserve
 from tests.support.processes import gateway
@@ -213,6 +215,20 @@ async def test_orders_that_cannot_be_followed(server: TorchServe) -> None:
 # ── through a gateway ─────────────────────────────────────────────────────────────────────────────────────
 
 
+async def predicted_over_grpc(address: str, headers: dict[str, str], model: str, body: bytes) -> list[Any]:
+    """What TorchServe's own gRPC clients are told, by both of their methods."""
+    metadata, message = tuple(headers.items()), wire.encode_request(model, "", "data", body)
+    async with grpc.aio.insecure_channel(address) as channel:
+        whole = wire.decode_response(await channel.unary_unary(wire.PREDICTIONS.decode())(message, metadata=metadata))
+        call = channel.unary_stream(wire.STREAM_PREDICTIONS.decode())(message, metadata=metadata)
+        streamed = b"".join([wire.decode_response(each) async for each in call])
+        assert streamed == whole
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await channel.unary_unary(wire.PREDICTIONS.decode())(b"\xff", metadata=metadata)
+        assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    return [json.loads(whole)["body"]]
+
+
 @pytest.mark.e2e
 async def test_clients_of_torchserve_and_of_triton_unchanged(server: TorchServe, tmp_path: Path) -> None:
     """TorchServe's own paths, chunked streams, tensors over HTTP and gRPC, and the queue as the signal of load."""
@@ -255,6 +271,7 @@ async def test_clients_of_torchserve_and_of_triton_unchanged(server: TorchServe,
                 told = await asyncio.to_thread(triton.infer, model, [tensor], headers=headers)
                 assert told.as_numpy("sum").tolist() == [3, 7]
                 triton.close()
+                assert await predicted_over_grpc(g.grpc, headers, model, b'{"a": 3}') == [{"a": 3}]
             rows = {"inputs": {"x": [[1, 2], [3, 4]]}}
             async with http.post(f"{g.url}/v1/models/probe:predict", json=rows) as response:
                 assert await response.json() == {"outputs": [3, 7]}
