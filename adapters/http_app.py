@@ -126,6 +126,7 @@ async def tensors(call: Awaitable[Answer]) -> bytes:
                 pieces.append(piece)
                 size += len(piece)
                 if size > MAX_ANSWER:
+                    pieces.clear()  # the error keeps this frame
                     raise BackendError("The upstream's answer is too large.")
         finally:
             await answer.aclose()

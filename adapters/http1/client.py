@@ -77,6 +77,7 @@ class ClientResponse:
             if self._exchange is not None and self._exchange.over:
                 self._give_back()
             if size > limit:
+                pieces.clear()  # the error keeps this frame for as long as anybody keeps the error
                 self.close()
                 raise BackendError("The upstream's answer is too large.")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -35,6 +35,9 @@ class Telemetry:
         record.ended = now
         record.time = time.time()
         record.error = error
+        if error is not None:
+            # Its frames hold this record, and what was read of an answer: with them only the collector would free it.
+            error.__traceback__ = error.__context__ = error.__cause__ = None
         record.status = 499 if isinstance(error, ClientGone) else status
         self._ended.append(record)
         if len(self._ended) >= self._batch:

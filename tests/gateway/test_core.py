@@ -1,11 +1,14 @@
 import asyncio
+import gc
 import itertools
+import weakref
 from dataclasses import replace
 from random import Random
 from typing import Any, cast
 
 import pytest
 
+from adapters.base import Answer
 from adapters.errors import (
     BackendError,
     CallerError,
@@ -16,7 +19,7 @@ from adapters.errors import (
     TransportError,
 )
 from adapters.fake import FakeAdapter, Script
-from adapters.types import Usage
+from adapters.types import Deadline, ModelRequest, Usage
 from gateway.auth.scope import Scope
 from policies.amounts import Rated
 from tests.support.gateways import Rig, chat, config, infer
@@ -364,3 +367,36 @@ async def test_a_models_limit_is_for_all_tenants_together() -> None:
     with pytest.raises(LimitExceeded, match=message):
         await one.core.handle(one.principal, chat(), {}, one.record())
     one.assert_idle()
+
+
+class _Body:
+    """What an adapter has read of an answer."""
+
+
+class _Failing(FakeAdapter):
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[weakref.ref[_Body]] = []
+
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        body = _Body()
+        self.read.append(weakref.ref(body))
+        await asyncio.sleep(0)
+        raise BackendError("The upstream failed.")
+
+
+@pytest.mark.looptime
+async def test_what_was_read_of_an_answer_that_failed_is_not_kept_for_the_collector() -> None:
+    fake = _Failing()
+    one = rig(fake)
+    gc.disable()
+    try:
+        record = one.record()
+        try:
+            await one.core.handle(one.principal, chat(), {}, record)
+        except BackendError as error:
+            one.core.telemetry.end(record, error, 502, one.core.clock())
+        assert isinstance(record.error, BackendError)
+        assert [body() for body in fake.read] == [None] * len(fake.read) != []
+    finally:
+        gc.enable()

@@ -1,0 +1,149 @@
+"""Hostile servers behind a real gateway process: what its clients see of them."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import psutil
+import pytest
+import pytest_asyncio
+
+from tests.hostile.attacks import ATTACKS, Right
+from tests.hostile.sample import JSON
+from tests.hostile.server import Hostile, Play, http, listening
+from tests.hostile.tensor_samples import ANSWERED, ASKED
+from tests.hostile.text_samples import CHAT, PIECES, STREAM
+from tests.support.processes import GatewayProcess, gateway
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+
+GROWTH = 100 * 1024 * 1024
+"""Bytes by which the gateway may be larger after endless answers than after the first of them."""
+PLAYS = {attack.name: attack.play for attack in ATTACKS}
+KEEPS = {attack.name: attack.keeps for attack in ATTACKS}
+
+
+class Behind:
+    """A gateway whose only server does what a test says."""
+
+    def __init__(self, process: GatewayProcess, key: str, hostile: Hostile, client: aiohttp.ClientSession) -> None:
+        self.process = process
+        self.hostile = hostile
+        self._headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+        self._client = client
+
+    async def ask(self, path: str, body: dict[str, Any], play: Play | None, *, keeps: bool = True) -> tuple[int, str]:
+        self.hostile.play, self.hostile.keeps = play, keeps
+        data = json.dumps(body).encode()
+        async with self._client.post(self.process.url + path, data=data, headers=self._headers) as response:
+            return response.status, await response.text()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def behind(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Behind]:
+    well = Hostile(lambda path: http(200, JSON, b"{}") if "health" in path else None)
+    async with listening(well) as hostile, aiohttp.ClientSession() as client:
+        quick = {"retry": {"attempts": 1}, "timeout": {"first_byte": "1s", "idle": "1s", "total": "20s"}}
+        patient = {"interval": "200ms", "timeout": "30s", "unhealthy_after": 100}
+        breaker = {"failures": 100_000}
+        configuration = {
+            "pools": [
+                {"name": name, "endpoints": [hostile.url], "probe": patient, "breaker": breaker, "protocol": protocol}
+                for name, protocol in (("texts", "openai"), ("tensors", "oip-http"))
+            ],
+            "models": [
+                {"name": "chat", "routes": [{"to": "texts", **quick}]},
+                {"name": "m", "routes": [{"to": "tensors", **quick}]},
+            ],
+            "tenants": [{"name": "acme", "models": ["*"]}],
+        }
+        async with gateway(tmp_path_factory.mktemp("hostile"), configuration) as process:
+            yield Behind(process, await process.key(), hostile, client)
+            await process.until_idle()
+
+
+FAILURES = [
+    ("closes_at_once", 502, "upstream_unreachable"),
+    ("resets_in_the_body", 502, "upstream_unreachable"),
+    ("chunk_sizes_are_garbage", 502, "upstream_error"),
+    ("endless_fields", 502, "upstream_error"),
+    ("an_endless_body", 502, "upstream_error"),
+    ("says_nothing", 504, "upstream_timeout"),
+    ("a_page_for_a_failure", 502, "upstream_error"),
+    ("a_page_for_an_answer", 502, "upstream_bad_response"),
+    ("json_with_nan", 502, "upstream_bad_response"),
+]
+
+
+@pytest.mark.parametrize(("name", "status", "code"), FAILURES)
+async def test_a_client_sees_one_error_in_its_door_s_shape(behind: Behind, name: str, status: int, code: str) -> None:
+    async def play(peer: Any) -> None:
+        await PLAYS[name](peer, Right(CHAT, JSON))
+
+    asked: dict[str, Any] = {"model": "chat", "messages": [{"role": "user", "content": "hi"}]}
+    for path, body in (("/v1/chat/completions", asked), ("/v1/responses", {"model": "chat", "input": "hi"})):
+        got, text = await behind.ask(path, body, play, keeps=KEEPS[name])
+        error = json.loads(text)["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+        assert (got, error["code"], error["type"]) == (status, code, "server_error")
+    got, text = await behind.ask("/v2/models/m/infer", json.loads(ASKED), play, keeps=KEEPS[name])
+    if not (name == "json_with_nan" and got == 200):  # which goes on as it came: nobody but the client reads it
+        assert (got, set(json.loads(text))) == (status, {"error"})
+    behind.hostile.well = http(200, JSON, CHAT)
+    assert await behind.ask("/v1/chat/completions", asked, None) == (200, CHAT.decode())
+    behind.hostile.well = http(200, JSON, ANSWERED)
+    assert (await behind.ask("/v2/models/m/infer", json.loads(ASKED), None))[0] == 200
+
+
+async def test_a_client_of_a_stream_that_breaks_is_told_so(behind: Behind) -> None:
+    body: dict[str, Any] = {"model": "chat", "messages": [{"role": "user", "content": "hi"}], "stream": True}
+    right = Right(STREAM, "text/event-stream", streams=True)
+    begun = right.head("transfer-encoding: chunked")
+    first = b"data: %b\n\n" % PIECES[0]
+    chunk = b"%x\r\n%b\r\n" % (len(first), first)
+
+    async def broken(peer: Any) -> None:
+        await peer.send(begun + chunk)
+        await asyncio.sleep(0.1)
+        peer.reset()
+
+    async def garbage(peer: Any) -> None:
+        await peer.send(begun + chunk)
+        await asyncio.sleep(0.1)
+        await peer.send(b"zz\r\n")
+        await peer.left()
+
+    async def line(peer: Any) -> None:
+        await peer.send(begun + chunk)
+        await peer.endless(b"10000\r\n" + b"a" * 65536 + b"\r\n")
+
+    for play in (broken, garbage, line):
+        status, text = await behind.ask("/v1/chat/completions", body, play, keeps=False)
+        *_, last = text.strip().split("\n\n")
+        assert status == 200
+        assert json.loads(last.removeprefix("data: "))["error"]["type"] == "server_error"
+        assert "[DONE]" not in text
+        asked = {"model": "chat", "input": "hi", "stream": True}
+        status, text = await behind.ask("/v1/responses", asked, play, keeps=False)
+        assert status == 200
+        assert "event: response.failed" in text
+        assert "event: response.completed" not in text
+
+
+async def test_the_gateway_does_not_grow(behind: Behind) -> None:
+    """Of endless answers, several at a time."""
+    gateway_ = psutil.Process(behind.process.process.pid)
+    body: dict[str, Any] = {"model": "chat", "messages": [{"role": "user", "content": "hi"}]}
+
+    async def play(peer: Any) -> None:
+        await PLAYS["an_endless_body"](peer, Right(CHAT, JSON))
+
+    sizes = []
+    for _ in range(5):
+        asked = [behind.ask("/v1/chat/completions", body, play, keeps=False) for _ in range(2)]
+        assert [status for status, _ in await asyncio.gather(*asked)] == [502, 502]
+        sizes.append(gateway_.memory_info().rss)
+    assert sizes[-1] - sizes[0] < GROWTH
+    assert behind.hostile.wrong == []
