@@ -6,12 +6,16 @@ BIN := $(VENV)/bin
 # More arguments for pip, for instance an index that has PyTorch's CPU-only or CUDA builds.
 PIP_ARGS ?=
 
-.PHONY: serve test check format protos conformance bench-gateway bench-memory bench-workers bench-balancing bench-tensor clean
+.PHONY: serve test test-all check format protos conformance bench-gateway bench-memory bench-workers bench-balancing bench-tensor clean
 
 serve: $(VENV)/.serve
 	exec $(BIN)/headrace serve $(ARGS)
 
 test: check
+	$(BIN)/pytest -m "not nightly"
+
+# The servers too that take many minutes to install or to start.
+test-all: check
 	$(BIN)/pytest
 
 check: $(VENV)/.dev

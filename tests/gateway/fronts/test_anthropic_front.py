@@ -23,11 +23,12 @@ from adapters.errors import (
 )
 from adapters.fake import FakeAdapter, Script
 from adapters.http1.server import Limits, Server
-from adapters.messages import TokenCount
+from adapters.messages import MessagesRequest, TokenCount
 from adapters.types import ANTHROPIC, Usage
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
 from tests.support.gateways import Rig, config
+from tests.support.talkers import PROMPT, talkers
 
 Object = dict[str, Any]
 USAGE = {"prompt_tokens": 9, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 6}}
@@ -35,12 +36,15 @@ TOOL: Any = {"name": "weather", "description": "What it is like", "input_schema"
 HELLO: Any = [{"role": "user", "content": "hi"}]
 
 
-def whole(finish: str = "stop", **said: Any) -> FakeAdapter:
+def completion(finish: str = "stop", **said: Any) -> bytes:
     message = {"role": "assistant", "content": "Hello!", **said}
     choice = {"index": 0, "message": message, "finish_reason": finish}
     body = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
-    usage = Usage(9, 4, exact=True)
-    return FakeAdapter(Script(chunks=(json.dumps({**body, "usage": USAGE}).encode(),), usage=usage))
+    return json.dumps({**body, "usage": USAGE}).encode()
+
+
+def whole(finish: str = "stop", **said: Any) -> FakeAdapter:
+    return FakeAdapter(Script(chunks=(completion(finish, **said),), usage=Usage(9, 4, exact=True)))
 
 
 def chunk(delta: Object | None, finish: str | None = None, **fields: Any) -> bytes:
@@ -99,6 +103,7 @@ def door() -> Opener:
     @asynccontextmanager
     async def open_door(*fakes: FakeAdapter, limits: Object | None = None, **kwargs: Any) -> AsyncIterator[Door]:
         tenant = {"name": "acme", "models": kwargs.pop("allowed", ["*"]), "limits": limits or {}}
+        tenant |= kwargs.pop("tenant", {})
         rig = Rig(config(tenants=[tenant], **kwargs), {"main": list(fakes) or [whole()]})
         server = Server(Fronts(rig.core), Limits(max_body=10_000), openai_refusal)
         host, port = await server.listen_tcp("127.0.0.1", 0)
@@ -413,3 +418,62 @@ async def test_where_nobody_counts_an_estimate_says_that_it_is_one(door: Opener)
         assert 1700 <= (await counted.parse()).input_tokens <= 1710
         assert counted.headers["x-headrace-estimate"] == "true"
     assert [record.status for record in d.rig.log.records] == [200]
+
+
+# ── what routes do ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("mode", ["text", "tokens"])
+async def test_a_message_survives_the_engine_that_began_it(door: Opener, mode: str) -> None:
+    tokens = ["Ri", "vers", " run", " to", " the", " sea", "."]
+    endpoints = [f"http://127.0.0.1:{9 + i}" for i in range(2)]
+    pool = {"name": "main", "endpoints": endpoints, "breaker": {"failures": 1000}, "resume": mode}
+    route = {"to": "main", "retry": {"attempts": 2, "budget": "100%"}}
+    models = [{"name": "chat", "routes": [route]}]
+    async with door(*talkers(2, tokens, 3), pools=[pool], models=models) as d:
+        async with d.sdk.messages.stream(model="chat", max_tokens=50, messages=HELLO, system="Be kind.") as stream:
+            message = await stream.get_final_message()
+        assert message.content[0].type == "text"
+        assert message.content[0].text == "".join(tokens)
+        assert (message.usage.input_tokens, message.usage.output_tokens) == (PROMPT, len(tokens))
+    assert [record.events for record in d.rig.log.records] == [(("resume", "main"),)]
+
+
+async def test_a_message_that_was_asked_before_is_kept(door: Opener) -> None:
+    models = [{"name": "chat", "routes": [{"to": "main", "cache": {}, "retry": {"attempts": 1}}]}]
+    fake = FakeAdapter(Script(chunks=(completion(),)), Script(chunks=TALK))
+    async with door(fake, models=models) as d:
+        asked: Any = {"model": "chat", "max_tokens": 20, "messages": HELLO, "extra_body": {"temperature": 0}}
+        for user in ("a", "b"):
+            message = await d.sdk.messages.create(**asked, metadata={"user_id": user})
+            assert message.content == [TextBlock(type="text", text="Hello!")]
+        for _ in range(2):
+            async with d.sdk.messages.stream(**asked) as stream:
+                assert "".join([text async for text in stream.text_stream]) == "Hello!"
+    assert len(fake.calls) == 2
+    assert [line.cache for line in d.rig.log.lines] == ["miss", "hit", "miss", "hit"]
+
+
+async def test_a_route_rewrites_by_openai_s_names(door: Opener) -> None:
+    rewrite = {"caps": {"max_tokens": 7}, "force": {"temperature": 0, "seed": 1}, "drop": ["stop"]}
+    models = [{"name": "chat", "routes": [{"to": "main", "rewrite": rewrite}]}]
+    async with door(whole(), models=models) as d:
+        status, _ = await d.post(asked(stop_sequences=["x"], metadata={"user_id": "u"}))
+        assert status == 200
+    (call,) = d.rig.adapters["main"][0].calls
+    assert isinstance(call.request, MessagesRequest)
+    assert {name: bytes(raw) for name, raw in call.request.added.items()} == {"seed": b"1"}
+    sent = {name: json.loads(bytes(raw)) for name, raw in call.request.fields.items()}
+    assert (sent["max_tokens"], sent["temperature"], sent["seed"], sent["user"]) == (7, 0, 1, "u")
+    assert "stop" not in sent
+    assert call.request.max_tokens == 7
+
+
+async def test_why_a_message_goes_where_it_goes(door: Opener) -> None:
+    routes = [{"name": "tools", "when": {"tools": True}, "to": "main"}, {"name": "others", "to": "main"}]
+    models = [{"name": "chat", "routes": routes}]
+    async with door(whole(), models=models, tenant={"explain": True}) as d:
+        for body, route in ((asked(), 1), (asked(tools=[TOOL]), 0)):
+            status, _ = await d.post(body, x_headrace_explain="1")
+            assert status == 200
+            assert json.loads(d.headers["x-headrace-explain"])["route"] == route

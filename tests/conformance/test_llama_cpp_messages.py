@@ -1,0 +1,54 @@
+"""llama.cpp's own server, by Anthropic's Messages, which it speaks beside OpenAI's API."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from adapters.conformance import asks
+from adapters.conformance.metrics import gauge
+from adapters.conformance.subject import Subject, pool
+from tests.conformance.kept import conforms, every_feature
+from tests.servers.llama_cpp import NAME, VERSION, llama_cpp
+from tests.servers.started import Started
+
+pytestmark = pytest.mark.nightly
+
+NO_TENSORS = "Anthropic's protocol tells of no tensors."
+NO_ORDERS = "It has the one model that it was started with."
+ONE_MODEL = "It has one model, and answers for it by whatever name."
+BETTER_KNOWN = "It speaks OpenAI's API too, and that is what the probe says of it."
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Started]:
+    with llama_cpp() as server:
+        yield server
+
+
+def subject(server: Started) -> Subject:
+    metrics = f"{server.url()}/metrics"
+    return Subject(
+        system="llama.cpp, Messages",
+        version=f"b{VERSION}",
+        pool=pool("anthropic", server.url(), probe={"path": "/health"}),
+        right=asks.chat(NAME),
+        is_right=asks.says_something,
+        stream=asks.chat(NAME, stream=True),
+        pieces=5,
+        mistake=asks.chat(NAME, temperature="warm"),
+        long=asks.chat(NAME, stream=True, max_tokens=900),
+        running=gauge(metrics, "llamacpp:requests_processing"),
+        signals=metrics,
+        lacks={
+            "metadata": NO_TENSORS,
+            "readiness": NO_TENSORS,
+            "load and unload": NO_ORDERS,
+            "unknown model": ONE_MODEL,
+            "probe": BETTER_KNOWN,
+        },
+    )
+
+
+@every_feature
+async def test_conforms(running: Started, feature: str) -> None:
+    await conforms(subject(running), feature)
