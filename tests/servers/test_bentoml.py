@@ -23,6 +23,8 @@ from tests.servers.asking import PATIENCE, adapting, asked, outputs, prompted, s
 from tests.servers.bentoml import bentoml
 from tests.servers.started import Started
 
+pytestmark = pytest.mark.timeout(900)  # the first run installs it
+
 ONES = (1).to_bytes(4, "little") * 16
 TWOS = (2).to_bytes(4, "little") * 16
 ADD_SUB = [Tensor(name, "INT32", (1, 16), ONES) for name in ("INPUT0", "INPUT1")]
