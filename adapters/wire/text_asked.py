@@ -23,7 +23,7 @@ DEFAULT_TOKENS = 16
 _CHAT = frozenset(("messages", "chat_template_kwargs", "add_generation_prompt", "continue_final_message"))
 _BOOKS = frozenset((
     "model", "stream", "stream_options", "user", "metadata", "store", "safety_identifier", "prompt_cache_key",
-    "prompt_cache_retention", "service_tier", "parallel_tool_calls", "tool_choice", "n",
+    "prompt_cache_options", "prompt_cache_retention", "service_tier", "parallel_tool_calls", "tool_choice", "n",
 ))  # fmt: skip
 """About who asks and for whose books; and what means nothing without what is refused."""
 _NEUTRAL = {

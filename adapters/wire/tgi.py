@@ -81,15 +81,11 @@ _error = msgspec.json.Decoder(_Error).decode
 
 def encode_request(prompt: str, options: Options, *, stream: bool, adapter: str | None = None) -> bytes:
     """The body. Raises `Unsupported` for what this server does not do together."""
-    asked: dict[str, Any] = {"details": True}
+    asked: dict[str, Any] = {"details": True, "do_sample": options.temperature != 0}
     if (length := options.length) is not None:
         asked["max_new_tokens"] = length
-    if options.temperature == 0:
-        asked["do_sample"] = False
-    else:
-        asked["do_sample"] = True
-        if options.temperature is not None:
-            asked["temperature"] = options.temperature
+    if options.temperature:
+        asked["temperature"] = options.temperature
     for name in ("top_p", "typical_p"):  # 1 is everything, which is said by saying nothing
         if (share := getattr(options, name)) is not None and share < 1:
             asked[name] = share

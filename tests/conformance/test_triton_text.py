@@ -26,7 +26,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
 def subject(server: Triton, model: str) -> Subject:
     return Subject(
         system=SYSTEMS[model],
-        version="2.51.0",
+        version="Triton 2.51.0, a model with its signature",
         pool=pool({"name": "triton-generate", "chat_template": "chatml"}, f"http://{server.http}"),
         right=asks.chat(model),
         is_right=asks.says_something,
