@@ -11,7 +11,7 @@ from adapters.errors import InferenceError
 
 CHECKS: tuple[Check, ...] = (*answers.CHECKS, *failures.CHECKS, *conduct.CHECKS)
 FEATURES = tuple(check.feature for check in CHECKS)
-LONGEST = 240.0
+LONGEST = 150.0
 """Seconds of one check."""
 
 

@@ -1,5 +1,6 @@
 """Servers of text. Most speak OpenAI and list their models alike; what else they answer tells them apart."""
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -8,7 +9,10 @@ from adapters.detection.look import Look, Seen, text
 from adapters.http1.client import encode_fields
 
 MOST_MODELS = 256
-MODELS = "/v1/models"
+ROOTS = ("/v1", "/openai/v1", "/v3")
+"""Where the API is below an address that does not say: most, Azure and KServe and Groq, OpenVINO."""
+OF_ANTHROPIC = encode_fields((("anthropic-version", "2023-06-01"),))
+_VERSIONED = re.compile(r"/v\d+$")
 
 
 class _Kind(NamedTuple):
@@ -56,18 +60,26 @@ async def tgi(look: Look) -> Found | None:
 
 
 async def openai(look: Look) -> Found | None:
-    """Whoever lists models as OpenAI does, or asks for a key as it does."""
-    path = "/models" if look.base_path.endswith("/v1") else MODELS
-    seen = await look.at(path)
+    """Whoever lists models as OpenAI does, or asks for a key as it does, at any of the paths where they do."""
+    roots = ("",) if _VERSIONED.search(look.base_path) else ROOTS
+    for root in roots:
+        if (found := await _at(look, root)) is not None:
+            return found
+    return None
+
+
+async def _at(look: Look, root: str) -> Found | None:
+    seen = await look.at(f"{root}/models")
+    path = "" if root == ROOTS[0] else root
     if seen.status in (401, 403):
-        return await _keyed(look, path, seen)
+        return _keyed(seen, path, await look.at(f"{root}/models", fields=OF_ANTHROPIC))
     models = listed(seen.object())
     if models is None:
         return None
     kind = await _kind(look, seen.object())
     version = kind.version((await look.at(kind.version_path)).object()) if kind.version_path else ""
     notes = () if models else ("It lists no models.",)
-    return Found(kind.system, text(version), (pool(kind.name, speaking(kind.dialect), *models),), notes)
+    return Found(kind.system, text(version), (pool(kind.name, speaking(kind.dialect), *models, path=path),), notes)
 
 
 async def _kind(look: Look, told: dict[str, Any]) -> _Kind:
@@ -100,14 +112,13 @@ def _context(model: dict[str, Any]) -> str:
     return f"context {length} tokens" if isinstance(length, int) else ""
 
 
-async def _keyed(look: Look, path: str, seen: Seen) -> Found | None:
+def _keyed(seen: Seen, path: str, again: Seen) -> Found | None:
     """Who wants a key tells by its refusal what it is: Anthropic's has a type of its own."""
     told = seen.told
     if isinstance(told, dict) and told.get("type") == "error":
-        again = await look.at(path, fields=encode_fields((("anthropic-version", "2023-06-01"),)))
         models = listed(again.object()) or []
         notes = () if models else ("It tells which models it has for --key, with --key-header x-api-key.",)
         return Found("Anthropic", "", (pool("anthropic", "anthropic", *models),), notes)
-    if isinstance(told, dict) and ("error" in told or "detail" in told):
-        return Found(_OTHER.system, "", (pool(_OTHER.name, "openai"),), (WANTS_A_KEY,))
+    if isinstance(told, dict) and ("error" in told or "detail" in told or told.get("object") == "error"):
+        return Found(_OTHER.system, "", (pool(_OTHER.name, "openai", path=path),), (WANTS_A_KEY,))
     return None

@@ -177,4 +177,5 @@ SYSTEMS = [
             },
         },
     ),
+    System("a server that speaks OpenAI", OPENAI, ["m"], {"/openai/v1/models": owned("Meta", "m")}),
 ]

@@ -30,7 +30,7 @@ async def test_every_system_is_written_as_the_gateway_reads_it(system: System, t
     assert not reading.problems
     assert reading.config is not None
     assert [model.name for model in reading.config.models] == (system.models or [UNNAMED])
-    assert [endpoint.url for endpoint in reading.config.pools[0].endpoints] == [url]
+    assert [endpoint.url for endpoint in reading.config.pools[0].endpoints] == [url + found.pools[0].path]
     assert reading.config.pools[0].protocol.name == system.protocol["name"]
 
 

@@ -1,0 +1,83 @@
+"""OpenAI's hosted API and those that speak like it, each with what it does in a way of its own."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from adapters.conformance import asks
+from adapters.conformance.metrics import gauge
+from adapters.conformance.subject import Subject, pool
+from tests.conformance.kept import conforms, every_feature
+from tests.servers.stand_ins.openai_family import KEY, MODEL, Family, Server, server
+
+NO_TENSORS = "OpenAI's protocol tells of no tensors."
+NO_METRICS = "It tells nobody how busy it is."
+NO_ORDERS = "Its models are its operator's business."
+ANY_NAME = "It answers for its one model by whatever name."
+MAX_TOKENS = frozenset({"max_tokens"})
+SGLANG = "sglang:num_running_reqs RUNNING\nsglang:num_queue_reqs 0\n"
+
+FAMILY = [
+    Family("OpenAI", {"dialect": "openai"}, "system", key_header="authorization",
+           lengths=frozenset({"max_completion_tokens"})),
+    Family("Azure OpenAI", {"dialect": "azure"}, "system", root="/openai/v1", key_header="api-key",
+           lengths=frozenset({"max_completion_tokens"})),
+    Family("Mistral", {"dialect": "mistral"}, "mistralai", key_header="authorization", lengths=MAX_TOKENS,
+           fields=frozenset({"random_seed"}), strict=True, error="detail"),
+    Family("Groq", {"dialect": "groq"}, "Meta", root="/openai/v1", key_header="authorization"),
+    Family("SGLang", {"dialect": "sglang"}, "sglang", error="flat", knows_models=False,
+           paths={"/health": "", "/server_info": {"version": "0.5"}, "/metrics": SGLANG}),
+    Family("Ollama", {"dialect": "ollama"}, "library", lengths=MAX_TOKENS,
+           paths={"/": "Ollama is running", "/api/version": {"version": "0.13"}}),
+    Family("LM Studio", {"dialect": "lm-studio"}, "organization_owner", lengths=MAX_TOKENS, error="text"),
+    Family("TensorRT-LLM, trtllm-serve", {"dialect": "tensorrt-llm"}, "tensorrt_llm", error="flat",
+           knows_models=False, paths={"/health": "", "/version": {"version": "1.2"},
+           "/metrics": [{"iter": 1, "numActiveRequests": 1, "numQueuedRequests": 0}]}),
+    Family("OpenVINO Model Server, text", {"dialect": "openvino"}, "OVMS", root="/v3", error="text",
+           paths={"/v2/health/ready": "", "/v2": {"name": "OpenVINO Model Server", "version": "2026.3"},
+                  "/metrics": "ovms_current_requests RUNNING\n"}),
+    Family("any other that speaks OpenAI, without [DONE]", {}, "somebody", done=False, paths={"/health": ""}),
+]  # fmt: skip
+
+
+@pytest.fixture
+async def running(request: pytest.FixtureRequest) -> AsyncIterator[Server]:
+    async with server(request.param) as made:
+        yield made
+
+
+def subject(running: Server) -> Subject:
+    family = running.family
+    key = {"key": KEY} if family.key_header else {}
+    lacks = {"metadata": NO_TENSORS, "readiness": NO_TENSORS}
+    unseen = {}
+    loads = family.owner in ("library", "sglang")
+    if not loads:
+        lacks["load and unload"] = NO_ORDERS
+    if not family.knows_models:
+        unseen["unknown model"] = ANY_NAME
+    if "/metrics" not in family.paths:
+        unseen["load signals"] = NO_METRICS
+    return Subject(
+        system=family.system,
+        version="as documented",
+        how="conformance server",
+        pool=pool({"name": "openai", **family.protocol}, running.url, **key),
+        right=asks.chat(MODEL),
+        is_right=asks.says_something,
+        stream=asks.chat(MODEL, stream=True),
+        pieces=5,
+        mistake=asks.chat(MODEL, temperature="warm"),
+        long=asks.chat(MODEL, stream=True, max_tokens=20_000),
+        running=gauge(f"{running.url}/running", "running"),
+        signals=f"{running.url}/metrics" if "/metrics" in family.paths else "",
+        order=MODEL if loads else "",
+        lacks=lacks,
+        unseen=unseen,
+    )
+
+
+@every_feature
+@pytest.mark.parametrize("running", FAMILY, indirect=True, ids=lambda family: family.system)
+async def test_conforms(running: Server, feature: str) -> None:
+    await conforms(subject(running), feature)
