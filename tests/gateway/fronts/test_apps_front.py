@@ -38,6 +38,8 @@ class App:
         self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
         self.behaviour: Behaviour | None = None
         self.left = 0
+        self.gate = asyncio.Event()
+        """Nothing is sent behind a first piece until it is set."""
 
     async def __call__(self, http: Request) -> Response:
         body = await http.read()
@@ -53,13 +55,16 @@ class Pieces:
 
     def __init__(self, app: App, *pieces: bytes, then: str = "ends") -> None:
         self._app, self._pieces, self._then = app, list(pieces), then
+        self._sent = False
 
     def __aiter__(self) -> "Pieces":
         return self
 
     async def __anext__(self) -> bytes:
-        await asyncio.sleep(0.01)
+        if self._sent:
+            await self._app.gate.wait()
         if self._pieces:
+            self._sent = True
             return self._pieces.pop(0)
         if self._then == "breaks":
             raise ConnectionError
@@ -278,7 +283,8 @@ async def test_streams_go_on_piece_by_piece() -> None:
         d.app.behaviour = stream
         async with d.call("POST", "/apps/chat/x") as response:
             assert await response.content.readany() == b"one "
-            assert (await response.read()).endswith(b"three")
+            d.app.gate.set()
+            assert await response.read() == b"two three"
             assert response.headers["transfer-encoding"] == "chunked"
     [record] = d.rig.log.records
     assert record.usage is not None
@@ -294,6 +300,8 @@ async def test_a_stream_that_breaks_off_breaks_off() -> None:
         d.app.behaviour = stream
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # of the app's own break
         async with d.call("POST", "/apps/chat/x") as response:
+            assert await response.content.readany() == b"one "
+            d.app.gate.set()
             with pytest.raises(aiohttp.ClientPayloadError):
                 await response.read()
         await d.rig.until_idle()

@@ -21,13 +21,13 @@ class Counter:
     """Counts what replicas cannot tell: that a request of theirs was cancelled."""
 
     def __init__(self) -> None:
-        self.cancelled = 0
+        self.counts = {"started": 0, "cancelled": 0}
 
-    def add(self) -> None:
-        self.cancelled += 1
+    def add(self, name: str) -> None:
+        self.counts[name] += 1
 
-    def count(self) -> int:
-        return self.cancelled
+    def count(self, name: str) -> int:
+        return self.counts[name]
 
 
 class Paths:
@@ -54,8 +54,8 @@ class Paths:
             await self._sleep(float(request.query_params["seconds"]))
         if path.endswith("/stream"):
             return StreamingResponse(self._words(request), media_type="text/plain")
-        if path.endswith("/cancelled"):
-            return JSONResponse(await self._counter.count.remote())
+        if path.endswith(("/started", "/cancelled")):
+            return JSONResponse(await self._counter.count.remote(path.rpartition("/")[2]))
         if path.endswith("/teapot"):
             return Response("short and stout", status_code=418, media_type="text/plain")
         body = await request.body()
@@ -64,10 +64,11 @@ class Paths:
         return JSONResponse({"method": request.method, **told})
 
     async def _sleep(self, seconds: float) -> None:
+        self._counter.add.remote("started")
         try:
             await asyncio.sleep(seconds)
         except asyncio.CancelledError:
-            self._counter.add.remote()
+            self._counter.add.remote("cancelled")
             raise
 
     async def _words(self, request: Request) -> AsyncIterator[str]:
@@ -81,7 +82,7 @@ class Paths:
             done = True
         finally:
             if not done:
-                self._counter.add.remote()
+                self._counter.add.remote("cancelled")
 
 
 class Messages:
@@ -112,7 +113,7 @@ if __name__ == "__main__":
         grpc_options=gRPCOptions(port=grpc, grpc_servicer_functions=[adder]),
     )
     counter: Any = ray.remote(num_cpus=0)(Counter).remote()
-    ray.get(counter.count.remote())  # its process is there
+    ray.get(counter.count.remote("started"))  # its process is there
     one = serve.deployment(ray_actor_options={"num_cpus": 0})
     two = serve.deployment(
         num_replicas=2, max_ongoing_requests=2, max_queued_requests=4, ray_actor_options={"num_cpus": 0}
