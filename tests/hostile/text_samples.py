@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from adapters.types import ModelRequest
+from adapters.types import AppRequest, ModelRequest
 from adapters.wire import anthropic, responses
 from adapters.wire import openai as wire
-from tests.hostile.sample import EVENTS, Sample, dump, events
+from tests.hostile.sample import EVENTS, JSON, Sample, dump, events
 
 USAGE = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
 SAID = {"index": 0, "message": {"role": "assistant", "content": "Hello, said the server."}, "finish_reason": "stop"}
@@ -65,6 +65,21 @@ OPENAI = [
         lambda: wire.decode_embedding(dump(model="m", input="hi")),
         dump(object="list", data=[{"object": "embedding", "index": 0, "embedding": [0.5] * 16}], usage=USAGE),
         wrong={"an error inside": OVERLOADED, "no data": dump(object="list"), "data of another kind": dump(data={})},
+    ),
+    Sample(
+        "rerank",
+        lambda: AppRequest(model="m", path="/v1/rerank", content_type=JSON, body=dump(model="m", query="q")),
+        dump(results=[{"index": 0, "relevance_score": 0.5}]),
+        options={"passes": ["rerank"]},
+        opaque=True,
+        open_ended=True,
+    ),
+    Sample(
+        "chat over completions",
+        chat,
+        dump(id="1", choices=[{"index": 0, "text": "Hello, said the server.", "finish_reason": "stop"}], usage=USAGE),
+        options={"only": "completions", "chat_template": "chatml"},
+        wrong={"an error inside": OVERLOADED, "no choices": dump(id="1")},
     ),
     Sample(
         "responses",
