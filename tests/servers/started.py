@@ -44,6 +44,7 @@ def started(
     ports: int = 1,
     ready: str,
     status: int = 200,
+    seconds: float = START_SECONDS,
 ) -> Iterator[Started]:
     """`launch(folder, ports, venv)` on free ports; ready when a GET of `ready` at the first is answered with `status`.
 
@@ -59,7 +60,9 @@ def started(
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"headrace-{name}-")))
             free = tuple(free_ports(ports))
             try:
-                server = stack.enter_context(_running(name, launch(folder, free, venv), free, folder, (ready, status)))
+                server = stack.enter_context(
+                    _running(name, launch(folder, free, venv), free, folder, (ready, status), seconds)
+                )
                 break
             except StartError as error:
                 # Its ports were free a moment ago; another process may have been faster.
@@ -70,12 +73,12 @@ def started(
 
 @contextlib.contextmanager
 def _running(
-    name: str, launch: Launch, ports: tuple[int, ...], folder: Path, ready: tuple[str, int]
+    name: str, launch: Launch, ports: tuple[int, ...], folder: Path, ready: tuple[str, int], seconds: float
 ) -> Iterator[Started]:
     cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))
     with child(name, launch, cores, folder) as process:
         server = Started(name, ports, process.pid, folder)
-        end = time.monotonic() + START_SECONDS
+        end = time.monotonic() + seconds
         while not _answers(ports[0], *ready):
             if process.poll() is not None or time.monotonic() > end:
                 raise StartError(f"{name} is not ready:\n{server.log(200)}")

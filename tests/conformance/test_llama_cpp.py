@@ -1,0 +1,49 @@
+"""A real llama.cpp."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from adapters.conformance import asks
+from adapters.conformance.metrics import gauge
+from adapters.conformance.subject import Subject, pool
+from tests.conformance.kept import conforms, every_feature
+from tests.servers.llama_cpp import NAME, VERSION, llama_cpp
+from tests.servers.started import Started
+
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
+NO_TENSORS = "OpenAI's protocol tells of no tensors."
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Started]:
+    with llama_cpp() as server:
+        yield server
+
+
+def subject(server: Started) -> Subject:
+    return Subject(
+        system="llama.cpp",
+        version=VERSION,
+        pool=pool({"name": "openai", "dialect": "llama.cpp"}, server.url()),
+        right=asks.chat(NAME, max_tokens=8),
+        is_right=asks.says_something,
+        stream=asks.chat(NAME, stream=True, max_tokens=16),
+        pieces=3,
+        mistake=asks.chat(NAME, temperature="warm"),
+        long=asks.chat(NAME, stream=True, max_tokens=1500, ignore_eos=True),
+        running=gauge(f"{server.url()}/metrics", "llamacpp:requests_processing"),
+        signals=f"{server.url()}/metrics",
+        signals_server="llama.cpp",
+        lacks={
+            "unknown model": "It has one model, and answers for it by whatever name.",
+            "metadata": NO_TENSORS,
+            "readiness": NO_TENSORS,
+            "load and unload": "Its router loads and unloads; started with one model, it has only that.",
+        },
+    )
+
+
+@every_feature
+async def test_conforms(running: Started, feature: str) -> None:
+    await conforms(subject(running), feature)

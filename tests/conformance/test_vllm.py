@@ -1,0 +1,46 @@
+"""A real vLLM, on the CPU."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from adapters.conformance import asks
+from adapters.conformance.metrics import gauge
+from adapters.conformance.subject import Subject, pool
+from loadtests.peers.vllm import VERSION
+from tests.conformance.kept import conforms, every_feature
+from tests.servers.started import Started
+from tests.servers.vllm import NAME, vllm
+
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
+NO_TENSORS = "OpenAI's protocol tells of no tensors."
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Started]:
+    with vllm() as server:
+        yield server
+
+
+def subject(server: Started) -> Subject:
+    return Subject(
+        system="vLLM",
+        version=f"{VERSION}, CPU",
+        pool=pool({"name": "openai", "dialect": "vllm"}, server.url()),
+        right=asks.chat(NAME, max_tokens=8),
+        is_right=asks.says_something,
+        stream=asks.chat(NAME, stream=True, max_tokens=16),
+        pieces=3,
+        mistake=asks.chat(NAME, temperature="warm"),
+        long=asks.chat(NAME, stream=True, max_tokens=1500, ignore_eos=True),
+        running=gauge(f"{server.url()}/metrics", "vllm:num_requests_running"),
+        signals=f"{server.url()}/metrics",
+        signals_server="vllm",
+        order=NAME,
+        lacks={"metadata": NO_TENSORS, "readiness": NO_TENSORS},
+    )
+
+
+@every_feature
+async def test_conforms(running: Started, feature: str) -> None:
+    await conforms(subject(running), feature)

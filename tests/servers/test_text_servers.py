@@ -1,0 +1,102 @@
+"""A real vLLM and a real llama.cpp behind the adapter: what each does in a way of its own."""
+
+import asyncio
+import json
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from adapters.base import Answer
+from adapters.errors import BackendError, CallerError, ContextTooLong, NotThere
+from adapters.http1.client import Client
+from adapters.openai import OpenAIAdapter
+from adapters.types import AppRequest, Deadline, ModelOrder, ModelRequest
+from adapters.wire import named, signals
+from adapters.wire import openai as wire
+from config.protocols.openai import OpenAIProtocol
+from tests.servers.llama_cpp import NAME, llama_cpp
+from tests.servers.started import Started
+from tests.servers.vllm import vllm
+
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
+PATIENCE = 120.0
+
+
+@pytest.fixture(scope="module")
+def real_vllm() -> Iterator[Started]:
+    with vllm() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def real_llama_cpp() -> Iterator[Started]:
+    with llama_cpp() as server:
+        yield server
+
+
+@asynccontextmanager
+async def before(server: Started) -> AsyncIterator[OpenAIAdapter]:
+    """An adapter that is told nothing, and finds out."""
+    options = OpenAIProtocol(passes=("tokenize",))
+    adapter = OpenAIAdapter(Client(server.url()), options=options)
+    await adapter.probe(PATIENCE)
+    yield adapter
+    await adapter.aclose()
+
+
+async def call(adapter: OpenAIAdapter, request: ModelRequest) -> Answer:
+    now = asyncio.get_running_loop().time()
+    return await adapter.call(request, Deadline(now + PATIENCE, PATIENCE, PATIENCE))
+
+
+def chat(model: str = NAME, says: str = "hi", **fields: Any) -> ModelRequest:
+    body = {"model": model, "messages": [{"role": "user", "content": says}], "max_tokens": 4, **fields}
+    return wire.decode_chat(json.dumps(body).encode())
+
+
+def tokenize(**fields: Any) -> AppRequest:
+    body = json.dumps({"model": NAME, **fields}).encode()
+    return AppRequest(model=NAME, path="/tokenize", content_type="application/json", body=body, codec=named.CODEC)
+
+
+def load_of(server: Started, whose: str) -> signals.Report:
+    with urllib.request.urlopen(f"{server.url()}/metrics", timeout=PATIENCE) as page:
+        report = signals.read(page.read(), whose)
+    assert report is not None
+    return report
+
+
+async def test_vllm(real_vllm: Started) -> None:
+    async with before(real_vllm) as adapter:
+        assert (await call(adapter, chat())).usage.exact
+        with pytest.raises(ContextTooLong):
+            await call(adapter, chat(says="word " * 3000))
+        with pytest.raises(NotThere):
+            await call(adapter, chat(model="nobody"))
+        with pytest.raises(CallerError):
+            await call(adapter, chat(temperature=-1))
+        told = json.loads((await call(adapter, tokenize(prompt="hi there"))).body or b"")
+        assert told["count"] == len(told["tokens"]) > 0
+        report = load_of(real_vllm, "auto")
+        assert (report.running, report.waiting) == (0, 0)
+        assert report.block_size > 0
+        await call(adapter, ModelOrder(model=NAME, order="unload"))
+        with pytest.raises(BackendError, match="sleeps"):
+            await adapter.probe(PATIENCE)
+        await call(adapter, ModelOrder(model=NAME, order="load"))
+        await adapter.probe(PATIENCE)
+
+
+async def test_llama_cpp(real_llama_cpp: Started) -> None:
+    async with before(real_llama_cpp) as adapter:
+        assert (await call(adapter, chat())).usage.exact
+        with pytest.raises(ContextTooLong):
+            await call(adapter, chat(says="word " * 9000))
+        with pytest.raises(CallerError):
+            await call(adapter, chat(temperature="warm"))
+        told = json.loads((await call(adapter, tokenize(content="hi there"))).body or b"")
+        assert len(told["tokens"]) > 0
+        assert load_of(real_llama_cpp, "llama.cpp").running == 0
