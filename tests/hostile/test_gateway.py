@@ -45,7 +45,8 @@ class Behind:
 async def behind(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Behind]:
     well = Hostile(lambda path: http(200, JSON, b"{}") if "health" in path else None)
     async with listening(well) as hostile, aiohttp.ClientSession() as client:
-        quick = {"retry": {"attempts": 1}, "timeout": {"first_byte": "1s", "idle": "1s", "total": "20s"}}
+        once: dict[str, Any] = {"retry": {"attempts": 1}}
+        late = {**once, "timeout": {"first_byte": "1s"}}
         patient = {"interval": "200ms", "timeout": "30s", "unhealthy_after": 100}
         breaker = {"failures": 100_000}
         configuration = {
@@ -54,8 +55,9 @@ async def behind(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Behi
                 for name, protocol in (("texts", "openai"), ("tensors", "oip-http"))
             ],
             "models": [
-                {"name": "chat", "routes": [{"to": "texts", **quick}]},
-                {"name": "m", "routes": [{"to": "tensors", **quick}]},
+                {"name": name + end, "routes": [{"to": pool, **how}]}
+                for name, pool in (("chat", "texts"), ("m", "tensors"))
+                for end, how in (("", once), ("-late", late))
             ],
             "tenants": [{"name": "acme", "models": ["*"]}],
         }
@@ -82,16 +84,18 @@ async def test_a_client_sees_one_error_in_its_door_s_shape(behind: Behind, name:
     async def play(peer: Any) -> None:
         await PLAYS[name](peer, Right(CHAT, JSON))
 
-    asked: dict[str, Any] = {"model": "chat", "messages": [{"role": "user", "content": "hi"}]}
-    for path, body in (("/v1/chat/completions", asked), ("/v1/responses", {"model": "chat", "input": "hi"})):
+    end = "-late" if name == "says_nothing" else ""
+    asked: dict[str, Any] = {"model": "chat" + end, "messages": [{"role": "user", "content": "hi"}]}
+    for path, body in (("/v1/chat/completions", asked), ("/v1/responses", {"model": "chat" + end, "input": "hi"})):
         got, text = await behind.ask(path, body, play, keeps=KEEPS[name])
         error = json.loads(text)["error"]
         assert set(error) == {"message", "type", "param", "code"}
         assert (got, error["code"], error["type"]) == (status, code, "server_error")
-    got, text = await behind.ask("/v2/models/m/infer", json.loads(ASKED), play, keeps=KEEPS[name])
+    got, text = await behind.ask(f"/v2/models/m{end}/infer", json.loads(ASKED), play, keeps=KEEPS[name])
     if not (name == "json_with_nan" and got == 200):  # which goes on as it came: nobody but the client reads it
         assert (got, set(json.loads(text))) == (status, {"error"})
     behind.hostile.well = http(200, JSON, CHAT)
+    asked["model"] = "chat"
     assert await behind.ask("/v1/chat/completions", asked, None) == (200, CHAT.decode())
     behind.hostile.well = http(200, JSON, ANSWERED)
     assert (await behind.ask("/v2/models/m/infer", json.loads(ASKED), None))[0] == 200
