@@ -65,9 +65,10 @@ class Control(Framing):
         self._spend()
         if flags & frames.ACK:
             return
+        # Agreed to first: DATA that larger windows let out counts for the old ones until the peer has seen that.
+        self._answer(frames.frame(frames.SETTINGS, frames.ACK, 0))
         for name, value in frames.SETTING.iter_unpack(payload):
             self._apply(name, value)
-        self._answer(frames.frame(frames.SETTINGS, frames.ACK, 0))
 
     def _apply(self, name: int, value: int) -> None:
         """A setting of the peer's. The size of its table does not matter: we never use it."""

@@ -376,6 +376,32 @@ async def test_a_request_in_frames_of_the_size_that_the_upstream_takes() -> None
         assert await channel.unary(ECHO, sent, deadline=soon(channel)) == b"!"
 
 
+async def test_larger_windows_are_agreed_to_before_they_are_used() -> None:
+    """gRPC's own server closes a connection on which more comes than the windows that it knows to be agreed to."""
+    sent = bytes(100_000)
+
+    async def script(other: Other) -> None:
+        other.send(SETTINGS + frames.window_update(0, 2**20))
+        await other.until(
+            lambda: sum(len(payload) for kind, _, payload in other.frames if kind == frames.DATA) == 65_535
+        )
+        other.send(frames.settings_frame({frames.INITIAL_WINDOW_SIZE: 2**20}))
+        await other.until(
+            lambda: sum(len(payload) for kind, _, payload in other.frames if kind == frames.DATA) > 100_000
+        )
+        seen, before = 0, 0
+        for kind, _, payload in other.frames:
+            if kind == frames.DATA:
+                seen += len(payload)
+            elif kind == frames.SETTINGS and not payload:
+                before = seen  # the last of them is that of the new window
+        assert before == 65_535
+        other.send(answer(1, b"!"))
+
+    async with scripted(script) as url, calling(url) as channel:
+        assert await channel.unary(ECHO, sent, deadline=soon(channel)) == b"!"
+
+
 async def test_an_idle_connection_is_closed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adapters.http2.dialled.IDLE_SECONDS", SOON)
     async with scripted(answering(lambda i: answer(i, b"!"))) as url, calling(url) as channel:
