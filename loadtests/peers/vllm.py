@@ -66,7 +66,8 @@ def launch(venv: Path, folder: Path, port: int) -> Launch:
     doors = ["--host", "127.0.0.1", "--port", str(port), "--max-model-len", "2048"]
     env = {
         "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "0-1", "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_SERVER_DEV_MODE": "1", "HF_HUB_OFFLINE": "1", "PATH": f"{venv / 'bin'}:/usr/bin:/bin",
+        "VLLM_SERVER_DEV_MODE": "1", "VLLM_TARGET_DEVICE": "cpu",
+        "HF_HUB_OFFLINE": "1", "PATH": f"{venv / 'bin'}:/usr/bin:/bin",
     }  # fmt: skip
     return Launch([*serve, *doors], env=env)
 

@@ -15,9 +15,10 @@ import pytest
 import tritonclient.grpc.aio as over_grpc
 import tritonclient.http.aio as over_http
 
+from loadtests.peers.tfserving import STAND_IN
 from runtimes.tensor.catalogue.repository import add
 from runtimes.wheels import ModelUnavailable
-from tests.servers.tfserving import STAND_IN, TfServing, config_of, python, run, small, tfserving
+from tests.servers.tfserving import TfServing, config_of, python, run, small, tfserving
 from tests.support.absent import absent
 from tests.support.processes import GatewayProcess, gateway
 from tests.support.tensor_runtime import TensorRuntime, explicit

@@ -13,16 +13,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from loadtests.peers.tfserving import ENVIRONMENT, STAND_IN, install
 from loadtests.servers import Launch, StartError, child, log_tail
-from loadtests.venvs import InstallError, add, ensure
+from loadtests.venvs import InstallError
 from tests.support.absent import absent
 
-TENSORFLOW = ["tensorflow-cpu==2.21.0", "msgspec==0.22.0"]
-SERVING = ["tensorflow-serving-api==2.21.0"]
 START_SECONDS = 180.0
-ROOT = Path(__file__).parents[2]
-STAND_IN = "tests.servers.stand_ins.tfserving"
-ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0", "PYTHONPATH": str(ROOT)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +35,7 @@ class TfServing:
 def python() -> str:
     """The interpreter of an environment that has TensorFlow and its serving API."""
     try:
-        return str(add(ensure("tensorflow", TENSORFLOW), SERVING) / "bin/python")
+        return str(install() / "bin/python")
     except InstallError as error:
         absent(f"a real TensorFlow: {error}")
 

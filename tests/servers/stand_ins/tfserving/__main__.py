@@ -1,4 +1,6 @@
-"""`python -m tests.servers.stand_ins.tfserving CONFIG`: a ModelServerConfig as text, as the real one has it."""
+"""`python -m tests.servers.stand_ins.tfserving CONFIG [HTTP GRPC]`: a ModelServerConfig as text, as the real one has
+it, and its ports; free ones when absent.
+"""
 
 import sys
 from pathlib import Path
@@ -14,8 +16,9 @@ def main() -> None:
     config = text_format.Parse(Path(sys.argv[1]).read_text(), model_server_config_pb2.ModelServerConfig())
     models = Models()
     models.configure(config)
-    grpc_server, port = rpc.serve(models)
-    http_server = rest.serve(models)
+    http, grpc = map(int, sys.argv[2:4]) if len(sys.argv) > 2 else (0, 0)
+    grpc_server, port = rpc.serve(models, grpc)
+    http_server = rest.serve(models, http)
     print(f"REST on 127.0.0.1:{http_server.server_address[1]}, gRPC on 127.0.0.1:{port}", flush=True)
     try:
         http_server.serve_forever()

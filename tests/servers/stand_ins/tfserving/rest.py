@@ -89,7 +89,7 @@ def _written(message: Any) -> str:
     return str(MessageToJson(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True))
 
 
-def serve(models: Models) -> ThreadingHTTPServer:
+def serve(models: Models, port: int = 0) -> ThreadingHTTPServer:
     """Bound; to be run."""
     rest = Rest(models)
 
@@ -116,4 +116,4 @@ def serve(models: Models) -> ThreadingHTTPServer:
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    return ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    return ThreadingHTTPServer(("127.0.0.1", port), Handler)

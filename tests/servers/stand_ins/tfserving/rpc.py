@@ -162,7 +162,7 @@ def _by_value(array: Any) -> Any:
     return told
 
 
-def serve(models: Models, threads: int = 8) -> tuple[Any, int]:
+def serve(models: Models, port: int = 0, threads: int = 8) -> tuple[Any, int]:
     """A started server and its port."""
 
     def answering(answer: Callable[[Models, Any], Any]) -> Callable[[Any, Any, Any], Any]:
@@ -188,6 +188,6 @@ def serve(models: Models, threads: int = 8) -> tuple[Any, int]:
     server = grpc.server(ThreadPoolExecutor(threads), options=options)
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(first, server)
     model_service_pb2_grpc.add_ModelServiceServicer_to_server(second, server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_insecure_port(f"127.0.0.1:{port}")
     server.start()
     return server, port
