@@ -145,14 +145,20 @@ def told(prefix: Path) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
 
 def report(rows: Sequence[dict[str, str]], failures: Sequence[dict[str, str]], facts: Mapping[str, Any]) -> str:
     """As Markdown."""
-    lines = ["| asked for | requests | not answered | median | 99 % |", "|---|---|---|---|---|"]
+    lines = ["# What `soak_fleet` saw", "", "Two cores for all of it: servers, gateway and locust.", ""]
+    lines += ["| asked for | requests | not answered | median | 99 % |", "|---|---|---|---|---|"]
     for row in rows:
         name = row["Name"] if row["Name"] != "Aggregated" else "all"
         figures = (row["Request Count"], row["Failure Count"], row["50%"], row["99%"])
         lines.append(f"| {name} | {' | '.join(figures[:2])} | {figures[2]} ms | {figures[3]} ms |")
     lines += ["", "| who | said | times |", "|---|---|---|"]
-    lines += [f"| {row['Name']} | {row['Error'].replace('|', ' ')[:160]} | {row['Occurrences']} |" for row in failures]
+    lines += [f"| {row['Name']} | {_said(row)} | {row['Occurrences']} |" for row in failures]
     return "\n".join([*lines, "", *(f"- {name}: {value}" for name, value in facts.items()), ""])
+
+
+def _said(row: Mapping[str, str]) -> str:
+    """Of a failure, without what locust wraps it in."""
+    return row["Error"].removeprefix("CatchResponseError('").removesuffix("')").replace("|", " ")[:160]
 
 
 @contextlib.contextmanager
