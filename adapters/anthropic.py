@@ -7,7 +7,7 @@ from typing import NoReturn
 import msgspec
 from msgspec import Raw
 
-from adapters import dial
+from adapters import dial, health
 from adapters.anthropic_streams import ChatStream, MessageStream
 from adapters.base import Answer
 from adapters.errors import BackendError, Unsupported
@@ -85,14 +85,7 @@ class AnthropicAdapter:
         raise Unsupported(f"The model `{request.model}` takes chats only: its servers speak Anthropic's protocol.")
 
     async def probe(self, timeout: float) -> None:
-        deadline = Deadline(self._client.now() + timeout, timeout, timeout)
-        response = await self._client.request(b"GET", self._probe_target, self._fields, b"", deadline)
-        try:
-            await response.read(MAX_ERROR_BODY)
-        finally:
-            response.close()
-        if response.status != 200:
-            raise BackendError(f"The health check answered {response.status}.")
+        await health.check(self._client, self._probe_target, self._fields, timeout)
 
     async def aclose(self) -> None:
         await self._client.aclose()

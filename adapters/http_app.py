@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from adapters import health
 from adapters.apps import AppCalls, Judge, Redirected, by_status
 from adapters.base import Answer
 from adapters.declared import DeclaredModel, json_answer
@@ -148,15 +149,10 @@ async def healthy(
     client: Client, target: bytes, timeout: float, judge: Judge = by_status, *, below: int = 201
 ) -> bytes:
     """The answer to a GET of the target, with a status `below` that. Raises `InferenceError`."""
-    deadline = Deadline(client.now() + timeout, timeout, timeout)
-    response = await client.request(b"GET", target, _FIELDS, b"", deadline)
-    try:
-        body = await response.read(MAX_ERROR_BODY)
-    finally:
-        response.close()
-    if response.status >= below:
-        told = judge(ModelQuery(model=""), response.status, response.headers, body)
+    status, headers, body = await health.look(client, target, _FIELDS, timeout)
+    if status >= below:
+        told = judge(ModelQuery(model=""), status, headers, body)
         if told is not None and told.code == "upstream_credential":
             raise told
-        raise BackendError(f"The health check answered {response.status}.")
+        raise health.ill(status)
     return body

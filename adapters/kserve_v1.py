@@ -8,12 +8,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from adapters import oip_refusals
+from adapters import health, oip_refusals
 from adapters.apps import AppCalls
 from adapters.base import Answer
 from adapters.declared import DeclaredModel, json_answer
 from adapters.dial import http1_client, names, probe_path
-from adapters.errors import BackendError, CallerError, InferenceError, Unavailable, Unsupported
+from adapters.errors import CallerError, InferenceError, Unavailable, Unsupported
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.http_app import target_of
 from adapters.inferred import JSON, MAX_ANSWER
@@ -78,14 +78,7 @@ class KserveV1Adapter:
         raise oip_refusals.takes_tensors(request)
 
     async def probe(self, timeout: float) -> None:
-        deadline = Deadline(self._client.now() + timeout, timeout, timeout)
-        response = await self._client.request(b"GET", self._probe_target, _FIELDS, b"", deadline)
-        try:
-            await response.read(MAX_ERROR_BODY)
-        finally:
-            response.close()
-        if response.status != 200:
-            raise BackendError(f"The health check answered {response.status}.")
+        await health.check(self._client, self._probe_target, _FIELDS, timeout)
 
     async def aclose(self) -> None:
         await self._client.aclose()

@@ -4,7 +4,7 @@ from functools import lru_cache
 from typing import NoReturn
 from urllib.parse import quote
 
-from adapters import oip_orders, oip_refusals
+from adapters import health, oip_orders, oip_refusals
 from adapters.base import Answer
 from adapters.dial import http1_client, names, probe_path
 from adapters.errors import BackendError, Unsupported
@@ -13,7 +13,7 @@ from adapters.inferred import MAX_ANSWER, answer_of, written
 from adapters.oip_dialects import PIPELINE, TRITON, Dialect, dialect_of
 from adapters.oip_events import OneEvent, PromptedStream, ResponseStream
 from adapters.oip_inference import FRESH, Reader
-from adapters.oip_responses import MAX_ERROR_BODY, check, length_of, refuse, usage_of
+from adapters.oip_responses import check, length_of, refuse, usage_of
 from adapters.registry import Address
 from adapters.types import (
     OIP_JSON,
@@ -92,14 +92,7 @@ class OipHttpAdapter:
         raise oip_refusals.takes_tensors(request)
 
     async def probe(self, timeout: float) -> None:
-        deadline = Deadline(self._client.now() + timeout, timeout, timeout)
-        response = await self._client.request(b"GET", self._probe_target, self._fields, b"", deadline)
-        try:
-            await response.read(MAX_ERROR_BODY)
-        finally:
-            response.close()
-        if response.status != 200:
-            raise BackendError(f"The health check answered {response.status}.")
+        await health.check(self._client, self._probe_target, self._fields, timeout)
 
     async def aclose(self) -> None:
         await self._client.aclose()

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote
 
-from adapters import oip_refusals
+from adapters import health, oip_refusals
 from adapters.base import Answer
 from adapters.dial import http1_client, names, probe_path
 from adapters.errors import BackendError, CallerError, TooLarge, Unsupported
@@ -79,13 +79,11 @@ class TfServingAdapter:
 
     async def probe(self, timeout: float) -> None:
         """It has no path for its own health. A model's state tells; of no model, that it answers at all."""
-        deadline = Deadline(self._client.now() + timeout, timeout, timeout)
         own = _target(self._base, self._model, "", "") if self._model else f"{self._base}/v1/models".encode()
         target = own if self._probe is None else (self._base + self._probe).encode()
-        response = await self._client.request(b"GET", target, _FIELDS, b"", deadline)
-        body = await response.read(MAX_ERROR_BODY)
-        if response.status != 200 and (self._probe or self._model or response.status not in (400, 404)):
-            raise BackendError(f"The health check answered {response.status}.")
+        status, _, body = await health.look(self._client, target, _FIELDS, timeout)
+        if status != 200 and (self._probe or self._model or status not in (400, 404)):
+            raise health.ill(status)
         if self._model and self._probe is None and not any(one.available for one in tfserving.decode_status(body)):
             raise BackendError("The server has no version of its model ready.")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from adapters import health
 from adapters.base import Answer
 from adapters.dial import http1_client, names, probe_path
 from adapters.errors import BackendError, InferenceError, Unsupported
@@ -101,14 +102,7 @@ class TgiAdapter:
         return Answer(content_type="application/json", body=counted, usage=Usage(exact=True), form=ANTHROPIC)
 
     async def probe(self, timeout: float) -> None:
-        deadline = Deadline(self._client.now() + timeout, timeout, timeout)
-        response = await self._client.request(b"GET", self._probe_target, self._fields, b"", deadline)
-        try:
-            await response.read(MAX_ERROR_BODY)
-        finally:
-            response.close()
-        if response.status != 200:
-            raise BackendError(f"The health check answered {response.status}.")
+        await health.check(self._client, self._probe_target, self._fields, timeout)
 
     async def aclose(self) -> None:
         await self._client.aclose()
