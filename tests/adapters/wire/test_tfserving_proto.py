@@ -4,6 +4,7 @@ import json
 import struct
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,7 +28,12 @@ def parsed(tensor: Tensor, *, by_value: bool) -> Any:
 @given(tensors(), st.booleans())
 def test_what_is_written_is_what_is_read(tensor: Tensor, by_value: bool) -> None:
     plain = Tensor(tensor.name, tensor.datatype, tensor.shape, bytes(tensor.data))
-    assert same(tfserving_tensors.decode(tensor.name, parsed(plain, by_value=by_value)), plain)
+    found = tfserving_tensors.decode(tensor.name, parsed(plain, by_value=by_value))
+    if by_value and plain.datatype == "FP32":  # a number on its own is a double in between: no NaN but the quiet one
+        one, other = (np.frombuffer(each.data, np.float32) for each in (found, plain))
+        assert np.array_equal(one, other, equal_nan=True)
+        found.data = plain.data
+    assert same(found, plain)
 
 
 def test_a_field_for_each_kind_as_clients_look_for_it() -> None:
