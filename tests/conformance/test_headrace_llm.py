@@ -17,6 +17,8 @@ from adapters.wire import openai
 from tests.conformance.kept import conforms, every_feature
 from tests.servers.llm import NAME, Llm, llm
 
+pytestmark = pytest.mark.timeout(900)  # the first run installs it
+
 NO_TENSORS = "OpenAI's protocol tells of no tensors."
 NO_ORDERS = "The engine has the one model that it was started with."
 

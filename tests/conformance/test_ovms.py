@@ -11,6 +11,8 @@ from tests.conformance.kept import conforms, every_feature
 from tests.servers.ovms import VERSION, ovms
 from tests.servers.started import Started
 
+pytestmark = pytest.mark.timeout(900)  # the first run installs it
+
 ONES = (1).to_bytes(4, "little") * 16
 TWOS = (2).to_bytes(4, "little") * 16
 INPUTS = [Tensor(name, "INT32", (1, 16), ONES) for name in ("INPUT0", "INPUT1")]

@@ -11,6 +11,8 @@ from tests.conformance.kept import conforms, every_feature
 from tests.servers.repositories import for_triton
 from tests.servers.triton import Triton, triton
 
+pytestmark = pytest.mark.timeout(900)  # the first run installs it
+
 NAMES = ("add_sub", "picky", "repeat")
 INT = 4
 ONES = (1).to_bytes(INT, "little") * 16

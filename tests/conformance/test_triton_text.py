@@ -10,6 +10,8 @@ from tests.conformance.kept import conforms, every_feature
 from tests.servers.text_repository import texts
 from tests.servers.triton import Triton, triton
 
+pytestmark = pytest.mark.timeout(900)  # the first run installs it
+
 SYSTEMS = {
     "llm_api": "TensorRT-LLM on Triton, LLM API",
     "bls": "TensorRT-LLM on Triton, ensemble or BLS",

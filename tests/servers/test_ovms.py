@@ -18,6 +18,8 @@ from tests.servers.ovms import ovms as serving
 from tests.servers.started import Started
 from tests.support.gateways import config
 
+pytestmark = pytest.mark.timeout(900)  # the first run installs it
+
 ONES = (1).to_bytes(4, "little") * 16
 TWOS = (2).to_bytes(4, "little") * 16
 ADD_SUB = [Tensor(name, "INT32", (1, 16), ONES) for name in ("INPUT0", "INPUT1")]

@@ -21,6 +21,8 @@ from adapters.wire.oip_asked import request_of
 from adapters.wire.oip_proto_asked import request_of as grpc_request_of
 from tests.servers.triton import Triton
 
+pytestmark = pytest.mark.timeout(900)  # the first run installs it
+
 PATIENCE = 30.0
 ONES = (1).to_bytes(4, "little") * 16
 INPUTS = [Tensor("INPUT0", "INT32", (1, 16), ONES), Tensor("INPUT1", "INT32", (1, 16), ONES)]

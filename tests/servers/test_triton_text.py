@@ -19,6 +19,8 @@ from tests.servers.text_repository import texts
 from tests.servers.triton import Triton, triton
 from tests.support.gateways import config, infer
 
+pytestmark = pytest.mark.timeout(900)  # the first run installs it
+
 PATIENCE = 60.0
 ALL = ["llm_api", "bls", "vllm", "plain"]
 STREAMING = ["llm_api", "bls", "vllm"]
