@@ -110,7 +110,7 @@ async def test_until_an_endpoint_is_known_it_is_as_one_that_is_ill() -> None:
         await check(endpoint, PROBE)
         assert endpoint.health == "healthy"
         assert b"hello" in ((await setting.pool.call(chat(), soon())).body or b"")
-        told = {"system": "vLLM", "version": "1", "protocol": {"name": "openai"}}
+        told = {"system": "vLLM", "version": "1", "protocol": {"name": "openai", "dialect": "vllm"}}
         assert detected(setting.fleet) == [told]
         assert describe_pools(setting.fleet, 0.0)[0]["disagree"] is False
 
