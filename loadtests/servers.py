@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.client import HTTPException
@@ -18,6 +19,8 @@ REPOSITORY = Path(__file__).parents[1]
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 10.0
 POLL_S = 0.1
+STARTED: Counter[str] = Counter()
+"""How often each server was started here, by name."""
 
 
 class StartError(Exception):
@@ -109,6 +112,7 @@ def child(name: str, launch: Launch, core: int | str, folder: Path) -> Iterator[
 
     It has one core, or a list of them such as `0-3`.
     """
+    STARTED[name] += 1
     command = ["taskset", "--cpu-list", str(core), *launch.command]
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(

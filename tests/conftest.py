@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import sys
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Without a loop set, asyncio makes one when the test runner asks for "the current one", and nobody closes it.
@@ -13,3 +15,11 @@ settings.register_profile("headrace", deadline=None, suppress_health_check=[Heal
 # A change fails for what it changes: its examples are those of every run before. Elsewhere each run looks for new ones.
 settings.register_profile("ci", settings.get_profile("headrace"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "headrace")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Which real servers and stand-ins ran."""
+    servers = sys.modules.get("loadtests.servers")
+    if servers is not None and servers.STARTED:
+        told = ", ".join(f"{name} ({count})" for name, count in sorted(servers.STARTED.items()))
+        terminalreporter.write_line(f"Servers that ran, and how often they were started: {told}")
