@@ -20,8 +20,10 @@ BESIDE = 8
 
 
 def credentials(pool: PoolConfig, other: SecretStr | None = None) -> list[tuple[str, str]]:
-    """The header fields that tell a pool's servers who we are, by the pool's key or an`other`. Never a client's, and
-    never logged."""
+    """The header fields that tell a pool's servers who we are, by the pool's key or by the `other`.
+
+    Never a client's, and never logged.
+    """
     secret = other or pool.key
     if secret is None:
         return []

@@ -28,7 +28,8 @@ MODULES = {
     "triton-generate": "adapters.triton_generate",
 }
 """Each has `make(pool, address)`."""
-_EXTRAS = {"ray-serve-grpc": "grpc", "torchserve-grpc": "grpc", "oip-grpc": "grpc", "tfserving-grpc": "grpc"}
+OVER_GRPC = frozenset({"oip-grpc", "tfserving-grpc", "torchserve-grpc", "ray-serve-grpc"})
+"""Those that need an extra; no other does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,8 @@ def make(pool: PoolConfig, address: Address) -> Adapter:
     try:
         module = import_module(MODULES[name])
     except ImportError:
-        extra = _EXTRAS.get(name, name)
-        raise MissingExtra(f"{name} needs more than is installed: pip install 'headrace[{extra}]'") from None
+        if name not in OVER_GRPC:
+            raise
+        raise MissingExtra(f"{name} needs more than is installed: pip install 'headrace[grpc]'") from None
     maker: Make = module.make
     return maker(pool, address)

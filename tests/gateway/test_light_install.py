@@ -5,9 +5,21 @@ from sys import executable
 
 CODE = """
 import sys
-for name in ("google", "google.protobuf", "hpack", "numpy", "grpc", "tokenizers", "zstandard", "redis", "torch"):
+for name in (
+    "google", "google.protobuf", "hpack", "numpy", "grpc", "tokenizers", "zstandard", "redis", "torch", "jinja2",
+):
     sys.modules[name] = None  # an import of it fails
-import gateway.__main__, gateway.app, gateway.serve, gateway.supervisor.worker, adapters.registry
+import gateway.__main__, gateway.app, gateway.serve, gateway.supervisor.worker, adapters.conformance
+from importlib import import_module
+from adapters.registry import MODULES, OVER_GRPC
+for name in MODULES.keys() - OVER_GRPC:
+    import_module(MODULES[name])
+for name in OVER_GRPC:
+    try:
+        import_module(MODULES[name])
+    except ImportError:
+        continue
+    raise AssertionError(f"{name} needs no extra")
 from adapters.wire import compression, oip, oip_answers, oip_bodies, oip_generate, oip_raw
 """
 
