@@ -2,17 +2,21 @@
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 from adapters.fake import FakeAdapter
+from adapters.http1.server import Limits, Server
 from adapters.types import ChatRequest, InferRequest
 from adapters.wire import openai as wire
 from config.schema import Config
 from gateway.auth.keys import KeyRecord, Principal, digest, new_key
 from gateway.auth.table import KeyTable
 from gateway.core import Core
+from gateway.fronts.errors import openai_refusal
+from gateway.fronts.listener import Fronts
 from gateway.limits.ledger import Ledger
 from gateway.snapshot import build, with_keys
 from gateway.telemetry import AccessLog, Metrics, Record, Telemetry
@@ -145,3 +149,16 @@ def chat(model: str = "chat", **fields: Any) -> ChatRequest:
     """A decoded chat request."""
     body = {"model": model, "messages": [{"role": "user", "content": "hello"}], **fields}
     return wire.decode_chat(wire._encode(body))
+
+
+@asynccontextmanager
+async def listening(rig: Rig, *, max_body: int = 10_000) -> AsyncIterator[str]:
+    """Its data listener; afterwards nothing is counted any more, and every request has come to its one end."""
+    server = Server(Fronts(rig.core), Limits(max_body=max_body), openai_refusal)
+    host, port = await server.listen_tcp("127.0.0.1", 0)
+    try:
+        yield f"http://{host}:{port}"
+    finally:
+        await server.aclose()
+    rig.assert_idle()
+    assert all(record.ended for record in rig.log.records)

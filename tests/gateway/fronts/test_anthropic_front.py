@@ -22,12 +22,9 @@ from adapters.errors import (
     Unsupported,
 )
 from adapters.fake import FakeAdapter, Script
-from adapters.http1.server import Limits, Server
 from adapters.messages import MessagesRequest, TokenCount
 from adapters.types import ANTHROPIC, Usage
-from gateway.fronts.errors import openai_refusal
-from gateway.fronts.listener import Fronts
-from tests.support.gateways import Rig, config
+from tests.support.gateways import Rig, config, listening
 from tests.support.talkers import PROMPT, talkers
 
 Object = dict[str, Any]
@@ -105,17 +102,10 @@ def door() -> Opener:
         tenant = {"name": "acme", "models": kwargs.pop("allowed", ["*"]), "limits": limits or {}}
         tenant |= kwargs.pop("tenant", {})
         rig = Rig(config(tenants=[tenant], **kwargs), {"main": list(fakes) or [whole()]})
-        server = Server(Fronts(rig.core), Limits(max_body=10_000), openai_refusal)
-        host, port = await server.listen_tcp("127.0.0.1", 0)
-        try:
-            async with aiohttp.ClientSession() as http:
-                made = Door(rig, f"http://{host}:{port}", http)
-                yield made
-                await made.sdk.close()
-        finally:
-            await server.aclose()
-        rig.assert_idle()
-        assert all(record.ended for record in rig.log.records)
+        async with listening(rig) as url, aiohttp.ClientSession() as http:
+            made = Door(rig, url, http)
+            yield made
+            await made.sdk.close()
 
     return open_door
 

@@ -12,16 +12,14 @@ import pytest
 
 from adapters.errors import BackendError, CapacityError, ContextTooLong, TransportError, UpstreamTimeout
 from adapters.fake import FakeAdapter, Script
-from adapters.http1.server import Limits, Server
 from adapters.types import Usage
 from config.identity import Operation
 from gateway.auth.keys import KeyRecord, Principal, digest
 from gateway.auth.scope import Scope
 from gateway.auth.table import KeyTable
-from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
 from gateway.snapshot import with_keys
-from tests.support.gateways import PEPPER, Rig, config
+from tests.support.gateways import PEPPER, Rig, config, listening
 
 WHOLE = json.dumps(
     {
@@ -79,17 +77,10 @@ def door() -> Opener:
         tenant = {"name": "acme", "models": kwargs.pop("allowed", ["*"]), "limits": limits or {}}
         tenant |= kwargs.pop("tenant", {})
         rig = Rig(config(tenants=[tenant], **kwargs), {"main": list(fakes) or [FakeAdapter(Script(chunks=(WHOLE,)))]})
-        server = Server(Fronts(rig.core), Limits(max_body=10_000), openai_refusal)
-        host, port = await server.listen_tcp("127.0.0.1", 0)
-        try:
-            async with aiohttp.ClientSession() as http:
-                made = Door(rig, f"http://{host}:{port}", http)
-                yield made
-                await made.sdk.close()
-        finally:
-            await server.aclose()
-        rig.assert_idle()
-        assert all(record.ended for record in rig.log.records)
+        async with listening(rig) as url, aiohttp.ClientSession() as http:
+            made = Door(rig, url, http)
+            yield made
+            await made.sdk.close()
 
     return open_door
 

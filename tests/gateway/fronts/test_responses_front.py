@@ -12,11 +12,8 @@ from pydantic import BaseModel
 
 from adapters.errors import BackendError, CallerError, CapacityError, ContextTooLong, TransportError
 from adapters.fake import FakeAdapter, Script
-from adapters.http1.server import Limits, Server
 from adapters.types import ChatRequest, ResponsesRequest, Usage
-from gateway.fronts.errors import openai_refusal
-from gateway.fronts.listener import Fronts
-from tests.support.gateways import Rig, config
+from tests.support.gateways import Rig, config, listening
 
 
 def completion(message: dict[str, Any], finish: str = "stop") -> bytes:
@@ -62,17 +59,10 @@ def door() -> Opener:
     @asynccontextmanager
     async def open_door(*fakes: FakeAdapter, **changes: Any) -> AsyncIterator[Door]:
         rig = Rig(config(**changes), {"main": list(fakes)})
-        server = Server(Fronts(rig.core), Limits(max_body=10_000), openai_refusal)
-        host, port = await server.listen_tcp("127.0.0.1", 0)
-        try:
-            async with aiohttp.ClientSession() as http:
-                made = Door(rig, f"http://{host}:{port}", http)
-                yield made
-                await made.sdk.close()
-        finally:
-            await server.aclose()
-        rig.assert_idle()
-        assert all(record.ended for record in rig.log.records)
+        async with listening(rig) as url, aiohttp.ClientSession() as http:
+            made = Door(rig, url, http)
+            yield made
+            await made.sdk.close()
 
     return open_door
 
