@@ -10,6 +10,7 @@ from typing import Protocol
 import torch
 
 from runtimes.llm.block_manager import BlockManager
+from runtimes.llm.executor import TorchExecutor
 from runtimes.llm.loader import DeviceName, DtypeName, load_model
 from runtimes.llm.model import Llama
 from runtimes.llm.model_runner import ModelRunner
@@ -103,7 +104,7 @@ class Engine:
             raise ValueError(f"max_model_len is {bounds.max_model_len}; the model's context is {context} tokens")
         return cls(
             Scheduler(bounds, blocks),
-            ModelRunner(model, blocks.num_blocks, config.block_size),
+            ModelRunner(TorchExecutor(model, blocks.num_blocks, config.block_size)),
             vocab_size=model.config.vocab_size,
             eos_token_ids=model.config.eos_token_ids,
         )

@@ -7,6 +7,7 @@ another: fewer and larger products. T is the number of tokens in a step.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,19 +16,20 @@ from torch.nn import functional
 from runtimes.llm.attention import KVCache, Layout, paged_attention
 from runtimes.llm.model_config import ModelConfig
 from runtimes.llm.rope import rotary_tables, rotated
+from runtimes.llm.weights import Weight, concatenated, embedding, linear
 
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
     attention_norm: Tensor
-    qkv: Tensor
-    attention_out: Tensor
+    qkv: Weight
+    attention_out: Weight
     mlp_norm: Tensor
-    gate_up: Tensor
-    down: Tensor
+    gate_up: Weight
+    down: Weight
 
 
-TensorSource = Callable[[str, tuple[int, ...]], Tensor]
+TensorSource = Callable[[str, tuple[int, ...]], Any]
 
 
 class Llama:
@@ -59,22 +61,22 @@ class Llama:
     def forward(self, token_ids: Tensor, positions: Tensor, cache: KVCache, layout: Layout) -> Tensor:
         """Hidden states [T, hidden] of `token_ids` [T] at `positions` [T]; writes their keys and values."""
         config = self.config
-        hidden = functional.embedding(token_ids, self.embedding)
+        hidden = embedding(token_ids, self.embedding)
         cos, sin = self._cos[positions][:, None], self._sin[positions][:, None]
         heads = [config.num_heads, config.num_kv_heads, config.num_kv_heads]
         for index, layer in enumerate(self.layers):
-            qkv = functional.linear(self._normed(hidden, layer.attention_norm), layer.qkv)
+            qkv = linear(self._normed(hidden, layer.attention_norm), layer.qkv)
             query, key, value = qkv.view(len(hidden), -1, config.head_dim).split(heads, dim=1)
             query, key = rotated(query, cos, sin), rotated(key, cos, sin)
             attended = paged_attention(query, key, value, cache.keys[index], cache.values[index], layout)
-            hidden = hidden + functional.linear(attended.flatten(1), layer.attention_out)
-            gate, up = functional.linear(self._normed(hidden, layer.mlp_norm), layer.gate_up).chunk(2, dim=-1)
-            hidden = hidden + functional.linear(functional.silu(gate) * up, layer.down)
+            hidden = hidden + linear(attended.flatten(1), layer.attention_out)
+            gate, up = linear(self._normed(hidden, layer.mlp_norm), layer.gate_up).chunk(2, dim=-1)
+            hidden = hidden + linear(functional.silu(gate) * up, layer.down)
         return self._normed(hidden, self.norm)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[rows, hidden] → [rows, vocab]."""
-        return functional.linear(hidden, self.head)
+        return linear(hidden, self.head)
 
     def _normed(self, hidden: Tensor, weight: Tensor) -> Tensor:
         return functional.rms_norm(hidden, weight.shape, weight, self.config.rms_norm_eps)
@@ -84,12 +86,12 @@ def _layer(config: ModelConfig, tensor: TensorSource, index: int) -> _Layer:
     hidden, inner = config.hidden_size, config.intermediate_size
     query, key = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
 
-    def weight(name: str, *shape: int) -> Tensor:
+    def weight(name: str, *shape: int) -> Any:
         return tensor(f"model.layers.{index}.{name}.weight", shape)
 
     return _Layer(
         attention_norm=weight("input_layernorm", hidden),
-        qkv=torch.cat(
+        qkv=concatenated(
             [
                 weight("self_attn.q_proj", query, hidden),
                 weight("self_attn.k_proj", key, hidden),
@@ -98,6 +100,6 @@ def _layer(config: ModelConfig, tensor: TensorSource, index: int) -> _Layer:
         ),
         attention_out=weight("self_attn.o_proj", hidden, query),
         mlp_norm=weight("post_attention_layernorm", hidden),
-        gate_up=torch.cat([weight("mlp.gate_proj", inner, hidden), weight("mlp.up_proj", inner, hidden)]),
+        gate_up=concatenated([weight("mlp.gate_proj", inner, hidden), weight("mlp.up_proj", inner, hidden)]),
         down=weight("mlp.down_proj", hidden, inner),
     )

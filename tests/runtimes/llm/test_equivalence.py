@@ -9,6 +9,7 @@ import torch
 from gguf import GGUFReader
 
 from runtimes.llm.engine import Engine, EngineConfig, SamplingParams
+from runtimes.llm.executor import TorchExecutor
 from runtimes.llm.loader import load_model
 from runtimes.llm.model import Llama
 from runtimes.llm.model_runner import ModelRunner
@@ -106,8 +107,10 @@ def test_a_page_of_garbage_changes_nothing(model: Llama, prompts: list[list[int]
     clean, dirty = make_engine(model, cache_tokens=512), make_engine(model, cache_tokens=512)
     runner = dirty._runner
     assert isinstance(runner, ModelRunner)
-    runner.cache.keys.fill_(torch.nan)
-    runner.cache.values.fill_(torch.nan)
+    executor = runner.executor
+    assert isinstance(executor, TorchExecutor)
+    executor.cache.keys.fill_(torch.nan)
+    executor.cache.values.fill_(torch.nan)
     assert answers(dirty, prompts[5:8]) == answers(clean, prompts[5:8])
 
 

@@ -1,0 +1,70 @@
+"""Who computes a step: tokens and their places in, logits or hidden states out.
+
+An executor owns the model's weights and its KV cache and knows nothing else: a `Chunk` says which tokens to compute,
+and on which pages of the cache they and those before them lie. All executors of a model take the same chunks and give
+the same numbers, within the precision that they compute with.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from runtimes.llm.attention import KVCache, Layout
+from runtimes.llm.model import Llama
+from runtimes.llm.sequence import Chunk
+
+
+class Executor(Protocol):
+    """T is the number of tokens in a step: those of the first chunk, of the second, and so on."""
+
+    def logits(self, chunks: Sequence[Chunk], rows: Sequence[int]) -> Tensor:
+        """Compute the chunks, [len(rows), vocab] of what comes after the tokens `rows` of the T, float32."""
+
+    def hidden(self, chunks: Sequence[Chunk]) -> Tensor:
+        """Compute the chunks, the hidden states of their tokens after the last norm: [T, hidden], float32."""
+
+
+class TorchExecutor:
+    """The model as torch computes it, on any device: the reference for all others."""
+
+    def __init__(self, model: Llama, num_blocks: int, block_size: int) -> None:
+        self.model = model
+        self.cache = KVCache(
+            num_layers=model.config.num_layers,
+            num_blocks=num_blocks,
+            block_size=block_size,
+            num_kv_heads=model.config.num_kv_heads,
+            head_dim=model.config.head_dim,
+            dtype=model.dtype,
+            device=model.device,
+        )
+
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def logits(self, chunks: Sequence[Chunk], rows: Sequence[int]) -> Tensor:
+        hidden, places = self._forward(chunks)
+        return self.model.logits(hidden[[places[row] for row in rows]]).float()
+
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def hidden(self, chunks: Sequence[Chunk]) -> Tensor:
+        hidden, places = self._forward(chunks)
+        return hidden[places].float()
+
+    def _forward(self, chunks: Sequence[Chunk]) -> tuple[Tensor, list[int]]:
+        """Hidden states in the layout's order, and where in it each token of the step is."""
+        ordered = sorted(chunks, key=lambda chunk: len(chunk.token_ids) > 1)
+        device = self.model.device
+        token_ids = torch.tensor([token for chunk in ordered for token in chunk.token_ids], device=device)
+        positions = torch.tensor([p for chunk in ordered for p in range(chunk.start, chunk.end)], device=device)
+        layout = Layout.of(ordered, self.cache.block_size, device)
+        self.cache.clear(layout.begun)
+        return self.model.forward(token_ids, positions, self.cache, layout), _places(chunks, ordered)
+
+
+def _places(chunks: Sequence[Chunk], ordered: Sequence[Chunk]) -> list[int]:
+    firsts, first = {}, 0
+    for chunk in ordered:
+        firsts[chunk.sequence_id] = first
+        first += len(chunk.token_ids)
+    return [firsts[chunk.sequence_id] + i for chunk in chunks for i in range(len(chunk.token_ids))]
