@@ -3,6 +3,7 @@
 schema.py        the whole of the file: sections, fields, defaults (pool.py, route.py, queue.py …: its larger parts)
 section.py       the base of every section: frozen, closed
 protocols/       what a pool's endpoints speak, a section each
+runtimes/        servers that the gateway starts itself, a section each
 units.py         quantities: 250ms, 10MiB, 600/min, 20%, 127.0.0.1:8080
 text.py          texts with a shape: names, globs, URLs, secrets
 globs.py         how two patterns relate

@@ -11,7 +11,7 @@ from config.discovery import DiscoverConfig
 from config.protocols import AnyProtocol, Serves
 from config.protocols.openai import OpenAIProtocol
 from config.queue import QueueConfig
-from config.runtime import RuntimeConfig
+from config.runtimes import AnyRuntime, LlmRuntime
 from config.section import Section
 from config.text import KeyHeader, Name, PemFile, Secret, Shape, Url
 from config.units import Duration
@@ -100,7 +100,7 @@ class PoolConfig(Section):
     """Servers that run already."""
     discover: DiscoverConfig | None = None
     """Or servers that are found while the gateway runs, instead of those or beside them."""
-    runtime: RuntimeConfig | None = None
+    runtime: AnyRuntime | None = None
     """Or a bundled server, which the gateway starts itself."""
     model: str | None = Field(None, min_length=1)
     """The model's name at the endpoints, where it differs from the one that clients ask for."""
@@ -156,8 +156,7 @@ class PoolConfig(Section):
         """Requests that one endpoint has at a time."""
         cap = self.queue.max_in_flight if self.queue is not None else self.max_connections
         if cap is None:
-            llm = self.runtime is not None and self.runtime.kind == "llm"
-            cap = self.runtime.max_num_seqs if self.runtime is not None and llm else self.max_connections
+            cap = self.runtime.max_num_seqs if isinstance(self.runtime, LlmRuntime) else self.max_connections
         return min(cap, self.max_connections)
 
     @model_validator(mode="after")

@@ -11,12 +11,6 @@ from config.references import targets
 from config.schema import BalanceConfig
 
 _NOT_FOR_A_RUNTIME = ("protocol", "model", "key", "key_header", "tls", "balance", "outliers")
-_OF_LLM = (
-    "model", "dtype", "device", "threads", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache",
-    "max_queue", "prefix_cache",
-)  # fmt: skip
-_OF_TENSORS = ("repository", "mode", "models", "poll_interval", "memory", "cache")
-_OF_THE_OTHER_KIND = {"llm": _OF_TENSORS, "tensor": _OF_LLM}
 _BOUND = ("hash", "prefix_affinity")
 
 
@@ -65,9 +59,6 @@ def _runtime(doc: Document, pool: Node) -> Iterator[Problem]:
     for name in _NOT_FOR_A_RUNTIME:
         if name in pool and not (name == "model" and kind == "tensor"):
             yield doc.problem_with_key(pool[name].place, "has no effect on a bundled runtime: remove it")
-    for name in _OF_THE_OTHER_KIND.get(kind, ()):
-        if name in runtime:
-            yield doc.problem_with_key(runtime[name].place, f"has no effect: the runtime is of the kind {kind}")
     if kind != "tensor":
         return
     mode = runtime["mode"].text or "none"

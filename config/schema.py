@@ -29,7 +29,7 @@ from config.queue import Priority, QueueConfig
 from config.resilience import CacheConfig, HedgeConfig
 from config.rewrite import RewriteConfig
 from config.route import ModelConfig, PriceConfig, RetryConfig, RouteConfig, TimeoutConfig
-from config.runtime import RuntimeConfig
+from config.runtimes import AnyRuntime, LlmRuntime, RuntimeConfig, TensorRuntime
 from config.section import Section
 from config.target import ArmConfig, Failure, FallbackConfig, SplitConfig, TargetConfig
 from config.text import Date, Glob, Name, PemFile, Secret, Shape, Url
@@ -39,6 +39,7 @@ from config.when import MatchConfig, TimeConfig
 __all__ = [
     "AccessLogConfig",
     "AdminAuthConfig",
+    "AnyRuntime",
     "ArmConfig",
     "AuthConfig",
     "BalanceConfig",
@@ -63,6 +64,7 @@ __all__ = [
     "LimitsConfig",
     "ListenConfig",
     "ListenTls",
+    "LlmRuntime",
     "MatchConfig",
     "ModelConfig",
     "Name",
@@ -86,6 +88,7 @@ __all__ = [
     "StateConfig",
     "TargetConfig",
     "TenantConfig",
+    "TensorRuntime",
     "TimeConfig",
     "TimeoutConfig",
     "UpstreamTls",

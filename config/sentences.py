@@ -62,7 +62,7 @@ def _problem(doc: Document, place: Place, details: ErrorDetails, root: type[Sect
     if kind == "missing":
         return doc.problem(place, "is required")
     if kind == "literal_error":
-        return _not_a_choice(doc, place, root)
+        return _not_a_choice(doc, place, type_at(details["loc"], root))
     return doc.problem(place, sentence(details) + _got(doc.value(place)))
 
 
@@ -76,8 +76,8 @@ def sentence(details: ErrorDetails) -> str:
     return _EXPECTED.get(kind, otherwise)
 
 
-def _not_a_choice(doc: Document, place: Place, root: type[Section]) -> Problem:
-    choices = ["true" if choice is True else str(choice) for choice in get_args(type_at(place, root))]
+def _not_a_choice(doc: Document, place: Place, hint: object) -> Problem:
+    choices = ["true" if choice is True else str(choice) for choice in get_args(hint)]
     value = doc.value(place)
     suggestion = closest(value, choices) if isinstance(value, str) else None
     return doc.problem(place, f"expected {' or '.join(choices)}{_got(value)}", suggestion)

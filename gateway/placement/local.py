@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from config.schema import RuntimeConfig
+from config.schema import LlmRuntime, RuntimeConfig, TensorRuntime
 from gateway.placement.runtime import OnExit
 
 log = logging.getLogger(__name__)
@@ -113,11 +113,14 @@ class LocalRuntime:
 def command(name: str, config: RuntimeConfig, socket: Path) -> list[str]:
     """The child's command line."""
     line = [sys.executable, "-m", f"runtimes.{config.kind}", "--socket", str(socket), "--exit-with-parent"]
-    return line + (_llm(name, config) if config.kind == "llm" else _tensor(config))
+    if isinstance(config, LlmRuntime):
+        return line + _llm(name, config)
+    assert isinstance(config, TensorRuntime)
+    return line + _tensor(config)
 
 
-def _llm(name: str, config: RuntimeConfig) -> list[str]:
-    line = ["--model", str(config.model), "--served-name", name, "--dtype", config.dtype, "--device", config.device]
+def _llm(name: str, config: LlmRuntime) -> list[str]:
+    line = ["--model", config.model, "--served-name", name, "--dtype", config.dtype, "--device", config.device]
     line += ["--max-num-seqs", str(config.max_num_seqs), "--max-queue", str(config.max_queue)]
     line += ["--max-num-batched-tokens", str(config.max_num_batched_tokens), "--kv-cache", str(config.kv_cache)]
     if not config.prefix_cache:
@@ -129,8 +132,8 @@ def _llm(name: str, config: RuntimeConfig) -> list[str]:
     return line
 
 
-def _tensor(config: RuntimeConfig) -> list[str]:
-    line = ["--repository", str(config.repository), "--mode", config.mode, "--cache-size", str(config.cache)]
+def _tensor(config: TensorRuntime) -> list[str]:
+    line = ["--repository", config.repository, "--mode", config.mode, "--cache-size", str(config.cache)]
     if config.mode == "poll":
         line += ["--poll-interval", f"{config.poll_interval}s"]
     if config.memory is not None:

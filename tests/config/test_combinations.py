@@ -94,12 +94,12 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
         (
             "endpoints: [http://10.0.0.7:8000]",
             "runtime: {kind: tensor, repository: models, max_num_seqs: 4}",
-            "6: pools[1].runtime.max_num_seqs: has no effect: the runtime is of the kind tensor",
+            "6: pools[1].runtime.max_num_seqs: unknown field",
         ),
         (
             "endpoints: [http://10.0.0.7:8000]",
             "runtime: {kind: llm, model: m, repository: models}",
-            "6: pools[1].runtime.repository: has no effect: the runtime is of the kind llm",
+            "6: pools[1].runtime.repository: unknown field",
         ),
         (
             "endpoints: [http://10.0.0.7:8000]",
@@ -119,12 +119,27 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
         (
             "endpoints: [http://10.0.0.7:8000]",
             "runtime: {kind: tensor}",
-            "6: pools[1].runtime: a tensor runtime serves a folder of models: give `repository`",
+            "6: pools[1].runtime.repository: is required",
         ),
         (
             "endpoints: [http://10.0.0.7:8000]",
             "runtime: {kind: llm}",
-            "6: pools[1].runtime: an llm runtime serves a model: give `model`",
+            "6: pools[1].runtime.model: is required",
+        ),
+        (
+            "endpoints: [http://10.0.0.7:8000]",
+            "runtime: {kind: lm, model: m}",
+            '6: pools[1].runtime.kind: expected llm or tensor (did you mean "llm"?)',
+        ),
+        (
+            "endpoints: [http://10.0.0.7:8000]",
+            "runtime: {model: m}",
+            "6: pools[1].runtime.kind: is required",
+        ),
+        (
+            "endpoints: [http://10.0.0.7:8000]",
+            "runtime: llm",
+            "6: pools[1].runtime: expected fields",
         ),
         (
             "name: spare",

@@ -8,7 +8,7 @@ from config import default_path
 from config.handover import pack, unpack
 from config.loader import load
 from config.protocols.oip import OipHttpProtocol
-from config.schema import Config
+from config.schema import Config, LlmRuntime
 from config.units import RateLimit
 from tests.support.examples import examples
 
@@ -35,7 +35,7 @@ def pools(config: Config) -> dict[str, list[str]]:
 def test_the_default_needs_nothing() -> None:
     config = load(default_path())
     runtime = config.pools[0].runtime
-    assert runtime is not None
+    assert isinstance(runtime, LlmRuntime)
     assert runtime.model == "bundled:smollm2-135m-instruct"
     assert config.models[0].routes[0].pools() == ("smollm2",)
     assert config.auth.demo_key

@@ -1,9 +1,9 @@
 from pathlib import Path
 
-from config.schema import RuntimeConfig
+from config.schema import LlmRuntime
 from gateway.placement.lent import LentRuntimes
 
-CONFIG = RuntimeConfig(kind="llm", model="bundled:m")
+CONFIG = LlmRuntime(kind="llm", model="bundled:m")
 
 
 async def test_a_lent_runtime_is_in_use_until_the_last_who_took_it_is_done() -> None:

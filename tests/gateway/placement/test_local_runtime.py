@@ -4,13 +4,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from config.schema import RuntimeConfig
+from config.schema import LlmRuntime, TensorRuntime
 from gateway.placement import local
 from gateway.placement.local import LocalRuntime, command
 
 
 def runtime(folder: Path, model: str, exits: list[str]) -> LocalRuntime:
-    return LocalRuntime("pool/one", RuntimeConfig(kind="llm", model=model), folder, exits.append)
+    return LocalRuntime("pool/one", LlmRuntime(kind="llm", model=model), folder, exits.append)
 
 
 async def until(condition: str, scope: dict[str, object], seconds: float = 30) -> None:
@@ -76,7 +76,7 @@ async def test_a_command_that_cannot_be_started_is_said(tmp_path: Path, monkeypa
 
 
 def test_the_command_line_carries_every_setting(tmp_path: Path) -> None:
-    config = RuntimeConfig(
+    config = LlmRuntime(
         kind="llm", model="bundled:m", dtype="float32", device="cpu", threads=3, max_model_len=512, max_num_seqs=4,
         max_num_batched_tokens=64, kv_cache="1MiB", max_queue=9,
     )  # fmt: skip
@@ -90,7 +90,7 @@ def test_the_command_line_carries_every_setting(tmp_path: Path) -> None:
 
 
 def test_the_command_line_of_a_tensor_runtime_carries_every_setting(tmp_path: Path) -> None:
-    explicit = RuntimeConfig(
+    explicit = TensorRuntime(
         kind="tensor", repository="r", mode="explicit", models=("a", "b"), memory="1MiB", cache="2MiB"
     )
     line = " ".join(command("name", explicit, tmp_path / "s.sock"))
@@ -100,5 +100,5 @@ def test_the_command_line_of_a_tensor_runtime_carries_every_setting(tmp_path: Pa
         f"--socket {tmp_path}/s.sock", "--exit-with-parent",
     ):  # fmt: skip
         assert expected in line
-    poll = command("name", RuntimeConfig(kind="tensor", repository="r", mode="poll", poll_interval="2s"), tmp_path)
+    poll = command("name", TensorRuntime(kind="tensor", repository="r", mode="poll", poll_interval="2s"), tmp_path)
     assert " ".join(poll).endswith("--mode poll --cache-size 67108864 --poll-interval 2.0s")

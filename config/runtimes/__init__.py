@@ -1,0 +1,53 @@
+"""Servers that the gateway starts itself: one section a kind."""
+
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+
+from pydantic import ConfigDict, Discriminator, GetJsonSchemaHandler, Tag
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from config.runtimes.base import RuntimeConfig
+from config.runtimes.llm import LlmRuntime
+from config.runtimes.tensor import TensorRuntime
+
+__all__ = ["KINDS", "AnyRuntime", "LlmRuntime", "RuntimeConfig", "TensorRuntime"]
+
+_SECTIONS: tuple[type[RuntimeConfig], ...] = (LlmRuntime, TensorRuntime)
+
+KINDS: dict[str, type[RuntimeConfig]] = {
+    get_args(section.model_fields["kind"].annotation)[0]: section for section in _SECTIONS
+}
+"""Each kind's section."""
+
+_NONE = "[no kind]"
+
+
+class _NoKind(RuntimeConfig):
+    """What is written where no section can be told: it says which kinds there are, and nothing else."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    kind: Literal["llm", "tensor"]
+
+
+def _tag(value: object) -> str:
+    kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+    return f"[{kind}]" if isinstance(kind, str) and kind in KINDS else _NONE
+
+
+class _Kinds:
+    """Editors need not know of what is none."""
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        told: dict[str, Any] = handler(schema)
+        return {"oneOf": told["oneOf"][:-1]}
+
+
+if TYPE_CHECKING:
+    AnyRuntime = RuntimeConfig
+else:
+    _FORMS = [Annotated[section, Tag(f"[{kind}]")] for kind, section in KINDS.items()]
+    AnyRuntime = Annotated[reduce(or_, [*_FORMS, Annotated[_NoKind, Tag(_NONE)]]), Discriminator(_tag), _Kinds()]
+    """One of them."""

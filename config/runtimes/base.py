@@ -1,0 +1,13 @@
+"""What every runtime's section has."""
+
+from config.section import Section
+from config.units import Duration
+
+
+class RuntimeConfig(Section):
+    """A server that the gateway starts, watches, starts again and stops."""
+
+    kind: str
+    """Which server."""
+    start_timeout: Duration = 300.0
+    """How long a new one may take until it answers; a reload that waits for it is given up then."""

@@ -1,0 +1,37 @@
+"""``kind: llm``: the bundled server of one language model."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from config.runtimes.base import RuntimeConfig
+from config.units import Size
+
+
+class LlmRuntime(RuntimeConfig):
+    """A language model, served by Headrace's own engine."""
+
+    kind: Literal["llm"]
+    """One language model."""
+    model: str = Field(min_length=1)
+    """``bundled:NAME``, ``hf:ORG/NAME``, or a path to a GGUF file or a safetensors folder, relative to the
+    working directory."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Number format of the weights. ``auto``: bfloat16 where the device has it in hardware, else float32."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute. ``auto``: a GPU if there is one."""
+    threads: int | None = Field(None, ge=1)
+    """CPU threads; PyTorch's own choice when absent."""
+    max_model_len: int | None = Field(None, ge=16)
+    """Longest prompt plus answer, in tokens; the model's own limit when absent."""
+    max_num_seqs: int = Field(32, ge=1)
+    """Requests computed together in one step."""
+    max_num_batched_tokens: int = Field(512, ge=16)
+    """Tokens computed in one step. More: faster prompts, and slower answers beside a long prompt."""
+    kv_cache: Size = 512 * 1024**2
+    """Memory for the key-value cache, which bounds how many tokens are in flight."""
+    max_queue: int = Field(256, ge=1)
+    """Requests that may wait; beyond it they are refused with 503."""
+    prefix_cache: bool = True
+    """Whether what was computed of a prompt is kept, for those of the same tenant that begin alike, until the
+    cache needs its place."""
