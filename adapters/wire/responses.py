@@ -83,8 +83,8 @@ def decode_native(body: bytes) -> ResponsesRequest:
 
 
 def param_of(param: str | None) -> str | None:
-    """What a chat's field is called here."""
-    return param if param is None else _PARAMS.get(param, param)
+    """What a chat's field is called here. Of what a field holds, the field: its parts are other ones here."""
+    return param if param is None else _PARAMS.get(re.split(r"[.\[]", param)[0], param)
 
 
 def _refuse(given: dict[str, Raw], table: dict[str, tuple[str, frozenset[bytes]]]) -> None:

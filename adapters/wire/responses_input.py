@@ -13,7 +13,7 @@ _ABSENT = Raw(b"")
 _TEXTS = frozenset({"input_text", "output_text", "text"})
 _ROLES = frozenset({"user", "assistant", "system", "developer"})
 _SAYS = frozenset({"content", "refusal", "tool_calls"})
-KEPT_ELSEWHERE = "this gateway keeps no files and no responses, so say it in full"
+KEPT_ELSEWHERE = "no files and no responses are kept here, so say it in full"
 
 
 class _Item(msgspec.Struct):

@@ -181,6 +181,8 @@ class EventStream:
         self._unopened = set(range(len(answering.choices)))
         self._first: Piece | None = None
         self._ended = False
+        self.failure: InferenceError | None = None
+        """Why it broke off."""
 
     async def begin(self) -> None:
         """Wait for the first piece. Until it is there the request can still be answered with an error."""
@@ -199,7 +201,7 @@ class EventStream:
             return self._closing()
         except InferenceError as error:
             log.error("a stream broke off", exc_info=error)
-            self._ended = True
+            self._ended, self.failure = True, error
             return sse.encode(openai.encode_error(error, "server_error"))
         return self._events(piece)
 

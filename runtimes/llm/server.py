@@ -9,6 +9,7 @@ import msgspec
 
 from adapters.errors import BackendError, CallerError, ContextTooLong, InferenceError, NotFound, Unavailable
 from adapters.http1.message import Request, Response
+from runtimes.llm import responses
 from runtimes.llm.answers import AnswerWriter, ChatWriter, CompletionWriter
 from runtimes.llm.chat_template import ChatTemplate
 from runtimes.llm.engine import AsyncEngine, EngineStats, SamplingParams
@@ -17,7 +18,7 @@ from runtimes.llm.generation import Answering, Choice, EventStream
 from runtimes.llm.metrics import CONTENT_TYPE as METRICS_TYPE
 from runtimes.llm.metrics import Metrics
 from runtimes.llm.protocol import GenerateBody, decode_chat, decode_completion
-from runtimes.llm.tokenize import decode_tokenize, tokens_of
+from runtimes.llm.tokenize import decode_detokenize, decode_tokenize, text_of, tokens_of
 from runtimes.llm.tokenizer import Tokenizer
 
 COMPLETION_MAX_TOKENS = 16
@@ -49,7 +50,9 @@ class App:
         self._routes: dict[tuple[str, str], Callable[[Request], Awaitable[Response]]] = {
             ("POST", "/v1/chat/completions"): self._chat,
             ("POST", "/v1/completions"): self._completions,
+            ("POST", "/v1/responses"): self._responses,
             ("POST", "/tokenize"): self._tokenize,
+            ("POST", "/detokenize"): self._detokenize,
             ("GET", "/v1/models"): self._models,
             ("GET", f"/v1/models/{served_name}"): self._model,
             ("GET", "/health"): self._health,
@@ -78,7 +81,22 @@ class App:
     # ── generation ────────────────────────────────────────────────────────────────────────────────────
 
     async def _chat(self, request: Request) -> Response:
-        body = decode_chat(await _json_body(request))
+        return await self._answer_chat(request, await _json_body(request))
+
+    async def _responses(self, request: Request) -> Response:
+        asked = responses.Asked(await _json_body(request))
+        try:
+            answer = await self._answer_chat(request, asked.chat)
+        except CallerError as error:
+            error.param = responses.param_of(error.param)
+            raise
+        if isinstance(answer.body, EventStream):
+            return Response(200, _STREAM_HEADERS, asked.events(answer.body))
+        assert isinstance(answer.body, bytes)
+        return Response(200, [_JSON], asked.whole(answer.body))
+
+    async def _answer_chat(self, request: Request, written: bytes) -> Response:
+        body = decode_chat(written)
         model = self._ready(body.model)
         if model.chat_template is None:
             raise CallerError("This model has no chat template: use /v1/completions.", param="model")
@@ -107,8 +125,15 @@ class App:
         model = self._ready(body.model)
         _check_length(model, body.length, "messages" if body.messages else "prompt")
         tokens = tokens_of(body, model.tokenizer, model.chat_template)
-        told = {"count": len(tokens), "max_model_len": model.engine.max_model_len, "tokens": tokens}
+        told: dict[str, object] = {"count": len(tokens), "max_model_len": model.engine.max_model_len, "tokens": tokens}
+        if body.return_token_strs:
+            told["token_strs"] = model.tokenizer.names(tokens)
         return _json_response(200, told)
+
+    async def _detokenize(self, request: Request) -> Response:
+        body = decode_detokenize(await _json_body(request))
+        model = self._ready(body.model)
+        return _json_response(200, {"prompt": text_of(body, model.tokenizer)})
 
     async def _generate(
         self,

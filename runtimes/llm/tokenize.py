@@ -1,6 +1,6 @@
-"""`/tokenize`, as vLLM has it: the tokens that a prompt is, without an answer to it."""
+"""`/tokenize` and `/detokenize`, as vLLM has them: the tokens that a prompt is, and the text that tokens are."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -10,17 +10,20 @@ from runtimes.llm.chat_template import ChatTemplate
 from runtimes.llm.protocol import Message
 from runtimes.llm.tokenizer import Tokenizer
 
+MAX_TOKENS = 1 << 18
+
 
 class TokenizeBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A chat's messages, or the prompt of a completion."""
+    """A chat's messages, or the prompt of a completion. Without `add_special_tokens` a prompt does not begin as a
+    text does; what a chat begins with is its template's to say. `return_token_strs` asks for the tokens' names too."""
 
     model: str
     messages: Annotated[list[Message], Meta(min_length=1)] | None = None
     prompt: str | None = None
     add_generation_prompt: bool = True
     continue_final_message: bool = False
-    add_special_tokens: Literal[True] = True
-    return_token_strs: Literal[False] | None = None
+    add_special_tokens: bool = True
+    return_token_strs: bool | None = None
     tools: Annotated[list[Any], Meta(max_length=0)] | None = None
 
     @property
@@ -29,15 +32,21 @@ class TokenizeBody(msgspec.Struct, forbid_unknown_fields=True):
         return len(self.prompt or "") + sum([len(message.text) for message in self.messages or ()])
 
 
-_decode = msgspec.json.Decoder(TokenizeBody).decode
+class DetokenizeBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Tokens of the model. Its control tokens are told by name."""
+
+    model: str
+    tokens: Annotated[list[Annotated[int, Meta(ge=0, le=2**32 - 1)]], Meta(max_length=MAX_TOKENS)]
+
+
+Body = TypeVar("Body", TokenizeBody, DetokenizeBody)
+_tokenize = msgspec.json.Decoder(TokenizeBody)
+_detokenize = msgspec.json.Decoder(DetokenizeBody)
 
 
 def decode_tokenize(body: bytes) -> TokenizeBody:
     """Raises `CallerError`."""
-    try:
-        decoded = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CallerError(f"The body is not valid: {error}.") from None
+    decoded = _decoded(_tokenize, body)
     if (decoded.messages is None) == (decoded.prompt is None):
         raise CallerError("Give either `messages` or `prompt`.", param="messages")
     if decoded.continue_final_message and (not decoded.messages or decoded.messages[-1].role != "assistant"):
@@ -45,12 +54,34 @@ def decode_tokenize(body: bytes) -> TokenizeBody:
     return decoded
 
 
+def decode_detokenize(body: bytes) -> DetokenizeBody:
+    """Raises `CallerError`."""
+    return _decoded(_detokenize, body)
+
+
+def _decoded(decoder: "msgspec.json.Decoder[Body]", body: bytes) -> Body:
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CallerError(f"The body is not valid: {error}.") from None
+
+
 def tokens_of(body: TokenizeBody, tokenizer: Tokenizer, template: ChatTemplate | None) -> list[int]:
     """As the model would be given them. Raises `CallerError`."""
     if body.prompt is not None:
-        return tokenizer.encode(body.prompt, allow_special=True, add_bos=True)
+        return tokenizer.encode(body.prompt, allow_special=True, add_bos=body.add_special_tokens)
     if template is None:
         raise CallerError("This model has no chat template: give a `prompt`.", param="model")
     messages = [message.for_template() for message in body.messages or ()]
     begun = body.continue_final_message
     return template.encode(messages, answer=body.add_generation_prompt and not begun, begun=begun)
+
+
+def text_of(body: DetokenizeBody, tokenizer: Tokenizer) -> str:
+    """The text that the tokens are. Raises `CallerError` for one that the model does not have."""
+    names = tokenizer.names(body.tokens)
+    for place, name in enumerate(names):
+        if name is None:
+            message = f"`tokens` has {body.tokens[place]}, which is no token of this model."
+            raise CallerError(message, param=f"tokens[{place}]")
+    return tokenizer.decode(body.tokens, special=True)

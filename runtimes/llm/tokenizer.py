@@ -39,6 +39,7 @@ class Tokenizer:
         self._backend = backend
         added = backend.get_added_tokens_decoder()
         self.special_tokens = {token.content: id for id, token in added.items() if token.special}
+        self._spellings = {id: spelling.encode() for spelling, id in self.special_tokens.items()}
         literal = {id: b"" if token.special else token.content.encode() for id, token in added.items()}
         self.pieces = _pieces(backend.get_vocab(with_added_tokens=True), kind) | literal
         self.longest_piece = max(map(len, self.pieces.values()), default=1)
@@ -60,9 +61,17 @@ class Tokenizer:
         ids = self._backend.encode(text, add_special_tokens=False).ids
         return self._bos_ids + ids if add_bos else ids
 
-    def decode(self, token_ids: Iterable[int]) -> str:
-        """The text that the ids stand for within a longer text; bytes that are no UTF-8 become U+FFFD."""
-        return b"".join([self.piece(token_id) for token_id in token_ids]).decode("utf-8", "replace")
+    def decode(self, token_ids: Iterable[int], *, special: bool = False) -> str:
+        """The text that the ids stand for within a longer text; bytes that are no UTF-8 become U+FFFD. Control tokens
+        are nothing in it, or with `special` their spelling."""
+        pieces = [
+            self.piece(token_id) or (self._spellings.get(token_id, b"") if special else b"") for token_id in token_ids
+        ]
+        return b"".join(pieces).decode("utf-8", "replace")
+
+    def names(self, token_ids: Iterable[int]) -> list[str | None]:
+        """As the vocabulary has them: it spells bytes in its own way. None for an id without a token."""
+        return [self._backend.id_to_token(token_id) for token_id in token_ids]
 
     def piece(self, token_id: int) -> bytes:
         """The bytes of one token; none for an id without a token (vocabularies are padded)."""

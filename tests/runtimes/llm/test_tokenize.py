@@ -31,6 +31,44 @@ async def test_a_prompt_has_its_own() -> None:
         assert told["count"] == 4
 
 
+async def test_tokens_are_told_by_name_too() -> None:
+    async with serving() as running:
+        body = {"model": MODEL, "prompt": "<|im_start|>ö x", "return_token_strs": True}
+        _, _, told = await post(running, "/tokenize", body)
+        assert told["token_strs"] == ["<|im_start|>", "Ã", "¶", "Ġ", "x"]
+        _, _, told = await post(running, "/tokenize", {"model": MODEL, "prompt": "a", "add_special_tokens": False})
+        assert (told["count"], "token_strs" in told) == (1, False)
+
+
+async def test_tokens_are_a_text_again() -> None:
+    async with serving() as running:
+        text = "<|im_start|>user\nWörter 😀<|im_end|>"
+        _, _, told = await post(running, "/tokenize", {"model": MODEL, "prompt": text})
+        status, _, back = await post(running, "/detokenize", {"model": MODEL, "tokens": told["tokens"]})
+        assert (status, back) == (200, {"prompt": text})
+        assert (await post(running, "/detokenize", {"model": MODEL, "tokens": []}))[2] == {"prompt": ""}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "word"),
+    [
+        (b"[]", 400, "not valid"),
+        ({"model": MODEL}, 400, "tokens"),
+        ({"model": MODEL, "tokens": [0, 258]}, 400, "258"),
+        ({"model": MODEL, "tokens": [2**32]}, 400, "not valid"),
+        ({"model": MODEL, "tokens": [2**32 - 1]}, 400, "no token"),
+        ({"model": MODEL, "tokens": [-1]}, 400, "tokens"),
+        ({"model": MODEL, "tokens": ["a"]}, 400, "tokens"),
+        ({"model": "other", "tokens": [1]}, 404, "other"),
+    ],
+)
+async def test_what_is_wrong_with_tokens_is_told(body: Any, status: int, word: str) -> None:
+    async with serving() as running:
+        got, _, told = await post(running, "/detokenize", body)
+        assert got == status
+        assert word in told["error"]["message"]
+
+
 @pytest.mark.parametrize(
     ("body", "status", "word"),
     [

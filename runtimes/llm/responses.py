@@ -1,0 +1,64 @@
+"""`/v1/responses`: asked as a chat, and what the chat says told as a Response. Nothing of it is kept."""
+
+import msgspec
+
+from adapters.errors import BackendError
+from adapters.types import Usage
+from adapters.wire import responses as wire
+from adapters.wire import responses_answers as answers
+from adapters.wire.responses import param_of as param_of
+from adapters.wire.responses_events import Events
+from runtimes.llm.generation import EventStream
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Asked:
+    """One request: the chat that it is, and the Response that its answer is told as. Raises `CallerError`."""
+
+    def __init__(self, body: bytes) -> None:
+        chat, asked, given = wire.decode(body)
+        self.chat = _encode(chat.fields)
+        """As `/v1/chat/completions` takes it."""
+        self._shell = answers.Shell(asked, given)
+
+    def whole(self, chat: bytes) -> bytes:
+        """The answer to it."""
+        return answers.whole(chat, self._shell, Usage())
+
+    def events(self, chat: EventStream) -> "ResponseStream":
+        """The stream of it."""
+        return ResponseStream(chat, Events(self._shell))
+
+
+class ResponseStream:
+    """A chat's stream in a Response's events. One that breaks off ends with `response.failed`."""
+
+    def __init__(self, chat: EventStream, events: Events) -> None:
+        self._chat = chat
+        self._events = events
+        self._ended = False
+
+    def __aiter__(self) -> "ResponseStream":
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._ended:
+            if out := await self._next():
+                return out
+        raise StopAsyncIteration
+
+    async def _next(self) -> bytes:
+        events = self._events
+        try:
+            out = events.take(await anext(self._chat))
+        except StopAsyncIteration:
+            self._ended = True
+            return events.fail(self._chat.failure or BackendError("The answer broke off."), Usage())
+        if events.done:
+            self._ended = True
+            out += events.end(Usage())
+        return out
+
+    async def aclose(self) -> None:
+        await self._chat.aclose()
