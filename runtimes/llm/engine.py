@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from adapters.errors import BackendError
 from runtimes.llm.engine_core import Engine, EngineConfig, EngineStats, Runner
 from runtimes.llm.scheduler import PromptTooLong, QueueFull
-from runtimes.llm.sequence import FinishReason, SamplingParams, TokenOutput
+from runtimes.llm.sequence import FinishReason, Pooling, SamplingParams, TokenOutput
 
 __all__ = [
     "AsyncEngine",
@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 
+_NO_ANSWER = SamplingParams(max_tokens=1)
 _LOG = logging.getLogger(__name__)
 
 
@@ -122,13 +123,23 @@ class AsyncEngine:
         if self._thread.ident is not None:
             await asyncio.to_thread(self._thread.join)
 
-    def submit(self, prompt: Sequence[int], params: SamplingParams, salt: bytes = b"") -> Generation:
+    async def embed(self, prompt: Sequence[int], pooling: Pooling, salt: bytes = b"") -> TokenOutput:
+        """The one output of a text to embed, which has its `pooled` vector [hidden]. Raises as `submit` does."""
+        generation = self.submit(prompt, _NO_ANSWER, salt, pooling)
+        try:
+            return await anext(generation)
+        finally:
+            generation.cancel()
+
+    def submit(
+        self, prompt: Sequence[int], params: SamplingParams, salt: bytes = b"", pooling: Pooling | None = None
+    ) -> Generation:
         """Begin an answer. Prompts of the same salt share what is computed of them.
 
         Raises QueueFull, PromptTooLong, EngineDead, or ValueError for unknown tokens."""
         if self._dead is not None:
             raise EngineDead(self._dead.message)
-        sequence_id = self._engine.add(prompt, params, salt)
+        sequence_id = self._engine.add(prompt, params, salt, pooling)
         generation = Generation(functools.partial(self._cancel, sequence_id))
         self._generations[sequence_id] = generation
         if params.max_tokens == 0:

@@ -2,10 +2,10 @@
 
 import itertools
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -14,8 +14,13 @@ from runtimes.llm.executor import TorchExecutor
 from runtimes.llm.loader import DeviceName, DtypeName, load_model
 from runtimes.llm.model import Llama
 from runtimes.llm.model_runner import ModelRunner
+from runtimes.llm.pooler import Pooler
 from runtimes.llm.scheduler import Scheduler, SchedulerConfig
-from runtimes.llm.sequence import Batch, SamplingParams, Sequence, TokenOutput
+from runtimes.llm.sequence import Batch, Pooling, SamplingParams, Sequence, TokenOutput
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +73,20 @@ class Runner(Protocol):
 class Engine:
     """Continuous batching over one model. `step` belongs to one thread; all else may be called from any."""
 
-    def __init__(self, scheduler: Scheduler, runner: Runner, *, vocab_size: int, eos_token_ids: frozenset[int]) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: Runner,
+        *,
+        vocab_size: int,
+        eos_token_ids: frozenset[int],
+        pooler: Pooler | None = None,
+    ) -> None:
         self.vocab_size = vocab_size
         self.eos_token_ids = eos_token_ids
         self._scheduler = scheduler
         self._runner = runner
+        self._pooler = pooler
         self._ids = itertools.count()
         self._prompt_tokens = self._generated_tokens = self._steps = 0
         self._closed = False
@@ -102,11 +116,13 @@ class Engine:
         )
         if bounds.max_model_len > context:
             raise ValueError(f"max_model_len is {bounds.max_model_len}; the model's context is {context} tokens")
+        executor = TorchExecutor(model, blocks.num_blocks, config.block_size)
         return cls(
             Scheduler(bounds, blocks),
-            ModelRunner(TorchExecutor(model, blocks.num_blocks, config.block_size)),
+            ModelRunner(executor),
             vocab_size=model.config.vocab_size,
             eos_token_ids=model.config.eos_token_ids,
+            pooler=Pooler(executor),
         )
 
     @property
@@ -114,18 +130,23 @@ class Engine:
         """Tokens that a prompt and its answer may have together."""
         return self._scheduler.config.max_model_len
 
-    def add(self, prompt: Iterable[int], params: SamplingParams, salt: bytes = b"") -> int:
-        """Queue a prompt; the id of its sequence. Prompts of the same salt share what is computed of them.
+    def add(
+        self, prompt: Iterable[int], params: SamplingParams, salt: bytes = b"", pooling: Pooling | None = None
+    ) -> int:
+        """Queue a prompt; the id of its sequence. Prompts of the same salt share what is computed of them. With
+        `pooling` it has one output, and no token.
 
         Raises QueueFull, PromptTooLong, or ValueError for an empty prompt or a token that is not the model's.
         """
+        if pooling is not None and self._pooler is None:
+            raise ValueError("this engine embeds nothing")
         token_ids = list(prompt)
         if not token_ids:
             raise ValueError("the prompt is empty: it must have one token at least")
         if not 0 <= min(token_ids) <= max(token_ids) < self.vocab_size:
             raise ValueError(f"the prompt has token ids outside 0 … {self.vocab_size - 1}")
         eos = frozenset() if params.ignore_eos else self.eos_token_ids
-        sequence = Sequence(next(self._ids), token_ids, params, params.stop_token_ids | eos, salt=salt)
+        sequence = Sequence(next(self._ids), token_ids, params, params.stop_token_ids | eos, salt=salt, pooling=pooling)
         with self._changed:
             self._scheduler.add(sequence)
             self._prompt_tokens += len(token_ids)
@@ -141,7 +162,11 @@ class Engine:
         """Run one batch; the tokens that came of it, by sequence id."""
         batch = self._schedule()
         token_ids = self._runner.run(batch)
-        return self._update(batch, token_ids)
+        if not batch.pooled:
+            return self._update(batch, token_ids)
+        assert self._pooler is not None  # else none was added
+        sums = self._pooler.run(batch.pooled)
+        return self._update(batch, token_ids) | self._update_pooled(batch, sums)
 
     def wait_for_work(self) -> bool:
         """Sleep until there is a sequence to run (True) or the engine is closed (False)."""
@@ -182,6 +207,10 @@ class Engine:
     def _schedule(self) -> Batch:
         with self._changed:
             return self._scheduler.schedule()
+
+    def _update_pooled(self, batch: Batch, sums: "Mapping[int, NDArray[np.float32]]") -> dict[int, TokenOutput]:
+        with self._changed:
+            return self._scheduler.update_pooled(batch, sums)
 
     def _update(self, batch: Batch, token_ids: dict[int, int]) -> dict[int, TokenOutput]:
         with self._changed:

@@ -9,10 +9,15 @@ that gives its pages up when they run out, and it is the next to come back.
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from adapters.errors import CapacityError, ContextTooLong
 from runtimes.llm.block_manager import BlockManager
 from runtimes.llm.sequence import Batch, Chunk, FinishReason, Sequence, TokenOutput
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class QueueFull(CapacityError):
@@ -39,6 +44,8 @@ class SchedulerConfig:
     max_num_seqs: int
     max_num_batched_tokens: int
     max_queue: int
+    whole_prompts: bool = False
+    """No prompt is cut into chunks: the model looks at all of a text at once, and a step holds the longest."""
 
     def __post_init__(self) -> None:
         if self.max_model_len < 2:
@@ -50,6 +57,11 @@ class SchedulerConfig:
             raise ValueError(
                 f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least"
                 f" max_num_seqs ({self.max_num_seqs})"
+            )
+        if self.whole_prompts and self.max_num_batched_tokens < self.max_model_len:
+            raise ValueError(
+                f"max_num_batched_tokens ({self.max_num_batched_tokens}) must hold the longest prompt"
+                f" ({self.max_model_len} tokens): this model computes no part of one"
             )
 
 
@@ -87,7 +99,7 @@ class Scheduler:
 
     def add(self, sequence: Sequence) -> None:
         """Queue a new sequence. Raises PromptTooLong if it could never run, QueueFull if too many wait."""
-        limit = self.config.max_model_len - 1
+        limit = self.config.max_model_len - (1 if sequence.pooling is None else 0)
         if len(sequence) > limit:
             raise PromptTooLong(length=len(sequence), limit=limit)
         if len(self._waiting) >= self.config.max_queue:
@@ -108,10 +120,10 @@ class Scheduler:
         while len(chunks) < len(self._running) and self._make_room(sequence := self._running[len(chunks)]):
             chunks.append(sequence.chunk(budget))
             budget -= len(chunks[-1].token_ids)
-        while budget and len(self._running) < self.config.max_num_seqs and self._admit():
+        while budget and len(self._running) < self.config.max_num_seqs and self._admit(budget):
             chunks.append(self._running[-1].chunk(budget))
             budget -= len(chunks[-1].token_ids)
-        return Batch(tuple(chunks))
+        return Batch.of(chunks)
 
     def update(self, batch: Batch, token_ids: Mapping[int, int]) -> dict[int, TokenOutput]:
         """Record what a step computed. `token_ids` holds the sampled token of each sequence that `samples`.
@@ -129,6 +141,29 @@ class Scheduler:
                 outputs[sequence.id] = self._append(sequence, token_ids[sequence.id])
         return outputs
 
+    def update_pooled(self, batch: Batch, sums: "Mapping[int, NDArray[np.float32]]") -> dict[int, TokenOutput]:
+        """The same for texts to embed. `sums` holds what each chunk adds to its sequence's vector.
+
+        Returns the output of each sequence that has come to its end.
+        """
+        outputs: dict[int, TokenOutput] = {}
+        for chunk in batch.pooled:
+            sequence = self._sequences.get(chunk.sequence_id)
+            if sequence is None:
+                continue
+            sequence.num_computed = chunk.end
+            self.blocks.keep(sequence)
+            if chunk.start == 0:  # also after a preemption, which begins anew
+                sequence.pooled = None
+            if (more := sums.get(sequence.id)) is not None:
+                sequence.pooled = more if sequence.pooled is None else sequence.pooled + more
+            if chunk.samples:
+                self._remove(sequence)
+                if chunk.pooling == "mean" and sequence.pooled is not None:
+                    sequence.pooled /= len(sequence)
+                outputs[sequence.id] = TokenOutput(-1, "stop", sequence.num_cached, sequence.pooled)
+        return outputs
+
     def check_integrity(self) -> None:
         """Raise AssertionError unless every page and every sequence is in exactly one place."""
         queued = [*self._running, *self._waiting]
@@ -138,7 +173,7 @@ class Scheduler:
         if any(sequence.block_table for sequence in self._waiting):
             raise AssertionError("a waiting sequence holds KV pages")
 
-    def _admit(self) -> bool:
+    def _admit(self, budget: int) -> bool:
         """Start the sequence that waits longest, if its pages are there: others do not overtake it.
 
         Pages are taken for all of its tokens at once, so a prompt half computed never runs out of them.
@@ -146,7 +181,11 @@ class Scheduler:
         if not self._waiting:
             return False
         sequence = self._waiting[0]
-        self.blocks.take_over(sequence)
+        if self.config.whole_prompts and len(sequence) > budget:
+            return False
+        # Of pages that are found, only keys and values are known: a vector is made of more than the last token's.
+        if sequence.pooling in (None, "last"):
+            self.blocks.take_over(sequence)
         if not self.blocks.allocate(sequence, len(sequence)):
             self.blocks.free(sequence)
             return False

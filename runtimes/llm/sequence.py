@@ -6,9 +6,15 @@ runner, `TokenOutput` from the scheduler to whoever asked.
 
 import secrets
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 FinishReason = Literal["stop", "length"]
+Pooling = Literal["mean", "last", "cls"]
+"""How the hidden states of a text's tokens become one vector: their mean, the last one, or the first."""
 
 _SEED_BITS = 64
 
@@ -65,6 +71,10 @@ class Sequence:
     """Full pages that others may find."""
     num_cached: int = 0
     """Prompt tokens that did not have to be computed."""
+    pooling: Pooling | None = None
+    """Of a text to embed, which has no answer."""
+    pooled: "NDArray[np.float32] | None" = field(default=None, repr=False)
+    """What its vector is made of, as far as it is computed."""
     num_prompt_tokens: int = field(init=False)
     seed: int = field(init=False)
 
@@ -92,6 +102,7 @@ class Sequence:
             samples=end == len(self.token_ids),
             params=self.params,
             seed=self.seed,
+            pooling=self.pooling,
         )
 
 
@@ -110,6 +121,7 @@ class Chunk:
     samples: bool
     params: SamplingParams
     seed: int
+    pooling: Pooling | None = None
 
     @property
     def end(self) -> int:
@@ -118,13 +130,20 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One step's work, oldest sequence first; at most one chunk a sequence."""
+    """One step's work, oldest sequence first; at most one chunk a sequence. `pooled` are those of texts to embed."""
 
     chunks: tuple[Chunk, ...]
+    pooled: tuple[Chunk, ...] = ()
+
+    @classmethod
+    def of(cls, chunks: list[Chunk]) -> "Batch":
+        """All of a step's chunks, of both kinds."""
+        pooled = tuple([chunk for chunk in chunks if chunk.pooling is not None])
+        return cls(tuple([chunk for chunk in chunks if chunk.pooling is None]) if pooled else tuple(chunks), pooled)
 
     @property
     def num_tokens(self) -> int:
-        return sum(len(chunk.token_ids) for chunk in self.chunks)
+        return sum(len(chunk.token_ids) for chunk in self.chunks + self.pooled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +154,5 @@ class TokenOutput:
     finish_reason: FinishReason | None = None
     cached_tokens: int = 0
     """Prompt tokens that were found in the prefix cache."""
+    pooled: "NDArray[np.float32] | None" = field(default=None, repr=False)
+    """Of a text to embed, whose only output it is: its vector. Then there is no token."""

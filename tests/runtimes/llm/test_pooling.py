@@ -1,0 +1,150 @@
+"""Texts to embed in the engine: what their vectors are, and that nothing that the scheduler does changes them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from runtimes.llm.engine import Engine, EngineConfig
+from runtimes.llm.loader import load_model
+from runtimes.llm.model import Llama
+from runtimes.llm.sequence import Batch, Chunk, Pooling, SamplingParams, TokenOutput
+from tests.runtimes.llm.reference import save_safetensors, tiny_llama
+
+ONE = SamplingParams(max_tokens=1)
+GREEDY = SamplingParams(max_tokens=12, temperature=0, ignore_eos=True)
+TEXTS = [[3, 1, 4, 1, 5], list(range(1, 40)), [9], list(range(90, 2, -1)), list(range(1, 40))]
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Any:
+    return tiny_llama()
+
+
+@pytest.fixture(scope="module")
+def ours(theirs: Any, tmp_path_factory: pytest.TempPathFactory) -> Llama:
+    return load_model(save_safetensors(theirs, tmp_path_factory.mktemp("tiny")), dtype="float32")
+
+
+def engine(model: Llama, **changes: Any) -> Engine:
+    options = {"max_model_len": 128, "max_num_seqs": 8, "max_num_batched_tokens": 64, "kv_cache_bytes": 1 << 20}
+    return Engine.serving(model, EngineConfig(**{"model": Path(), "block_size": 4, **options, **changes}))
+
+
+def run(engine: Engine) -> dict[int, list[TokenOutput]]:
+    """All outputs by sequence, when nothing is left to do."""
+    outputs: dict[int, list[TokenOutput]] = {}
+    while engine.stats().running or engine.stats().waiting:
+        for sequence_id, output in engine.step().items():
+            outputs.setdefault(sequence_id, []).append(output)
+    engine.check_idle()
+    return outputs
+
+
+def vectors(engine: Engine, texts: list[list[int]], pooling: Pooling) -> list[NDArray[np.float32]]:
+    ids = [engine.add(text, ONE, pooling=pooling) for text in texts]
+    outputs = run(engine)
+    found = []
+    for id_ in ids:
+        [output] = outputs[id_]
+        assert output.finish_reason == "stop"
+        assert output.pooled is not None
+        found.append(output.pooled)
+    return found
+
+
+@torch.inference_mode()  # type: ignore[untyped-decorator]
+def expected(model: Any, text: list[int], pooling: Pooling) -> NDArray[np.float32]:
+    states = model.model(torch.tensor([text])).last_hidden_state[0]
+    row = {"mean": states.mean(dim=0), "last": states[-1], "cls": states[0]}[pooling]
+    array: NDArray[np.float32] = row.numpy()
+    return array
+
+
+@pytest.mark.parametrize("pooling", ["mean", "last", "cls"])
+@pytest.mark.parametrize("budget", [8, 64, 512])
+def test_vectors_are_those_of_transformers_however_texts_are_cut(
+    ours: Llama, theirs: Any, pooling: Pooling, budget: int
+) -> None:
+    made = vectors(engine(ours, max_num_batched_tokens=budget), TEXTS, pooling)
+    for text, vector in zip(TEXTS, made, strict=True):
+        np.testing.assert_allclose(vector, expected(theirs, text, pooling), atol=1e-4)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "last", "cls"])
+def test_what_is_kept_of_a_text_changes_no_vector(ours: Llama, theirs: Any, pooling: Pooling) -> None:
+    """Answers, and texts before it, have left pages that it could begin with."""
+    same = engine(ours)
+    text = TEXTS[1]
+    same.add(text, GREEDY)
+    run(same)
+    for _ in range(2):
+        [vector] = vectors(same, [text], pooling)
+        np.testing.assert_allclose(vector, expected(theirs, text, pooling), atol=1e-4)
+    cached = same.stats().cached_prompt_tokens
+    assert cached == (2 * 36 if pooling == "last" else 0)
+
+
+def test_answers_share_steps_with_texts_and_are_the_same(ours: Llama, theirs: Any) -> None:
+    alone = engine(ours)
+    first = alone.add(TEXTS[0], GREEDY)
+    tokens = [output.token_id for output in run(alone)[first]]
+    both = engine(ours, prefix_cache=False)
+    answer = both.add(TEXTS[0], GREEDY)
+    texts = [both.add(text, ONE, pooling="mean") for text in TEXTS]
+    outputs = run(both)
+    assert [output.token_id for output in outputs[answer]] == tokens
+    for text, id_ in zip(TEXTS, texts, strict=True):
+        pooled = outputs[id_][0].pooled
+        assert pooled is not None
+        np.testing.assert_allclose(pooled, expected(theirs, text, "mean"), atol=1e-4)
+    assert both.stats().generated_tokens == len(tokens)
+
+
+def test_a_text_that_gives_its_pages_up_begins_anew(ours: Llama, theirs: Any) -> None:
+    """An answer grows into the pages that a text half computed has."""
+    page = 2 * 2 * 2 * 8 * 4 * 4  # keys and values of two layers of two heads of eight, four tokens of four bytes
+    small = engine(ours, kv_cache_bytes=20 * page, max_num_batched_tokens=8, max_model_len=80, prefix_cache=False)
+    answer = small.add(list(range(1, 12)), SamplingParams(max_tokens=40, temperature=0, ignore_eos=True))
+    for _ in range(2):
+        small.step()
+    text = small.add(TEXTS[3][:64], ONE, pooling="mean")
+    outputs = run(small)
+    assert len(outputs[answer]) >= 38
+    assert small.stats().preemptions > 0
+    pooled = outputs[text][0].pooled
+    assert pooled is not None
+    np.testing.assert_allclose(pooled, expected(theirs, TEXTS[3][:64], "mean"), atol=1e-4)
+
+
+def test_a_text_may_be_as_long_as_the_context(ours: Llama) -> None:
+    full = [1] * 128
+    assert len(vectors(engine(ours), [full], "mean")) == 1
+    with pytest.raises(ValueError, match="129 tokens"):
+        engine(ours).add([*full, 1], ONE, pooling="mean")
+    with pytest.raises(ValueError, match="128 tokens"):
+        engine(ours).add(full, ONE)
+
+
+def test_an_engine_without_hidden_states_says_so(ours: Llama) -> None:
+    class Nobody:
+        def run(self, batch: Batch) -> dict[int, int]:
+            return {}
+
+    scheduler = engine(ours)._scheduler
+    plain = Engine(scheduler, Nobody(), vocab_size=96, eos_token_ids=frozenset())
+    with pytest.raises(ValueError, match="embeds nothing"):
+        plain.add([1], ONE, pooling="mean")
+
+
+def test_a_batch_tells_both_kinds_apart() -> None:
+    kinds: tuple[Pooling | None, ...] = (None, "mean", None, "cls")
+    chunks = [Chunk(i, 0, (1, 2), (0,), True, ONE, 0, pooling) for i, pooling in enumerate(kinds)]
+    batch = Batch.of(chunks)
+    assert [chunk.sequence_id for chunk in batch.chunks] == [0, 2]
+    assert [chunk.sequence_id for chunk in batch.pooled] == [1, 3]
+    assert batch.num_tokens == 8
+    assert Batch.of(chunks[:1]) == Batch(tuple(chunks[:1]))
