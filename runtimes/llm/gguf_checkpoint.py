@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gguf import GGUFReader
-from gguf.quants import dequantize
 from torch import Tensor
 
+from runtimes.llm.gguf_tensors import GgufTensors
 from runtimes.llm.model_config import ModelConfig, UnsupportedModel
 from runtimes.llm.rope import rope_factors
+from runtimes.llm.weights import GroupQuantized, Weight, with_rows
 
 _GGUF_NAMES = {
     "model.embed_tokens": "token_embd",
@@ -31,9 +31,8 @@ class GgufCheckpoint:
     """A GGUF file of architecture "llama" (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md)."""
 
     def __init__(self, path: Path) -> None:
-        reader = GGUFReader(path)
-        self._tensors = {tensor.name: tensor for tensor in reader.tensors}
-        self._fields = reader.fields
+        self._tensors = GgufTensors(path)
+        self._fields = self._tensors.metadata
         architecture = self._field("general.architecture", None)
         if architecture != "llama":
             raise UnsupportedModel(f"architecture {architecture!r} is not supported; llama is")
@@ -42,13 +41,21 @@ class GgufCheckpoint:
                 raise UnsupportedModel(f"{option} = {self._field(option, None)} is not supported")
         self.config = self._config()
 
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        return self._tensors.shapes
+
     def tensor(self, name: str) -> Tensor:
+        weight = self.weight(name)
+        return weight.dequantized() if isinstance(weight, GroupQuantized) else weight
+
+    def weight(self, name: str) -> Weight:
         module = name.removesuffix(".weight")
         prefix = ""
         if module.startswith("model.layers."):
             _, _, index, module = module.split(".", 3)
             prefix = f"blk.{index}."
-        weight = self._dequantized(f"{prefix}{_GGUF_NAMES[module]}.weight")
+        weight = self._tensors.weight(f"{prefix}{_GGUF_NAMES[module]}.weight")
         if module == "self_attn.q_proj":
             return _unpermuted(weight, self.config.num_heads)
         if module == "self_attn.k_proj":
@@ -63,7 +70,7 @@ class GgufCheckpoint:
             raise UnsupportedModel("rotary positions on a part of each head are not supported")
         ids = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id")
         return ModelConfig(
-            vocab_size=int(self._tensor_of("token_embd.weight").shape[1]),
+            vocab_size=self._tensors.shape("token_embd.weight")[0],
             hidden_size=hidden,
             intermediate_size=self._field("llama.feed_forward_length"),
             num_layers=self._field("llama.block_count"),
@@ -80,32 +87,20 @@ class GgufCheckpoint:
 
     def _rope_factors(self, head_dim: int) -> tuple[float, ...] | None:
         if "rope_freqs.weight" in self._tensors:  # llama3 scaling is stored as its outcome
-            return tuple(self._dequantized("rope_freqs.weight").tolist())
+            return tuple(self._tensors.tensor("rope_freqs.weight").tolist())
         kind = self._field("llama.rope.scaling.type", "none")
         rope = {"rope_type": "default" if kind == "none" else kind}
         return rope_factors(rope | {"factor": self._field("llama.rope.scaling.factor", 1.0)}, head_dim)
 
     def _field(self, key: str, *default: Any) -> Any:
         if key in self._fields:
-            return self._fields[key].contents()
+            return self._fields[key]
         if not default:
             raise UnsupportedModel(f"the GGUF file lacks {key}")
         return default[0]
 
-    def _tensor_of(self, name: str) -> Any:
-        if name not in self._tensors:
-            raise UnsupportedModel(f"the GGUF file lacks tensor {name}")
-        return self._tensors[name]
 
-    def _dequantized(self, name: str) -> Tensor:
-        stored = self._tensor_of(name)
-        try:
-            weight = dequantize(stored.data, stored.tensor_type)
-        except NotImplementedError:
-            raise UnsupportedModel(f"tensor {name} has quantisation type {stored.tensor_type.name}") from None
-        return torch.tensor(weight)
-
-
-def _unpermuted(weight: Tensor, heads: int) -> Tensor:
+def _unpermuted(weight: Weight, heads: int) -> Weight:
     """Undo llama.cpp's order of query and key rows: it rotates pairs (2i, 2i + 1), this model (i, i + half)."""
-    return weight.view(heads, -1, 2, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
+    order = torch.arange(weight.shape[0]).view(heads, -1, 2).transpose(1, 2).flatten()
+    return with_rows(weight, order)

@@ -14,6 +14,7 @@ from runtimes.llm.gguf_checkpoint import GgufCheckpoint
 from runtimes.llm.model import Llama
 from runtimes.llm.model_config import ModelConfig, UnsupportedModel
 from runtimes.llm.safetensors_checkpoint import SafetensorsCheckpoint
+from runtimes.llm.weights import Weight
 
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 DeviceName = Literal["auto", "cpu", "cuda"]
@@ -24,8 +25,15 @@ class Checkpoint(Protocol):
 
     config: ModelConfig
 
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Of all its tensors."""
+
     def tensor(self, name: str) -> Tensor:
         """The tensor on the CPU, dequantised if need be. Raises UnsupportedModel if there is none."""
+
+    def weight(self, name: str) -> Weight:
+        """The same as it is stored, scales of blocks in float32."""
 
 
 def load_model(path: Path, *, dtype: DtypeName = "auto", device: DeviceName = "auto") -> Llama:
@@ -41,6 +49,10 @@ def load_model(path: Path, *, dtype: DtypeName = "auto", device: DeviceName = "a
         weight = checkpoint.tensor(name)
         if tuple(weight.shape) != shape:
             raise UnsupportedModel(f"tensor {name} is {list(weight.shape)}; the configuration says {list(shape)}")
+        if not weight.is_floating_point():
+            raise UnsupportedModel(f"tensor {name} is of {weight.dtype}, which is no weight's")
+        if not bool(weight.sum(dtype=torch.float32).isfinite()):
+            raise UnsupportedModel(f"tensor {name} holds numbers that are infinite or none: the file is damaged")
         return weight.to(device=target, dtype=number)
 
     return Llama(checkpoint.config, tensor)
@@ -50,10 +62,13 @@ def open_checkpoint(path: Path) -> Checkpoint:
     """Read the configuration at `path`; tensors are read as they are asked for."""
     if not path.exists():
         raise FileNotFoundError(f"there is no model at {path}")
-    if path.is_dir():
-        return SafetensorsCheckpoint(path)
-    if path.suffix == ".gguf":
-        return GgufCheckpoint(path)
+    try:
+        if path.is_dir():
+            return SafetensorsCheckpoint(path)
+        if path.suffix == ".gguf":
+            return GgufCheckpoint(path)
+    except (TypeError, AttributeError, KeyError, IndexError, ArithmeticError) as error:
+        raise UnsupportedModel(f"the configuration of {path.name} makes no sense: {error!r}") from error
     raise UnsupportedModel(f"{path.name} is neither a *.gguf file nor a folder of safetensors")
 
 

@@ -7,6 +7,13 @@ class UnsupportedModel(ValueError):
     """The model has, or lacks, something that this engine cannot do without."""
 
 
+_COUNTS = (
+    "vocab_size", "hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads", "head_dim",
+    "context_length",
+)  # fmt: skip
+_MOST = 1 << 24
+
+
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
     """The shape of a model. `rope_factors` [head_dim / 2] divide the rotary frequencies, for long contexts."""
@@ -24,3 +31,8 @@ class ModelConfig:
     rope_factors: tuple[float, ...] | None
     tie_word_embeddings: bool
     eos_token_ids: frozenset[int]
+
+    def __post_init__(self) -> None:
+        for name in _COUNTS:
+            if not isinstance(value := getattr(self, name), int) or not 1 <= value <= _MOST:
+                raise UnsupportedModel(f"the configuration's {name} is {value!r}, which no model can have")

@@ -4,13 +4,16 @@ GroupQuantized is what every weight-only format comes to, those of GGUF files as
 matrix is cut into groups, each with a scale and perhaps an offset, and a weight is scale × code + offset.
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+_NUMBERS_AT_ONCE = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +41,18 @@ class GroupQuantized:
 
     def dequantized(self, rows: Tensor | None = None) -> Tensor:
         """[out, in], or [*rows.shape, in] of those rows, in `dtype`."""
-        codes, scales, offsets = self.codes, self.scales, self.offsets
         if rows is not None:
-            codes, scales = codes[rows], scales[rows]
-            offsets = None if offsets is None else offsets[rows]
-        grouped = codes.unflatten(-1, (-1, self.group)).float() * scales.float()[..., None]
-        if offsets is not None:
-            grouped += offsets.float()[..., None]
-        return grouped.flatten(-2).to(self.dtype)
+            return with_rows(self, rows.flatten()).dequantized().view(*rows.shape, -1)
+        whole = torch.empty(self.shape, dtype=self.dtype, device=self.device)
+        # Some rows at a time: what is between codes and weights stays in the processor's cache.
+        count = max(_NUMBERS_AT_ONCE // max(self.shape[1], 1), 1)
+        for first in range(0, len(whole), count):
+            part = slice(first, first + count)
+            grouped = self.codes[part].unflatten(-1, (-1, self.group)) * self.scales[part].float()[..., None]
+            if self.offsets is not None:
+                grouped += self.offsets[part].float()[..., None]
+            whole[part] = grouped.flatten(-2)
+        return whole
 
 
 Weight: TypeAlias = Tensor | GroupQuantized
@@ -63,26 +70,42 @@ def embedding(token_ids: Tensor, weight: Weight) -> Tensor:
     return functional.embedding(token_ids, weight)
 
 
+def with_rows(weight: Weight, rows: Tensor) -> Weight:
+    """Those of its rows, in that order."""
+    if not isinstance(weight, GroupQuantized):
+        return weight[rows]
+    offsets = None if weight.offsets is None else weight.offsets[rows]
+    return replace(weight, codes=weight.codes[rows], scales=weight.scales[rows], offsets=offsets)
+
+
 def concatenated(weights: Sequence[Weight]) -> Weight:
-    """One above the other: matrices that are multiplied by the same rows become one. All are of one kind."""
+    """One above the other: matrices that are multiplied by the same rows become one.
+
+    Those that are quantized differently are brought to codes that hold all of them, which changes no number. If some
+    are not quantized none is.
+    """
     quantized = [weight for weight in weights if isinstance(weight, GroupQuantized)]
-    if not quantized:
-        return torch.cat([weight for weight in weights if isinstance(weight, Tensor)])
-    first = quantized[0]
-    if any((one.bits, one.group, one.offsets is None) != _kind(first) for one in quantized) or len(quantized) < len(
-        weights
-    ):
-        raise ValueError("matrices that are quantized differently cannot become one")
-    offsets = [one.offsets for one in quantized if one.offsets is not None]
+    if len(quantized) < len(weights):
+        return torch.cat([one.dequantized() if isinstance(one, GroupQuantized) else one for one in weights])
+    group = math.gcd(*[one.group for one in quantized])
+    alike = [_regrouped(one, group) for one in quantized]
+    offsets = None
+    if any(one.offsets is not None for one in alike):
+        offsets = torch.cat([torch.zeros_like(one.scales) if one.offsets is None else one.offsets for one in alike])
     return GroupQuantized(
-        torch.cat([one.codes for one in quantized]),
-        torch.cat([one.scales for one in quantized]),
-        torch.cat(offsets) if offsets else None,
-        first.bits,
-        first.group,
-        first.dtype,
+        torch.cat([one.codes for one in alike]),
+        torch.cat([one.scales for one in alike]),
+        offsets,
+        max(one.bits for one in alike),
+        group,
+        alike[0].dtype,
     )
 
 
-def _kind(weight: GroupQuantized) -> tuple[int, int, bool]:
-    return weight.bits, weight.group, weight.offsets is None
+def _regrouped(weight: GroupQuantized, group: int) -> GroupQuantized:
+    """The same numbers in smaller groups."""
+    if weight.group == group:
+        return weight
+    times = weight.group // group
+    offsets = None if weight.offsets is None else weight.offsets.repeat_interleave(times, dim=1)
+    return replace(weight, scales=weight.scales.repeat_interleave(times, dim=1), offsets=offsets, group=group)

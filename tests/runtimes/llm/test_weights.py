@@ -1,9 +1,12 @@
 """A quantized matrix does what the same matrix, written out, does."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from runtimes.llm.weights import GroupQuantized, concatenated, embedding, linear
+from runtimes.llm import weights
+from runtimes.llm.weights import GroupQuantized, Weight, concatenated, embedding, linear
 
 
 def quantized(out: int, into: int, *, group: int = 16, offsets: bool = False, seed: int = 0) -> GroupQuantized:
@@ -46,7 +49,26 @@ def test_two_become_one(offsets: bool) -> None:
     assert torch.equal(whole.dequantized(), torch.cat([upper.dequantized(), lower.dequantized()]))
 
 
-@pytest.mark.parametrize("other", [quantized(2, 32, group=32), quantized(2, 32, offsets=True), torch.ones(2, 32)])
-def test_only_alike_become_one(other: GroupQuantized | torch.Tensor) -> None:
-    with pytest.raises(ValueError, match="differently"):
-        concatenated([quantized(2, 32), other])
+@pytest.mark.parametrize(
+    "other",
+    [
+        quantized(2, 32, group=32, seed=2),
+        quantized(2, 32, group=32, offsets=True, seed=3),
+        replace(quantized(2, 32, seed=4), bits=8),
+        torch.ones(2, 32),
+    ],
+    ids=["longer groups", "offsets too", "more bits", "not quantized"],
+)
+def test_what_is_stored_in_different_ways_becomes_one_too(other: Weight) -> None:
+    upper = quantized(4, 32)
+    lower = other.dequantized() if isinstance(other, GroupQuantized) else other
+    expected = torch.cat([upper.dequantized(), lower])
+    whole = concatenated([upper, other])
+    assert torch.equal(whole.dequantized() if isinstance(whole, GroupQuantized) else whole, expected)
+    assert isinstance(whole, GroupQuantized) == isinstance(other, GroupQuantized)
+
+
+def test_a_matrix_of_many_rows_is_written_out_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = quantized(7, 32, offsets=True)
+    monkeypatch.setattr(weights, "_NUMBERS_AT_ONCE", 96)
+    torch.testing.assert_close(matrix.dequantized(), written_out(matrix))
