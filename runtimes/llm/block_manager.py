@@ -48,9 +48,10 @@ class BlockManager:
     def take_over(self, sequence: Sequence) -> None:
         """Begin an empty block table with the pages that are known of its first tokens.
 
-        Its last token is left to be computed in any case: what comes after it is what is asked for.
+        Its last token is left to be computed in any case: what comes after it is what is asked for. Who asks for
+        the prompt's log-probabilities asks for what comes after each.
         """
-        if not self.caching:
+        if not self.caching or sequence.params.prompt_logprobs is not None:
             return
         for digest in self._digests_of(sequence, (len(sequence) - 1) // self.block_size):
             block = self._found.get(digest)

@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
-from adapters.errors import BackendError
+from adapters.errors import BackendError, InferenceError
 from runtimes.llm.engine_core import Engine, EngineConfig, EngineStats, Runner
 from runtimes.llm.scheduler import PromptTooLong, QueueFull
 from runtimes.llm.sequence import FinishReason, Pooling, SamplingParams, TokenOutput
@@ -44,12 +44,12 @@ class Generation:
     """An answer as it grows. It belongs to the event loop that submitted it.
 
     Ends after the TokenOutput with a finish_reason, or after `cancel`; raises EngineDead if the engine ends
-    first. It holds at most `max_tokens` tokens that nobody has read yet.
+    first, and what went wrong with this answer alone. It holds at most `max_tokens` tokens that nobody has read yet.
     """
 
     def __init__(self, cancel: Callable[[], None]) -> None:
         self._cancel = cancel
-        self._outputs: asyncio.Queue[TokenOutput | EngineDead | None] = asyncio.Queue()
+        self._outputs: asyncio.Queue[TokenOutput | InferenceError | None] = asyncio.Queue()
         self._ended = False
 
     def __aiter__(self) -> "Generation":
@@ -74,11 +74,12 @@ class Generation:
         self._end(None)
 
     def _push(self, output: TokenOutput) -> None:
-        self._outputs.put_nowait(output)
-        if output.finish_reason is not None:
-            self._end(None)
+        if output.error is None:
+            self._outputs.put_nowait(output)
+        if output.ends:
+            self._end(output.error)
 
-    def _end(self, error: EngineDead | None) -> None:
+    def _end(self, error: InferenceError | None) -> None:
         self._ended = True
         self._outputs.put_nowait(error)
 
@@ -132,14 +133,21 @@ class AsyncEngine:
             generation.cancel()
 
     def submit(
-        self, prompt: Sequence[int], params: SamplingParams, salt: bytes = b"", pooling: Pooling | None = None
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        salt: bytes = b"",
+        pooling: Pooling | None = None,
+        *,
+        continued: int = 0,
     ) -> Generation:
-        """Begin an answer. Prompts of the same salt share what is computed of them.
+        """Begin an answer. Prompts of the same salt share what is computed of them. The last `continued` tokens are
+        the answer's already.
 
         Raises QueueFull, PromptTooLong, EngineDead, or ValueError for unknown tokens."""
         if self._dead is not None:
             raise EngineDead(self._dead.message)
-        sequence_id = self._engine.add(prompt, params, salt, pooling)
+        sequence_id = self._engine.add(prompt, params, salt, pooling, continued=continued)
         generation = Generation(functools.partial(self._cancel, sequence_id))
         self._generations[sequence_id] = generation
         if params.max_tokens == 0:
@@ -180,7 +188,7 @@ class AsyncEngine:
             generation = self._generations.get(sequence_id)
             if generation is None:  # cancelled while the step ran
                 continue
-            if output.finish_reason is not None:
+            if output.ends:
                 del self._generations[sequence_id]
             generation._push(output)
 

@@ -16,7 +16,7 @@ from runtimes.llm.model import Llama
 from runtimes.llm.model_runner import ModelRunner
 from runtimes.llm.pooler import Pooler
 from runtimes.llm.scheduler import Scheduler, SchedulerConfig
-from runtimes.llm.sequence import Batch, Pooling, SamplingParams, Sequence, TokenOutput
+from runtimes.llm.sequence import Batch, Pooling, Sampled, SamplingParams, Sequence, TokenOutput
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,8 +66,8 @@ class EngineStats:
 class Runner(Protocol):
     """What the engine needs of a model: plain data in, plain data out."""
 
-    def run(self, batch: Batch) -> dict[int, int]:
-        """The next token, by sequence id, of every chunk of `batch` that `samples`. The batch may be empty."""
+    def run(self, batch: Batch) -> dict[int, Sampled]:
+        """By sequence id, of every chunk of `batch` that `samples` or has targets. The batch may be empty."""
 
 
 class Engine:
@@ -131,10 +131,17 @@ class Engine:
         return self._scheduler.config.max_model_len
 
     def add(
-        self, prompt: Iterable[int], params: SamplingParams, salt: bytes = b"", pooling: Pooling | None = None
+        self,
+        prompt: Iterable[int],
+        params: SamplingParams,
+        salt: bytes = b"",
+        pooling: Pooling | None = None,
+        *,
+        continued: int = 0,
     ) -> int:
-        """Queue a prompt; the id of its sequence. Prompts of the same salt share what is computed of them. With
-        `pooling` it has one output, and no token.
+        """Queue a prompt; the id of its sequence. Prompts of the same salt share what is computed of them. The last
+        `continued` tokens are the answer's already: they count as generated. With `pooling` it has one output, and
+        no token.
 
         Raises QueueFull, PromptTooLong, or ValueError for an empty prompt or a token that is not the model's.
         """
@@ -145,8 +152,19 @@ class Engine:
             raise ValueError("the prompt is empty: it must have one token at least")
         if not 0 <= min(token_ids) <= max(token_ids) < self.vocab_size:
             raise ValueError(f"the prompt has token ids outside 0 … {self.vocab_size - 1}")
+        for name, asked in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
+            if unknown := [str(token_id) for token_id in asked if not 0 <= token_id < self.vocab_size]:
+                raise ValueError(f"{name} has tokens outside 0 … {self.vocab_size - 1}: {', '.join(unknown[:5])}")
         eos = frozenset() if params.ignore_eos else self.eos_token_ids
-        sequence = Sequence(next(self._ids), token_ids, params, params.stop_token_ids | eos, salt=salt, pooling=pooling)
+        sequence = Sequence(
+            next(self._ids),
+            token_ids,
+            params,
+            params.stop_token_ids | eos,
+            salt=salt,
+            pooling=pooling,
+            num_continued=continued,
+        )
         with self._changed:
             self._scheduler.add(sequence)
             self._prompt_tokens += len(token_ids)
@@ -161,12 +179,12 @@ class Engine:
     def step(self) -> dict[int, TokenOutput]:
         """Run one batch; the tokens that came of it, by sequence id."""
         batch = self._schedule()
-        token_ids = self._runner.run(batch)
+        sampled = self._runner.run(batch)
         if not batch.pooled:
-            return self._update(batch, token_ids)
+            return self._update(batch, sampled)
         assert self._pooler is not None  # else none was added
         sums = self._pooler.run(batch.pooled)
-        return self._update(batch, token_ids) | self._update_pooled(batch, sums)
+        return self._update(batch, sampled) | self._update_pooled(batch, sums)
 
     def wait_for_work(self) -> bool:
         """Sleep until there is a sequence to run (True) or the engine is closed (False)."""
@@ -212,10 +230,10 @@ class Engine:
         with self._changed:
             return self._scheduler.update_pooled(batch, sums)
 
-    def _update(self, batch: Batch, token_ids: dict[int, int]) -> dict[int, TokenOutput]:
+    def _update(self, batch: Batch, sampled: dict[int, Sampled]) -> dict[int, TokenOutput]:
         with self._changed:
-            outputs = self._scheduler.update(batch, token_ids)
-            self._generated_tokens += len(outputs)
+            outputs = self._scheduler.update(batch, sampled)
+            self._generated_tokens += sum([output.error is None for output in outputs.values()])
             self._steps += 1
             return outputs
 

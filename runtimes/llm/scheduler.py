@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from adapters.errors import CapacityError, ContextTooLong
+from adapters.errors import BackendError, CapacityError, ContextTooLong, InferenceError
 from runtimes.llm.block_manager import BlockManager
-from runtimes.llm.sequence import Batch, Chunk, FinishReason, Sequence, TokenOutput
+from runtimes.llm.sequence import Batch, Chunk, FinishReason, Sampled, Sequence, TokenOutput
 
 if TYPE_CHECKING:
     import numpy as np
@@ -125,10 +125,11 @@ class Scheduler:
             budget -= len(chunks[-1].token_ids)
         return Batch.of(chunks)
 
-    def update(self, batch: Batch, token_ids: Mapping[int, int]) -> dict[int, TokenOutput]:
-        """Record what a step computed. `token_ids` holds the sampled token of each sequence that `samples`.
+    def update(self, batch: Batch, sampled: Mapping[int, Sampled]) -> dict[int, TokenOutput]:
+        """Record what a step computed. `sampled` holds what was found for each chunk that `samples` or has targets.
 
-        Returns the new token of each sequence, by sequence id. Aborted sequences are passed over.
+        Returns the new token of each sequence, or the error that ends it, by sequence id. Aborted sequences are
+        passed over.
         """
         outputs: dict[int, TokenOutput] = {}
         for chunk in batch.chunks:
@@ -137,8 +138,15 @@ class Scheduler:
                 continue
             sequence.num_computed = chunk.end
             self.blocks.keep(sequence)
-            if chunk.samples:
-                outputs[sequence.id] = self._append(sequence, token_ids[sequence.id])
+            if chunk.samples or chunk.targets:
+                found = sampled[sequence.id]
+                if chunk.targets:
+                    # What was computed twice, after a preemption, is told once.
+                    sequence.prompt_logprobs[chunk.start :] = found.prompt_logprobs
+                if found.error is not None:
+                    outputs[sequence.id] = self._fail(sequence, found.error)
+                elif chunk.samples:
+                    outputs[sequence.id] = self._append(sequence, found)
         return outputs
 
     def update_pooled(self, batch: Batch, sums: "Mapping[int, NDArray[np.float32]]") -> dict[int, TokenOutput]:
@@ -189,7 +197,7 @@ class Scheduler:
         if not self.blocks.allocate(sequence, len(sequence)):
             self.blocks.free(sequence)
             return False
-        if not sequence.num_generated:
+        if sequence.num_generated == sequence.num_continued:
             sequence.num_cached = sequence.num_computed
             self.num_cached_tokens += sequence.num_cached
         self._running.append(self._waiting.popleft())
@@ -206,12 +214,28 @@ class Scheduler:
                 return False
         return True
 
-    def _append(self, sequence: Sequence, token_id: int) -> TokenOutput:
-        sequence.token_ids.append(token_id)
-        finish_reason = self._finish_reason(sequence, token_id)
+    def _append(self, sequence: Sequence, found: Sampled) -> TokenOutput:
+        try:
+            sequence.append(found.token_id)
+        except Exception as error:  # a constraint is a program of others
+            failure = BackendError(f"the answer's constraint has failed: {error}")
+            failure.__cause__ = error
+            return self._fail(sequence, failure)
+        finish_reason = self._finish_reason(sequence, found.token_id)
         if finish_reason is not None:
             self._remove(sequence)
-        return TokenOutput(token_id, finish_reason, sequence.num_cached)
+        prompt, sequence.prompt_logprobs = sequence.prompt_logprobs, []
+        return TokenOutput(
+            found.token_id,
+            finish_reason,
+            sequence.num_cached,
+            logprobs=found.logprobs,
+            prompt_logprobs=tuple(prompt),
+        )
+
+    def _fail(self, sequence: Sequence, error: InferenceError) -> TokenOutput:
+        self._remove(sequence)
+        return TokenOutput(-1, error=error)
 
     def _finish_reason(self, sequence: Sequence, token_id: int) -> FinishReason | None:
         if token_id in sequence.stop_token_ids:

@@ -1,52 +1,76 @@
 """One request's state, and what the scheduler and the model runner tell each other about it.
 
 All of it is plain data: no tensor, no lock, no callback. `Chunk` and `Batch` go from the scheduler to the
-runner, `TokenOutput` from the scheduler to whoever asked.
+runner, `Sampled` comes back, and `TokenOutput` goes from the scheduler to whoever asked.
 """
 
 import secrets
+from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+from adapters.errors import InferenceError
+from runtimes.llm.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+__all__ = [
+    "Batch",
+    "Chunk",
+    "Constraint",
+    "FinishReason",
+    "Pooling",
+    "Sampled",
+    "SamplingParams",
+    "Sequence",
+    "Tally",
+    "TokenLogprobs",
+    "TokenOutput",
+]
 
 FinishReason = Literal["stop", "length"]
 Pooling = Literal["mean", "last", "cls"]
 """How the hidden states of a text's tokens become one vector: their mean, the last one, or the first."""
 
 _SEED_BITS = 64
+_NONE: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingParams:
-    """How to choose each next token, and when to stop.
+class Constraint(Protocol):
+    """What may come next by the rules of a grammar. It belongs to one sequence and goes with it."""
 
-    `temperature` 0 is greedy; `top_k` 0 and `top_p` 1 mean no restriction. With a `seed` the same prompt gets
-    the same choices whatever else shares the batch; without one, chance is drawn from the operating system.
-    `max_tokens` 0 checks the prompt and generates nothing. Raises ValueError for anything out of range.
+    def mask(self) -> bytes:
+        """A bit a token id, the lowest of a byte first: 1 for what may come; ids beyond its end may not."""
+
+    def advance(self, token_id: int) -> None:
+        """`token_id` has come."""
+
+
+class Tally:
+    """How often each token was generated, for penalties: one addition a token, whatever the length.
+
+    `ids` are those that count, in the order in which they came; `counts` stand beside them, 0 for what only the
+    prompt has.
     """
 
-    max_tokens: int
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    seed: int | None = None
-    stop_token_ids: frozenset[int] = frozenset()
-    ignore_eos: bool = False
+    __slots__ = ("_places", "counts", "ids")
 
-    def __post_init__(self) -> None:
-        if self.max_tokens < 0:
-            raise ValueError(f"max_tokens must be 0 or more, not {self.max_tokens}")
-        if not 0 <= self.temperature < float("inf"):
-            raise ValueError(f"temperature must be a finite number, 0 or more, not {self.temperature}")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p must be over 0 and at most 1, not {self.top_p}")
-        if self.top_k < 0:
-            raise ValueError(f"top_k must be 0 (no restriction) or more, not {self.top_k}")
-        if self.seed is not None and not -(2**63) <= self.seed < 2**63:
-            raise ValueError(f"seed must fit a signed 64-bit integer, not {self.seed}")
+    def __init__(self, prompt: Iterable[int], generated: Iterable[int]) -> None:
+        self.ids = array("q", dict.fromkeys(prompt))
+        self.counts = array("f", bytes(4 * len(self.ids)))
+        self._places = {token_id: place for place, token_id in enumerate(self.ids)}
+        for token_id in generated:
+            self.add(token_id)
+
+    def add(self, token_id: int) -> None:
+        place = self._places.setdefault(token_id, len(self.ids))
+        if place == len(self.ids):
+            self.ids.append(token_id)
+            self.counts.append(0)
+        self.counts[place] += 1
 
 
 @dataclass(eq=False, slots=True)
@@ -75,11 +99,20 @@ class Sequence:
     """Of a text to embed, which has no answer."""
     pooled: "NDArray[np.float32] | None" = field(default=None, repr=False)
     """What its vector is made of, as far as it is computed."""
+    num_continued: int = 0
+    """The last of its first tokens that are the answer's already, not the prompt's."""
+    constraint: Constraint | None = None
+    prompt_logprobs: list["TokenLogprobs"] = field(default_factory=list, repr=False)
+    """From the prompt's second token on, where they are asked for."""
+    tally: Tally | None = field(init=False, repr=False, default=None)
     num_prompt_tokens: int = field(init=False)
     seed: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.num_prompt_tokens = len(self.token_ids)
+        self.num_prompt_tokens = end = len(self.token_ids) - self.num_continued
+        if self.params.penalizes:
+            minded = end if self.params.repetition_penalty != 1 else 0
+            self.tally = Tally(self.token_ids[:minded], self.token_ids[end:])
         seed = self.params.seed
         # Drawn once, so that a preempted sequence goes on with the chance it began with.
         self.seed = secrets.randbits(_SEED_BITS) if seed is None else seed % 2**_SEED_BITS
@@ -94,16 +127,32 @@ class Sequence:
     def chunk(self, max_tokens: int) -> "Chunk":
         """The next tokens to compute, `max_tokens` at most."""
         start, end = self.num_computed, min(len(self.token_ids), self.num_computed + max_tokens)
+        params = self.params
         return Chunk(
             sequence_id=self.id,
             start=start,
             token_ids=tuple(self.token_ids[start:end]),
             block_table=tuple(self.block_table),
             samples=end == len(self.token_ids),
-            params=self.params,
+            params=params,
             seed=self.seed,
             pooling=self.pooling,
+            banned=self.stop_token_ids if self.num_generated < params.min_tokens else _NONE,
+            tally=self.tally,
+            constraint=self.constraint,
+            targets=() if params.prompt_logprobs is None else self._targets(start, end),
         )
+
+    def append(self, token_id: int) -> None:
+        """`token_id` has been generated."""
+        self.token_ids.append(token_id)
+        if self.tally is not None:
+            self.tally.add(token_id)
+        if self.constraint is not None:
+            self.constraint.advance(token_id)
+
+    def _targets(self, start: int, end: int) -> tuple[int, ...]:
+        return tuple(self.token_ids[start + 1 : min(end + 1, self.num_prompt_tokens)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +171,10 @@ class Chunk:
     params: SamplingParams
     seed: int
     pooling: Pooling | None = None
+    banned: frozenset[int] = _NONE
+    tally: Tally | None = None
+    constraint: Constraint | None = None
+    targets: tuple[int, ...] = ()
 
     @property
     def end(self) -> int:
@@ -146,9 +199,32 @@ class Batch:
         return sum(len(chunk.token_ids) for chunk in self.chunks + self.pooled)
 
 
+class TokenLogprobs(NamedTuple):
+    """The model's own log-probability of a token in its place, and the likeliest there, (token id, log-probability).
+
+    Of the logits as the model gave them, before bias, penalties, temperature and the rest.
+    """
+
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+class Sampled(NamedTuple):
+    """What a step found for one chunk: the next token, -1 if the chunk does not sample; or the `error` that ends it."""
+
+    token_id: int
+    logprobs: TokenLogprobs | None = None
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    """Of the chunk's `targets`."""
+    error: InferenceError | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class TokenOutput:
-    """One generated token. The last of a sequence says why it is the last; a "stop" token is no text."""
+    """One generated token. The last of a sequence says why it is the last; a "stop" token is no text.
+
+    With an `error` there is no token, and none follows.
+    """
 
     token_id: int
     finish_reason: FinishReason | None = None
@@ -156,3 +232,11 @@ class TokenOutput:
     """Prompt tokens that were found in the prefix cache."""
     pooled: "NDArray[np.float32] | None" = field(default=None, repr=False)
     """Of a text to embed, whose only output it is: its vector. Then there is no token."""
+    logprobs: TokenLogprobs | None = None
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    """With the first token, where they are asked for: from the prompt's second token on."""
+    error: InferenceError | None = None
+
+    @property
+    def ends(self) -> bool:
+        return self.finish_reason is not None or self.error is not None

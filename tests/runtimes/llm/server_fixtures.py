@@ -22,7 +22,7 @@ from runtimes.llm.chat_template import ChatTemplate
 from runtimes.llm.engine import AsyncEngine, Engine
 from runtimes.llm.error_responses import refusal
 from runtimes.llm.scheduler import Scheduler, SchedulerConfig
-from runtimes.llm.sequence import Batch
+from runtimes.llm.sequence import Batch, Sampled
 from runtimes.llm.server import App, LoadedModel
 from runtimes.llm.tokenizer import Tokenizer
 
@@ -73,17 +73,17 @@ class Parrot:
         self._steps_left = fails_after
         self._began: dict[int, int] = {}
 
-    def run(self, batch: Batch) -> dict[int, int]:
+    def run(self, batch: Batch) -> dict[int, Sampled]:
         assert self.gate.wait(timeout=30)
         if self._steps_left is not None:
             self._steps_left -= 1
             if self._steps_left < 0:
                 raise RuntimeError("the device is lost")
-        said: dict[int, int] = {}
+        said: dict[int, Sampled] = {}
         for chunk in batch.chunks:
             if chunk.samples:
                 at = chunk.end - self._began.setdefault(chunk.sequence_id, chunk.end - self._said(chunk.token_ids))
-                said[chunk.sequence_id] = self._script[at] if at < len(self._script) else 257
+                said[chunk.sequence_id] = Sampled(self._script[at] if at < len(self._script) else 257)
         return said
 
     def _said(self, prompt: Sequence[int]) -> int:

@@ -21,7 +21,7 @@ from runtimes.llm.engine import (
     TokenOutput,
 )
 from runtimes.llm.scheduler import Scheduler, SchedulerConfig
-from runtimes.llm.sequence import Batch
+from runtimes.llm.sequence import Batch, Sampled
 
 EOS = 2
 
@@ -32,8 +32,8 @@ class CountingRunner:
     def __init__(self, end: int = 10_000) -> None:
         self.end = end
 
-    def run(self, batch: Batch) -> dict[int, int]:
-        return {chunk.sequence_id: self._next(chunk.token_ids[-1]) for chunk in batch.chunks if chunk.samples}
+    def run(self, batch: Batch) -> dict[int, Sampled]:
+        return {chunk.sequence_id: Sampled(self._next(chunk.token_ids[-1])) for chunk in batch.chunks if chunk.samples}
 
     def _next(self, last: int) -> int:
         return EOS if last + 1 == self.end else max(100, last + 1)
@@ -47,7 +47,7 @@ class GatedRunner(CountingRunner):
         self.entered = threading.Semaphore(0)
         self.go = threading.Semaphore(0)
 
-    def run(self, batch: Batch) -> dict[int, int]:
+    def run(self, batch: Batch) -> dict[int, Sampled]:
         self.entered.release()
         assert self.go.acquire(timeout=10)
         return super().run(batch)
@@ -63,7 +63,7 @@ class FailingRunner(CountingRunner):
         super().__init__()
         self.good = good
 
-    def run(self, batch: Batch) -> dict[int, int]:
+    def run(self, batch: Batch) -> dict[int, Sampled]:
         if self.good == 0:
             raise RuntimeError("the device is lost")
         self.good -= 1

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from runtimes.llm.engine import Engine, EngineConfig
 from runtimes.llm.loader import load_model
 from runtimes.llm.model import Llama
-from runtimes.llm.sequence import Batch, Chunk, Pooling, SamplingParams, TokenOutput
+from runtimes.llm.sequence import Batch, Chunk, Pooling, Sampled, SamplingParams, TokenOutput
 from tests.runtimes.llm.reference import save_safetensors, tiny_llama
 
 ONE = SamplingParams(max_tokens=1)
@@ -131,7 +131,7 @@ def test_a_text_may_be_as_long_as_the_context(ours: Llama) -> None:
 
 def test_an_engine_without_hidden_states_says_so(ours: Llama) -> None:
     class Nobody:
-        def run(self, batch: Batch) -> dict[int, int]:
+        def run(self, batch: Batch) -> dict[int, Sampled]:
             return {}
 
     scheduler = engine(ours)._scheduler

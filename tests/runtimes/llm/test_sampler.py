@@ -19,10 +19,14 @@ def params(*, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -> S
     return SamplingParams(max_tokens=1, temperature=temperature, top_k=top_k, top_p=top_p)
 
 
+def tokens(logits: torch.Tensor, chunks: list[Chunk]) -> list[int]:
+    return [one.token_id for one in sample(logits, chunks)]
+
+
 def shares(logits: torch.Tensor, how: SamplingParams, draws: int = 4000) -> dict[int, float]:
     """How often each token is drawn at `draws` positions."""
     chunks = [chunk(how, position=position) for position in range(1, draws + 1)]
-    counts = Counter(sample(logits.expand(draws, -1), chunks))
+    counts = Counter(tokens(logits.expand(draws, -1).clone(), chunks))
     return {token: count / draws for token, count in counts.items()}
 
 
@@ -38,7 +42,7 @@ LOGITS = torch.tensor([0.5, 0.2, 0.15, 0.1, 0.05]).log()
 
 def test_temperature_zero_takes_the_best() -> None:
     logits = torch.tensor([[0.0, 3.0, 1.0], [5.0, 3.0, 1.0]])
-    assert sample(logits, [chunk(params(temperature=0))] * 2) == [1, 0]
+    assert tokens(logits, [chunk(params(temperature=0))] * 2) == [1, 0]
 
 
 def test_temperature_one_draws_from_the_distribution() -> None:
@@ -107,5 +111,5 @@ def test_a_draw_does_not_depend_on_the_rest_of_the_batch(chunks: list[Chunk], se
     generator = torch.Generator().manual_seed(seed)
     # Rounded to bfloat16, so that equal logits are frequent, as they are in practice.
     logits = torch.randn(len(chunks), 3000, generator=generator).mul(2).bfloat16()
-    together = sample(logits, chunks)
-    assert together == [sample(logits[row : row + 1], [one])[0] for row, one in enumerate(chunks)]
+    together = tokens(logits.float(), chunks)
+    assert together == [tokens(logits[row : row + 1].float(), [one])[0] for row, one in enumerate(chunks)]

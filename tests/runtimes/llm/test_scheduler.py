@@ -4,7 +4,7 @@ import pytest
 
 from runtimes.llm.block_manager import BlockManager
 from runtimes.llm.scheduler import PromptTooLong, QueueFull, Scheduler, SchedulerConfig
-from runtimes.llm.sequence import Batch, SamplingParams, Sequence, TokenOutput
+from runtimes.llm.sequence import Batch, Sampled, SamplingParams, Sequence, TokenOutput
 
 STOP = 2
 
@@ -28,7 +28,9 @@ def add(scheduler: Scheduler, identity: int, prompt: int, max_tokens: int = 8) -
 
 def step(scheduler: Scheduler, token: int = 50) -> tuple[Batch, dict[int, TokenOutput]]:
     batch = scheduler.schedule()
-    return batch, scheduler.update(batch, {chunk.sequence_id: token for chunk in batch.chunks if chunk.samples})
+    return batch, scheduler.update(
+        batch, {chunk.sequence_id: Sampled(token) for chunk in batch.chunks if chunk.samples}
+    )
 
 
 def shape(batch: Batch) -> list[tuple[int, int, int, bool]]:
@@ -137,7 +139,7 @@ def test_abort_between_schedule_and_update_frees_at_once_and_gives_no_output() -
     batch = scheduler.schedule()
     scheduler.abort(0)
     assert scheduler.blocks.num_free == scheduler.blocks.num_blocks
-    assert scheduler.update(batch, {0: 50}) == {}
+    assert scheduler.update(batch, {0: Sampled(50)}) == {}
     assert not scheduler.has_work
     scheduler.abort(0)  # twice is once
 

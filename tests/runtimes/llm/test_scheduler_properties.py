@@ -6,7 +6,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from runtimes.llm.block_manager import BlockManager
 from runtimes.llm.scheduler import PromptTooLong, QueueFull, Scheduler, SchedulerConfig
-from runtimes.llm.sequence import Batch, Chunk, SamplingParams, Sequence
+from runtimes.llm.sequence import Batch, Chunk, Sampled, SamplingParams, Sequence
 
 STOP = 0
 
@@ -83,7 +83,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.run(self.batch)
         sampled = [chunk.sequence_id for chunk in self.batch.chunks if chunk.samples]
         tokens = {identity: data.draw(st.sampled_from([STOP, 5, 6, 7])) for identity in sampled}
-        outputs = self.scheduler.update(self.batch, tokens)
+        outputs = self.scheduler.update(self.batch, {identity: Sampled(token) for identity, token in tokens.items()})
         self.batch = None
         for identity, output in outputs.items():
             assert output.token_id == tokens[identity]
@@ -126,7 +126,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             batch = self.batch or self.scheduler.schedule()
             self.batch = None
             self.run(batch)
-            outputs = self.scheduler.update(batch, {chunk.sequence_id: 5 for chunk in batch.chunks if chunk.samples})
+            outputs = self.scheduler.update(
+                batch, {chunk.sequence_id: Sampled(5) for chunk in batch.chunks if chunk.samples}
+            )
             for identity, output in outputs.items():
                 if output.finish_reason is not None:
                     del self.live[identity]
