@@ -17,7 +17,11 @@ class LlmRuntime(RuntimeConfig):
     """``bundled:NAME``, ``hf:ORG/NAME``, or a path to a GGUF file or a safetensors folder, relative to the
     working directory."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Number format of the weights. ``auto``: bfloat16 where the device has it in hardware, else float32."""
+    """Number format to compute with. ``auto``: bfloat16 where the device has it in hardware, else float32."""
+    weights: Literal["auto", "unquantized", "int8", "int4", "stored"] = "auto"
+    """How matrices are kept. ``unquantized``: as ``dtype`` says. ``int8``, ``int4``: in groups of 32 that share a
+    scale, whatever the files have (with ``int4``, embedding and head in 8 bits). ``stored``: in the blocks of a
+    quantized GGUF file, as they are. ``auto``: unquantized."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute. ``auto``: a GPU if there is one."""
     threads: int | None = Field(None, ge=1)

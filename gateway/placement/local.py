@@ -121,6 +121,7 @@ def command(name: str, config: RuntimeConfig, socket: Path) -> list[str]:
 
 def _llm(name: str, config: LlmRuntime) -> list[str]:
     line = ["--model", config.model, "--served-name", name, "--dtype", config.dtype, "--device", config.device]
+    line += ["--weights", config.weights]
     line += ["--max-num-seqs", str(config.max_num_seqs), "--max-queue", str(config.max_queue)]
     line += ["--max-num-batched-tokens", str(config.max_num_batched_tokens), "--kv-cache", str(config.kv_cache)]
     if not config.prefix_cache:

@@ -39,6 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
             EngineConfig,
             dtype=args.dtype,
             device=args.device,
+            weights=args.weights,
             threads=args.threads,
             max_model_len=args.max_model_len,
             max_num_seqs=args.max_num_seqs,
@@ -73,6 +74,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--dtype", choices=["auto", "float32", "bfloat16", "float16"], default="auto")
     add("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    add(
+        "--weights",
+        choices=["auto", "unquantized", "int8", "int4", "stored"],
+        default="auto",
+        help="how matrices are kept: as --dtype says, in 8 or 4 bits, or in the blocks of a GGUF file",
+    )
     add("--threads", type=positive, help="threads of one step; torch's choice if not given")
     add("--max-model-len", type=positive, help="tokens of prompt and answer; the most that fits if not given")
     add("--max-num-seqs", type=positive, default=64, help="sequences in one step")

@@ -15,6 +15,7 @@ from runtimes.llm.loader import DeviceName, DtypeName, load_model
 from runtimes.llm.model import Llama
 from runtimes.llm.model_runner import ModelRunner
 from runtimes.llm.pooler import Pooler
+from runtimes.llm.quantize import WeightsName
 from runtimes.llm.scheduler import Scheduler, SchedulerConfig
 from runtimes.llm.sequence import Batch, Pooling, Sampled, SamplingParams, Sequence, TokenOutput
 
@@ -34,6 +35,7 @@ class EngineConfig:
     model: Path
     dtype: DtypeName = "auto"
     device: DeviceName = "auto"
+    weights: WeightsName = "auto"
     threads: int | None = None
     max_model_len: int | None = None
     max_num_seqs: int = 64
@@ -98,7 +100,9 @@ class Engine:
         """Read the model, which takes seconds to minutes. Raises ValueError if it or the bounds make no sense."""
         if config.threads is not None:
             torch.set_num_threads(config.threads)
-        return cls.serving(load_model(config.model, dtype=config.dtype, device=config.device), config)
+        return cls.serving(
+            load_model(config.model, dtype=config.dtype, device=config.device, weights=config.weights), config
+        )
 
     @classmethod
     def serving(cls, model: Llama, config: EngineConfig) -> "Engine":

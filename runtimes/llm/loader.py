@@ -13,8 +13,9 @@ from torch import Tensor
 from runtimes.llm.gguf_checkpoint import GgufCheckpoint
 from runtimes.llm.model import Llama
 from runtimes.llm.model_config import ModelConfig, UnsupportedModel
+from runtimes.llm.quantize import WeightsName, held
 from runtimes.llm.safetensors_checkpoint import SafetensorsCheckpoint
-from runtimes.llm.weights import Weight
+from runtimes.llm.weights import GroupQuantized, Weight, moved
 
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 DeviceName = Literal["auto", "cpu", "cuda"]
@@ -36,26 +37,35 @@ class Checkpoint(Protocol):
         """The same as it is stored, scales of blocks in float32."""
 
 
-def load_model(path: Path, *, dtype: DtypeName = "auto", device: DeviceName = "auto") -> Llama:
+def load_model(
+    path: Path, *, dtype: DtypeName = "auto", device: DeviceName = "auto", weights: WeightsName = "auto"
+) -> Llama:
     """The model at `path`, a *.gguf file or a folder with config.json, ready to run on `device`.
 
+    `dtype` is the number format to compute with, `weights` how matrices are kept (`quantize.held`).
     Raises UnsupportedModel, FileNotFoundError if there is no such path, ValueError if there is no such device.
     """
     target = choose_device(device)
     number = choose_dtype(dtype, target)
     checkpoint = open_checkpoint(path)
 
-    def tensor(name: str, shape: tuple[int, ...]) -> Tensor:
-        weight = checkpoint.tensor(name)
-        if tuple(weight.shape) != shape:
-            raise UnsupportedModel(f"tensor {name} is {list(weight.shape)}; the configuration says {list(shape)}")
-        if not weight.is_floating_point():
-            raise UnsupportedModel(f"tensor {name} is of {weight.dtype}, which is no weight's")
-        if not bool(weight.sum(dtype=torch.float32).isfinite()):
-            raise UnsupportedModel(f"tensor {name} holds numbers that are infinite or none: the file is damaged")
-        return weight.to(device=target, dtype=number)
+    def tensor(name: str, shape: tuple[int, ...]) -> Weight:
+        weight = checkpoint.weight(name)
+        _check(name, weight, shape)
+        return moved(held(name, weight, weights, number), target)
 
     return Llama(checkpoint.config, tensor)
+
+
+def _check(name: str, weight: Weight, shape: tuple[int, ...]) -> None:
+    if tuple(weight.shape) != shape:
+        raise UnsupportedModel(f"tensor {name} is {list(weight.shape)}; the configuration says {list(shape)}")
+    if not weight.dtype.is_floating_point:
+        raise UnsupportedModel(f"tensor {name} is of {weight.dtype}, which is no weight's")
+    numbers = [weight.scales, weight.offsets] if isinstance(weight, GroupQuantized) else [weight]
+    # A sum is infinite or none if one of its terms is, and costs no memory.
+    if not all(bool(one.sum(dtype=torch.float32).isfinite()) for one in numbers if one is not None):
+        raise UnsupportedModel(f"tensor {name} holds numbers that are infinite or none: the file is damaged")
 
 
 def open_checkpoint(path: Path) -> Checkpoint:

@@ -70,6 +70,14 @@ def embedding(token_ids: Tensor, weight: Weight) -> Tensor:
     return functional.embedding(token_ids, weight)
 
 
+def moved(weight: Weight, device: torch.device) -> Weight:
+    """The same on `device`."""
+    if not isinstance(weight, GroupQuantized):
+        return weight.to(device)
+    offsets = None if weight.offsets is None else weight.offsets.to(device)
+    return replace(weight, codes=weight.codes.to(device), scales=weight.scales.to(device), offsets=offsets)
+
+
 def with_rows(weight: Weight, rows: Tensor) -> Weight:
     """Those of its rows, in that order."""
     if not isinstance(weight, GroupQuantized):

@@ -216,6 +216,7 @@ def test_without_the_extra_it_says_what_to_install(missing: str, tmp_path: Path)
         (["--model", "m", "--port", "0", "--kv-cache", "much"], "expected a size"),
         (["--model", "m", "--port", "70000"], "--port"),
         (["--model", "m", "--port", "0", "--dtype", "int4"], "--dtype"),
+        (["--model", "m", "--port", "0", "--weights", "int3"], "--weights"),
     ],
 )
 def test_a_wrong_command_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
