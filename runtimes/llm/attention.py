@@ -1,9 +1,11 @@
 """Attention over a paged KV cache, in plain torch: the reference that any faster kernel must equal.
 
 Shapes: T tokens in the step, H query heads, K key/value heads, D head size, B block size. The tokens of a step
-lie one after the other, without padding; `Layout` says which sequence and which page each belongs to.
+lie one after the other, without padding; `Layout` says which sequence and which page each belongs to. A window
+is the number of positions that a token sees, itself and those before it; None is all of them.
 """
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -37,14 +39,20 @@ class KVCache:
 
 
 @dataclass(frozen=True, slots=True)
+class _Seen:
+    """What tokens see of their sequences' pages, through one window."""
+
+    blocks: Tensor  # of a chunk [pages]; of single tokens [tokens, pages of the longest], padded with their own first
+    mask: Tensor | None  # where they may look: [tokens, positions], [tokens, 1, 1, positions]; None if plainly causal
+
+
+@dataclass(frozen=True, slots=True)
 class _Prefill:
-    """Several tokens of one sequence: rows `first` … `last` of the step, positions `start` … `end`."""
+    """Several tokens of one sequence: rows `first` … `last` of the step."""
 
     first: int
     last: int
-    end: int
-    blocks: Tensor  # [pages of the sequence so far]
-    mask: Tensor | None  # [tokens, end] where a query may look, None when plainly causal
+    seen: Mapping[int | None, _Seen]  # by window
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +61,19 @@ class Layout:
 
     begun: Tensor  # pages whose first position is written in this step
     slots: Tensor  # [T] the cache position each token's key and value go to: page × B + offset
-    decode_blocks: Tensor  # [single tokens, pages of the longest], rows padded with their own first page
-    decode_mask: Tensor  # [single tokens, 1, 1, positions of those pages] where the token may look
+    num_decodes: int  # single tokens
+    decodes: Mapping[int | None, _Seen]  # what they see, by window
     prefills: tuple[_Prefill, ...]
 
     @classmethod
-    def of(cls, chunks: list[Chunk], block_size: int, device: torch.device) -> "Layout":
-        """The layout of `chunks`, which must have the single-token ones in front."""
+    def of(
+        cls,
+        chunks: Sequence[Chunk],
+        block_size: int,
+        device: torch.device,
+        windows: Collection[int | None] = (None,),
+    ) -> "Layout":
+        """The layout of `chunks`, which must have the single-token ones in front, for layers of these `windows`."""
         slots = [
             chunk.block_table[position // block_size] * block_size + position % block_size
             for chunk in chunks
@@ -69,72 +83,121 @@ class Layout:
         decodes = [chunk for chunk in chunks if len(chunk.token_ids) == 1]
         prefills, first = [], len(decodes)
         for chunk in chunks[len(decodes) :]:
-            prefills.append(_prefill(chunk, first, block_size, device))
+            seen = {window: _seen_by_chunk(chunk, window, block_size, device) for window in windows}
+            prefills.append(_Prefill(first, first + len(chunk.token_ids), seen))
             first = prefills[-1].last
-        blocks, mask = _decode_layout(decodes, block_size, device)
         return cls(
             begun=torch.tensor(begun, dtype=torch.long, device=device),
             slots=torch.tensor(slots, device=device),
-            decode_blocks=blocks,
-            decode_mask=mask,
+            num_decodes=len(decodes),
+            decodes={window: _seen_by_tokens(decodes, window, block_size, device) for window in windows},
             prefills=tuple(prefills),
         )
 
 
-def _prefill(chunk: Chunk, first: int, block_size: int, device: torch.device) -> _Prefill:
-    pages = -(-chunk.end // block_size)
-    mask = None
-    if chunk.start:
-        query, key = torch.arange(chunk.start, chunk.end, device=device), torch.arange(chunk.end, device=device)
-        mask = key <= query[:, None]
-    blocks = torch.tensor(chunk.block_table[:pages], device=device)
-    return _Prefill(first, first + len(chunk.token_ids), chunk.end, blocks, mask)
+def _seen_by_chunk(chunk: Chunk, window: int | None, block_size: int, device: torch.device) -> _Seen:
+    first = _first_page(chunk.start, window, block_size)
+    blocks = torch.tensor(chunk.block_table[first : -(-chunk.end // block_size)], device=device)
+    if chunk.start == 0 and (window is None or chunk.end <= window):
+        return _Seen(blocks, None)
+    query = torch.arange(chunk.start, chunk.end, device=device)[:, None]
+    key = torch.arange(first * block_size, chunk.end, device=device)
+    return _Seen(blocks, (key <= query) if window is None else (key <= query) & (key > query - window))
 
 
-def _decode_layout(decodes: list[Chunk], block_size: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    pages = max((-(-chunk.end // block_size) for chunk in decodes), default=0)
+def _seen_by_tokens(chunks: list[Chunk], window: int | None, block_size: int, device: torch.device) -> _Seen:
+    firsts = [_first_page(chunk.start, window, block_size) for chunk in chunks]
+    tables = [c.block_table[first : -(-c.end // block_size)] for c, first in zip(chunks, firsts, strict=True)]
+    pages = max(map(len, tables), default=0)
     # Padding with the sequence's own first page keeps other sequences' numbers out of the arithmetic.
-    tables = [(chunk.block_table[:pages] + chunk.block_table[:1] * pages)[:pages] for chunk in decodes]
-    ends = torch.tensor([chunk.end for chunk in decodes], device=device)
-    mask = torch.arange(pages * block_size, device=device) < ends[:, None]
-    return torch.tensor(tables, dtype=torch.long, device=device), mask[:, None, None, :]
+    padded = [(table + table[:1] * pages)[:pages] for table in tables]
+    ends = [chunk.end - first * block_size for chunk, first in zip(chunks, firsts, strict=True)]
+    end = torch.tensor(ends, device=device)[:, None]
+    key = torch.arange(pages * block_size, device=device)
+    mask = (key < end) if window is None else (key < end) & (key >= end - window)
+    return _Seen(torch.tensor(padded, dtype=torch.long, device=device), mask[:, None, None, :])
 
 
-def paged_attention(query: Tensor, key: Tensor, value: Tensor, keys: Tensor, values: Tensor, layout: Layout) -> Tensor:
+def _first_page(position: int, window: int | None, block_size: int) -> int:
+    """Where the first page begins that a token at `position` sees."""
+    return 0 if window is None else max(0, position + 1 - window) // block_size
+
+
+def paged_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    layout: Layout,
+    *,
+    window: int | None = None,
+    scale: float | None = None,
+    soft_cap: float | None = None,
+) -> Tensor:
     """Store the step's keys and values in the cache, then attend causally over each sequence's own pages.
 
     `query` is [T, H, D], `key` and `value` [T, K, D], `keys` and `values` one layer's cache, changed in place.
+    `window` is one of the layout's. Scores are multiplied by `scale`, 1 / √D if None, and kept within ± `soft_cap`.
     Returns [T, H, D].
     """
     keys.view(-1, *keys.shape[2:]).index_copy_(0, layout.slots, key)
     values.view(-1, *values.shape[2:]).index_copy_(0, layout.slots, value)
-    outputs = [_attend_once(query, keys, values, layout)] if len(layout.decode_blocks) else []
-    outputs += [_attend_chunk(query, keys, values, prefill) for prefill in layout.prefills]
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    outputs = []
+    if layout.num_decodes:
+        outputs.append(_attend_once(query[: layout.num_decodes], keys, values, layout.decodes[window], scale, soft_cap))
+    for prefill in layout.prefills:
+        rows = query[prefill.first : prefill.last]
+        outputs.append(_attend_chunk(rows, keys, values, prefill.seen[window], scale, soft_cap))
     return torch.cat(outputs)
 
 
-def _attend_once(query: Tensor, keys: Tensor, values: Tensor, layout: Layout) -> Tensor:
+def _attend_once(
+    query: Tensor, keys: Tensor, values: Tensor, seen: _Seen, scale: float, soft_cap: float | None
+) -> Tensor:
     """All single tokens at once. Query heads that share a key head ride as rows of one query."""
-    count = len(layout.decode_blocks)
+    count = len(query)
     kv_heads, head_dim = keys.shape[2:]
-    flat = layout.decode_blocks.view(-1)
+    flat = seen.blocks.view(-1)
     # index_select copies whole pages; indexing by a tensor copies number by number on CPUs.
     key = keys.index_select(0, flat).view(count, -1, kv_heads, head_dim).transpose(1, 2)
     value = values.index_select(0, flat).view(count, -1, kv_heads, head_dim).transpose(1, 2)
-    grouped = query[:count].view(count, kv_heads, -1, head_dim)
-    output = functional.scaled_dot_product_attention(grouped, key, value, attn_mask=layout.decode_mask)
+    grouped = query.view(count, kv_heads, -1, head_dim)
+    if soft_cap is not None:
+        output = _soft_capped(grouped, key, value, seen.mask, scale, soft_cap)
+    else:
+        output = functional.scaled_dot_product_attention(grouped, key, value, attn_mask=seen.mask, scale=scale)
     return output.reshape(count, -1, head_dim)
 
 
-def _attend_chunk(query: Tensor, keys: Tensor, values: Tensor, prefill: _Prefill) -> Tensor:
-    key = keys.index_select(0, prefill.blocks).flatten(0, 1)[: prefill.end]
-    value = values.index_select(0, prefill.blocks).flatten(0, 1)[: prefill.end]
+def _attend_chunk(
+    query: Tensor, keys: Tensor, values: Tensor, seen: _Seen, scale: float, soft_cap: float | None
+) -> Tensor:
+    count, _, head_dim = query.shape
+    kv_heads = keys.shape[2]
+    length = count if seen.mask is None else seen.mask.shape[-1]
+    key = keys.index_select(0, seen.blocks).flatten(0, 1)[:length].transpose(0, 1)
+    value = values.index_select(0, seen.blocks).flatten(0, 1)[:length].transpose(0, 1)
+    if soft_cap is not None:
+        causal = torch.ones(count, count, dtype=torch.bool, device=query.device).tril()
+        grouped = query.view(count, kv_heads, -1, head_dim).permute(1, 2, 0, 3)
+        mask = causal if seen.mask is None else seen.mask
+        output = _soft_capped(grouped, key[:, None], value[:, None], mask, scale, soft_cap)
+        return output.flatten(0, 1).transpose(0, 1)
     output = functional.scaled_dot_product_attention(
-        query[prefill.first : prefill.last].transpose(0, 1)[None],
-        key.transpose(0, 1)[None],
-        value.transpose(0, 1)[None],
-        attn_mask=prefill.mask,
-        is_causal=prefill.mask is None,
-        enable_gqa=True,
-    )
+        query.transpose(0, 1)[None], key[None], value[None], attn_mask=seen.mask, is_causal=seen.mask is None,
+        scale=scale, enable_gqa=True,
+    )  # fmt: skip
     return output[0].transpose(0, 1)
+
+
+def _soft_capped(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, soft_cap: float
+) -> Tensor:
+    """Attention whose scores are soft_cap × tanh(score / soft_cap): [..., n, D] over [..., positions, D]."""
+    scores = query.float() @ key.float().transpose(-1, -2) * scale
+    scores = torch.tanh(scores / soft_cap) * soft_cap
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    return (scores.softmax(dim=-1) @ value.float()).to(query.dtype)

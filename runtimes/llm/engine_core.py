@@ -120,7 +120,7 @@ class Engine:
         )
         if bounds.max_model_len > context:
             raise ValueError(f"max_model_len is {bounds.max_model_len}; the model's context is {context} tokens")
-        executor = TorchExecutor(model, blocks.num_blocks, config.block_size)
+        executor = TorchExecutor(model, blocks.num_blocks, config.block_size, context_length=bounds.max_model_len)
         return cls(
             Scheduler(bounds, blocks),
             ModelRunner(executor),

@@ -27,10 +27,12 @@ class Executor(Protocol):
 
 
 class TorchExecutor:
-    """The model as torch computes it, on any device: the reference for all others."""
+    """The model as torch computes it, on any device: the reference for all others. No position is `context_length`
+    or above, which is the model's if not given."""
 
-    def __init__(self, model: Llama, num_blocks: int, block_size: int) -> None:
+    def __init__(self, model: Llama, num_blocks: int, block_size: int, *, context_length: int | None = None) -> None:
         self.model = model
+        self.rotary = model.rotary(context_length or model.config.context_length)
         self.cache = KVCache(
             num_layers=model.config.num_layers,
             num_blocks=num_blocks,
@@ -57,9 +59,9 @@ class TorchExecutor:
         device = self.model.device
         token_ids = torch.tensor([token for chunk in ordered for token in chunk.token_ids], device=device)
         positions = torch.tensor([p for chunk in ordered for p in range(chunk.start, chunk.end)], device=device)
-        layout = Layout.of(ordered, self.cache.block_size, device)
+        layout = Layout.of(ordered, self.cache.block_size, device, self.model.config.windows)
         self.cache.clear(layout.begun)
-        return self.model.forward(token_ids, positions, self.cache, layout), _places(chunks, ordered)
+        return self.model.forward(token_ids, positions, self.rotary, self.cache, layout), _places(chunks, ordered)
 
 
 def _places(chunks: Sequence[Chunk], ordered: Sequence[Chunk]) -> list[int]:

@@ -52,7 +52,8 @@ def load_model(
     def tensor(name: str, shape: tuple[int, ...]) -> Weight:
         weight = checkpoint.weight(name)
         _check(name, weight, shape)
-        return moved(held(name, weight, weights, number), target)
+        # Vectors are few and small: norms need not lose accuracy.
+        return moved(held(name, weight, weights, number if len(shape) > 1 else torch.float32), target)
 
     return Llama(checkpoint.config, tensor)
 

@@ -1,6 +1,9 @@
 """What shape a model has, whatever format its weights come in."""
 
 from dataclasses import dataclass
+from typing import Literal
+
+Activation = Literal["silu", "gelu_tanh"]
 
 
 class UnsupportedModel(ValueError):
@@ -15,8 +18,40 @@ _MOST = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
+class Rope:
+    """How far each pair of a head's first dimensions is turned by one position.
+
+    `frequencies` are radians a position, head_dim / 2 of them, or fewer where the rest of a head is not turned.
+    Cosine and sine are multiplied by `attention_factor`. A context of more than `short_context` tokens takes
+    `long_frequencies` in their place (LongRoPE).
+    """
+
+    frequencies: tuple[float, ...]
+    attention_factor: float = 1.0
+    short_context: int | None = None
+    long_frequencies: tuple[float, ...] = ()
+
+    def frequencies_for(self, context_length: int) -> tuple[float, ...]:
+        short = self.short_context is None or context_length <= self.short_context
+        return self.frequencies if short else self.long_frequencies
+
+
+@dataclass(frozen=True, slots=True)
+class LayerKind:
+    """Layers whose attention is alike. A token sees itself and the `window` - 1 before it, all if None."""
+
+    rope: Rope
+    window: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """The shape of a model. `rope_factors` [head_dim / 2] divide the rotary frequencies, for long contexts."""
+    """The shape of a model. What defaults here is what most of the Llama family do without.
+
+    `kinds` are the kinds of layer there are, `layer_kinds` each layer's index in them. `post_norms` are norms of
+    what attention and MLP give, beside those of what they take. `fused_projections` says how the weights are
+    stored: queries, keys and values in one matrix, gate and up in another.
+    """
 
     vocab_size: int
     hidden_size: int
@@ -27,12 +62,29 @@ class ModelConfig:
     head_dim: int
     context_length: int
     rms_norm_eps: float
-    rope_theta: float
-    rope_factors: tuple[float, ...] | None
+    kinds: tuple[LayerKind, ...]
+    layer_kinds: tuple[int, ...]
+    attention_scale: float
     tie_word_embeddings: bool
     eos_token_ids: frozenset[int]
+    activation: Activation = "silu"
+    attention_soft_cap: float | None = None
+    logits_soft_cap: float | None = None
+    embedding_multiplier: float = 1.0
+    qkv_bias: bool = False
+    attention_out_bias: bool = False
+    mlp_bias: bool = False
+    qk_norm: bool = False
+    post_norms: bool = False
+    fused_projections: bool = False
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
             if not isinstance(value := getattr(self, name), int) or not 1 <= value <= _MOST:
                 raise UnsupportedModel(f"the configuration's {name} is {value!r}, which no model can have")
+        if self.num_heads % self.num_kv_heads:
+            raise UnsupportedModel(f"{self.num_heads} heads cannot share {self.num_kv_heads} key heads evenly")
+
+    @property
+    def windows(self) -> frozenset[int | None]:
+        return frozenset(kind.window for kind in self.kinds)

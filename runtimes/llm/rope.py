@@ -1,4 +1,8 @@
-"""Rotary position embedding (Su et al. 2021, https://arxiv.org/abs/2104.09864) and its scaling to long contexts."""
+"""Rotary position embedding (Su et al. 2021, https://arxiv.org/abs/2104.09864) and its scalings to long contexts.
+
+The frequencies are computed in float32, step by step as transformers does: at position 100,000 a difference in
+their last bit is one of 0.01 in the angle.
+"""
 
 import math
 from collections.abc import Mapping
@@ -7,45 +11,118 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runtimes.llm.model_config import UnsupportedModel
+from runtimes.llm.model_config import Rope, UnsupportedModel
+
+SCALINGS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 
 
-def rotary_tables(
-    head_dim: int, length: int, theta: float, factors: tuple[float, ...] | None, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """Cosine and sine of every position's angles, each [length, head_dim / 2], float32."""
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
-    frequencies = 1.0 / theta**exponents
-    if factors is not None:
-        frequencies = frequencies / torch.tensor(factors)
+def rotary_tables(rope: Rope, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Cosine and sine of every position's angles, each [length, turned dimensions / 2], float32."""
+    frequencies = torch.tensor(rope.frequencies_for(length))
     angles = torch.outer(torch.arange(length, dtype=torch.float32), frequencies)
-    return angles.cos().to(device), angles.sin().to(device)
+    return (angles.cos() * rope.attention_factor).to(device), (angles.sin() * rope.attention_factor).to(device)
 
 
 def rotated(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn [T, heads, head_dim] by its positions' angles: dimension i pairs with i + head_dim / 2."""
-    first, second = heads.float().chunk(2, dim=-1)
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(heads.dtype)
+    """Turn [T, heads, head_dim] by its positions' angles: of the first n turned dimensions, i pairs with i + n / 2."""
+    half = cos.shape[-1]
+    first, second = heads[..., :half].float(), heads[..., half : 2 * half].float()
+    turned = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(heads.dtype)
+    return turned if 2 * half == heads.shape[-1] else torch.cat([turned, heads[..., 2 * half :]], dim=-1)
 
 
-def rope_factors(rope: Mapping[str, Any], head_dim: int) -> tuple[float, ...] | None:
-    """How far each of the head_dim / 2 rotary frequencies is slowed down, None where not.
+def rope_of(parameters: Mapping[str, Any], head_dim: int, context_length: int) -> Rope:
+    """The rotation that Hugging Face's `rope_parameters` describe; `context_length` is `max_position_embeddings`.
 
-    `rope` is Hugging Face's `rope_parameters`. Raises UnsupportedModel for a scaling that is not known here.
+    Raises UnsupportedModel for a scaling that is not known here.
     """
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind == "default":
-        return None
+    kind = scaling_type(parameters)
+    dims = int(head_dim * parameters.get("partial_rotary_factor", 1.0))
+    waves = _waves(float(parameters["rope_theta"]), dims)
+    plain = 1.0 / waves
     if kind == "linear":
-        return (float(rope["factor"]),) * (head_dim // 2)
+        return Rope(_numbers(plain / parameters["factor"]))
     if kind == "llama3":
-        return tuple(_llama3_factor(rope, 2 * i / head_dim) for i in range(head_dim // 2))
-    raise UnsupportedModel(f"rope scaling {kind!r} is not supported; linear and llama3 are")
+        return Rope(_numbers(_llama3(plain, parameters)))
+    if kind == "yarn":
+        return _yarn(parameters, waves, context_length)
+    if kind == "longrope":
+        return _longrope(parameters, waves, context_length)
+    # Dynamic NTK changes what lies beyond max_position_embeddings, where no context of this engine goes.
+    return Rope(_numbers(plain))
 
 
-def _llama3_factor(rope: Mapping[str, Any], exponent: float) -> float:
+def scaling_type(parameters: Mapping[str, Any]) -> str:
+    kind: str = parameters.get("rope_type") or parameters.get("type") or "default"
+    kind = "longrope" if kind == "su" else kind  # as the first Phi-3 called it
+    if kind not in SCALINGS:
+        raise UnsupportedModel(f"rope scaling {kind!r} is not supported; these are: {', '.join(SCALINGS)}")
+    return kind
+
+
+def divided(rope: Rope, factors: Tensor) -> Rope:
+    """`rope` with every frequency divided by a factor of its own."""
+    return Rope(_numbers(torch.tensor(rope.frequencies) / factors), rope.attention_factor)
+
+
+def _waves(theta: float, dims: int) -> Tensor:
+    """Positions that a radian takes, by pair of dimensions."""
+    exponents = torch.arange(0, dims, 2, dtype=torch.float32) / dims
+    return torch.as_tensor(theta**exponents)
+
+
+def _numbers(frequencies: Tensor) -> tuple[float, ...]:
+    return tuple(frequencies.tolist())
+
+
+def _llama3(plain: Tensor, parameters: Mapping[str, Any]) -> Tensor:
     """Long waves are stretched by `factor`, short ones not, those between in part (Llama 3.1's release code)."""
-    low, high = rope["low_freq_factor"], rope["high_freq_factor"]
-    waves = rope["original_max_position_embeddings"] / (2 * math.pi * rope["rope_theta"] ** exponent)
-    unscaled: float = min(max((waves - low) / (high - low), 0.0), 1.0)
-    return 1 / ((1 - unscaled) / float(rope["factor"]) + unscaled)
+    low, high, factor = parameters["low_freq_factor"], parameters["high_freq_factor"], parameters["factor"]
+    waves = parameters["original_max_position_embeddings"] / (2 * math.pi / plain)
+    unscaled = ((waves - low) / (high - low)).clamp(0, 1)
+    return (1 - unscaled) * plain / factor + unscaled * plain
+
+
+def _yarn(parameters: Mapping[str, Any], waves: Tensor, context_length: int) -> Rope:
+    """Peng et al. 2023, https://arxiv.org/abs/2309.00071: what turns often stays, what turns seldom is stretched."""
+    theta, dims = float(parameters["rope_theta"]), 2 * len(waves)
+    original = parameters.get("original_max_position_embeddings") or context_length
+    factor = parameters.get("factor") or context_length / original
+
+    def dimension(turns: float) -> float:  # the pair that turns so often within the original context
+        return dims * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))
+
+    low = dimension(parameters.get("beta_fast") or 32)
+    high = dimension(parameters.get("beta_slow") or 1)
+    if parameters.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, dims - 1)
+    high = high + 0.001 if low == high else high
+    stretched = ((torch.arange(dims // 2, dtype=torch.float32) - low) / (high - low)).clamp(0, 1)
+    frequencies = 1 / (factor * waves) * stretched + 1 / waves * (1 - stretched)
+    return Rope(_numbers(frequencies), _yarn_attention_factor(parameters, factor))
+
+
+def _yarn_attention_factor(parameters: Mapping[str, Any], factor: float) -> float:
+    given = parameters.get("attention_factor")
+    if given is not None:
+        return float(given)
+
+    def scale(strength: float) -> float:
+        return 0.1 * strength * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+    over, under = parameters.get("mscale"), parameters.get("mscale_all_dim")
+    return scale(over) / scale(under) if over and under else scale(1.0)
+
+
+def _longrope(parameters: Mapping[str, Any], waves: Tensor, context_length: int) -> Rope:
+    """Ding et al. 2024, https://arxiv.org/abs/2402.13753: two lists of factors, for short and for long contexts."""
+    original = parameters.get("original_max_position_embeddings") or context_length
+    factor = parameters.get("factor") or context_length / original
+    attention_factor = parameters.get("attention_factor")
+    if attention_factor is None:
+        attention_factor = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
+    short, long = (torch.tensor(parameters[f"{name}_factor"], dtype=torch.float32) for name in ("short", "long"))
+    if not len(short) == len(long) == len(waves):
+        raise UnsupportedModel(f"rope scaling longrope needs {len(waves)} factors; it has {len(short)} and {len(long)}")
+    return Rope(_numbers(1.0 / (short * waves)), float(attention_factor), original, _numbers(1.0 / (long * waves)))

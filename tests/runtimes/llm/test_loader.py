@@ -107,11 +107,9 @@ def test_gguf(tmp_path: Path) -> None:
 
 def test_gguf_with_rope_factors(tmp_path: Path) -> None:
     """llama.cpp stores Llama 3's scaling as the factors it comes to."""
-    save_safetensors(tiny_llama(rope_parameters=LLAMA3_ROPE), tmp_path)
-    factors = open_checkpoint(tmp_path).config.rope_factors
-    assert factors is not None
-    model = tiny_llama(rope_parameters=LLAMA3_ROPE)
-    assert_equals_transformers(model, write_gguf(tmp_path, model, rope_freqs=torch.tensor(factors)))
+    plain, scaled = tiny_llama(), tiny_llama(rope_parameters=LLAMA3_ROPE)
+    factors = plain.model.rotary_emb.inv_freq / scaled.model.rotary_emb.inv_freq
+    assert_equals_transformers(scaled, write_gguf(tmp_path, scaled, rope_freqs=factors))
 
 
 def test_gguf_quantised_weights_are_near(tmp_path: Path) -> None:
@@ -130,11 +128,22 @@ def test_gguf_quantised_weights_are_near(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"model_type": "qwen3_moe"}, "architecture 'qwen3_moe' is not supported"),
-        ({"attention_bias": True}, "attention_bias"),
-        ({"mlp_bias": True}, "mlp_bias"),
-        ({"quantization_config": {"quant_method": "awq"}}, "quantization_config"),
+        ({"model_type": None}, "architecture 'None' is not supported; these are: llama, mistral, qwen2, qwen3, gemma2"),
+        ({"attention_bias": True}, "self_attn.q_proj.bias is not in"),
+        ({"mlp_bias": True}, "mlp.gate_proj.bias is not in"),
+        ({"use_bidirectional_attention": True}, "use_bidirectional_attention is not supported for llama"),
+        ({"quantization_config": {"quant_method": "awq"}}, "quantization_config of method 'awq'"),
+        ({"hidden_size": None}, "config.json lacks hidden_size"),
+        ({"num_attention_heads": "four"}, "num_heads is 'four', which no model can have"),
+        ({"num_key_value_heads": 3}, "4 heads cannot share 3 key heads evenly"),
+        ({"num_attention_heads": 0, "head_dim": None}, "the configuration of .* makes no sense"),
+        ({"layer_types": ["full_attention"]}, "layer_types names 1 layers; num_hidden_layers is 2"),
+        ({"layer_types": ["full_attention", "linear_attention"]}, "layer_types 'linear_attention'"),
         ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
-        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1.0, "factor": 2.0}}, "rope scaling 'yarn'"),
+        (
+            {"rope_parameters": {"type": "mrope", "rope_theta": 1.0}},
+            "rope scaling 'mrope' is not supported; these are: ",
+        ),
         ({"intermediate_size": 64}, r"gate_proj.weight is \[48, 32\]; the configuration says \[64, 32\]"),
         ({"num_hidden_layers": 3}, "tensor model.layers.2.input_layernorm.weight is not in"),
         ({"tie_word_embeddings": False}, "tensor lm_head.weight is not in"),
@@ -158,11 +167,12 @@ def test_a_folder_that_lacks_a_file(tmp_path: Path, missing: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"general.architecture": "gemma3"}, "architecture 'gemma3' is not supported"),
+        ({"general.architecture": "gemma3n"}, "architecture 'gemma3n' is not supported; these are: llama, qwen2"),
         ({"llama.expert_count": 8}, "llama.expert_count = 8"),
         ({"split.count": 3}, "split.count = 3"),
-        ({"llama.rope.dimension_count": 4}, "part of each head"),
-        ({"llama.rope.scaling.type": "yarn"}, "rope scaling 'yarn'"),
+        ({"llama.attention.value_length": 4}, "values of another size than keys"),
+        ({"llama.attention.head_count": 0}, "the configuration of .* makes no sense"),
+        ({"llama.rope.scaling.type": "mrope"}, "rope scaling 'mrope'"),
         ({"llama.block_count": None}, "lacks llama.block_count"),
         ({"llama.block_count": 3}, "lacks tensor blk.2.attn_norm.weight"),
     ],
