@@ -76,7 +76,7 @@ def grpc_channel(pool: PoolConfig, address: Address, max_message: int) -> Channe
 
 def names(pool: PoolConfig) -> dict[str, Any]:
     """What its servers call the model."""
-    return {"model": pool.model}
+    return {"model": pool.model_name}
 
 
 def probe_path(pool: PoolConfig) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The ``pools`` part of the file: servers that answer, and how each is balanced, probed and protected."""
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
@@ -11,12 +11,10 @@ from config.discovery import DiscoverConfig
 from config.protocols import AnyProtocol, Serves
 from config.protocols.openai import OpenAIProtocol
 from config.queue import QueueConfig
-from config.runtimes import AnyRuntime, LlmRuntime
+from config.runtimes import AnyRuntime, LlmRuntime, VllmRuntime
 from config.section import Section
-from config.text import KeyHeader, Name, PemFile, Secret, Shape, Url
+from config.text import KeyHeader, Name, PemFile, ProbePath, Secret, Url
 from config.units import Duration
-
-ProbePath = Annotated[str, Shape(r"/\S{0,512}", "a path such as /health")]
 
 
 class EndpointConfig(Section):
@@ -89,7 +87,7 @@ class UpstreamTls(Section):
 
 
 class PoolConfig(Section):
-    """A set of endpoints that serve the same thing, or one bundled runtime."""
+    """A set of endpoints that serve the same thing, or one server that the gateway starts itself."""
 
     name: Name
     """What routes call it."""
@@ -101,7 +99,7 @@ class PoolConfig(Section):
     discover: DiscoverConfig | None = None
     """Or servers that are found while the gateway runs, instead of those or beside them."""
     runtime: AnyRuntime | None = None
-    """Or a bundled server, which the gateway starts itself."""
+    """Or a server that the gateway starts itself: a bundled one, vLLM, or any other."""
     model: str | None = Field(None, min_length=1)
     """The model's name at the endpoints, where it differs from the one that clients ask for."""
     key: Secret | None = None
@@ -132,14 +130,13 @@ class PoolConfig(Section):
     @property
     def model_name(self) -> str | None:
         """What its servers call the model; None for as the client does, or the route writes."""
-        return self.name if self.runtime is not None and self.runtime.kind == "llm" else self.model
+        return self.name if isinstance(self.runtime, LlmRuntime | VllmRuntime) else self.model
 
     @property
     def serves(self) -> frozenset[Serves]:
         """What its endpoints do."""
-        if self.runtime is not None:
-            return frozenset({"text"} if self.runtime.kind == "llm" else {"tensors"})
-        return self.protocol.offers
+        bundled = self.runtime.serves if self.runtime is not None else None
+        return self.protocol.offers if bundled is None else bundled
 
     @property
     def takes_tensors(self) -> bool:

@@ -8,9 +8,16 @@ from config.problem import Problem
 from config.protocols import section_of, serves
 from config.protocols.openai import OpenAIProtocol
 from config.references import targets
+from config.runtimes import KINDS
 from config.schema import BalanceConfig
 
-_NOT_FOR_A_RUNTIME = ("protocol", "model", "key", "key_header", "tls", "balance", "outliers")
+_NOT_FOR_ONE = ("tls", "balance", "outliers")
+_NOT_FOR_A_RUNTIME = {
+    "llm": (*_NOT_FOR_ONE, "protocol", "model", "key", "key_header", "probe"),
+    "tensor": (*_NOT_FOR_ONE, "protocol", "key", "key_header", "probe"),
+    "vllm": (*_NOT_FOR_ONE, "model", "key", "key_header"),
+    "command": _NOT_FOR_ONE,
+}
 _BOUND = ("hash", "prefix_affinity")
 
 
@@ -43,8 +50,9 @@ def _embeddings(doc: Document, root: Node) -> Iterator[Problem]:
 
 
 def _takes_tensors(pool: Node) -> bool:
-    runtime = pool["runtime"]["kind"].text
-    return runtime not in (None, "llm") if "runtime" in pool else "tensors" in serves(protocol_of(pool))
+    kind = KINDS.get(pool["runtime"]["kind"].text or "")
+    bundled = kind.serves if kind is not None else None
+    return "tensors" in (serves(protocol_of(pool)) if bundled is None else bundled)
 
 
 def protocol_of(pool: Node) -> str:
@@ -56,11 +64,35 @@ def protocol_of(pool: Node) -> str:
 def _runtime(doc: Document, pool: Node) -> Iterator[Problem]:
     runtime = pool["runtime"]
     kind = runtime["kind"].text or ""
-    for name in _NOT_FOR_A_RUNTIME:
-        if name in pool and not (name == "model" and kind == "tensor"):
-            yield doc.problem_with_key(pool[name].place, "has no effect on a bundled runtime: remove it")
-    if kind != "tensor":
-        return
+    for name in _NOT_FOR_A_RUNTIME.get(kind, ()):
+        if name in pool:
+            yield doc.problem_with_key(pool[name].place, f"has no effect on a runtime of the kind {kind}: remove it")
+    if kind in ("vllm", "command"):
+        yield from _program(doc, pool)
+    elif kind == "tensor":
+        yield from _tensor(doc, pool)
+
+
+def _program(doc: Document, pool: Node) -> Iterator[Problem]:
+    """Another's server, which is spoken to as one that runs already."""
+    yield from _protocol(doc, pool)
+    yield from _key(doc, pool)
+    runtime, name = pool["runtime"], protocol_of(pool)
+    protocol = section_of(name)
+    if any(field == "probe" and node.value is None for field, node in pool.fields()):
+        yield doc.problem(pool["probe"].place, "a runtime is ready when its probe says so: it needs one")
+    if "path" in pool["probe"]:
+        message = "has no effect: a runtime says by which path it is `ready`"
+        yield doc.problem_with_key(pool["probe"]["path"].place, message)
+    if runtime["kind"].text == "vllm" and name != "openai":
+        yield doc.problem(pool["protocol"].place, "vLLM speaks openai")
+    if "ready" in runtime and protocol is not None and not protocol.has_paths:
+        message = "has no effect: gRPC has no paths, the server is asked for its readiness"
+        yield doc.problem_with_key(runtime["ready"].place, message)
+
+
+def _tensor(doc: Document, pool: Node) -> Iterator[Problem]:
+    runtime = pool["runtime"]
     mode = runtime["mode"].text or "none"
     for name, wanted in (("models", "explicit"), ("poll_interval", "poll")):
         if name in runtime and mode != wanted:

@@ -120,4 +120,4 @@ def _fallback(doc: Document, target: Node, passed: frozenset[str] = frozenset())
 
 def _names_its_model(pool: Node) -> bool:
     """A language model's runtime has one model, a repository's any number."""
-    return "model" in pool or pool["runtime"]["kind"].text == "llm"
+    return "model" in pool or pool["runtime"]["kind"].text in ("llm", "vllm")

@@ -29,7 +29,15 @@ from config.queue import Priority, QueueConfig
 from config.resilience import CacheConfig, HedgeConfig
 from config.rewrite import RewriteConfig
 from config.route import ModelConfig, PriceConfig, RetryConfig, RouteConfig, TimeoutConfig
-from config.runtimes import AnyRuntime, LlmRuntime, RuntimeConfig, TensorRuntime
+from config.runtimes import (
+    AnyRuntime,
+    CommandRuntime,
+    LlmRuntime,
+    ProgramRuntime,
+    RuntimeConfig,
+    TensorRuntime,
+    VllmRuntime,
+)
 from config.section import Section
 from config.target import ArmConfig, Failure, FallbackConfig, SplitConfig, TargetConfig
 from config.text import Date, Glob, Name, PemFile, Secret, Shape, Url
@@ -47,6 +55,7 @@ __all__ = [
     "CacheConfig",
     "CertificateConfig",
     "ClaimsConfig",
+    "CommandRuntime",
     "Config",
     "DiscoverConfig",
     "EmbeddingInputs",
@@ -73,6 +82,7 @@ __all__ = [
     "PriceConfig",
     "Priority",
     "ProbeConfig",
+    "ProgramRuntime",
     "QueueConfig",
     "QuotaConfig",
     "RetryConfig",
@@ -93,6 +103,7 @@ __all__ = [
     "TimeoutConfig",
     "UpstreamTls",
     "Url",
+    "VllmRuntime",
     "is_glob",
 ]
 

@@ -94,6 +94,7 @@ Jwks = Annotated[
 ]
 """Where an issuer's public keys are. ``file:PATH`` is relative to the YAML file's folder."""
 Date = Annotated[str, Shape(r"\d{4}-\d{2}-\d{2}", "a day such as 2027-06-30"), AfterValidator(_real_date)]
+ProbePath = Annotated[str, Shape(r"/\S{0,512}", "a path such as /health")]
 HeaderName = Annotated[str, Shape(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}", "an HTTP header's name")]
 
 _NOT_FOR_A_KEY = {

@@ -9,12 +9,18 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from config.runtimes.base import RuntimeConfig
+from config.runtimes.command import CommandRuntime
 from config.runtimes.llm import LlmRuntime
+from config.runtimes.program import ProgramRuntime
 from config.runtimes.tensor import TensorRuntime
+from config.runtimes.vllm import VllmRuntime
 
-__all__ = ["KINDS", "AnyRuntime", "LlmRuntime", "RuntimeConfig", "TensorRuntime"]
+__all__ = [
+    "KINDS", "AnyRuntime", "CommandRuntime", "LlmRuntime", "ProgramRuntime", "RuntimeConfig", "TensorRuntime",
+    "VllmRuntime",
+]  # fmt: skip
 
-_SECTIONS: tuple[type[RuntimeConfig], ...] = (LlmRuntime, TensorRuntime)
+_SECTIONS: tuple[type[RuntimeConfig], ...] = (LlmRuntime, TensorRuntime, VllmRuntime, CommandRuntime)
 
 KINDS: dict[str, type[RuntimeConfig]] = {
     get_args(section.model_fields["kind"].annotation)[0]: section for section in _SECTIONS
@@ -29,7 +35,7 @@ class _NoKind(RuntimeConfig):
 
     model_config = ConfigDict(extra="ignore")
 
-    kind: Literal["llm", "tensor"]
+    kind: Literal["llm", "tensor", "vllm", "command"]
 
 
 def _tag(value: object) -> str:

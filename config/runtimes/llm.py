@@ -11,6 +11,8 @@ from config.units import Size
 class LlmRuntime(RuntimeConfig):
     """A language model, served by Headrace's own engine."""
 
+    serves = frozenset({"text"})
+
     kind: Literal["llm"]
     """One language model."""
     model: str = Field(min_length=1)

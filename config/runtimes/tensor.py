@@ -12,6 +12,8 @@ from config.units import Duration, Size
 class TensorRuntime(RuntimeConfig):
     """A folder of models of any framework, served by Headrace's own runtime."""
 
+    serves = frozenset({"tensors"})
+
     kind: Literal["tensor"]
     """A repository of models."""
     repository: str = Field(min_length=1)

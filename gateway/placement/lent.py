@@ -1,8 +1,7 @@
-"""Bundled runtimes that another process, the supervisor, has started for all workers."""
+"""Runtimes that another process, the supervisor, has started for all workers."""
 
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 
 from config.schema import RuntimeConfig
 from gateway.placement.runtime import OnExit
@@ -11,10 +10,10 @@ from gateway.placement.runtime import OnExit
 class LentRuntime:
     """Its health is what probes say: nobody tells of its exit."""
 
-    def __init__(self, name: str, config: RuntimeConfig, socket: Path, in_use: Counter[Path]) -> None:
+    def __init__(self, name: str, config: RuntimeConfig, address: str, in_use: Counter[str]) -> None:
         self.name = name
         self.config = config
-        self.socket = socket
+        self.address = address
         self.restarts = 0
         self._in_use = in_use
 
@@ -25,27 +24,27 @@ class LentRuntime:
 
     def start(self) -> None:
         """It runs, or will."""
-        self._in_use[self.socket] += 1
+        self._in_use[self.address] += 1
 
     async def stop(self) -> None:
         """It goes on for others."""
-        self._in_use[self.socket] -= 1
+        self._in_use[self.address] -= 1
 
 
 class LentRuntimes:
     """Hands out what is lent by pool, and knows which of it is still in use."""
 
-    def __init__(self, sockets: Mapping[str, str]) -> None:
-        self.sockets = sockets
+    def __init__(self, addresses: Mapping[str, str]) -> None:
+        self.addresses = addresses
         """By pool; replaced before a new configuration is prepared."""
-        self._in_use: Counter[Path] = Counter()
+        self._in_use: Counter[str] = Counter()
 
     def make(self, name: str, config: RuntimeConfig, on_exit: OnExit) -> LentRuntime:
-        return LentRuntime(name, config, Path(self.sockets[name]), self._in_use)
+        return LentRuntime(name, config, self.addresses[name], self._in_use)
 
     def in_use(self) -> list[str]:
-        """The sockets that requests may still go to."""
-        return [str(path) for path, count in self._in_use.items() if count > 0]
+        """The addresses that requests may still go to."""
+        return [address for address, count in self._in_use.items() if count > 0]
 
     def close(self) -> None:
         """Nothing here is ours."""

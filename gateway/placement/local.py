@@ -1,14 +1,20 @@
-"""A bundled runtime as a supervised child: start, watch, restart with backoff, stop with no orphan."""
+"""A runtime as a supervised child: start, watch, restart with backoff, stop with no orphan."""
 
 import asyncio
 import contextlib
 import logging
 import os
+import signal
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from config.schema import LlmRuntime, RuntimeConfig, TensorRuntime
+from config.schema import LlmRuntime, ProgramRuntime, RuntimeConfig, TensorRuntime
+from gateway.placement import programs
+from gateway.placement.launch import Launch
+from gateway.placement.ports import Ports
 from gateway.placement.runtime import OnExit
 
 log = logging.getLogger(__name__)
@@ -24,9 +30,26 @@ class LocalRuntimes:
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="headrace-")
+        self._ports = Ports()
 
     def make(self, name: str, config: RuntimeConfig, on_exit: OnExit) -> "LocalRuntime":
-        return LocalRuntime(name, config, Path(self._folder.name), on_exit)
+        """Raises `CannotLaunch`."""
+        socket = Path(self._folder.name) / f"{name.replace('/', '_')[:32]}-{os.urandom(3).hex()}.sock"
+        if not isinstance(config, ProgramRuntime):
+            launch = Launch(command(name, config, socket), f"unix:{socket}", STOP_SECONDS)
+            return LocalRuntime(name, config, launch, on_exit)
+        ports: list[int] = []
+
+        def port() -> int:
+            ports.append(self._ports.take())
+            return ports[-1]
+
+        try:
+            launch = programs.launch(name, config, socket, port)
+        except BaseException:
+            self._ports.give_back(ports)
+            raise
+        return LocalRuntime(name, config, launch, on_exit, partial(self._ports.give_back, ports))
 
     def close(self) -> None:
         """All have been stopped."""
@@ -34,18 +57,27 @@ class LocalRuntimes:
 
 
 class LocalRuntime:
-    """One child process. It listens on `socket`; `on_exit` is called as soon as it is gone.
+    """One child process. It listens at `address`; `on_exit` is called as soon as it is gone, `release` at the end.
 
     The child holds the other end of a pipe to us and leaves when it closes: however this process ends, even
     by SIGKILL, no orphan stays.
     """
 
-    def __init__(self, name: str, config: RuntimeConfig, folder: Path, on_exit: OnExit) -> None:
+    def __init__(
+        self,
+        name: str,
+        config: RuntimeConfig,
+        launch: Launch,
+        on_exit: OnExit,
+        release: Callable[[], None] = lambda: None,
+    ) -> None:
         self.name = name
         self.config = config
-        self.socket = folder / f"{name.replace('/', '_')[:32]}-{os.urandom(3).hex()}.sock"
+        self.address = launch.address
         self.restarts = 0
+        self._launch = launch
         self._on_exit = on_exit
+        self._release = release
         self._process: asyncio.subprocess.Process | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -74,21 +106,27 @@ class LocalRuntime:
 
     async def _run_once(self) -> str:
         """Run the child until it ends; how it ended."""
+        launch = self._launch
+        self._forget_socket()  # others than ours find it in use
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *command(self.name, self.config, self.socket),
+                *launch.command,
+                env=launch.env,
+                cwd=launch.cwd,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=sys.stderr,  # ours may be the access log
                 start_new_session=True,  # a Ctrl-C is for the gateway, which drains before it stops its children
             )
         except OSError as error:
             return f"could not be started: {error.strerror}"
-        log.info("runtime %s started, pid %d", self.name, self._process.pid)
+        process = self._process
+        log.info("runtime %s started, pid %d", self.name, process.pid)
         try:
-            code = await self._process.wait()
+            code = await process.wait()
         finally:
-            if self._process.returncode is not None:
+            if process.returncode is not None:
                 self._process = None
+                _kill_group(process.pid)
         return f"ended with status {code}" if code >= 0 else f"was killed by signal {-code}"
 
     async def stop(self) -> None:
@@ -101,13 +139,25 @@ class LocalRuntime:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
             try:
-                await asyncio.wait_for(process.wait(), STOP_SECONDS)
+                await asyncio.wait_for(process.wait(), self._launch.stop_seconds)
             except TimeoutError:
                 log.warning("runtime %s does not stop; killed", self.name)
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
                 await process.wait()
-        self.socket.unlink(missing_ok=True)
+            _kill_group(process.pid)
+        self._forget_socket()
+        self._release()
+
+    def _forget_socket(self) -> None:
+        if self._launch.socket is not None:
+            self._launch.socket.unlink(missing_ok=True)
+
+
+def _kill_group(leader: int) -> None:
+    """Those of its children that it left behind. They are in the group that it led."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
 
 
 def command(name: str, config: RuntimeConfig, socket: Path) -> list[str]:

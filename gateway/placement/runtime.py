@@ -1,7 +1,6 @@
-"""A bundled runtime as the pools see it, whoever started its process."""
+"""A runtime as the pools see it, whoever started its process."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Protocol
 
 from config.schema import RuntimeConfig
@@ -10,11 +9,12 @@ OnExit = Callable[[str], None]
 
 
 class Runtime(Protocol):
-    """A server that listens on `socket`."""
+    """A server that listens at `address`."""
 
     name: str
     config: RuntimeConfig
-    socket: Path
+    address: str
+    """As an endpoint's URL."""
     restarts: int
 
     @property
@@ -32,7 +32,10 @@ class Runtimes(Protocol):
     """Where runtimes come from."""
 
     def make(self, name: str, config: RuntimeConfig, on_exit: OnExit) -> Runtime:
-        """The runtime of the pool `name`; `on_exit` hears why, when it is known to have ended."""
+        """The runtime of the pool `name`; `on_exit` hears why, when it is known to have ended.
+
+        Raises `CannotLaunch`.
+        """
 
     def close(self) -> None:
         """None is needed any more; all have been stopped."""

@@ -7,7 +7,7 @@ hiring.py       their beginning, and what is given back at their end
 process.py      one worker, seen from the supervisor
 sockets.py      the port, bound once for each slot and kept: a worker that dies takes no connection along
 seats.py        their parts of the table in which limits are counted
-runtimes.py     bundled runtimes, started once for all
+runtimes.py     the runtimes, started once for all
 desk.py         the operators' door: states.py and telemetry/merge.py make one state and one scrape of many
 
 orders.py       what a worker is told

@@ -126,7 +126,7 @@ class SupervisorDesk:
         return told
 
     def _tell_runtimes(self, endpoints: Sequence[dict[str, Any]]) -> None:
-        """Workers know only the sockets of bundled runtimes."""
+        """Workers know only the addresses of runtimes."""
         for endpoint in endpoints:
             if "pid" in endpoint and (runtime := self._supervisor.runtimes.get(endpoint["pool"])) is not None:
                 endpoint |= {"pid": runtime.pid, "restarts": runtime.restarts}

@@ -12,7 +12,7 @@ class Terms(msgspec.Struct, frozen=True):
     """Packed by `config.handover`."""
     workers: int
     runtimes: dict[str, str]
-    """The socket of each bundled runtime, by pool."""
+    """The address of each runtime, by pool."""
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,10 +1,12 @@
-"""The bundled runtimes, started once whatever the number of workers."""
+"""The runtimes, started once whatever the number of workers."""
 
 import asyncio
 import logging
 
 from config.schema import Config
+from gateway.placement.launch import CannotLaunch
 from gateway.placement.local import LocalRuntime, LocalRuntimes
+from gateway.traffic.member import FleetError
 
 log = logging.getLogger(__name__)
 Prepared = dict[str, LocalRuntime]
@@ -23,16 +25,22 @@ class SharedRuntimes:
         return self._running.get(pool)
 
     def prepare(self, config: Config) -> Prepared:
-        """Those that `config` wants; what is not there is started."""
+        """Those that `config` wants; what is not there is started. Raises `FleetError`, having started nothing."""
+        fresh = []
         prepared: Prepared = {}
         for pool in config.pools:
             if pool.runtime is None:
                 continue
             known = self._running.get(pool.name)
             if known is None or known.config != pool.runtime:
-                known = self._local.make(pool.name, pool.runtime, lambda reason: None)  # probes tell the workers
-                known.start()
+                try:
+                    known = self._local.make(pool.name, pool.runtime, lambda reason: None)  # probes tell the workers
+                except CannotLaunch as error:
+                    raise FleetError(f"pool {pool.name}: runtime: {error}") from None
+                fresh.append(known)
             prepared[pool.name] = known
+        for runtime in fresh:
+            runtime.start()
         return prepared
 
     def commit(self, prepared: Prepared) -> list[LocalRuntime]:
@@ -52,6 +60,6 @@ class SharedRuntimes:
         self._local.close()
 
 
-def sockets(prepared: Prepared) -> dict[str, str]:
+def addresses(prepared: Prepared) -> dict[str, str]:
     """Where they listen, by pool."""
-    return {pool: str(runtime.socket) for pool, runtime in prepared.items()}
+    return {pool: runtime.address for pool, runtime in prepared.items()}

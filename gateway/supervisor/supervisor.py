@@ -27,7 +27,7 @@ from gateway.supervisor.crew import Crew
 from gateway.supervisor.hiring import Hiring
 from gateway.supervisor.orders import Terms
 from gateway.supervisor.process import WorkerLost
-from gateway.supervisor.runtimes import Prepared, SharedRuntimes, sockets
+from gateway.supervisor.runtimes import Prepared, SharedRuntimes, addresses
 from gateway.supervisor.seats import Seats
 from gateway.supervisor.sockets import Sockets
 from gateway.supervisor.swap import Refused, retire, swap
@@ -86,7 +86,10 @@ class Supervisor:
             self._background.run(work, name)
         self._keep_trail()
         await self._listen()
-        prepared = self.runtimes.prepare(self.config)
+        try:
+            prepared = self.runtimes.prepare(self.config)
+        except FleetError as error:
+            raise StartError(str(error)) from None
         self.runtimes.commit(prepared)
         self.crew.drain_seconds = self.config.drain
         self.tally.watch(WorkerGauges(lambda: [(s.number, s.worker is not None, s.restarts) for s in self.crew.slots]))
@@ -126,7 +129,11 @@ class Supervisor:
         if fixed := self._fixed(config):
             self.reload_failed(f"{fixed}: a change needs a restart")
             return
-        prepared = self.runtimes.prepare(config)
+        try:
+            prepared = self.runtimes.prepare(config)
+        except FleetError as error:
+            self.reload_failed(str(error))
+            return
         terms = _terms(config, prepared)
         try:
             self.identity.check(config)
@@ -227,4 +234,4 @@ class Supervisor:
 
 
 def _terms(config: Config, runtimes: Prepared) -> Terms:
-    return Terms(pack(config), config.workers, sockets(runtimes))
+    return Terms(pack(config), config.workers, addresses(runtimes))

@@ -59,13 +59,13 @@ async def _commit(worker: WorkerProcess) -> None:
 
 
 async def retire(runtime: LocalRuntime, crew: Crew) -> None:
-    """Stop a bundled runtime when no worker asks it any more."""
-    while await _in_use(str(runtime.socket), crew):  # noqa: ASYNC110 - rare, and asked across processes
+    """Stop a runtime when no worker asks it any more."""
+    while await _in_use(runtime.address, crew):  # noqa: ASYNC110 - rare, and asked across processes
         await asyncio.sleep(POLL_SECONDS)
     await runtime.stop()
 
 
-async def _in_use(socket: str, crew: Crew) -> bool:
+async def _in_use(address: str, crew: Crew) -> bool:
     asked = (worker.ask("GET", "/runtimes") for worker in crew.everyone)
     replies = await asyncio.gather(*asked, return_exceptions=True)
-    return any(isinstance(reply, BaseException) or socket.encode() in reply.body for reply in replies)
+    return any(isinstance(reply, BaseException) or address.encode() in reply.body for reply in replies)

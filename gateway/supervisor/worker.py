@@ -149,7 +149,7 @@ class Worker:
     async def prepare(self, terms: Terms) -> None:
         """Make ready for other terms. Raises `FleetError` or `ValueError` and goes on as before."""
         self.abandon()
-        self._lent.sockets = terms.runtimes
+        self._lent.addresses = terms.runtimes
         self._change = await self.gateway.prepare(self._config(terms))
 
     def commit(self) -> None:
@@ -165,7 +165,7 @@ class Worker:
             self.gateway.abandon(change)
 
     def runtimes_in_use(self) -> list[str]:
-        """The sockets of bundled runtimes that requests may still go to."""
+        """The addresses of runtimes that requests may still go to."""
         return self._lent.in_use()
 
     async def drain(self) -> None:

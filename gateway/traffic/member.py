@@ -19,8 +19,9 @@ from adapters.openai import OpenAIAdapter
 from adapters.registry import Address, Unmakeable
 from adapters.registry import make as make_adapter
 from adapters.tls import FileTimes
-from config.schema import PoolConfig, ProbeConfig, SignalsConfig
+from config.schema import CommandRuntime, PoolConfig, ProbeConfig, ProgramRuntime, SignalsConfig
 from gateway.discovery.target import Target
+from gateway.placement.launch import CannotLaunch
 from gateway.placement.runtime import Runtime, Runtimes
 from gateway.traffic import probes
 from gateway.traffic.endpoint import Endpoint
@@ -29,6 +30,8 @@ from policies.breaker import Breaker
 
 # A child of ours is asked often while it starts, and is not ill for one slow answer of a busy machine.
 RUNTIME_PROBE = ProbeConfig(interval="250ms", timeout="5s", unhealthy_after=3)
+STARTING_SECONDS = 0.5
+"""Between two looks whether another's server is ready; later it is asked as its pool says."""
 
 
 class FleetError(Exception):
@@ -54,7 +57,8 @@ class Member:
     def watch(self, rng: Random) -> None:
         """Begin to check its health."""
         if self.probe is not None:
-            self.watcher = asyncio.create_task(probes.watch(self.endpoint, self.probe, rng))
+            starting = STARTING_SECONDS if self.runtime is not None else None
+            self.watcher = asyncio.create_task(probes.watch(self.endpoint, self.probe, rng, starting))
 
     def scrape(self, config: SignalsConfig | None, pool: PoolConfig, rng: Random) -> None:
         """Read its metrics as `config` says, or no more."""
@@ -86,7 +90,8 @@ def endpoint_id(pool: str, url: str) -> str:
 def source_of(pool: PoolConfig, target: Target | None, times: FileTimes) -> object:
     """What the connections of a pool's endpoint (None: its runtime) depend on."""
     if target is None:
-        return (pool.runtime, pool.max_connections)
+        spoken = (pool.protocol, pool.model, pool.key, pool.key_header, pool.probe, pool.connect_timeout)
+        return (pool.runtime, pool.max_connections, spoken)
     return (
         target.url, target.server_name, pool.protocol, pool.model, pool.key, pool.key_header, pool.tls, times,
         pool.probe, pool.connect_timeout, pool.max_connections,
@@ -108,23 +113,32 @@ def make(pool: PoolConfig, target: Target, source: object) -> Member:
 
 
 def make_runtime(pool: PoolConfig, id_: str, source: object, runtimes: Runtimes) -> Member:
-    """The pool's bundled server, which is started here."""
+    """The server that is started for the pool. Raises `FleetError`."""
     assert pool.runtime is not None
 
     def gone(reason: str) -> None:
         endpoint.probed(f"The runtime {reason}.", healthy_after=1, unhealthy_after=1)
 
-    runtime = runtimes.make(pool.name, pool.runtime, gone)
-    client = Client(f"unix:{runtime.socket}", max_connections=pool.max_connections + 1)
+    try:
+        runtime = runtimes.make(pool.name, pool.runtime, gone)
+        adapter = _runtime_adapter(pool, runtime.address)
+    except (CannotLaunch, Unmakeable) as error:
+        raise FleetError(f"pool {pool.name}: runtime: {error}") from None
     breaker = Breaker(pool.breaker.failures, pool.breaker.open_for)
-    endpoint = Endpoint(id_, _runtime_adapter(pool, client), breaker)
+    endpoint = Endpoint(id_, adapter, breaker)
     endpoint.probed("The runtime is starting.", healthy_after=1, unhealthy_after=1)
     runtime.start()
-    return Member(pool.name, source, endpoint, RUNTIME_PROBE, runtime)
+    probe = pool.probe if isinstance(pool.runtime, ProgramRuntime) else RUNTIME_PROBE
+    return Member(pool.name, source, endpoint, probe, runtime)
 
 
-def _runtime_adapter(pool: PoolConfig, client: Client) -> Adapter:
-    """For the pool's bundled server."""
+def _runtime_adapter(pool: PoolConfig, address: str) -> Adapter:
+    """For the server that is started for the pool. Raises `Unmakeable`."""
+    if isinstance(pool.runtime, ProgramRuntime):
+        ready = pool.runtime.ready if isinstance(pool.runtime, CommandRuntime) else None
+        probe = pool.probe.model_copy(update={"path": ready}) if pool.probe is not None else None
+        return make_adapter(pool.model_copy(update={"probe": probe}), Address(address))
+    client = Client(address, max_connections=pool.max_connections + 1)
     if pool.takes_tensors:
         return OipHttpAdapter(client, model=pool.model_name)
     return OpenAIAdapter(client, model=pool.model_name, ours=True)

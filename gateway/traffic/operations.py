@@ -53,7 +53,7 @@ def operate(fleet: Fleet, operation: Operation) -> Member | None:
     if pool is None:
         raise NotDone(404, "no_such_pool", f"no pool is named {operation.pool[:128]!r}")
     if pool.runtime is not None:
-        raise NotDone(409, "bundled_runtime", "the pool is a bundled runtime, whose one endpoint is the gateway's own")
+        raise NotDone(409, "bundled_runtime", "the pool is a runtime, whose one endpoint is the gateway's own")
     overrides = fleet.overrides[pool.name]
     if operation.verb == "add":
         _add(fleet, operation, overrides)

@@ -44,8 +44,14 @@ async def _ask(endpoint: Endpoint, model: str, timeout: float) -> None:
         return
 
 
-async def watch(endpoint: Endpoint, config: ProbeConfig, rng: Random) -> None:
-    """Check for ever. The interval is spread by a tenth, so that many gateways do not ask in step."""
+async def watch(endpoint: Endpoint, config: ProbeConfig, rng: Random, starting: float | None = None) -> None:
+    """Check for ever. The interval is spread by a tenth, so that many gateways do not ask in step.
+
+    `starting`: a shorter one for as long as a server of ours is not well, since that is when it starts.
+    """
     while True:
         await check(endpoint, config)
-        await asyncio.sleep(config.interval * rng.uniform(0.9, 1.1))
+        interval = config.interval
+        if starting is not None and endpoint.health != "healthy":
+            interval = min(interval, starting)
+        await asyncio.sleep(interval * rng.uniform(0.9, 1.1))

@@ -79,17 +79,17 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
         (
             "endpoints: [http://10.0.0.7:8000]",
             RUNTIME + "\n    balance: {by: round_robin}",
-            "7: pools[1].balance: has no effect on a bundled runtime: remove it",
+            "7: pools[1].balance: has no effect on a runtime of the kind llm: remove it",
         ),
         (
             "endpoints: [http://10.0.0.7:8000]",
             RUNTIME + "\n    model: x",
-            "7: pools[1].model: has no effect on a bundled runtime: remove it",
+            "7: pools[1].model: has no effect on a runtime of the kind llm: remove it",
         ),
         (
             "endpoints: [http://10.0.0.7:8000]",
             "runtime: {kind: tensor, repository: models}\n    protocol: oip-grpc",
-            "7: pools[1].protocol: has no effect on a bundled runtime: remove it",
+            "7: pools[1].protocol: has no effect on a runtime of the kind tensor: remove it",
         ),
         (
             "endpoints: [http://10.0.0.7:8000]",
@@ -129,7 +129,7 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
         (
             "endpoints: [http://10.0.0.7:8000]",
             "runtime: {kind: lm, model: m}",
-            '6: pools[1].runtime.kind: expected llm or tensor (did you mean "llm"?)',
+            '6: pools[1].runtime.kind: expected llm or tensor or vllm or command (did you mean "llm"?)',
         ),
         (
             "endpoints: [http://10.0.0.7:8000]",
@@ -227,7 +227,7 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
         (
             f"endpoints: {URL}",
             RUNTIME + "\n    outliers: {}",
-            "7: pools[1].outliers: has no effect on a bundled runtime: remove it",
+            "7: pools[1].outliers: has no effect on a runtime of the kind llm: remove it",
         ),
         (
             "name: spare",

@@ -8,7 +8,7 @@ from config import default_path
 from config.handover import pack, unpack
 from config.loader import load
 from config.protocols.oip import OipHttpProtocol
-from config.schema import Config, LlmRuntime
+from config.schema import CommandRuntime, Config, LlmRuntime, VllmRuntime
 from config.units import RateLimit
 from tests.support.examples import examples
 
@@ -48,7 +48,7 @@ def test_the_default_needs_nothing() -> None:
 
 def test_every_example_loads_and_has_a_test_here(example: Path) -> None:
     names = sorted(path.stem for path in example.glob("*.yaml") if not path.stem.endswith(".tests"))
-    first = ["canary", "discovery", "hosted", "queue", "replicas", "resilient"]
+    first = ["canary", "discovery", "hosted", "programs", "queue", "replicas", "resilient"]
     assert names == [*first, "shared-limits", "sidecar", "tenants", "tensors"]
     for name in names:
         load(example / f"{name}.yaml")
@@ -100,6 +100,19 @@ def test_discovery(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (batch.file, batch.grace) == (str(example / "batch-endpoints.yaml"), 60)
     assert [pool.balance.by for pool in config.pools] == ["load", "load", "least_request"]
     assert pools(config)["triton"] == ["http://10.0.0.9:8000"]
+
+
+def test_programs(example: Path) -> None:
+    config = load(example / "programs.yaml")
+    qwen, small, vision = (pool.runtime for pool in config.pools)
+    assert isinstance(qwen, VllmRuntime)
+    assert qwen.args == ("--max-model-len", "8192", "--gpu-memory-utilization", "0.85")
+    assert list(qwen.secrets) == ["HF_TOKEN"]
+    assert isinstance(small, CommandRuntime)
+    assert (small.listens, small.ready) == ("port", "/health")
+    assert isinstance(vision, CommandRuntime)
+    assert (vision.start_timeout, vision.stop_timeout) == (600, 40)
+    assert [sorted(pool.serves) for pool in config.pools] == [["text"], ["text"], ["tensors"]]
 
 
 def test_queue(example: Path) -> None:

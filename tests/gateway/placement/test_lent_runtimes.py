@@ -1,5 +1,3 @@
-from pathlib import Path
-
 from config.schema import LlmRuntime
 from gateway.placement.lent import LentRuntimes
 
@@ -7,21 +5,21 @@ CONFIG = LlmRuntime(kind="llm", model="bundled:m")
 
 
 async def test_a_lent_runtime_is_in_use_until_the_last_who_took_it_is_done() -> None:
-    lent = LentRuntimes({"small": "/run/one.sock"})
+    lent = LentRuntimes({"small": "unix:/run/one.sock"})
     exits: list[str] = []
     first = lent.make("small", CONFIG, exits.append)
     second = lent.make("small", CONFIG, exits.append)
     assert lent.in_use() == []
     for one in (first, second):
-        assert (one.socket, one.pid) == (Path("/run/one.sock"), None)
+        assert (one.address, one.pid) == ("unix:/run/one.sock", None)
         one.start()
     await first.stop()
-    assert lent.in_use() == ["/run/one.sock"]
+    assert lent.in_use() == ["unix:/run/one.sock"]
 
-    lent.sockets = {"small": "/run/two.sock"}  # a new configuration
+    lent.addresses = {"small": "unix:/run/two.sock"}  # a new configuration
     third = lent.make("small", CONFIG, exits.append)
     third.start()
-    assert lent.in_use() == ["/run/one.sock", "/run/two.sock"]
+    assert lent.in_use() == ["unix:/run/one.sock", "unix:/run/two.sock"]
     await second.stop()
-    assert lent.in_use() == ["/run/two.sock"]
+    assert lent.in_use() == ["unix:/run/two.sock"]
     assert exits == []

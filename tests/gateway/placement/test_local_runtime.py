@@ -6,11 +6,13 @@ import pytest
 
 from config.schema import LlmRuntime, TensorRuntime
 from gateway.placement import local
+from gateway.placement.launch import Launch
 from gateway.placement.local import LocalRuntime, command
 
 
-def runtime(folder: Path, model: str, exits: list[str]) -> LocalRuntime:
-    return LocalRuntime("pool/one", LlmRuntime(kind="llm", model=model), folder, exits.append)
+def runtime(folder: Path, line: list[str], exits: list[str], stop_seconds: float = 10) -> LocalRuntime:
+    launch = Launch(line, f"unix:{folder}/s.sock", stop_seconds)
+    return LocalRuntime("pool/one", LlmRuntime(kind="llm", model="any"), launch, exits.append)
 
 
 async def until(condition: str, scope: dict[str, object], seconds: float = 30) -> None:
@@ -20,10 +22,9 @@ async def until(condition: str, scope: dict[str, object], seconds: float = 30) -
 
 
 async def test_a_child_that_dies_is_started_again_with_backoff(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "command", lambda *_: ["/bin/sh", "-c", "exit 3"])
     monkeypatch.setattr(local, "FIRST_BACKOFF", 0.01)
     exits: list[str] = []
-    child = runtime(tmp_path, "any", exits)
+    child = runtime(tmp_path, ["/bin/sh", "-c", "exit 3"], exits)
     started = asyncio.get_running_loop().time()
     child.start()
     await until("len(exits) >= 5", {"exits": exits})
@@ -33,10 +34,9 @@ async def test_a_child_that_dies_is_started_again_with_backoff(tmp_path: Path, m
     assert child.restarts >= 4
 
 
-async def test_a_killed_child_is_reported_at_once_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "command", lambda *_: ["/bin/sleep", "1000"])
+async def test_a_killed_child_is_reported_at_once_and_replaced(tmp_path: Path) -> None:
     exits: list[str] = []
-    child = runtime(tmp_path, "any", exits)
+    child = runtime(tmp_path, ["/bin/sleep", "1000"], exits)
     child.start()
     await until("child.pid", {"child": child})
     first = child.pid
@@ -49,14 +49,10 @@ async def test_a_killed_child_is_reported_at_once_and_replaced(tmp_path: Path, m
     assert not psutil.pid_exists(first)
 
 
-async def test_stopping_leaves_nothing_even_of_a_child_that_ignores_sigterm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_stopping_leaves_nothing_even_of_a_child_that_ignores_sigterm(tmp_path: Path) -> None:
     deaf = 'trap "" TERM; echo ready >"$0"; while :; do read -r _ || sleep 1; done'
     flag = tmp_path / "flag"
-    monkeypatch.setattr(local, "command", lambda *_: ["/bin/sh", "-c", deaf, str(flag)])
-    monkeypatch.setattr(local, "STOP_SECONDS", 0.2)
-    child = runtime(tmp_path, "any", [])
+    child = runtime(tmp_path, ["/bin/sh", "-c", deaf, str(flag)], [], stop_seconds=0.2)
     child.start()
     await until("flag.exists() and child.pid", {"flag": flag, "child": child})
     process = psutil.Process(child.pid)
@@ -65,10 +61,9 @@ async def test_stopping_leaves_nothing_even_of_a_child_that_ignores_sigterm(
     assert child.pid is None
 
 
-async def test_a_command_that_cannot_be_started_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "command", lambda *_: ["/nowhere/at/all"])
+async def test_a_command_that_cannot_be_started_is_said(tmp_path: Path) -> None:
     exits: list[str] = []
-    child = runtime(tmp_path, "any", exits)
+    child = runtime(tmp_path, ["/nowhere/at/all"], exits)
     child.start()
     await until("exits", {"exits": exits})
     await child.stop()

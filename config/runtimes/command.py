@@ -1,0 +1,45 @@
+"""``kind: command``: any other server."""
+
+import re
+from collections.abc import Iterator
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from config.runtimes.program import Argument, ProgramRuntime
+from config.text import ProbePath
+
+PLACES = re.compile(r"\{(port|socket)(?::([a-z][a-z0-9_-]{0,31}))?\}")
+"""``{port}``, ``{port:NAME}`` and ``{socket}``. Other braces stay as they are."""
+StopSignal = Literal["SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP"]
+
+
+class CommandRuntime(ProgramRuntime):
+    """A server that a command starts, and that stays in the foreground."""
+
+    kind: Literal["command"]
+    """Any server."""
+    command: tuple[Argument, ...] = Field(min_length=1)
+    """The program and its arguments. ``{port}`` becomes a free port, ``{socket}`` the path of a Unix socket, whichever
+    of the two it is to listen on; ``{port:NAME}`` further ports, for its metrics and the like. In ``env`` as well."""
+    ready: ProbePath | None = None
+    """A GET of this path is answered with 200 when it is ready. When absent, as servers of the pool's protocol say it;
+    over gRPC the server is asked."""
+    stop_signal: StopSignal = "SIGTERM"
+    """What tells it to stop."""
+
+    @property
+    def listens(self) -> str | None:
+        """``port`` or ``socket``; None for neither or both."""
+        places = {match[1] for text in self._texts() for match in PLACES.finditer(text) if match[2] is None}
+        return places.pop() if len(places) == 1 else None
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> Self:
+        if self.listens is None:
+            raise ValueError("where is it to listen? Write {port} or {socket}, one of the two, in command or env")
+        return self
+
+    def _texts(self) -> Iterator[str]:
+        yield from self.command
+        yield from self.env.values()

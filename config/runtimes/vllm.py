@@ -1,0 +1,34 @@
+"""``kind: vllm``: vLLM, where it is installed."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from config.runtimes.program import Argument, ProgramRuntime
+from config.units import Duration
+
+_OURS = ("--model", "--served-model-name", "--uds", "--host", "--port", "--api-key", "--ssl-keyfile", "--ssl-certfile")
+
+
+class VllmRuntime(ProgramRuntime):
+    """A language model, served by ``vllm serve`` on a Unix socket."""
+
+    kind: Literal["vllm"]
+    """vLLM."""
+    start_timeout: Duration = 900.0
+    """How long a new one may take until it answers; it loads, profiles and compiles before that."""
+    model: str = Field(min_length=1)
+    """``bundled:NAME``, ``hf:ORG/NAME[@REVISION]``, or a path to a folder of safetensors, relative to the working
+    directory."""
+    args: tuple[Argument, ...] = ()
+    """More arguments for ``vllm serve``: ``[--max-model-len, 4096]``."""
+    venv: str | None = Field(None, min_length=1)
+    """Folder of the virtual environment that vLLM is installed in. When absent, Headrace's own, else the ``PATH``."""
+
+    @model_validator(mode="after")
+    def _not_ours(self) -> Self:
+        for argument in self.args:
+            name = argument.partition("=")[0].replace("_", "-")
+            if name in _OURS:
+                raise ValueError(f"{name} is not for `args`: the gateway says what it serves, and where")
+        return self

@@ -1,0 +1,40 @@
+"""TCP ports of loopback for children that cannot listen on a Unix socket."""
+
+import random
+import socket
+from collections.abc import Iterable
+
+from gateway.placement.launch import CannotLaunch
+
+CHOICES = range(20_000, 32_768)
+"""Below those that systems give to outgoing connections, one of which could else have it when the child comes back."""
+ATTEMPTS = 200
+
+
+class Ports:
+    """Each is somebody's from `take` to `give_back`, whether he listens or not."""
+
+    def __init__(self) -> None:
+        self._taken: set[int] = set()
+
+    def take(self) -> int:
+        """One that nobody listens on. Raises `CannotLaunch`."""
+        for _ in range(ATTEMPTS):
+            port = random.choice(CHOICES)
+            if port not in self._taken and _is_free(port):
+                self._taken.add(port)
+                return port
+        raise CannotLaunch(f"no port from {CHOICES[0]} to {CHOICES[-1]} is free")
+
+    def give_back(self, ports: Iterable[int]) -> None:
+        """They may be another's."""
+        self._taken.difference_update(ports)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

