@@ -1,4 +1,4 @@
-"""OpenAI's embeddings, where the gateway makes them itself: what is asked for, and the answer's body."""
+"""OpenAI's embeddings, as whoever makes them reads and writes them: what is asked for, and the answer's body."""
 
 import base64
 from collections.abc import Sequence
@@ -39,8 +39,8 @@ def decode(fields: dict[str, Raw]) -> Wanted:
     inputs = _inputs(fields["input"])
     if len(inputs) > MAX_INPUTS:
         raise CallerError(f"`input` has {len(inputs)} entries, and {MAX_INPUTS} at most are taken.", param="input")
-    if not all(inputs):
-        raise CallerError("`input` has an empty entry.", param="input")
+    if not inputs or not all(inputs):
+        raise CallerError("`input` is empty, or has an empty entry.", param="input")
     format_ = _field(fields, "encoding_format", _format)
     return Wanted(_text(fields["model"]), inputs, format_ == "base64", _field(fields, "dimensions", _dimensions))
 

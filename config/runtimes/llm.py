@@ -41,3 +41,9 @@ class LlmRuntime(RuntimeConfig):
     prefix_cache: bool = True
     """Whether what was computed of a prompt is kept, for those of the same tenant that begin alike, until the
     cache needs its place."""
+    pooling: Literal["auto", "mean", "last", "cls"] = "auto"
+    """Which of a text's hidden states its embedding is made of. ``auto``: as the model's own files say; where they do
+    not, the last one, and of an encoder the mean of all."""
+    matryoshka: bool = False
+    """Whether embeddings may be cut to any ``dimensions``: only what the model was trained for makes sense. A model
+    whose ``config.json`` says so needs no word here."""

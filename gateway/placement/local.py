@@ -174,6 +174,7 @@ def _llm(name: str, config: LlmRuntime) -> list[str]:
     line += ["--weights", config.weights]
     line += ["--max-num-seqs", str(config.max_num_seqs), "--max-queue", str(config.max_queue)]
     line += ["--max-num-batched-tokens", str(config.max_num_batched_tokens), "--kv-cache", str(config.kv_cache)]
+    line += ["--pooling", config.pooling] + (["--matryoshka"] if config.matryoshka else [])
     if not config.prefix_cache:
         line.append("--no-prefix-cache")
     if config.threads is not None:

@@ -48,6 +48,8 @@ def main(arguments: list[str] | None = None) -> int:
             max_queue=args.max_queue,
             prefix_cache=args.prefix_cache,
         ),
+        pooling=args.pooling,
+        matryoshka=args.matryoshka,
         socket=args.socket,
         host=args.host,
         port=args.port,
@@ -87,6 +89,14 @@ def _parser() -> argparse.ArgumentParser:
     add("--kv-cache", type=size, default="1GiB", help="bytes of the KV cache, such as 512MiB")
     add("--max-queue", type=positive, default=256, help="sequences that may wait")
     add("--no-prefix-cache", dest="prefix_cache", action="store_false", help="compute every prompt from its beginning")
+    add(
+        "--pooling",
+        choices=["auto", "mean", "last", "cls"],
+        default="auto",
+        help="which of a text's hidden states its embedding is: as the model's own files say; where they do not,"
+        " the last one, and of an encoder the mean",
+    )
+    add("--matryoshka", action="store_true", help="embeddings may be cut to any `dimensions`: the model is trained so")
     add("--drain-seconds", type=float, default=30.0, help="how long SIGTERM lets answers end")
     add("--exit-with-parent", action="store_true", help="stop when stdin, a pipe from the parent, is closed")
     return parser

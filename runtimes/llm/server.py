@@ -1,17 +1,28 @@
 """OpenAI's API over one engine: routes, checks, and requests to the engine."""
 
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Literal
 
 import msgspec
 
-from adapters.errors import BackendError, CallerError, ContextTooLong, InferenceError, NotFound, Unavailable
+from adapters.errors import (
+    BackendError,
+    CallerError,
+    ContextTooLong,
+    InferenceError,
+    NotFound,
+    Unavailable,
+    Unsupported,
+)
 from adapters.http1.message import Request, Response
-from runtimes.llm import responses
+from runtimes.llm import embeddings, responses
 from runtimes.llm.answers import AnswerWriter, ChatWriter, CompletionWriter
 from runtimes.llm.chat_template import ChatTemplate
+from runtimes.llm.embedding_config import EmbeddingConfig
 from runtimes.llm.engine import AsyncEngine, EngineStats, SamplingParams
 from runtimes.llm.error_responses import RETRY_SECONDS, error_response
 from runtimes.llm.generation import Answering, Choice, EventStream
@@ -23,6 +34,7 @@ from runtimes.llm.tokenizer import Tokenizer
 
 COMPLETION_MAX_TOKENS = 16
 TENANT = "x-headrace-tenant"
+_PLAIN = EmbeddingConfig()
 _JSON = ("content-type", "application/json")
 _STREAM_HEADERS = [("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache")]
 _encode = msgspec.json.Encoder().encode
@@ -38,6 +50,10 @@ class LoadedModel:
     chat_template: ChatTemplate | None
     loaded_at: int
     fingerprint: str
+    embedding: EmbeddingConfig = _PLAIN
+    """How its vectors are made."""
+    answers: bool = True
+    """Whether it generates anything: encoders only embed."""
 
 
 class App:
@@ -51,6 +67,7 @@ class App:
             ("POST", "/v1/chat/completions"): self._chat,
             ("POST", "/v1/completions"): self._completions,
             ("POST", "/v1/responses"): self._responses,
+            ("POST", "/v1/embeddings"): self._embeddings,
             ("POST", "/tokenize"): self._tokenize,
             ("POST", "/detokenize"): self._detokenize,
             ("GET", "/v1/models"): self._models,
@@ -97,7 +114,7 @@ class App:
 
     async def _answer_chat(self, request: Request, written: bytes) -> Response:
         body = decode_chat(written)
-        model = self._ready(body.model)
+        model = self._answering(body.model)
         if model.chat_template is None:
             raise CallerError("This model has no chat template: use /v1/completions.", param="model")
         _check_length(model, sum([len(message.text) for message in body.messages]), "messages")
@@ -107,18 +124,40 @@ class App:
             begun=body.continue_final_message or False,
         )
         writer = ChatWriter(self.served_name, model.fingerprint, with_usage=body.wants_usage)
-        salt = _salt(request, body)
+        salt = _salt(request, body.cache_salt)
         return await self._generate(model, body, [prompt], salt, writer, "messages", default_max_tokens=None)
 
     async def _completions(self, request: Request) -> Response:
         body = decode_completion(await _json_body(request))
-        model = self._ready(body.model)
+        model = self._answering(body.model)
         prompts = [_encode_prompt(model, prompt) for prompt in body.prompts]
         writer = CompletionWriter(self.served_name, model.fingerprint, with_usage=body.wants_usage)
-        salt = _salt(request, body)
+        salt = _salt(request, body.cache_salt)
         return await self._generate(
             model, body, prompts, salt, writer, "prompt", default_max_tokens=COMPLETION_MAX_TOKENS
         )
+
+    async def _embeddings(self, request: Request) -> Response:
+        began = time.perf_counter()
+        asked = embeddings.decode(await _json_body(request))
+        model = self._ready(asked.model)
+        embeddings.check_dimensions(asked, model.embedding)
+        rows = await embeddings.rows_of(asked, model.tokenizer, model.embedding, model.engine.max_model_len)
+        salt = _salt(request)
+        ended: Literal["stop", "abort", "error"] = "abort"
+        try:
+            outputs = await embeddings.embedded(
+                rows, lambda row: model.engine.embed(row, model.embedding.pooling, salt)
+            )
+            ended = "stop"
+        except InferenceError:
+            ended = "error"
+            raise
+        finally:
+            self.metrics.finished(ended, time.perf_counter() - began)
+        tokens = sum(map(len, rows))
+        body = embeddings.body_of(asked, outputs, model.embedding, self.served_name, tokens)
+        return Response(200, [_JSON], body)
 
     async def _tokenize(self, request: Request) -> Response:
         body = decode_tokenize(await _json_body(request))
@@ -195,6 +234,13 @@ class App:
             raise Unavailable("The model is still loading.", code="model_loading", retry_after=RETRY_SECONDS)
         return self.model
 
+    def _answering(self, name: str) -> LoadedModel:
+        model = self._ready(name)
+        if not model.answers:
+            message = f"The model `{name}` makes embeddings and no text: use /v1/embeddings."
+            raise Unsupported(message, param="model")
+        return model
+
     def _unknown_model(self, name: str) -> NotFound:
         return NotFound(f"The model `{name}` does not exist: this server has `{self.served_name}`.", param="model")
 
@@ -247,9 +293,9 @@ async def _json_body(request: Request) -> bytes:
     return await request.read()
 
 
-def _salt(request: Request, body: GenerateBody) -> bytes:
+def _salt(request: Request, own: str | None = None) -> bytes:
     """Of the tenant, whom the gateway names, and of what the request itself says."""
-    whose = f"{request.headers.get(TENANT) or ''}\n{body.cache_salt or ''}"
+    whose = f"{request.headers.get(TENANT) or ''}\n{own or ''}"
     return blake2b(whose.encode(errors="surrogatepass"), digest_size=16).digest()
 
 

@@ -14,6 +14,9 @@ import uvloop
 
 from adapters.http1.server import Limits, Server
 from runtimes.llm.chat_template import ChatTemplate
+from runtimes.llm.embedding_config import PoolingName, embedding_config
+from runtimes.llm.encoder_config import is_encoder
+from runtimes.llm.encoder_loader import load_encoder
 from runtimes.llm.engine import AsyncEngine, Engine, EngineConfig
 from runtimes.llm.error_responses import refusal
 from runtimes.llm.server import App, LoadedModel
@@ -34,6 +37,8 @@ class ServiceOptions:
     model: str
     served_name: str
     engine_config: Callable[..., EngineConfig]
+    pooling: PoolingName
+    matryoshka: bool
     socket: Path | None
     host: str
     port: int | None
@@ -115,12 +120,16 @@ def _load(options: ServiceOptions) -> LoadedModel:
     tokenizer = load_tokenizer(path)
     source = tokenizer.chat_template
     config = options.engine_config(model=path)
+    encodes = is_encoder(path)
+    embedding = embedding_config(path, encoder=encodes, pooling=options.pooling, matryoshka=options.matryoshka)
     return LoadedModel(
-        engine=AsyncEngine(Engine.load(config)),
+        engine=AsyncEngine(load_encoder(config, embedding) if encodes else Engine.load(config)),
         tokenizer=tokenizer,
         chat_template=None if source is None else ChatTemplate(source, tokenizer),
         loaded_at=int(time.time()),
         fingerprint=_fingerprint(path, config),
+        embedding=embedding,
+        answers=not encodes,
     )
 
 

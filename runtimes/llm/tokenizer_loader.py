@@ -141,8 +141,11 @@ def _piece_kind(backend: tokenizers.Tokenizer) -> PieceKind:
         return "byte_level"
     if kinds & {"ByteFallback", "Metaspace"}:
         return "sentencepiece"
+    if "WordPiece" in kinds:
+        return "wordpiece"
     raise UnsupportedTokenizer(
-        f"tokenizer.json decodes by {decoder.get('type')}; ByteLevel, ByteFallback and Metaspace are supported"
+        f"tokenizer.json decodes by {decoder.get('type')}; ByteLevel, ByteFallback, Metaspace and"
+        " WordPiece are supported"
     )
 
 

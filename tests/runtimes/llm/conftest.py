@@ -13,6 +13,12 @@ def bundled_model() -> Path:
     return resolve("bundled:smollm2-135m-instruct", progress=False)
 
 
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """The folder of all-MiniLM-L6-v2."""
+    return resolve("bundled:all-minilm-l6-v2", progress=False)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[None]:
     """On a busy machine threads that wait for each other are slower than one."""

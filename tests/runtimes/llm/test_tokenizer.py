@@ -166,9 +166,9 @@ def test_sentencepiece_pieces_are_bytes_too(tmp_path: Path) -> None:
 
 
 def test_a_decoder_of_another_kind_is_refused(tmp_path: Path) -> None:
-    wordpiece = {"type": "WordPiece", "prefix": "##", "cleanup": True}
-    with pytest.raises(UnsupportedTokenizer, match="WordPiece"):
-        load_tokenizer(sentencepiece(tmp_path, wordpiece))
+    bpe = {"type": "BPEDecoder", "suffix": "</w>"}
+    with pytest.raises(UnsupportedTokenizer, match="BPEDecoder"):
+        load_tokenizer(sentencepiece(tmp_path, bpe))
 
 
 def test_a_tokenizer_json_that_is_none_is_refused(folder: Path) -> None:
