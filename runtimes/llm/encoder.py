@@ -15,8 +15,9 @@ from torch.nn import functional
 
 from runtimes.llm.encoder_config import EncoderConfig
 from runtimes.llm.sequence import Chunk
+from runtimes.llm.weights import Weight, concatenated, linear
 
-TensorSource = Callable[[str, tuple[int, ...]], Tensor]
+TensorSource = Callable[[str, tuple[int, ...]], Weight]
 """The weight of that name, which must have that shape, in the dtype and on the device to compute with."""
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -28,11 +29,11 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Linear:
-    weight: Tensor
+    weight: Weight
     bias: Tensor
 
     def __call__(self, rows: Tensor) -> Tensor:
-        return functional.linear(rows, self.weight, self.bias)
+        return linear(rows, self.weight, self.bias)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +63,10 @@ class Encoder:
         self.config = config
         read = _Reader(config, tensor)
         hidden = config.hidden_size
-        self._words = tensor("embeddings.word_embeddings.weight", (config.vocab_size, hidden))
-        places = tensor("embeddings.position_embeddings.weight", (config.num_positions, hidden))
+        self._words = read.plain("embeddings.word_embeddings.weight", config.vocab_size, hidden)
+        places = read.plain("embeddings.position_embeddings.weight", config.num_positions, hidden)
         # Every token is of a text's first part.
-        part = tensor("embeddings.token_type_embeddings.weight", (config.num_types, hidden))[0]
+        part = read.plain("embeddings.token_type_embeddings.weight", config.num_types, hidden)[0]
         self._places = places[config.first_position :] + part
         self._norm = read.norm("embeddings.LayerNorm")
         self._layers = [read.layer(f"encoder.layer.{index}") for index in range(config.num_layers)]
@@ -117,7 +118,7 @@ class _Reader:
         hidden, inner = self._config.hidden_size, self._config.intermediate_size
         qkv = [self.linear(f"{name}.attention.self.{part}", hidden, hidden) for part in ("query", "key", "value")]
         return _Layer(
-            qkv=_Linear(torch.cat([part.weight for part in qkv]), torch.cat([part.bias for part in qkv])),
+            qkv=_Linear(concatenated([part.weight for part in qkv]), torch.cat([part.bias for part in qkv])),
             attention_out=self.linear(f"{name}.attention.output.dense", hidden, hidden),
             attention_norm=self.norm(f"{name}.attention.output.LayerNorm"),
             up=self.linear(f"{name}.intermediate.dense", inner, hidden),
@@ -126,9 +127,14 @@ class _Reader:
         )
 
     def linear(self, name: str, rows: int, columns: int) -> _Linear:
-        return _Linear(self._tensor(f"{name}.weight", (rows, columns)), self._tensor(f"{name}.bias", (rows,)))
+        return _Linear(self._tensor(f"{name}.weight", (rows, columns)), self.plain(f"{name}.bias", rows))
 
     def norm(self, name: str) -> _Norm:
-        shape = (self._config.hidden_size,)
-        weight, bias = self._tensor(f"{name}.weight", shape), self._tensor(f"{name}.bias", shape)
+        size = self._config.hidden_size
+        weight, bias = self.plain(f"{name}.weight", size), self.plain(f"{name}.bias", size)
         return _Norm(weight, bias, self._config.layer_norm_eps)
+
+    def plain(self, name: str, *shape: int) -> Tensor:
+        weight = self._tensor(name, shape)
+        assert isinstance(weight, Tensor)  # only matrices of layers are quantized
+        return weight

@@ -51,14 +51,15 @@ def load_model(
 
     def tensor(name: str, shape: tuple[int, ...]) -> Weight:
         weight = checkpoint.weight(name)
-        _check(name, weight, shape)
+        check_weight(name, weight, shape)
         # Vectors are few and small: norms need not lose accuracy.
         return moved(held(name, weight, weights, number if len(shape) > 1 else torch.float32), target)
 
     return Llama(checkpoint.config, tensor)
 
 
-def _check(name: str, weight: Weight, shape: tuple[int, ...]) -> None:
+def check_weight(name: str, weight: Weight, shape: tuple[int, ...]) -> None:
+    """Raises UnsupportedModel for a tensor that cannot be the one of that name."""
     if tuple(weight.shape) != shape:
         raise UnsupportedModel(f"tensor {name} is {list(weight.shape)}; the configuration says {list(shape)}")
     if not weight.dtype.is_floating_point:

@@ -15,6 +15,8 @@ from runtimes.llm.encoder_config import is_encoder
 from runtimes.llm.encoder_loader import encoder_engine, read_encoder
 from runtimes.llm.engine import EngineConfig, PromptTooLong
 from runtimes.llm.model_config import UnsupportedModel
+from runtimes.llm.quantize import WeightsName
+from runtimes.llm.safetensors_files import InvalidCheckpoint
 from runtimes.llm.sequence import Chunk, SamplingParams
 from tests.runtimes.llm.test_pooling import ONE, run
 
@@ -73,6 +75,15 @@ def test_few_bits_say_the_same(tmp_path: Path) -> None:
     assert torch.cosine_similarity(exact, rough, dim=-1).min() > 0.999
 
 
+@pytest.mark.parametrize(("weights", "least"), [("int8", 0.999), ("int4", 0.97)])
+def test_weights_in_few_bits_say_nearly_the_same(tmp_path: Path, weights: WeightsName, least: float) -> None:
+    folder = saved(tiny("bert", initializer_range=0.02, intermediate_size=64), tmp_path)
+    exact = read_encoder(folder, dtype="float32").hidden(chunks(TEXTS))
+    rough = read_encoder(folder, dtype="float32", weights=weights).hidden(chunks(TEXTS))
+    assert not torch.equal(exact, rough)
+    assert torch.cosine_similarity(exact, rough, dim=-1).min() > least
+
+
 def test_texts_are_batched_and_none_is_cut(tmp_path: Path) -> None:
     """Thirty tokens a step: two long texts do not share one."""
     theirs = tiny("bert")
@@ -124,13 +135,13 @@ def test_a_damaged_folder_is_refused(tmp_path: Path) -> None:
     weights = tmp_path / "model.safetensors"
     whole = weights.read_bytes()
     weights.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(UnsupportedModel, match="damaged"):
+    with pytest.raises(InvalidCheckpoint, match="damaged"):
         read_encoder(tmp_path)
     weights.unlink()
-    with pytest.raises(UnsupportedModel, match=r"has no model\.safetensors"):
+    with pytest.raises(UnsupportedModel, match=r"lacks model\.safetensors"):
         read_encoder(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(UnsupportedModel, match="makes no sense"):
+    with pytest.raises(InvalidCheckpoint, match="lacks hidden_size"):
         read_encoder(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "modernbert"}')
     with pytest.raises(UnsupportedModel, match="modernbert"):
