@@ -1,6 +1,7 @@
 """Benchmarks against real peers, and load scenarios. Not tests: nothing here asserts an absolute time.
 
 ``bench_gateway``  the whole comparison of gateways: `python -m loadtests.bench_gateway`
+``bench_tensor``   the same of tensor servers, with ``tensors``; ``bench_llm``: of LLM servers, with ``llm``
 ``peers``          how nginx, sglang-router and LiteLLM are started; ``headrace``: how ours is
 ``venvs``          one cached virtual environment a peer; ``native``: compiles the C programs below
 ``servers``        a pinned child process that is ready when it answers, and is always stopped

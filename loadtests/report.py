@@ -49,7 +49,7 @@ def document(results: Sequence[Measured], targets: Sequence[str], missing: Mappi
     }
     medians = {
         target: {
-            figure.name: _rounded(summary.median)
+            figure.name: rounded(summary.median)
             for result in results
             for figure in result.workload.figures
             if (summary := summarise(values(result.rounds, target, figure.name)))
@@ -57,8 +57,8 @@ def document(results: Sequence[Measured], targets: Sequence[str], missing: Mappi
         for target in targets
     }
     whole = {
-        "ratios": {key: _rounded(summary.median) for key, summary in summaries.items()},
-        "spread": {key: [_rounded(s.low), _rounded(s.high)] for key, s in summaries.items()},
+        "ratios": {key: rounded(summary.median) for key, summary in summaries.items()},
+        "spread": {key: [rounded(s.low), rounded(s.high)] for key, s in summaries.items()},
         "medians": medians,
         "rounds": {r.workload.name: {"kept": len(r.rounds), "dropped": r.dropped} for r in results},
         "failed": {r.workload.name: r.failed for r in results if r.failed},
@@ -81,12 +81,12 @@ def print_tables(results: Sequence[Measured], targets: Sequence[str], missing: M
             table.add_column(column, justify="right")
     for result, figure in ((one, figure) for one in results for figure in one.workload.figures):
         seen = (summarise(values(result.rounds, target, figure.name)) for target in targets)
-        absolute.add_row(figure.name, *map(_cell, seen))
+        absolute.add_row(figure.name, *map(cell, seen))
         paired = (
             summarise(ratios(result.rounds, OURS, peer, figure.name)) if comparable(figure, peer) else None
             for peer in others
         )
-        relative.add_row(figure.name, *map(_cell, paired))
+        relative.add_row(figure.name, *map(cell, paired))
     console.print(absolute)
     console.print(relative)
     _print_notes(console, results, missing)
@@ -104,17 +104,19 @@ def _print_notes(console: Console, results: Sequence[Measured], missing: Mapping
         console.print(f"missing: {name}: {reason}", markup=False, highlight=False)
 
 
-def _cell(summary: Summary | None) -> str:
+def cell(summary: Summary | None) -> str:
+    """As tables show it."""
     if summary is None:
         return "–"
-    middle, low, high = map(_written, summary)
+    middle, low, high = map(written, summary)
     return f"{middle} ({low}–{high})"
 
 
-def _written(value: float) -> str:
+def written(value: float) -> str:
+    """Three significant digits, or a whole number."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def _rounded(value: float) -> float:
-    """Four significant digits."""
+def rounded(value: float) -> float:
+    """To four significant digits."""
     return float(f"{value:.4g}")

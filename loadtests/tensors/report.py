@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from loadtests.ratios import Summary, ratios, summarise, values
-from loadtests.report import TABLE_WIDTH
+from loadtests.ratios import ratios, summarise, values
+from loadtests.report import TABLE_WIDTH, cell, rounded, written
 from loadtests.rounds import Round, Rounds
 from loadtests.tensors.repositories import SUFFIX
 from loadtests.tensors.workloads import Workload
@@ -64,10 +64,10 @@ def document(results: Sequence[Measured], missing: Mapping[str, str]) -> str:
         for target in result.targets:
             for figure in result.figures:
                 if (summary := summarise(values(result.rounds, target, figure))) is not None:
-                    medians.setdefault(target, {})[figure] = _rounded(summary.median)
+                    medians.setdefault(target, {})[figure] = rounded(summary.median)
     whole = {
-        "ratios": {key: _rounded(summary.median) for key, summary in paired.items()},
-        "spread": {key: [_rounded(summary.low), _rounded(summary.high)] for key, summary in paired.items()},
+        "ratios": {key: rounded(summary.median) for key, summary in paired.items()},
+        "spread": {key: [rounded(summary.low), rounded(summary.high)] for key, summary in paired.items()},
         "medians": medians,
         "rounds": {one.workload.name: {"kept": len(one.rounds), "dropped": one.dropped} for one in results},
         "failed": {one.workload.name: one.failed for one in results if one.failed},
@@ -106,7 +106,7 @@ def markdown(results: Sequence[Measured]) -> str:
 def _summary(result: Measured, target: str) -> str:
     def of(name: str) -> str:
         summary = summarise(values(result.rounds, target, f"{name}_{result.workload.name}"))
-        return _written(summary.median) if summary is not None else ""
+        return written(summary.median) if summary is not None else ""
 
     parts = [of("rps"), f"{of('p50_ms')} / {of('p99_ms')}", of("cpu_ms_per_request"), of("mean_batch")]
     return " · ".join(part for part in parts if part) if parts[0] else ""
@@ -121,21 +121,5 @@ def _table(result: Measured) -> Table:
     for target in result.targets:
         seen = (summarise(values(result.rounds, target, figure)) for figure in result.figures)
         ratio = summarise(ratios(result.rounds, OURS, target, f"rps_{result.workload.name}"))
-        table.add_row(target, *map(_cell, seen), _cell(ratio if target != OURS else None))
+        table.add_row(target, *map(cell, seen), cell(ratio if target != OURS else None))
     return table
-
-
-def _cell(summary: Summary | None) -> str:
-    if summary is None:
-        return "–"
-    middle, low, high = map(_written, summary)
-    return f"{middle} ({low}–{high})"
-
-
-def _written(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
-def _rounded(value: float) -> float:
-    """Four significant digits."""
-    return float(f"{value:.4g}")

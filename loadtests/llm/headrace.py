@@ -1,0 +1,84 @@
+"""Our runtime with each kind of weights, and our gateway before it."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from loadtests.headrace import TENANT, create_key
+from loadtests.llm.client import Door
+from loadtests.llm.targets import Target, running
+from loadtests.servers import Launch, free_port, free_ports
+
+OURS = "headrace"
+GATEWAY = f"gateway+{OURS}"
+MODEL = "smollm2"
+WEIGHTS = {"bf16": "unquantized", "int8": "int8", "int4": "int4"}
+"""By their names here, as the runtime calls them."""
+MODEL_LENGTH, SEQUENCES = 2048, 64
+
+
+def name_of(weights: str) -> str:
+    """As in tables: bf16 is what all others compare with."""
+    return OURS if weights == "bf16" else f"{OURS}-{weights}"
+
+
+def launch(model: Path, weights: str, port: int) -> Launch:
+    """Two threads, as everybody; the rest is what a user gets who asks for nothing."""
+    command = [sys.executable, "-m", "runtimes.llm", "--model", str(model), "--served-name", MODEL]
+    doors = ["--port", str(port), "--max-model-len", str(MODEL_LENGTH), "--max-num-seqs", str(SEQUENCES)]
+    kind = ["--dtype", "bfloat16", "--threads", "2", "--weights", WEIGHTS[weights]]
+    return Launch([*command, *doors, *kind])
+
+
+@contextlib.contextmanager
+def running_headrace(model: Path, weights: str, core: str, folder: Path) -> Iterator[Target]:
+    """The runtime on a model."""
+    name, port = name_of(weights), free_port()
+    with running(name, launch(model, weights, port), port, core, folder) as pid:
+        yield Target(name, Door(port, MODEL), (pid,))
+
+
+@contextlib.contextmanager
+def running_gateway(behind: Target, core: str, folder: Path) -> Iterator[Target]:
+    """The gateway, and as one target with it the server behind: what a client asks is computed by both."""
+    http, admin = free_ports(2)
+    home = folder / "gateway-files"
+    home.mkdir()
+    file = home / "headrace.yaml"
+    file.write_text(yaml.safe_dump(config(home, http, admin, behind.door.port), sort_keys=False))
+    key = create_key(Path(sys.executable), file)
+    command = [sys.executable, "-m", "gateway", "serve", "--config", str(file)]
+    with running(GATEWAY, Launch(command), admin, core, folder, path="/readyz") as pid:
+        yield Target(GATEWAY, Door(http, MODEL, key), (pid, *behind.pids))
+
+
+def config(folder: Path, http: int, admin: int, upstream: int) -> dict[str, Any]:
+    """The YAML as data: keys, limits that count but never bind, a fair queue, affinity to prefixes, retry and
+    breaker, probes, metrics, an access log.
+    """
+    pool = {
+        "name": "llm",
+        "protocol": "openai",
+        "endpoints": [f"http://127.0.0.1:{upstream}"],
+        "balance": {"by": "prefix_affinity"},
+        "queue": {"max": 256, "timeout": "60s", "max_in_flight": 128},
+    }
+    limits = [
+        {"requests": "100M/min", "tokens": "100000M/min", "concurrency": 10_000},
+        {"per": "key", "requests": "100M/min"},
+    ]
+    timeout = {"first_byte": "5m", "idle": "60s", "total": "10m"}
+    route = {"to": "llm", "retry": {"attempts": 3, "budget": "20%"}, "timeout": timeout}
+    return {
+        "version": 1,
+        "listen": {"http": f"127.0.0.1:{http}", "admin": f"127.0.0.1:{admin}"},
+        "state": {"database": f"sqlite:///{folder}/state.db"},
+        "access_log": {"to": str(folder / "access.log")},
+        "pools": [pool],
+        "models": [{"name": MODEL, "routes": [route]}],
+        "tenants": [{"name": TENANT, "models": [MODEL], "share": 3, "limits": limits}],
+    }

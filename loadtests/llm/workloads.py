@@ -1,0 +1,73 @@
+"""What is asked of every server. Lengths are the same in every round; what is said is new each time."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from runtimes.llm.gguf_metadata import read_metadata
+
+_SPACE = "Ġ"  # how byte-level vocabularies write a blank
+
+
+class Word(NamedTuple):
+    """A token that is a blank and a plain word, so that prompts of these are the same as text and as token ids."""
+
+    id: int
+    text: str
+
+
+class Ask(NamedTuple):
+    """One request."""
+
+    prompt: tuple[int, ...]
+    text: str
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """`requests` of which `at_once` are in flight; lengths in tokens, from the shortest to the longest.
+
+    `shared` tokens come first in every prompt, beside its own.
+    """
+
+    name: str
+    requests: int
+    at_once: int
+    prompt: tuple[int, int]
+    answer: tuple[int, int]
+    shared: int = 0
+
+    def lengths(self, requests: int) -> list[tuple[int, int]]:
+        """Of the prompt's own part and of the answer, for each request."""
+        rng = random.Random(self.name)
+        return [(rng.randint(*self.prompt), rng.randint(*self.answer)) for _ in range(requests)]
+
+    def asks(self, words: Sequence[Word], seed: str, requests: int | None = None) -> list[Ask]:
+        """The requests of one point: another `seed`, other words."""
+        rng = random.Random(f"{self.name} {seed}")
+        system = rng.choices(words, k=self.shared)
+        asks = []
+        for own, answer in self.lengths(self.requests if requests is None else requests):
+            prompt = system + rng.choices(words, k=own)
+            asks.append(Ask(tuple(word.id for word in prompt), "".join(word.text for word in prompt), answer))
+        return asks
+
+
+W1 = Workload("w1", 64, 32, prompt=(32, 256), answer=(64, 192))
+W2 = Workload("w2", 8, 1, prompt=(128, 128), answer=(128, 128))
+W3 = Workload("w3", 64, 32, prompt=(32, 32), answer=(32, 32), shared=512)
+W4 = Workload("w4", 64, 32, prompt=(544, 544), answer=(32, 32))
+WORKLOADS = {workload.name: workload for workload in (W1, W2, W3, W4)}
+
+
+def vocabulary(gguf: Path) -> list[Word]:
+    """The plain English-looking words among a model's tokens."""
+    tokens: list[str] = read_metadata(gguf)["tokenizer.ggml.tokens"]
+    return [
+        Word(index, " " + token[1:])
+        for index, token in enumerate(tokens)
+        if token.startswith(_SPACE) and len(token) > 2 and token[1:].isascii() and token[1:].isalpha()
+    ]

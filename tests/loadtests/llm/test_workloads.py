@@ -1,0 +1,80 @@
+"""What the LLM benchmark asks, and the figures that come of it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadtests.llm.client import Load
+from loadtests.llm.events import Answer
+from loadtests.llm.figures import Cost, figures, percentile
+from loadtests.llm.workloads import W1, W3, WORKLOADS, Word, Workload, vocabulary
+from runtimes.llm.store import resolve
+from runtimes.llm.tokenizer_loader import load_tokenizer
+
+WORDS = [Word(index, f" w{index}") for index in range(100)]
+
+
+@pytest.mark.parametrize("workload", WORKLOADS.values(), ids=list(WORKLOADS))
+def test_rounds_differ_in_words_and_not_in_lengths(workload: Workload) -> None:
+    first, again, other = (workload.asks(WORDS, seed) for seed in ("1", "1", "2"))
+    assert first == again
+    assert len(first) == workload.requests
+    assert [len(ask.prompt) for ask in first] == [len(ask.prompt) for ask in other]
+    assert [ask.max_tokens for ask in first] == [ask.max_tokens for ask in other]
+    assert not {ask.prompt for ask in first} & {ask.prompt for ask in other}
+
+
+def test_lengths_are_in_their_bounds_and_fill_them() -> None:
+    asks = W1.asks(WORDS, "1")
+    for lengths, (low, high) in (([len(a.prompt) for a in asks], W1.prompt), ([a.max_tokens for a in asks], W1.answer)):
+        assert low <= min(lengths) < low + (high - low) / 4
+        assert high - (high - low) / 4 < max(lengths) <= high
+
+
+def test_only_the_system_prompt_is_shared() -> None:
+    asks = W3.asks(WORDS, "1")
+    assert len({ask.prompt[:512] for ask in asks}) == 1
+    assert len({ask.prompt[512:] for ask in asks}) == len(asks)
+    assert {len(ask.prompt) for ask in asks} == {544}
+
+
+def test_a_few_requests_are_the_first_of_all() -> None:
+    assert W1.asks(WORDS, "1", 3) == W1.asks(WORDS, "1")[:3]
+
+
+def test_prompts_are_the_same_as_text_and_as_tokens() -> None:
+    model = resolve("bundled:smollm2-135m-instruct")
+    words, tokenizer = vocabulary(model), load_tokenizer(model)
+    assert len(words) > 10_000
+    for begin in range(0, len(words), 1000):
+        some = words[begin : begin + 1000]
+        text = "".join(word.text for word in some)
+        assert tokenizer.encode(text, allow_special=False, add_bos=True) == [word.id for word in some]
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1), st.sampled_from([0.5, 0.9, 0.99, 1.0]))
+def test_a_percentile_is_the_least_that_is_not_below_its_share(values: list[float], share: float) -> None:
+    found = percentile(values, share)
+    assert sum(value <= found for value in values) >= share * len(values)
+    assert sum(value < found for value in values) < share * len(values)
+
+
+def test_figures_are_named_for_their_workload() -> None:
+    answers = [
+        Answer(asked=1.0, pieces=[1.5, 1.6, 1.8], ended=2, prompt_tokens=4, tokens=3, text=""),
+        Answer(asked=1.0, pieces=[2.0], ended=2, prompt_tokens=4, tokens=1, text=""),
+    ]
+    load = Load(answers, [], wall_s=2.0, client_cpu_s=0.1)
+    found = figures("w1", load, Cost(cpu_s=0.5, resident_bytes=5_000_000))
+    assert found == pytest.approx(
+        {
+            "tokens_per_s_w1": 2,
+            "first_p50_ms_w1": 500,
+            "first_p99_ms_w1": 1000,
+            "gap_p50_ms_w1": 100,
+            "gap_p99_ms_w1": 200,
+            "cpu_s_per_1k_tokens_w1": 125,
+            "rss_mb_w1": 5,
+            "client_cores_w1": 0.05,
+        }
+    )
