@@ -89,13 +89,24 @@ def gguf_config(model: GgufModel) -> ModelConfig:
 def _layer_kinds(model: GgufModel, head_dim: int) -> list[LayerKind]:
     layers, rope = range(model.own("block_count")), _rope(model, head_dim)
     window = _window(model)
-    if model.architecture == "gemma2":
-        return [LayerKind(rope, window if layer % 2 == 0 else None) for layer in layers]
+    period = {"gemma2": 2, "gemma3": 6}.get(model.architecture, 0)
+    sliding = _sliding_layers(model, period)
+    local = rope
     if model.architecture == "gemma3":
         theta = model.own("rope.freq_base_swa", 10_000.0)
-        local = LayerKind(rope_of({"rope_theta": theta}, head_dim, _context_length(model)), window)
-        return [local if (layer + 1) % 6 else LayerKind(rope) for layer in layers]
-    return [LayerKind(rope, window) for layer in layers]
+        local = rope_of({"rope_theta": theta}, head_dim, _context_length(model))
+    return [LayerKind(local, window) if sliding[layer] else LayerKind(rope) for layer in layers]
+
+
+def _sliding_layers(model: GgufModel, period: int) -> list[bool]:
+    """Which layers look through the window: all but each last of a period, all if there is none."""
+    layers = range(model.own("block_count"))
+    pattern = model.field(f"{model.architecture}.attention.sliding_window_pattern", period)
+    if isinstance(pattern, list):
+        if len(pattern) != len(layers):
+            raise UnsupportedModel(f"sliding_window_pattern is of {len(pattern)} layers; block_count is {len(layers)}")
+        return [bool(sliding) for sliding in pattern]
+    return [not pattern or bool((layer + 1) % pattern) for layer in layers]
 
 
 def _window(model: GgufModel) -> int | None:
