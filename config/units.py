@@ -114,6 +114,23 @@ def parse_percent(value: object) -> float:
     return float(_match(_PERCENT, value, "a percentage such as 20%")[1]) / 100
 
 
+def parse_size_or_share(value: object) -> int | float:
+    """Bytes as an int, or of all that there is ``30%`` as the float 0.3."""
+    try:
+        share = parse_percent(value)
+    except ValueError:
+        try:
+            size = parse_size(value)
+        except ValueError:
+            raise ValueError("expected a size such as 512MiB or 2GB, or a share such as 30%") from None
+        if size < 1:
+            raise ValueError("a size is at least 1 byte") from None
+        return size
+    if not 0 < share <= 1:
+        raise ValueError("a share is over 0% and at most 100%")
+    return share
+
+
 def parse_host_port(value: object) -> HostPort:
     """``127.0.0.1:8080``, ``localhost:8080`` or ``[::1]:8080``."""
     m = _match(_ADDRESS, value, "an address such as 127.0.0.1:8080 or [::1]:8080")
@@ -142,6 +159,11 @@ def format_size(size: int) -> str:
         if size and size % _BYTES[unit] == 0:
             return f"{size // _BYTES[unit]}{unit}"
     return f"{size}B"
+
+
+def format_size_or_share(amount: int | float) -> str:
+    """The inverse of ``parse_size_or_share``."""
+    return format_size(amount) if isinstance(amount, int) else format_percent(amount)
 
 
 def format_percent(share: float) -> str:
@@ -176,6 +198,12 @@ def _written_by(formatter: Callable[..., str]) -> PlainSerializer:
 Delay = Annotated[float, BeforeValidator(parse_duration), _written_by(format_duration), _as_text("10s", DURATION)]
 Duration = Annotated[Delay, Field(gt=0)]
 Size = Annotated[int, BeforeValidator(parse_size), Field(gt=0), _written_by(format_size), _as_text("10MiB", _SIZE)]
+SizeOrShare = Annotated[
+    int | float,
+    PlainValidator(parse_size_or_share),
+    _written_by(format_size_or_share),
+    _as_text("512MiB", f"{_SIZE}|{_PERCENT}"),
+]
 Rate = Annotated[RateLimit, PlainValidator(parse_rate), _written_by(str), _as_text("600/min", _RATE)]
 ByteRate = Annotated[
     ByteRateLimit, PlainValidator(parse_byte_rate), _written_by(str), _as_text("10MiB/min", _BYTE_RATE)

@@ -2,7 +2,7 @@
 
 from argparse import ArgumentTypeError
 
-from config.units import parse_duration, parse_size
+from config.units import parse_duration, parse_size, parse_size_or_share
 
 
 def positive(text: str) -> int:
@@ -24,6 +24,14 @@ def size(text: str) -> int:
     """Bytes, with a unit or without."""
     try:
         return int(text) if text.isdigit() else parse_size(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
+
+
+def size_or_share(text: str) -> int | float:
+    """Bytes, with a unit or without, or a share of all there is: 30% is 0.3."""
+    try:
+        return int(text) if text.isdigit() else parse_size_or_share(text)
     except ValueError as error:
         raise ArgumentTypeError(str(error)) from None
 

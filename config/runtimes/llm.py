@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from config.runtimes.base import RuntimeConfig
-from config.units import Size
+from config.units import SizeOrShare
 
 
 class LlmRuntime(RuntimeConfig):
@@ -34,8 +34,12 @@ class LlmRuntime(RuntimeConfig):
     """Requests computed together in one step."""
     max_num_batched_tokens: int = Field(512, ge=16)
     """Tokens computed in one step. More: faster prompts, and slower answers beside a long prompt."""
-    kv_cache: Size = 512 * 1024**2
-    """Memory for the key-value cache, which bounds how many tokens are in flight."""
+    kv_cache: SizeOrShare = 512 * 1024**2
+    """Memory for the key-value cache, which bounds how many tokens are in flight: ``1GiB``, or ``30%`` of the memory
+    of the machine, its container or its GPU."""
+    kv_cache_dtype: Literal["auto", "int8"] = "auto"
+    """What it holds. ``auto``: numbers as ``dtype`` says. ``int8``: codes, of about twice as many tokens as with
+    bfloat16."""
     max_queue: int = Field(256, ge=1)
     """Requests that may wait; beyond it they are refused with 503."""
     prefix_cache: bool = True

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from config.schema import LlmRuntime, ProgramRuntime, RuntimeConfig, TensorRuntime
+from config.units import format_size_or_share
 from gateway.placement import programs
 from gateway.placement.launch import Launch
 from gateway.placement.ports import Ports
@@ -173,7 +174,8 @@ def _llm(name: str, config: LlmRuntime) -> list[str]:
     line = ["--model", config.model, "--served-name", name, "--dtype", config.dtype, "--device", config.device]
     line += ["--weights", config.weights]
     line += ["--max-num-seqs", str(config.max_num_seqs), "--max-queue", str(config.max_queue)]
-    line += ["--max-num-batched-tokens", str(config.max_num_batched_tokens), "--kv-cache", str(config.kv_cache)]
+    line += ["--max-num-batched-tokens", str(config.max_num_batched_tokens)]
+    line += ["--kv-cache", format_size_or_share(config.kv_cache), "--kv-cache-dtype", config.kv_cache_dtype]
     line += ["--pooling", config.pooling] + (["--matryoshka"] if config.matryoshka else [])
     if not config.prefix_cache:
         line.append("--no-prefix-cache")

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from runtimes.arguments import port, positive, size
+from runtimes.arguments import port, positive, size_or_share
 
 # The modules of `pip install "headrace[llm]"`.
 _EXTRA = {"gguf", "huggingface_hub", "jinja2", "numpy", "safetensors", "tokenizers", "torch"}
@@ -44,7 +44,9 @@ def main(arguments: list[str] | None = None) -> int:
             max_model_len=args.max_model_len,
             max_num_seqs=args.max_num_seqs,
             max_num_batched_tokens=args.max_num_batched_tokens,
-            kv_cache_bytes=args.kv_cache,
+            kv_cache_dtype=args.kv_cache_dtype,
+            kv_cache_bytes=int(args.kv_cache),
+            kv_cache_share=None if isinstance(args.kv_cache, int) else args.kv_cache,
             max_queue=args.max_queue,
             prefix_cache=args.prefix_cache,
         ),
@@ -86,7 +88,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--max-model-len", type=positive, help="tokens of prompt and answer; the most that fits if not given")
     add("--max-num-seqs", type=positive, default=64, help="sequences in one step")
     add("--max-num-batched-tokens", type=positive, default=512, help="tokens in one step")
-    add("--kv-cache", type=size, default="1GiB", help="bytes of the KV cache, such as 512MiB")
+    add("--kv-cache", type=size_or_share, default="1GiB", help="the KV cache: 512MiB, or 30%% of all memory")
+    add("--kv-cache-dtype", choices=["auto", "int8"], default="auto", help="numbers as --dtype says, or codes")
     add("--max-queue", type=positive, default=256, help="sequences that may wait")
     add("--no-prefix-cache", dest="prefix_cache", action="store_false", help="compute every prompt from its beginning")
     add(

@@ -12,11 +12,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from runtimes.llm.kv_pages import Pages, clear, fetch, new_pages, store
 from runtimes.llm.sequence import Chunk
 
 
 class KVCache:
-    """Keys and values of every layer: `keys[layer]` and `values[layer]` are [num_blocks, B, K, D]."""
+    """Keys and values of every layer: `keys[layer]` and `values[layer]` are [num_blocks, B, K, D].
+
+    `dtype` int8 holds codes and their scales.
+    """
 
     def __init__(
         self, *, num_layers: int, num_blocks: int, block_size: int, num_kv_heads: int, head_dim: int,
@@ -25,8 +29,8 @@ class KVCache:
         self.num_blocks = num_blocks
         self.block_size = block_size
         shape = (num_layers, num_blocks, block_size, num_kv_heads, head_dim)
-        self.keys = torch.empty(shape, dtype=dtype, device=device)
-        self.values = torch.empty(shape, dtype=dtype, device=device)
+        self.keys = new_pages(shape, dtype, device)
+        self.values = new_pages(shape, dtype, device)
 
     def clear(self, blocks: Tensor) -> None:
         """Zero whole pages, in every layer.
@@ -34,8 +38,8 @@ class KVCache:
         A masked position still takes part with weight 0, and 0 × NaN is NaN: what an overflow of the last owner
         left in a page must not reach the next one.
         """
-        self.keys.index_fill_(1, blocks, 0)
-        self.values.index_fill_(1, blocks, 0)
+        clear(self.keys, blocks)
+        clear(self.values, blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +131,8 @@ def paged_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    keys: Tensor,
-    values: Tensor,
+    keys: Pages,
+    values: Pages,
     layout: Layout,
     *,
     window: int | None = None,
@@ -141,8 +145,8 @@ def paged_attention(
     `window` is one of the layout's. Scores are multiplied by `scale`, 1 / √D if None, and kept within ± `soft_cap`.
     Returns [T, H, D].
     """
-    keys.view(-1, *keys.shape[2:]).index_copy_(0, layout.slots, key)
-    values.view(-1, *values.shape[2:]).index_copy_(0, layout.slots, value)
+    store(keys, layout.slots, key)
+    store(values, layout.slots, value)
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     outputs = []
     if layout.num_decodes:
@@ -154,15 +158,14 @@ def paged_attention(
 
 
 def _attend_once(
-    query: Tensor, keys: Tensor, values: Tensor, seen: _Seen, scale: float, soft_cap: float | None
+    query: Tensor, keys: Pages, values: Pages, seen: _Seen, scale: float, soft_cap: float | None
 ) -> Tensor:
     """All single tokens at once. Query heads that share a key head ride as rows of one query."""
     count = len(query)
     kv_heads, head_dim = keys.shape[2:]
     flat = seen.blocks.view(-1)
-    # index_select copies whole pages; indexing by a tensor copies number by number on CPUs.
-    key = keys.index_select(0, flat).view(count, -1, kv_heads, head_dim).transpose(1, 2)
-    value = values.index_select(0, flat).view(count, -1, kv_heads, head_dim).transpose(1, 2)
+    key = fetch(keys, flat, query.dtype).view(count, -1, kv_heads, head_dim).transpose(1, 2)
+    value = fetch(values, flat, query.dtype).view(count, -1, kv_heads, head_dim).transpose(1, 2)
     grouped = query.view(count, kv_heads, -1, head_dim)
     if soft_cap is not None:
         output = _soft_capped(grouped, key, value, seen.mask, scale, soft_cap)
@@ -172,13 +175,13 @@ def _attend_once(
 
 
 def _attend_chunk(
-    query: Tensor, keys: Tensor, values: Tensor, seen: _Seen, scale: float, soft_cap: float | None
+    query: Tensor, keys: Pages, values: Pages, seen: _Seen, scale: float, soft_cap: float | None
 ) -> Tensor:
     count, _, head_dim = query.shape
     kv_heads = keys.shape[2]
     length = count if seen.mask is None else seen.mask.shape[-1]
-    key = keys.index_select(0, seen.blocks).flatten(0, 1)[:length].transpose(0, 1)
-    value = values.index_select(0, seen.blocks).flatten(0, 1)[:length].transpose(0, 1)
+    key = fetch(keys, seen.blocks, query.dtype).flatten(0, 1)[:length].transpose(0, 1)
+    value = fetch(values, seen.blocks, query.dtype).flatten(0, 1)[:length].transpose(0, 1)
     if soft_cap is not None:
         causal = torch.ones(count, count, dtype=torch.bool, device=query.device).tril()
         grouped = query.view(count, kv_heads, -1, head_dim).permute(1, 2, 0, 3)

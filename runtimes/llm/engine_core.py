@@ -11,7 +11,9 @@ import torch
 
 from runtimes.llm.block_manager import BlockManager
 from runtimes.llm.executor import TorchExecutor
+from runtimes.llm.kv_sizing import KV_ADVICE, KVCacheName, kv_blocks, kv_bytes_per_token, kv_dtype
 from runtimes.llm.loader import DeviceName, DtypeName, load_model
+from runtimes.llm.memory import allocating
 from runtimes.llm.model import Llama
 from runtimes.llm.model_runner import ModelRunner
 from runtimes.llm.pooler import Pooler
@@ -29,7 +31,8 @@ class EngineConfig:
     """What to load and how much of the machine to take.
 
     `threads` None leaves torch's choice. `max_model_len` None takes the longest that the model and the KV cache
-    both hold. `kv_cache_bytes` is allocated at the start and never grows.
+    both hold. `kv_cache_bytes`, or instead of it a `kv_cache_share` of all memory, is allocated at the start and never
+    grows.
     """
 
     model: Path
@@ -41,6 +44,8 @@ class EngineConfig:
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
     kv_cache_bytes: int = 1 << 30
+    kv_cache_share: float | None = None
+    kv_cache_dtype: KVCacheName = "auto"
     block_size: int = 16
     max_queue: int = 256
     prefix_cache: bool = True
@@ -106,10 +111,14 @@ class Engine:
 
     @classmethod
     def serving(cls, model: Llama, config: EngineConfig) -> "Engine":
-        """An engine over a model that is loaded already. Raises ValueError if the bounds make no sense."""
-        blocks = BlockManager(
-            _num_blocks(config, model.kv_bytes_per_token), config.block_size, caching=config.prefix_cache
-        )
+        """An engine over a model that is loaded already. Raises ValueError if the bounds make no sense, NotEnoughMemory
+        if the KV cache does not fit."""
+        if config.block_size < 1:
+            raise ValueError(f"block_size must be 1 or more, not {config.block_size}")
+        numbers = kv_dtype(config.kv_cache_dtype, model.dtype)
+        block_bytes = kv_bytes_per_token(model.config, numbers) * config.block_size
+        num_blocks = kv_blocks(config.kv_cache_bytes, config.kv_cache_share, block_bytes, model.device)
+        blocks = BlockManager(num_blocks, config.block_size, caching=config.prefix_cache)
         context = model.config.context_length
         longest = min(context, blocks.capacity)
         bounds = SchedulerConfig(
@@ -120,7 +129,10 @@ class Engine:
         )
         if bounds.max_model_len > context:
             raise ValueError(f"max_model_len is {bounds.max_model_len}; the model's context is {context} tokens")
-        executor = TorchExecutor(model, blocks.num_blocks, config.block_size, context_length=bounds.max_model_len)
+        with allocating("the KV cache", KV_ADVICE):
+            executor = TorchExecutor(
+                model, num_blocks, config.block_size, context_length=bounds.max_model_len, kv_dtype=numbers
+            )
         return cls(
             Scheduler(bounds, blocks),
             ModelRunner(executor),
@@ -240,12 +252,3 @@ class Engine:
             self._generated_tokens += sum([output.error is None for output in outputs.values()])
             self._steps += 1
             return outputs
-
-
-def _num_blocks(config: EngineConfig, kv_bytes_per_token: int) -> int:
-    if config.block_size < 1:
-        raise ValueError(f"block_size must be 1 or more, not {config.block_size}")
-    block_bytes = kv_bytes_per_token * config.block_size
-    if config.kv_cache_bytes < block_bytes:
-        raise ValueError(f"kv_cache_bytes is {config.kv_cache_bytes}; one page alone takes {block_bytes}")
-    return config.kv_cache_bytes // block_bytes

@@ -28,9 +28,17 @@ class Executor(Protocol):
 
 class TorchExecutor:
     """The model as torch computes it, on any device: the reference for all others. No position is `context_length`
-    or above, which is the model's if not given."""
+    or above, which is the model's if not given. The cache holds `kv_dtype`, which is the model's too; int8 is codes."""
 
-    def __init__(self, model: Llama, num_blocks: int, block_size: int, *, context_length: int | None = None) -> None:
+    def __init__(
+        self,
+        model: Llama,
+        num_blocks: int,
+        block_size: int,
+        *,
+        context_length: int | None = None,
+        kv_dtype: torch.dtype | None = None,
+    ) -> None:
         self.model = model
         self.rotary = model.rotary(context_length or model.config.context_length)
         self.cache = KVCache(
@@ -39,7 +47,7 @@ class TorchExecutor:
             block_size=block_size,
             num_kv_heads=model.config.num_kv_heads,
             head_dim=model.config.head_dim,
-            dtype=model.dtype,
+            dtype=kv_dtype or model.dtype,
             device=model.device,
         )
 

@@ -11,12 +11,15 @@ import torch
 from torch import Tensor
 
 from runtimes.llm.gguf_checkpoint import GgufCheckpoint
+from runtimes.llm.kv_sizing import memory_of
+from runtimes.llm.memory import allocating, require
 from runtimes.llm.model import Llama
 from runtimes.llm.model_config import ModelConfig, UnsupportedModel
-from runtimes.llm.quantize import WeightsName, held
+from runtimes.llm.quantize import WeightsName, held, held_bytes
 from runtimes.llm.safetensors_checkpoint import SafetensorsCheckpoint
 from runtimes.llm.weights import GroupQuantized, Weight, moved
 
+_ADVICE = "take weights of fewer bits (weights: int8 or int4), or a smaller model"
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 DeviceName = Literal["auto", "cpu", "cuda"]
 
@@ -43,11 +46,14 @@ def load_model(
     """The model at `path`, a *.gguf file or a folder with config.json, ready to run on `device`.
 
     `dtype` is the number format to compute with, `weights` how matrices are kept (`quantize.held`).
-    Raises UnsupportedModel, FileNotFoundError if there is no such path, ValueError if there is no such device.
+    Raises UnsupportedModel, FileNotFoundError if there is no such path, ValueError if there is no such device,
+    NotEnoughMemory.
     """
     target = choose_device(device)
     number = choose_dtype(dtype, target)
     checkpoint = open_checkpoint(path)
+    wanted = sum(held_bytes(shape, weights, number) for shape in checkpoint.shapes)
+    require("the model", wanted, memory_of(target).available, _ADVICE)
 
     def tensor(name: str, shape: tuple[int, ...]) -> Weight:
         weight = checkpoint.weight(name)
@@ -55,7 +61,8 @@ def load_model(
         # Vectors are few and small: norms need not lose accuracy.
         return moved(held(name, weight, weights, number if len(shape) > 1 else torch.float32), target)
 
-    return Llama(checkpoint.config, tensor)
+    with allocating("the model", _ADVICE):
+        return Llama(checkpoint.config, tensor)
 
 
 def check_weight(name: str, weight: Weight, shape: tuple[int, ...]) -> None:

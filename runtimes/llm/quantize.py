@@ -4,6 +4,7 @@ Weight-only: what is multiplied by them stays in the model's number format. Grou
 llama.cpp's files, so that one outlier spoils its own group alone.
 """
 
+import math
 from dataclasses import replace
 from typing import Literal
 
@@ -36,6 +37,14 @@ def held(name: str, weight: Weight, how: WeightsName, dtype: torch.dtype) -> Wei
             plain = _unquantized(weight)
             return quantized_4(plain, dtype) if bits == 4 else quantized_8(plain, dtype)
     return _unquantized(weight).to(dtype)
+
+
+def held_bytes(shape: tuple[int, ...], how: WeightsName, dtype: torch.dtype) -> int:
+    """What `held` keeps of a tensor of `shape` takes."""
+    small = how in ("int8", "int4", "stored") and len(shape) == 2 and shape[1] % GROUP == 0
+    # A byte a code, and a scale and an offset a group.
+    bytes_of_32 = GROUP + 4 if small else GROUP * int(dtype.itemsize)
+    return math.prod(shape) * bytes_of_32 // GROUP
 
 
 def quantized_8(weight: Tensor, dtype: torch.dtype) -> GroupQuantized:

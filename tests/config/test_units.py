@@ -17,11 +17,13 @@ from config.units import (
     format_duration,
     format_percent,
     format_size,
+    format_size_or_share,
     parse_duration,
     parse_host_port,
     parse_percent,
     parse_rate,
     parse_size,
+    parse_size_or_share,
 )
 
 PARSERS: list[Callable[[object], object]] = [parse_duration, parse_size, parse_rate, parse_percent, parse_host_port]
@@ -65,6 +67,23 @@ def test_sizes_survive_being_written(size: int) -> None:
 @given(st.integers(1, 10**9), st.sampled_from([1.0, 60.0, 3600.0, 86400.0]))
 def test_rates_survive_being_written(amount: int, period: float) -> None:
     assert parse_rate(str(RateLimit(amount, period))) == RateLimit(amount, period)
+
+
+@pytest.mark.parametrize(("text", "amount"), [("64KiB", 65536), ("30%", 0.3), ("100%", 1.0), ("0.5 %", 0.005)])
+def test_sizes_or_shares(text: str, amount: int | float) -> None:
+    parsed = parse_size_or_share(text)
+    assert isinstance(parsed, type(amount))
+    assert parsed == pytest.approx(amount)
+    assert parse_size_or_share(format_size_or_share(parsed)) == pytest.approx(amount)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("0%", "over 0%"), ("101%", "at most 100%"), ("0B", "at least 1 byte"), ("half", "or a share"), ("30", "a size")],
+)
+def test_what_is_neither_size_nor_share(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        parse_size_or_share(text)
 
 
 @given(st.integers(0, 100_000))

@@ -53,6 +53,8 @@ def test_paged_equals_dense(spans: list[tuple[int, int]], block_size: int, seed:
         num_layers=1, num_blocks=len(pages), block_size=block_size, num_kv_heads=KV_HEADS, head_dim=HEAD_DIM,
         dtype=torch.float32, device=CPU,
     )  # fmt: skip
+    assert isinstance(cache.keys, torch.Tensor)
+    assert isinstance(cache.values, torch.Tensor)
     cache.keys.copy_(torch.randn(cache.keys.shape, generator=generator) * 100)
     cache.values.copy_(torch.randn(cache.values.shape, generator=generator) * 100)
     chunks, queries, keys, values = [], [], [], []
@@ -83,6 +85,7 @@ def test_not_a_number_stays_with_its_own_sequence() -> None:
         num_layers=1, num_blocks=4, block_size=4, num_kv_heads=KV_HEADS, head_dim=HEAD_DIM,
         dtype=torch.float32, device=CPU,
     )  # fmt: skip
+    assert isinstance(cache.values, torch.Tensor)
     cache.values[0, :3] = torch.nan
     chunks = [make_chunk(0, 10, 1, [0, 1, 2]), make_chunk(1, 0, 1, [3])]
     layout = Layout.of(chunks, 4, CPU)

@@ -109,8 +109,9 @@ def test_a_page_of_garbage_changes_nothing(model: Llama, prompts: list[list[int]
     assert isinstance(runner, ModelRunner)
     executor = runner.executor
     assert isinstance(executor, TorchExecutor)
-    executor.cache.keys.fill_(torch.nan)
-    executor.cache.values.fill_(torch.nan)
+    for pages in (executor.cache.keys, executor.cache.values):
+        assert isinstance(pages, torch.Tensor)
+        pages.fill_(torch.nan)
     assert answers(dirty, prompts[5:8]) == answers(clean, prompts[5:8])
 
 

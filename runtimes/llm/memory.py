@@ -1,0 +1,117 @@
+"""How much memory there is: the machine's, or what its container or service may have of it.
+
+Linux says it in /proc/meminfo and in control groups, version 1 or 2
+(https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files).
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_ROOT = Path("/")
+_BOUNDLESS = 1 << 62
+_ALLOCATORS_SAY = ("can't allocate memory", "out of memory", "not enough memory")  # torch's, of CPUs and GPUs
+
+
+class NotEnoughMemory(MemoryError):
+    """More is wanted than there is; the message says how much, and what to lower."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """In bytes. `available` can be taken without pushing anything out but copies of files."""
+
+    total: int
+    available: int
+
+
+def memory(root: Path = _ROOT) -> Memory:
+    """What this process may use. `root` is where /proc and /sys are."""
+    machine = _machine(root)
+    limits = [machine, *(_group(folder) for folder in _groups(root))]
+    return Memory(min(one.total for one in limits), min(one.available for one in limits))
+
+
+def require(what: str, wanted: int, available: int, advice: str) -> None:
+    """Raise NotEnoughMemory if `wanted` bytes are more than are `available`."""
+    if wanted > available:
+        raise NotEnoughMemory(f"{what} takes {readable(wanted)} and {readable(available)} of memory are free: {advice}")
+
+
+@contextmanager
+def allocating(what: str, advice: str) -> Iterator[None]:
+    """Raise NotEnoughMemory if what is done within runs out of it."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, NotEnoughMemory) or not ran_out(error):
+            raise
+        raise NotEnoughMemory(f"memory ran out while {what} was allocated: {advice}") from error
+
+
+def ran_out(error: BaseException) -> bool:
+    """Whether it says that memory could not be had."""
+    said = str(error)
+    return isinstance(error, MemoryError) or any(words in said for words in _ALLOCATORS_SAY)
+
+
+def readable(size: int) -> str:
+    """As people read it: 3.4 GiB."""
+    number, unit = float(size), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if number < 1024:
+            break
+        number, unit = number / 1024, larger
+    return f"{number:.4g} {unit}"
+
+
+def _machine(root: Path) -> Memory:
+    try:
+        fields = dict(line.split(":", 1) for line in (root / "proc/meminfo").read_text().splitlines())
+        return Memory(*(int(fields[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable")))
+    except (OSError, KeyError, ValueError):  # not Linux
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return Memory(total, total)
+
+
+def _groups(root: Path) -> list[Path]:
+    """The folders of this process's control groups that may limit memory: its own, and those around it."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    folders = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers not in ("", "memory"):
+            continue
+        mount = root / "sys/fs/cgroup" / controllers
+        own = mount / path.lstrip("/")
+        # In a container the path is the host's: what is mounted is the container's own group.
+        folders += [folder for folder in (own, *own.parents) if folder.is_relative_to(mount)]
+    return folders
+
+
+def _group(folder: Path) -> Memory:
+    """Its limit, and what is left of that; boundless if it has none."""
+    for limit, usage, cache in (
+        ("memory.max", "memory.current", "inactive_file"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        try:
+            total = int((folder / limit).read_text())
+            used = int((folder / usage).read_text()) - _statistic(folder, cache)
+        except (OSError, ValueError):  # there is no such file, or it says "max"
+            continue
+        return Memory(total, max(total - used, 0))
+    return Memory(_BOUNDLESS, _BOUNDLESS)
+
+
+def _statistic(folder: Path, name: str) -> int:
+    for line in (folder / "memory.stat").read_text().splitlines():
+        key, _, value = line.partition(" ")
+        if key == name:
+            return int(value)
+    return 0
