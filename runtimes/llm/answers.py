@@ -3,12 +3,13 @@
 import secrets
 import time
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from runtimes.llm.sequence import FinishReason
+from runtimes.llm.told_tokens import TokenNames, ToldToken, chat_logprobs, completion_logprobs
 
 _encode = msgspec.json.Encoder().encode
 
@@ -18,6 +19,7 @@ class Finished(NamedTuple):
 
     text: str
     finish_reason: FinishReason
+    told: Sequence[ToldToken] = ()
 
 
 class PromptDetails(msgspec.Struct):
@@ -50,14 +52,14 @@ class _ChatChoice(msgspec.Struct):
     index: int
     message: _Message
     finish_reason: FinishReason
-    logprobs: None = None
+    logprobs: dict[str, Any] | None = None
 
 
 class _ChatChunkChoice(msgspec.Struct):
     index: int
     delta: _Delta
     finish_reason: FinishReason | None = None
-    logprobs: None = None
+    logprobs: dict[str, Any] | None = None
     token_ids: Sequence[int] | UnsetType = UNSET
 
 
@@ -67,7 +69,7 @@ class _TextChoice(msgspec.Struct):
     index: int
     text: str
     finish_reason: FinishReason | None = None
-    logprobs: None = None
+    logprobs: dict[str, Any] | None = None
     token_ids: Sequence[int] | UnsetType = UNSET
 
 
@@ -92,10 +94,13 @@ class AnswerWriter(Protocol):
     def opening(self, index: int) -> bytes | None:
         """The chunk before a choice's first text, if the API has one."""
 
-    def text(self, index: int, text: str, token_ids: Sequence[int] | None = None) -> bytes:
-        """`token_ids` are the tokens that were generated since the text before; told only where asked for."""
+    def text(
+        self, index: int, text: str, token_ids: Sequence[int] | None = None, told: Sequence[ToldToken] = ()
+    ) -> bytes:
+        """`token_ids` are the tokens that were generated since the text before, `told` those that begin in it; where
+        asked for."""
 
-    def finish(self, index: int, rest: str, reason: FinishReason) -> bytes:
+    def finish(self, index: int, rest: str, reason: FinishReason, told: Sequence[ToldToken] = ()) -> bytes:
         """`rest` is the last of the text, and empty nearly always."""
 
     def usage(self, usage: Usage) -> bytes:
@@ -107,7 +112,9 @@ class _Writer:
     whole_object: ClassVar[str]
     chunk_object: ClassVar[str]
 
-    def __init__(self, model: str, fingerprint: str, *, with_usage: bool) -> None:
+    def __init__(self, model: str, fingerprint: str, *, with_usage: bool, names: TokenNames | None = None) -> None:
+        """With `names` log-probabilities are told."""
+        self._names = names
         self._id = f"{self.id_prefix}-{secrets.token_hex(16)}"
         self._created = int(time.time())
         self._model = model
@@ -117,6 +124,15 @@ class _Writer:
 
     def usage(self, usage: Usage) -> bytes:
         return self._body(self.chunk_object, [], usage)
+
+    def _logprobs(self, told: Sequence[ToldToken]) -> dict[str, Any] | None:
+        return None if self._names is None else self._shaped(told, self._names)
+
+    def _shaped(self, told: Sequence[ToldToken], names: TokenNames) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _chunk_logprobs(self, told: Sequence[ToldToken]) -> dict[str, Any] | None:
+        return self._logprobs(told) if told else None
 
     def _chunk(self, choice: _Choice) -> bytes:
         return self._body(self.chunk_object, [choice], self._no_usage_yet)
@@ -132,18 +148,27 @@ class ChatWriter(_Writer):
     whole_object = "chat.completion"
     chunk_object = "chat.completion.chunk"
 
+    def _shaped(self, told: Sequence[ToldToken], names: TokenNames) -> dict[str, Any]:
+        return chat_logprobs(told, names)
+
     def whole(self, choices: Sequence[Finished], usage: Usage) -> bytes:
-        written = [_ChatChoice(i, _Message(choice.text), choice.finish_reason) for i, choice in enumerate(choices)]
+        written = [
+            _ChatChoice(i, _Message(choice.text), choice.finish_reason, self._logprobs(choice.told))
+            for i, choice in enumerate(choices)
+        ]
         return self._body(self.whole_object, written, usage)
 
     def opening(self, index: int) -> bytes | None:
         return self._chunk(_ChatChunkChoice(index, _Delta(role="assistant", content="")))
 
-    def text(self, index: int, text: str, token_ids: Sequence[int] | None = None) -> bytes:
-        return self._chunk(_ChatChunkChoice(index, _Delta(content=text), token_ids=_told(token_ids)))
+    def text(
+        self, index: int, text: str, token_ids: Sequence[int] | None = None, told: Sequence[ToldToken] = ()
+    ) -> bytes:
+        logprobs = self._chunk_logprobs(told)
+        return self._chunk(_ChatChunkChoice(index, _Delta(content=text), None, logprobs, _told(token_ids)))
 
-    def finish(self, index: int, rest: str, reason: FinishReason) -> bytes:
-        return self._chunk(_ChatChunkChoice(index, _Delta(content=rest or UNSET), reason))
+    def finish(self, index: int, rest: str, reason: FinishReason, told: Sequence[ToldToken] = ()) -> bytes:
+        return self._chunk(_ChatChunkChoice(index, _Delta(content=rest or UNSET), reason, self._chunk_logprobs(told)))
 
 
 class CompletionWriter(_Writer):
@@ -152,18 +177,26 @@ class CompletionWriter(_Writer):
     id_prefix = "cmpl"
     whole_object = chunk_object = "text_completion"
 
+    def _shaped(self, told: Sequence[ToldToken], names: TokenNames) -> dict[str, Any]:
+        return completion_logprobs(told, names)
+
     def whole(self, choices: Sequence[Finished], usage: Usage) -> bytes:
-        written = [_TextChoice(i, choice.text, choice.finish_reason) for i, choice in enumerate(choices)]
+        written = [
+            _TextChoice(i, choice.text, choice.finish_reason, self._logprobs(choice.told))
+            for i, choice in enumerate(choices)
+        ]
         return self._body(self.whole_object, written, usage)
 
     def opening(self, index: int) -> bytes | None:
         return None
 
-    def text(self, index: int, text: str, token_ids: Sequence[int] | None = None) -> bytes:
-        return self._chunk(_TextChoice(index, text, token_ids=_told(token_ids)))
+    def text(
+        self, index: int, text: str, token_ids: Sequence[int] | None = None, told: Sequence[ToldToken] = ()
+    ) -> bytes:
+        return self._chunk(_TextChoice(index, text, None, self._chunk_logprobs(told), _told(token_ids)))
 
-    def finish(self, index: int, rest: str, reason: FinishReason) -> bytes:
-        return self._chunk(_TextChoice(index, rest, reason))
+    def finish(self, index: int, rest: str, reason: FinishReason, told: Sequence[ToldToken] = ()) -> bytes:
+        return self._chunk(_TextChoice(index, rest, reason, self._chunk_logprobs(told)))
 
 
 def _told(token_ids: Sequence[int] | None) -> Sequence[int] | UnsetType:

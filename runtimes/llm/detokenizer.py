@@ -25,12 +25,13 @@ class Detokenizer:
 class StopStrings:
     """Cuts a text where the first of several stop strings is complete, and holds back what may begin one.
 
-    The string that ends first wins; of those that end together, the longest. `matched` is the one that did.
-    The result does not depend on how the text was cut into pushes.
+    The string that ends first wins; of those that end together, the longest. `matched` is the one that did; it stays
+    in the text if asked to. The result does not depend on how the text was cut into pushes.
     """
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: Sequence[str], *, included: bool = False) -> None:
         self._stops = stops
+        self._included = included
         self._held = ""
         self.matched: str | None = None
 
@@ -41,9 +42,9 @@ class StopStrings:
         text = self._held + text
         ends = [(start + len(stop), start, stop) for stop in self._stops if (start := text.find(stop)) >= 0]
         if ends:
-            _, start, self.matched = min(ends)
+            end, start, self.matched = min(ends)
             self._held = ""
-            return text[:start]
+            return text[: end if self._included else start]
         keep = max(_overlap(text, stop) for stop in self._stops)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]

@@ -107,6 +107,10 @@ class AsyncEngine:
     def max_model_len(self) -> int:
         return self._engine.max_model_len
 
+    @property
+    def vocab_size(self) -> int:
+        return self._engine.vocab_size
+
     async def start(self) -> None:
         """Start the thread. Once only: an engine that has ended stays so."""
         self._loop = asyncio.get_running_loop()

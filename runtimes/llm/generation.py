@@ -1,86 +1,20 @@
-"""From the engine's tokens to an answer's text: one choice, several at once, and a stream of events of them."""
+"""From the choices of a request to its answer: several at once, and a stream of events of them."""
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from adapters.errors import InferenceError
 from adapters.wire import openai, sse
 from runtimes.llm.answers import AnswerWriter, Finished, PromptDetails, Usage
-from runtimes.llm.detokenizer import Detokenizer, StopStrings
-from runtimes.llm.engine import Generation
+from runtimes.llm.choice import Choice
 from runtimes.llm.metrics import Metrics
-from runtimes.llm.sequence import FinishReason
-from runtimes.llm.tokenizer import Tokenizer
+from runtimes.llm.told_tokens import ToldToken
 
 log = logging.getLogger(__name__)
-
-
-class Choice:
-    """One answer to one prompt, as text. `finish_reason`, `completion_tokens` and `rest` are final when `texts` ends.
-
-    `said` are tokens of the answer that somebody has the text of already, as far as it was certain: they bring
-    this one to the same state, and what follows is what would have followed there.
-    """
-
-    def __init__(
-        self,
-        index: int,
-        generation: Generation,
-        tokenizer: Tokenizer,
-        stops: Sequence[str],
-        said: Sequence[int] = (),
-        *,
-        prompt: int = 0,
-    ) -> None:
-        self.index = index
-        self.prompt = prompt
-        """Which of the request's prompts it answers."""
-        self.cached_tokens = 0
-        self.finish_reason: FinishReason = "length"
-        self.completion_tokens = len(said)
-        self.token_ids: list[int] = []
-        """Those since they were last taken: all that the text so far, certain or not, was made of."""
-        self.rest = ""
-        """The text that became certain only by the end. It belongs to the end: whoever has it knows that it came."""
-        self._generation = generation
-        self._detokenizer = Detokenizer(tokenizer)
-        self._stops = StopStrings(stops)
-        for token_id in said:
-            self._stops.push(self._detokenizer.push(token_id))
-        if self._stops.matched is not None:
-            generation.cancel()
-
-    async def texts(self) -> AsyncIterator[str]:
-        """Pieces of the answer as they are certain, never empty. Raises EngineDead."""
-        async for output in self._generation:
-            self.completion_tokens += 1
-            self.cached_tokens = output.cached_tokens
-            if output.finish_reason is not None:
-                self.finish_reason = output.finish_reason
-            if output.finish_reason == "stop":
-                break  # the token that says so is not part of the text
-            self.token_ids.append(output.token_id)
-            if text := self._stops.push(self._detokenizer.push(output.token_id)):
-                yield text
-            if self._stops.matched is not None:
-                break
-        self._end()
-
-    def cancel(self) -> None:
-        """Stop the engine's work on it now. Idempotent."""
-        self._generation.cancel()
-
-    def _end(self) -> None:
-        if self._stops.matched is None:
-            self.rest = self._stops.push(self._detokenizer.flush())
-        if self._stops.matched is None:
-            self.rest += self._stops.flush()
-        else:
-            self.finish_reason = "stop"
-            self.cancel()
 
 
 class Piece(NamedTuple):
@@ -89,6 +23,7 @@ class Piece(NamedTuple):
     choice: Choice
     text: str | None
     token_ids: Sequence[int] = ()
+    told: Sequence[ToldToken] = ()
 
 
 class Answering:
@@ -112,8 +47,8 @@ class Answering:
         try:
             async for text in choice.texts():
                 token_ids, choice.token_ids = choice.token_ids, []
-                await self._pieces.put(Piece(choice, text, token_ids))
-            await self._pieces.put(Piece(choice, None))
+                await self._pieces.put(Piece(choice, text, token_ids, choice.take_told()))
+            await self._pieces.put(Piece(choice, None, told=choice.take_told()))
         except Exception as error:
             await self._pieces.put(error)
 
@@ -138,9 +73,20 @@ class Answering:
     async def whole(self) -> list[Finished]:
         """All choices, when all have ended."""
         texts: list[list[str]] = [[] for _ in self.choices]
-        async for choice, text, _ in self:
+        told: list[list[ToldToken]] = [[] for _ in self.choices]
+        async for choice, text, _, tokens in self:
             texts[choice.index].append(choice.rest if text is None else text)
-        return [Finished("".join(texts[choice.index]), choice.finish_reason) for choice in self.choices]
+            told[choice.index] += tokens
+        return [
+            Finished("".join(texts[choice.index]), choice.finish_reason, told[choice.index]) for choice in self.choices
+        ]
+
+    async def best(self, n: int) -> list[Finished]:
+        """The `n` choices of each prompt whose tokens are the likeliest on average, the best one first."""
+        finished = await self.whole()
+        ranked = sorted(self.choices, key=lambda choice: (choice.prompt, -choice.mean_logprob))
+        taken = [list(group)[:n] for _, group in groupby(ranked, key=lambda choice: choice.prompt)]
+        return [finished[choice.index] for group in taken for choice in group]
 
     @property
     def usage(self) -> Usage:
@@ -219,9 +165,10 @@ class EventStream:
             if (opening := self._writer.opening(index)) is not None:
                 events = sse.encode(opening)
         if piece.text is None:
-            return events + sse.encode(self._writer.finish(index, piece.choice.rest, piece.choice.finish_reason))
+            choice = piece.choice
+            return events + sse.encode(self._writer.finish(index, choice.rest, choice.finish_reason, piece.told))
         token_ids = piece.token_ids if self._with_token_ids else None
-        return events + sse.encode(self._writer.text(index, piece.text, token_ids))
+        return events + sse.encode(self._writer.text(index, piece.text, token_ids, piece.told))
 
     def _closing(self) -> bytes:
         usage = sse.encode(self._writer.usage(self._answering.usage)) if self._with_usage else b""

@@ -11,28 +11,21 @@ import msgspec
 from msgspec import Meta
 
 from adapters.errors import CallerError
+from runtimes.llm.sampling_fields import MAX_CHOICES, SamplingFields
+from runtimes.llm.sampling_params import MAX_TOP_LOGPROBS
 
-MAX_CHOICES = 128
-MAX_STOPS = 4
-MAX_STOP_LENGTH = 256
+MAX_BEST_OF = 20
 
 # What a request may say without asking for anything that is not supported; null always may be said.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "audio": (),
     "best_of": (1,),
     "echo": (False,),
-    "frequency_penalty": (0,),
     "function_call": ("none", "auto"),
     "functions": ([],),
-    "logit_bias": ({},),
-    "logprobs": (False,),
-    "min_p": (0,),
-    "min_tokens": (0,),
     "modalities": (["text"],),
     "prediction": (),
-    "presence_penalty": (0,),
     "reasoning_effort": ("none",),
-    "repetition_penalty": (1,),
     "response_format": ({"type": "text"},),
     "store": (False,),
     "suffix": ("",),
@@ -58,23 +51,15 @@ class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
     include_obfuscation: Literal[False] | None = None
 
 
-class GenerateBody(msgspec.Struct, kw_only=True):
-    """What both APIs share. `top_k`, `ignore_eos` and `cache_salt` are vLLM's additions to them; `top_k` -1 or 0 is
-    none. Only requests of the same salt share what is kept of their prompts.
+class GenerateBody(SamplingFields, kw_only=True):
+    """What both APIs share. `cache_salt` is vLLM's: only requests of the same salt share what is kept of their
+    prompts.
 
     `continue_token_ids` are an answer's first tokens, as a stream of it with `return_token_ids` told them: the
     stream then begins after them, and is what it would have been. Limits and usage are those of the whole answer.
     """
 
     model: str
-    n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
-    max_tokens: Annotated[int, Meta(ge=0)] | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Meta(ge=-1)] | None = None
-    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
-    stop: str | list[str] | None = None
-    ignore_eos: bool | None = None
     cache_salt: Annotated[str, Meta(max_length=1024)] | None = None
     return_token_ids: bool | None = None
     continue_token_ids: list[int] | None = None
@@ -82,13 +67,33 @@ class GenerateBody(msgspec.Struct, kw_only=True):
     stream_options: StreamOptions | None = None
 
     @property
-    def stops(self) -> list[str]:
-        return [self.stop] if isinstance(self.stop, str) else self.stop or []
-
-    @property
     def wants_usage(self) -> bool:
         """Whether a stream ends with a chunk that says what it cost."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    @property
+    def told(self) -> int | None:
+        """Of how many likeliest tokens log-probabilities are told, beside the token's own; None if of none at all."""
+        return None
+
+    @property
+    def candidates(self) -> int:
+        """How many answers to a prompt are made; the best `n` of them are told."""
+        return self.n or 1
+
+    @property
+    def echoes(self) -> bool:
+        """Whether an answer begins with its prompt."""
+        return False
+
+    @property
+    def echo_told(self) -> bool:
+        """Whether the prompt's log-probabilities are told too."""
+        return self.echoes and self.told is not None
+
+    def written(self, prompt: int) -> str | None:
+        """That prompt, if it was a text."""
+        return None
 
 
 class TextPart(msgspec.Struct, forbid_unknown_fields=True):
@@ -126,6 +131,8 @@ class ChatBody(GenerateBody, kw_only=True):
 
     messages: Annotated[list[Message], Meta(min_length=1)]
     max_completion_tokens: Annotated[int, Meta(ge=0)] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     continue_final_message: bool | None = None
     add_generation_prompt: bool | None = None
 
@@ -133,11 +140,49 @@ class ChatBody(GenerateBody, kw_only=True):
         if self.max_completion_tokens is not None:
             self.max_tokens = self.max_completion_tokens
 
+    @property
+    def told(self) -> int | None:
+        return (self.top_logprobs or 0) if self.logprobs else None
+
+    def check(self) -> None:
+        super().check()
+        if self.top_logprobs and not self.logprobs:
+            raise CallerError("`top_logprobs` needs `logprobs`: true.", param="top_logprobs")
+
 
 class CompletionBody(GenerateBody, kw_only=True):
-    """`POST /v1/completions`."""
+    """`POST /v1/completions`. OpenAI tells of up to 5 likeliest tokens, vLLM of 20."""
 
     prompt: str | Annotated[list[str | int | list[int]], Meta(min_length=1)]
+    logprobs: bool | Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    best_of: Annotated[int, Meta(ge=1, le=MAX_BEST_OF)] | None = None
+    echo: bool | None = None
+
+    @property
+    def told(self) -> int | None:
+        return None if self.logprobs is False else self.logprobs
+
+    @property
+    def candidates(self) -> int:
+        return self.best_of or self.n or 1
+
+    @property
+    def echoes(self) -> bool:
+        return self.echo or False
+
+    def written(self, prompt: int) -> str | None:
+        return written if isinstance(written := self.prompts[prompt], str) else None
+
+    def check(self) -> None:
+        super().check()
+        if self.logprobs is True:
+            raise CallerError("`logprobs` is a number here: of how many likeliest tokens to tell.", param="logprobs")
+        if self.best_of is not None and self.best_of < (self.n or 1):
+            raise CallerError("`best_of` must be `n` or more: the best `n` are told.", param="best_of")
+        if self.candidates > (self.n or 1) and self.stream:
+            raise CallerError("`best_of` more than `n` has no stream: the best is known at the end.", param="best_of")
+        if self.echo and self.continue_token_ids:
+            raise CallerError("`echo` is an answer's beginning: there is none to continue with.", param="echo")
 
     @property
     def prompts(self) -> list[str | list[int]]:
@@ -172,8 +217,9 @@ def decode_chat(body: bytes) -> ChatBody:
 def decode_completion(body: bytes) -> CompletionBody:
     """Raises CallerError that names the parameter at fault."""
     decoded = _decode(body, CompletionBody)
-    if len(decoded.prompts) * (decoded.n or 1) > MAX_CHOICES:
-        raise CallerError(f"prompts times `n` must be at most {MAX_CHOICES}.", param="n")
+    if len(decoded.prompts) * decoded.candidates > MAX_CHOICES:
+        several = "n" if decoded.best_of is None else "best_of"
+        raise CallerError(f"prompts times `{several}` must be at most {MAX_CHOICES}.", param=several)
     if decoded.continue_token_ids and len(decoded.prompts) > 1:
         raise CallerError("`continue_token_ids` is one answer: give one prompt.", param="prompt")
     return decoded
@@ -193,7 +239,7 @@ def _decode(body: bytes, kind: type[B]) -> B:
         decoded = msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
         raise _invalid(str(error)) from None
-    _check_stops(decoded.stops)
+    decoded.check()
     for name in ("stream_options", "return_token_ids", "continue_token_ids"):
         if fields.get(name) and not decoded.stream:
             raise CallerError(f"`{name}` needs `stream`: true.", param=name)
@@ -211,12 +257,6 @@ def _check_unsupported(name: str, value: Any) -> None:
     if not any(value == neutral and isinstance(value, bool) == isinstance(neutral, bool) for neutral in _NEUTRAL[name]):
         message = f"`{name}` is not supported by this server: leave it out."
         raise CallerError(message, param=name, code="unsupported_parameter")
-
-
-def _check_stops(stops: list[str]) -> None:
-    if len(stops) > MAX_STOPS or not all(0 < len(stop) <= MAX_STOP_LENGTH for stop in stops):
-        message = f"`stop` takes up to {MAX_STOPS} strings of 1 to {MAX_STOP_LENGTH} characters."
-        raise CallerError(message, param="stop")
 
 
 def _invalid(message: str) -> CallerError:

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Literal
 
@@ -22,15 +22,17 @@ from adapters.http1.message import Request, Response
 from runtimes.llm import embeddings, responses
 from runtimes.llm.answers import AnswerWriter, ChatWriter, CompletionWriter
 from runtimes.llm.chat_template import ChatTemplate
+from runtimes.llm.choice import Choice, Wanted
 from runtimes.llm.embedding_config import EmbeddingConfig
 from runtimes.llm.engine import AsyncEngine, EngineStats, SamplingParams
 from runtimes.llm.error_responses import RETRY_SECONDS, error_response
-from runtimes.llm.generation import Answering, Choice, EventStream
+from runtimes.llm.generation import Answering, EventStream
 from runtimes.llm.metrics import CONTENT_TYPE as METRICS_TYPE
 from runtimes.llm.metrics import Metrics
 from runtimes.llm.protocol import GenerateBody, decode_chat, decode_completion
 from runtimes.llm.tokenize import decode_detokenize, decode_tokenize, text_of, tokens_of
 from runtimes.llm.tokenizer import Tokenizer
+from runtimes.llm.told_tokens import EchoedPrompt, TokenNames
 
 COMPLETION_MAX_TOKENS = 16
 TENANT = "x-headrace-tenant"
@@ -123,7 +125,8 @@ class App:
             answer=body.add_generation_prompt is not False,
             begun=body.continue_final_message or False,
         )
-        writer = ChatWriter(self.served_name, model.fingerprint, with_usage=body.wants_usage)
+        names = None if body.told is None else TokenNames(model.tokenizer)
+        writer = ChatWriter(self.served_name, model.fingerprint, with_usage=body.wants_usage, names=names)
         salt = _salt(request, body.cache_salt)
         return await self._generate(model, body, [prompt], salt, writer, "messages", default_max_tokens=None)
 
@@ -131,7 +134,8 @@ class App:
         body = decode_completion(await _json_body(request))
         model = self._answering(body.model)
         prompts = [_encode_prompt(model, prompt) for prompt in body.prompts]
-        writer = CompletionWriter(self.served_name, model.fingerprint, with_usage=body.wants_usage)
+        names = None if body.told is None else TokenNames(model.tokenizer, "bytes:")
+        writer = CompletionWriter(self.served_name, model.fingerprint, with_usage=body.wants_usage, names=names)
         salt = _salt(request, body.cache_salt)
         return await self._generate(
             model, body, prompts, salt, writer, "prompt", default_max_tokens=COMPLETION_MAX_TOKENS
@@ -194,7 +198,9 @@ class App:
             )
             return await _streamed(events)
         try:
-            return Response(200, [_JSON], writer.whole(await answering.whole(), answering.usage))
+            chosen = body.candidates > (body.n or 1)
+            finished = await (answering.best(body.n or 1) if chosen else answering.whole())
+            return Response(200, [_JSON], writer.whole(finished, answering.usage))
         finally:
             answering.close()
 
@@ -209,16 +215,18 @@ class App:
     ) -> list[Choice]:
         """All choices, or an error and none."""
         choices: list[Choice] = []
-        n = body.n or 1
+        said = body.continue_token_ids or []
+        body.check_tokens(model.engine.vocab_size)
         try:
             for i, (prompt, max_tokens) in enumerate(zip(prompts, room, strict=True)):
-                said = body.continue_token_ids or []
-                left = max_tokens - len(said)
-                for index in range(i * n, (i + 1) * n):
-                    # An answer that has all it may have is only to be ended.
-                    known = prompt + said if left > 0 else prompt
-                    generation = model.engine.submit(known, _sampling(model, body, max(left, 0), index), salt)
-                    choices.append(Choice(index, generation, model.tokenizer, body.stops, said, prompt=i))
+                wanted = _wanted(model, body, i, prompt, max_tokens)
+                for index in range(i * body.candidates, (i + 1) * body.candidates):
+                    params = _sampling(model, body, max_tokens, index)
+                    if len(said) < max_tokens or not said:
+                        generation = model.engine.submit(prompt + said, params, salt, continued=len(said))
+                    else:  # an answer that has all it may have is only to be ended
+                        generation = model.engine.submit(prompt, replace(params, max_tokens=0, min_tokens=0), salt)
+                    choices.append(Choice(index, generation, model.tokenizer, wanted, said, prompt=i))
         except BaseException as error:
             for choice in choices:
                 choice.cancel()
@@ -334,16 +342,27 @@ def _room(model: LoadedModel, body: GenerateBody, prompt_tokens: int, default: i
 
 
 def _sampling(model: LoadedModel, body: GenerateBody, max_tokens: int, index: int) -> SamplingParams:
-    ignore_eos = body.ignore_eos or False
-    return SamplingParams(
-        max_tokens=max_tokens,
-        temperature=1.0 if body.temperature is None else body.temperature,
-        top_p=1.0 if body.top_p is None else body.top_p,
-        top_k=max(body.top_k or 0, 0),
-        # Choices of one request must differ from each other, and the first is what `n` = 1 would give.
-        seed=None if body.seed is None else (body.seed + index + 2**63) % 2**64 - 2**63,
-        stop_token_ids=frozenset() if ignore_eos else model.tokenizer.eos_token_ids,
-        ignore_eos=ignore_eos,
+    scores = body.echo_told and max_tokens == 0
+    # Which of several answers is the best their log-probabilities tell.
+    chosen = 0 if body.candidates > (body.n or 1) else None
+    return body.params(
+        1 if scores else max_tokens,
+        choice=index,
+        eos_token_ids=model.tokenizer.eos_token_ids,
+        logprobs=chosen if body.told is None else body.told,
+        prompt_logprobs=body.told if body.echo_told else None,
+    )
+
+
+def _wanted(model: LoadedModel, body: GenerateBody, index: int, prompt: list[int], max_tokens: int) -> Wanted:
+    """The text of the answers to one of the prompts."""
+    return Wanted(
+        stops=body.stops,
+        includes_stop=body.include_stop_str_in_output or False,
+        min_tokens=body.min_tokens or 0,
+        echo=EchoedPrompt(prompt, model.tokenizer, body.written(index)) if body.echoes else None,
+        only_echo=body.echo_told and max_tokens == 0,
+        told=body.told is not None,
     )
 
 

@@ -19,7 +19,7 @@ from transformers import AutoTokenizer
 from adapters.http1.server import Limits, Server
 from runtimes.llm.block_manager import BlockManager
 from runtimes.llm.chat_template import ChatTemplate
-from runtimes.llm.engine import AsyncEngine, Engine
+from runtimes.llm.engine import AsyncEngine, Engine, Runner
 from runtimes.llm.error_responses import refusal
 from runtimes.llm.scheduler import Scheduler, SchedulerConfig
 from runtimes.llm.sequence import Batch, Sampled
@@ -111,16 +111,18 @@ async def serving(
     max_queue: int = 64,
     max_num_seqs: int = 32,
     prefix_cache: bool = False,
+    max_batched: int = CONTEXT,
+    runner: Runner | None = None,
 ) -> AsyncIterator[Running]:
     """Yields a Running; afterwards no sequence may live and no page be taken. What is found in a `prefix_cache` the
-    parrot does not hear, so then it cannot go on with a prompt."""
+    parrot does not hear, so then it cannot go on with a prompt. With a `runner` there is no parrot to be heard."""
     tokenizer = byte_tokenizer()
     parrot = Parrot(tokenizer.encode(text), fails_after)
     bounds = SchedulerConfig(
-        max_model_len=CONTEXT, max_num_seqs=max_num_seqs, max_num_batched_tokens=CONTEXT, max_queue=max_queue
+        max_model_len=CONTEXT, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_batched, max_queue=max_queue
     )
     scheduler = Scheduler(bounds, BlockManager(num_blocks=600, block_size=16, caching=prefix_cache))
-    engine = AsyncEngine(Engine(scheduler, parrot, vocab_size=258, eos_token_ids=frozenset({257})))
+    engine = AsyncEngine(Engine(scheduler, runner or parrot, vocab_size=258, eos_token_ids=frozenset({257})))
     app = App(MODEL)
     app.model = LoadedModel(engine, tokenizer, ChatTemplate(CHATML, tokenizer), 1_700_000_000, "fp_test")
     server = Server(app, Limits(max_body=1 << 19), refusal)

@@ -69,6 +69,24 @@ async def test_what_is_no_json_object(running: Running, body: bytes) -> None:
         ({"stop": ""}, "stop"),
         ({"stop": "x" * 257}, "stop"),
         ({"ignore_eos": 1}, "ignore_eos"),
+        ({"min_p": 1.1}, "min_p"),
+        ({"min_tokens": -1}, "min_tokens"),
+        ({"min_tokens": 5, "max_tokens": 4}, "min_tokens"),
+        ({"presence_penalty": 2.1}, "presence_penalty"),
+        ({"frequency_penalty": -2.1}, "frequency_penalty"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"logit_bias": {"5": 101}}, "logit_bias"),
+        ({"logit_bias": {"hello": 1}}, "logit_bias"),
+        ({"logit_bias": {"-1": 1}}, "logit_bias"),
+        ({"logit_bias": {"258": 1}}, "logit_bias"),
+        ({"logit_bias": {"9" * 40: 1}}, "logit_bias"),
+        ({"logit_bias": {str(token): 1 for token in range(1025)}}, "logit_bias"),
+        ({"stop_token_ids": [258]}, "stop_token_ids"),
+        ({"stop_token_ids": [-1]}, "stop_token_ids[0]"),
+        ({"stop_token_ids": list(range(65))}, "stop_token_ids"),
+        ({"logprobs": 5}, "logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"top_logprobs": 1}, "top_logprobs"),
     ],
 )
 async def test_values_that_make_no_sense(running: Running, change: Any, param: str, stream: bool) -> None:
@@ -107,20 +125,10 @@ async def test_prompts_that_are_none(running: Running, prompt: Any) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"logprobs": True},
-        {"logprobs": 0},  # asks for the chosen token's
-        {"top_logprobs": 1},
         {"tools": [{"type": "function"}]},
         {"tool_choice": "required"},
         {"functions": [{}]},
         {"response_format": {"type": "json_object"}},
-        {"logit_bias": {"5": 1}},
-        {"presence_penalty": 0.1},
-        {"frequency_penalty": -1},
-        {"repetition_penalty": 1.1},
-        {"min_p": 0.1},
-        {"best_of": 2},
-        {"echo": True},
         {"suffix": "s"},
         {"modalities": ["audio"]},
         {"reasoning_effort": "high"},
@@ -162,6 +170,32 @@ async def test_what_does_not_fit_the_context(running: Running, path: str, body: 
 async def test_too_many_choices(running: Running) -> None:
     body = COMPLETION | {"prompt": ["a"] * 65, "n": 2}
     await assert_refused(running, "/v1/completions", body, param="n", code="invalid_request")
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"logprobs": 21}, "logprobs"),
+        ({"logprobs": -1}, "logprobs"),
+        ({"logprobs": True}, "logprobs"),
+        ({"best_of": 0}, "best_of"),
+        ({"best_of": 21}, "best_of"),
+        ({"best_of": 2, "n": 3}, "best_of"),
+        ({"best_of": 2, "stream": True}, "best_of"),
+        ({"best_of": 20, "prompt": ["a"] * 7}, "best_of"),
+        ({"echo": "yes"}, "echo"),
+        ({"echo": True, "stream": True, "continue_token_ids": [65]}, "echo"),
+    ],
+    ids=str,
+)
+async def test_values_that_make_no_sense_of_a_completion(running: Running, change: Any, param: str) -> None:
+    await assert_refused(running, "/v1/completions", COMPLETION | change, param=param, code="invalid_request")
+
+
+async def test_a_token_that_is_not_there_is_named(running: Running) -> None:
+    _, _, answer = await post(running, "/v1/completions", COMPLETION | {"logit_bias": {"65": 1, "258": 1}})
+    assert "258" in answer["error"]["message"]
+    assert "257" in answer["error"]["message"]
 
 
 async def test_another_model(running: Running) -> None:

@@ -1,0 +1,102 @@
+"""What a request says of how its tokens are chosen: OpenAI's fields and vLLM's additions to them."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from adapters.errors import CallerError
+from runtimes.llm.sampling_params import MAX_BIASED, SamplingParams
+
+MAX_CHOICES = 128
+MAX_STOPS = 4
+MAX_STOP_LENGTH = 256
+MAX_STOP_TOKENS = 64
+
+_Penalty = Annotated[float, Meta(ge=-2, le=2)]
+_TokenId = Annotated[int, Meta(ge=0)]
+
+
+class SamplingFields(msgspec.Struct, kw_only=True):
+    """`top_k`, `min_p`, `min_tokens`, `repetition_penalty`, `stop_token_ids`, `include_stop_str_in_output` and
+    `ignore_eos` are vLLM's; `top_k` -1 or 0 is none. `logit_bias` is by token id, a text, as
+    JSON's keys are."""
+
+    n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
+    max_tokens: Annotated[int, Meta(ge=0)] | None = None
+    min_tokens: Annotated[int, Meta(ge=0)] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Meta(ge=-1)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    presence_penalty: _Penalty | None = None
+    frequency_penalty: _Penalty | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0, le=100)] | None = None
+    logit_bias: dict[str, float] | None = None
+    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: Annotated[list[_TokenId], Meta(max_length=MAX_STOP_TOKENS)] | None = None
+    include_stop_str_in_output: bool | None = None
+    ignore_eos: bool | None = None
+
+    @property
+    def stops(self) -> list[str]:
+        return [self.stop] if isinstance(self.stop, str) else self.stop or []
+
+    def check(self) -> None:
+        """Raise CallerError for what the types of the fields do not tell."""
+        if len(self.stops) > MAX_STOPS or not all(0 < len(stop) <= MAX_STOP_LENGTH for stop in self.stops):
+            message = f"`stop` takes up to {MAX_STOPS} strings of 1 to {MAX_STOP_LENGTH} characters."
+            raise CallerError(message, param="stop")
+        if len(self.logit_bias or ()) > MAX_BIASED:
+            raise CallerError(f"`logit_bias` takes up to {MAX_BIASED} tokens.", param="logit_bias")
+        for token, bias in (self.logit_bias or {}).items():
+            if not (token.isascii() and token.isdigit()):
+                raise CallerError(f"`logit_bias` is for token ids: {token!r} is none.", param="logit_bias")
+            if not -100 <= bias <= 100:
+                message = f"`logit_bias` must be -100 to 100: {bias:g} for token {token} is not."
+                raise CallerError(message, param="logit_bias")
+
+    def check_tokens(self, vocab_size: int) -> None:
+        """Raise CallerError that names the first token that a model of so many has not."""
+        for name, ids in (
+            ("logit_bias", map(int, self.logit_bias or ())),
+            ("stop_token_ids", self.stop_token_ids or ()),
+        ):
+            for token_id in ids:
+                if token_id >= vocab_size:
+                    message = f"`{name}` has token {token_id}: this model's are 0 to {vocab_size - 1}."
+                    raise CallerError(message, param=name)
+
+    def params(
+        self,
+        max_tokens: int,
+        *,
+        choice: int,
+        eos_token_ids: frozenset[int],
+        logprobs: int | None,
+        prompt_logprobs: int | None,
+    ) -> SamplingParams:
+        """Of one of the choices. Raises CallerError if the answer may not be as long as it must."""
+        if (self.min_tokens or 0) > max_tokens:
+            message = f"`min_tokens` is {self.min_tokens}, but the answer may have {max_tokens} tokens."
+            raise CallerError(message, param="min_tokens")
+        ignore_eos = self.ignore_eos or False
+        return SamplingParams(
+            max_tokens=max_tokens,
+            temperature=1.0 if self.temperature is None else self.temperature,
+            top_p=1.0 if self.top_p is None else self.top_p,
+            top_k=max(self.top_k or 0, 0),
+            min_p=self.min_p or 0.0,
+            # Choices of one request must differ from each other, and the first is what `n` = 1 would give.
+            seed=None if self.seed is None else (self.seed + choice + 2**63) % 2**64 - 2**63,
+            stop_token_ids=frozenset(self.stop_token_ids or ()) | (frozenset() if ignore_eos else eos_token_ids),
+            ignore_eos=ignore_eos,
+            min_tokens=self.min_tokens or 0,
+            presence_penalty=self.presence_penalty or 0.0,
+            frequency_penalty=self.frequency_penalty or 0.0,
+            repetition_penalty=1.0 if self.repetition_penalty is None else self.repetition_penalty,
+            logit_bias={int(token): bias for token, bias in (self.logit_bias or {}).items()},
+            logprobs=logprobs,
+            prompt_logprobs=prompt_logprobs,
+        )

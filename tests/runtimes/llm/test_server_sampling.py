@@ -1,0 +1,318 @@
+"""How tokens are chosen and told of, through the API with OpenAI's own client; the model is a table of logits."""
+
+import asyncio
+import json
+import math
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import aiohttp
+import pytest
+import torch
+from openai.types.chat import ChatCompletionMessageParam
+from openai.types.chat.chat_completion_token_logprob import ChatCompletionTokenLogprob
+
+from runtimes.llm.model_runner import ModelRunner
+from runtimes.llm.sequence import Chunk
+from tests.runtimes.llm.server_fixtures import MODEL, Running, byte_tokenizer, post, serving, until_idle
+
+TEXT = "Hello, wörld! 😀"
+HI: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hi"}]
+PROMPT = "abc"
+END = 257
+[BROKEN] = byte_tokenizer().encode("!")
+
+
+class Speaker:
+    """An executor whose logits depend on the place only: chance, and more for what `text` has there after a prompt of
+    `after` tokens. Whoever's prompt begins with BROKEN gets NaN."""
+
+    def __init__(self, text: str, after: int) -> None:
+        self.script = [*byte_tokenizer().encode(text), *[END] * 300]
+        self.after = after
+        self.broken: set[int] = set()
+
+    def logits(self, chunks: Sequence[Chunk], rows: Sequence[int]) -> torch.Tensor:
+        self.broken |= {chunk.sequence_id for chunk in chunks if chunk.start == 0 and chunk.token_ids[0] == BROKEN}
+        places = [(chunk, place) for chunk in chunks for place in range(chunk.start + 1, chunk.end + 1)]
+        wanted = [places[row] for row in rows]
+        return torch.stack(
+            [torch.empty(258), *[self.row(place, chunk.sequence_id in self.broken) for chunk, place in wanted]]
+        )[1:]
+
+    def hidden(self, chunks: Sequence[Chunk]) -> torch.Tensor:
+        raise NotImplementedError
+
+    def row(self, place: int, broken: bool = False) -> torch.Tensor:
+        """The logits of the token at `place`."""
+        logits = torch.randn(258, generator=torch.Generator().manual_seed(place))
+        if place >= self.after:
+            logits[self.script[place - self.after]] += 6
+        return logits * math.nan if broken else logits
+
+    def logprob(self, place: int, token: int) -> float:
+        return float(self.row(place).log_softmax(-1)[token])
+
+    def likeliest(self, place: int, count: int) -> list[int]:
+        ids: list[int] = self.row(place).topk(count).indices.tolist()
+        return ids
+
+
+SPEAKER = Speaker(TEXT, after=len(PROMPT))
+CHAT_PROMPT = len("..user\nhi.\n..assistant\n") - 2
+IDS = list(TEXT.encode())
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[Running]:
+    async with serving(runner=ModelRunner(Speaker(TEXT, after=len(PROMPT)))) as running:
+        yield running
+
+
+@pytest.fixture
+async def chatting() -> AsyncIterator[Running]:
+    async with serving(runner=ModelRunner(Speaker(TEXT, after=CHAT_PROMPT))) as running:
+        yield running
+
+
+def ids_of(text: bytes) -> list[int]:
+    return byte_tokenizer().encode(text.decode())
+
+
+# ── log-probabilities ─────────────────────────────────────────────────────────────────────────────────
+
+
+async def chat_tokens(running: Running, stream: bool, **fields: Any) -> tuple[str, list[ChatCompletionTokenLogprob]]:
+    asked: dict[str, Any] = {"model": MODEL, "messages": HI, "temperature": 0, "logprobs": True, **fields}
+    if not stream:
+        [choice] = (await running.client.chat.completions.create(**asked)).choices
+        assert choice.logprobs is not None
+        return choice.message.content or "", choice.logprobs.content or []
+    text = ""
+    told: list[ChatCompletionTokenLogprob] = []
+    async for chunk in await running.client.chat.completions.create(**asked, stream=True):
+        [part] = chunk.choices
+        text += part.delta.content or ""
+        told += (part.logprobs and part.logprobs.content) or []
+    return text, told
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_chat_tells_of_each_token(chatting: Running, stream: bool) -> None:
+    speaker = Speaker(TEXT, after=CHAT_PROMPT)
+    text, told = await chat_tokens(chatting, stream, top_logprobs=3)
+    assert text == TEXT
+    assert bytes([byte for token in told for byte in token.bytes or ()]) == TEXT.encode()
+    ids = ids_of(TEXT.encode())
+    for place, (token, token_id) in enumerate(zip(told, ids, strict=True), CHAT_PROMPT):
+        assert token.logprob == pytest.approx(speaker.logprob(place, token_id), abs=1e-5)
+        best = speaker.likeliest(place, 3)
+        assert [other.logprob for other in token.top_logprobs] == pytest.approx(
+            [speaker.logprob(place, other) for other in best], abs=1e-5
+        )
+        assert token.top_logprobs[0].token == token.token
+    named = {token.token for token in told}
+    assert {"H", "\\xc3", "\\xb6", "\\xf0", "\\x9f", "\\x98", "\\x80"} <= named  # what is no text alone
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_a_stop_string_cuts_off_is_not_told_of(chatting: Running, stream: bool) -> None:
+    text, told = await chat_tokens(chatting, stream, stop=["wörld"])
+    assert (text, "".join(token.token for token in told)) == ("Hello, ", "Hello, ")
+    assert [token.top_logprobs for token in told] == [[]] * 7
+    fields = {"stop": ["wörld"], "extra_body": {"include_stop_str_in_output": True}}
+    text, told = await chat_tokens(chatting, stream, **fields)
+    assert text == "Hello, wörld"
+    assert len(told) == len(text.encode())
+    text, told = await chat_tokens(chatting, stream, stop=["Z"], max_tokens=9)  # ends within a character
+    assert (text, len(told)) == ("Hello, w\ufffd", 9)
+
+
+async def test_nobody_is_told_who_did_not_ask(chatting: Running) -> None:
+    answer = await chatting.client.chat.completions.create(model=MODEL, messages=HI, temperature=0)
+    assert answer.choices[0].logprobs is None
+    completion = await chatting.client.completions.create(model=MODEL, prompt="abc", temperature=0)
+    assert completion.choices[0].logprobs is None
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("count", [0, 2, 20])
+async def test_a_completion_tells_of_each_token(running: Running, stream: bool, count: int) -> None:
+    asked: dict[str, Any] = {"model": MODEL, "prompt": PROMPT, "temperature": 0, "max_tokens": 40, "logprobs": count}
+    if stream:
+        chunks = [chunk async for chunk in await running.client.completions.create(**asked, stream=True)]
+        parts = [chunk.choices[0] for chunk in chunks]
+    else:
+        parts = (await running.client.completions.create(**asked)).choices
+    told = [part.logprobs for part in parts if part.logprobs is not None]
+    assert "".join(part.text for part in parts) == TEXT
+    tokens = [token for one in told for token in one.tokens or ()]
+    offsets = [offset for one in told for offset in one.text_offset or ()]
+    logprobs = [logprob for one in told for logprob in one.token_logprobs or ()]
+    tops = [top for one in told for top in one.top_logprobs or ()]
+    ids = ids_of(TEXT.encode())
+    assert len(tokens) == len(ids)
+    assert tokens[8:10] == ["bytes:\\xc3", "bytes:\\xb6"]
+    assert offsets == [len(TEXT.encode()[:place].decode(errors="ignore")) for place in range(len(ids))]
+    for place, token_id in enumerate(ids):
+        assert logprobs[place] == pytest.approx(SPEAKER.logprob(place + 3, token_id), abs=1e-5)
+        assert tops[place][tokens[place]] == logprobs[place]
+        assert len(tops[place]) == max(count, 1)  # the best is the one that was taken
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("prompt", [PROMPT, [97, 98, 99]])
+async def test_an_echo_tells_of_the_prompt_too(running: Running, prompt: Any, stream: bool) -> None:
+    """And of nothing else if nothing is to be generated."""
+    prompt = ids_of(PROMPT.encode()) if isinstance(prompt, list) else prompt
+    ids = ids_of((PROMPT + TEXT).encode())
+    for max_tokens, text in ((0, PROMPT), (2, PROMPT + "He")):
+        asked: dict[str, Any] = {"model": MODEL, "prompt": prompt, "temperature": 0, "max_tokens": max_tokens}
+        asked |= {"logprobs": 2, "echo": True}
+        if stream:
+            parts = [chunk.choices[0] async for chunk in await running.client.completions.create(**asked, stream=True)]
+        else:
+            answer = await running.client.completions.create(**asked)
+            parts = answer.choices
+            assert answer.usage is not None
+            assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (3, max_tokens)
+        assert "".join(part.text for part in parts) == text
+        assert parts[-1].finish_reason == "length"
+        told = [part.logprobs for part in parts if part.logprobs is not None]
+        assert [token for one in told for token in one.tokens or ()] == list(text)
+        assert [offset for one in told for offset in one.text_offset or ()] == list(range(len(text)))
+        logprobs = [logprob for one in told for logprob in one.token_logprobs or ()]
+        assert logprobs[0] is None
+        expected = [SPEAKER.logprob(place, ids[place]) for place in range(1, len(text))]
+        assert logprobs[1:] == pytest.approx(expected, abs=1e-5)
+        tops = [top for one in told for top in one.top_logprobs or ()]
+        assert tops[0] is None
+        assert all(2 <= len(top) <= 3 for top in tops[1:])
+    await until_idle(running.engine)
+
+
+async def test_an_echo_alone(running: Running) -> None:
+    for prompt in ("abc", "<|im_start|>ö"):
+        answer = await running.client.completions.create(model=MODEL, prompt=prompt, max_tokens=0, echo=True)
+        assert (answer.choices[0].text, answer.choices[0].logprobs) == (prompt, None)
+    answer = await running.client.completions.create(model=MODEL, prompt=[256, 65], max_tokens=0, echo=True)
+    assert answer.choices[0].text == "<|im_start|>" + byte_tokenizer().decode([65])
+    answer = await running.client.completions.create(
+        model=MODEL, prompt="abc", max_tokens=40, echo=True, temperature=0, stop=["b", "w"]
+    )
+    assert answer.choices[0].text == "abcHello, "  # what is asked is no stop
+
+
+async def test_the_prompts_logprobs_are_those_of_chunks_and_of_kept_pages_too() -> None:
+    """Of a prompt that is longer than a step, and that another has left in the prefix cache."""
+    prompt = list(range(65, 91)) * 6
+    async with serving(runner=ModelRunner(SPEAKER), prefix_cache=True, max_batched=48) as running:
+        asked: dict[str, Any] = {"model": MODEL, "prompt": prompt, "max_tokens": 0}
+        await running.client.completions.create(**(asked | {"max_tokens": 2}))
+        answer = await running.client.completions.create(**asked, echo=True, logprobs=0)
+    told = answer.choices[0].logprobs
+    assert told is not None
+    assert told.token_logprobs is not None
+    expected = [SPEAKER.logprob(place, token) for place, token in enumerate(prompt)]
+    assert told.token_logprobs[1:] == pytest.approx(expected[1:], abs=1e-5)
+
+
+async def test_the_best_of_several_is_told(running: Running) -> None:
+    asked: dict[str, Any] = {"model": MODEL, "prompt": ["abc", "xyz"], "max_tokens": 6, "seed": 5, "logprobs": 0}
+    every = await running.client.completions.create(**asked, n=4)
+    best = await running.client.completions.create(**asked, n=2, best_of=4)
+
+    def mean(choice: Any) -> float:
+        return float(sum(choice.logprobs.token_logprobs) / len(choice.logprobs.token_logprobs))
+
+    ranked = [sorted(every.choices[at : at + 4], key=mean, reverse=True)[:2] for at in (0, 4)]
+    assert [choice.text for choice in best.choices] == [choice.text for pair in ranked for choice in pair]
+    assert [choice.index for choice in best.choices] == [0, 1, 2, 3]
+    assert len({choice.text for choice in every.choices[:4]}) > 1
+    assert best.usage is not None
+    assert best.usage.completion_tokens == 2 * 4 * 6
+    one = await running.client.completions.create(model=MODEL, prompt="abc", max_tokens=6, seed=5, best_of=4)
+    assert one.choices[0].text == best.choices[0].text
+    assert one.choices[0].logprobs is None
+
+
+# ── what is chosen ────────────────────────────────────────────────────────────────────────────────────
+
+
+async def said(running: Running, **fields: Any) -> tuple[str, str]:
+    asked: dict[str, Any] = {"model": MODEL, "prompt": PROMPT, "temperature": 0, "max_tokens": 30} | fields
+    status, _, answer = await post(running, "/v1/completions", asked)
+    assert status == 200, answer
+    return answer["choices"][0]["text"], answer["choices"][0]["finish_reason"]
+
+
+async def test_bias_penalties_and_stops_change_what_is_said(running: Running) -> None:
+    [ell, zed] = byte_tokenizer().encode("lz")
+    assert await said(running) == (TEXT, "stop")
+    assert await said(running, logit_bias={str(zed): 100}, max_tokens=4) == ("zzzz", "length")
+    without, _ = await said(running, logit_bias={str(ell): -100})
+    assert "l" not in without
+    assert await said(running, stop_token_ids=[ell]) == ("He", "stop")
+    assert await said(running, stop_token_ids=[ell], include_stop_str_in_output=True) == ("Hel", "stop")
+    longer, reason = await said(running, min_tokens=28)
+    assert longer.startswith(TEXT)
+    assert longer != TEXT
+    assert reason in ("stop", "length")
+    assert await said(running, stop=["l"], min_tokens=4) == ("Hello, wör", "stop")
+
+
+async def test_a_penalty_minds_what_was_said_and_a_repetition_penalty_the_prompt_too(running: Running) -> None:
+    [zed] = byte_tokenizer().encode("z")
+    bias = {str(zed): 12}
+    assert (await said(running, logit_bias=bias, max_tokens=4))[0] == "zzzz"
+    once, _ = await said(running, logit_bias={str(zed): 6.5}, presence_penalty=2, frequency_penalty=2, max_tokens=30)
+    often, _ = await said(running, logit_bias={str(zed): 6.5}, max_tokens=30)
+    assert once.count("z") < often.count("z")
+    prompt = byte_tokenizer().encode("zbc")
+    fields = {"logit_bias": bias, "repetition_penalty": 100.0, "max_tokens": 3}
+    assert "z" in (await said(running, **fields))[0]  # until it has come
+    assert "z" not in (await said(running, **fields, prompt=prompt))[0]
+
+
+async def test_a_row_that_fails_ends_alone(running: Running) -> None:
+    """Its logits are NaN; its neighbours in the batch do not notice."""
+    fields = {"model": MODEL, "max_tokens": 30, "temperature": 1.0, "seed": 3, "top_p": 0.9}
+    alone, _ = await said(running, **fields)
+    asked = [post(running, "/v1/completions", fields | {"prompt": prompt}) for prompt in ("abc", "!bc", "abc")]
+    first, broken, last = await asyncio.gather(*asked)
+    assert broken[0] == 503
+    assert "nan" in broken[2]["error"]["message"]
+    assert [answer["choices"][0]["text"] for _, _, answer in (first, last)] == [alone, alone]
+    status, _, _ = await post(running, "/v1/completions", fields | {"prompt": "!bc", "stream": True})
+    assert status == 503
+    await until_idle(running.engine)
+    assert await said(running) == (TEXT, "stop")
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"temperature": 1.5, "seed": 8, "presence_penalty": 1.5, "frequency_penalty": 0.7},
+        {"temperature": 0, "repetition_penalty": 1.8},
+        {"temperature": 1.2, "seed": 9, "min_p": 0.01, "top_k": 40, "min_tokens": 20, "stop": ["l", "z"]},
+    ],
+    ids=str,
+)
+async def test_what_is_continued_minds_what_was_said_before(running: Running, how: Any) -> None:
+    """From every token on the answer is the unbroken one."""
+    asked = {"model": MODEL, "prompt": PROMPT, "max_tokens": 24, "stream": True} | how
+    whole = await heard(running, **asked, return_token_ids=True)
+    for cut in range(1, len(whole)):
+        ids = [token_id for _, token_ids in whole[:cut] for token_id in token_ids]
+        rest = await heard(running, **asked, continue_token_ids=ids)
+        assert "".join(text for text, _ in whole[:cut] + rest) == "".join(text for text, _ in whole)
+
+
+async def heard(running: Running, **asked: Any) -> list[tuple[str, list[int]]]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{running.url}/v1/completions", json=asked) as response,
+    ):
+        events = (await response.read()).split(b"\n\n")
+    choices = [json.loads(event.removeprefix(b"data: "))["choices"][0] for event in events if b"{" in event]
+    return [(choice["text"], choice.get("token_ids", [])) for choice in choices]
