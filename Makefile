@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # More arguments for pip, for instance an index that has PyTorch's CPU-only or CUDA builds.
 PIP_ARGS ?=
 
-.PHONY: serve test test-all check format protos conformance bench-gateway bench-memory bench-workers bench-balancing bench-tensor bench-llm clean
+.PHONY: serve test test-all check format protos conformance bench-gateway bench-memory bench-workers bench-balancing bench-tensor bench-llm soak-llm clean
 
 serve: $(VENV)/.serve
 	exec $(BIN)/headrace serve $(ARGS)
@@ -53,6 +53,9 @@ bench-tensor: $(VENV)/.dev
 
 bench-llm: $(VENV)/.dev
 	$(BIN)/python -m loadtests.bench_llm $(ARGS)
+
+soak-llm: $(VENV)/.dev
+	$(BIN)/python -m loadtests.soak_llm $(ARGS)
 
 bench-balancing: $(VENV)/.dev
 	$(BIN)/python -m loadtests.simulate_balancing $(ARGS)

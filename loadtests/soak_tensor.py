@@ -43,7 +43,7 @@ class Process:
         self.files.append(len(os.listdir(f"/proc/{self.pid}/fd")))
         self.children.append(len(tree(self.pid, processes())))
 
-    def leaks(self) -> list[str]:
+    def leaks(self, growth: float = GROWTH) -> list[str]:
         """What is more in the last quarter than in the second; the first is for caches and heaps to fill."""
         found = []
         for what, values, slack in (
@@ -52,7 +52,7 @@ class Process:
             ("processes", self.children, 1),
         ):
             before, after = quarters(values)
-            if after > before * GROWTH and after - before > slack:
+            if after > before * growth and after - before > slack:
                 found.append(f"{self.name}: {before:.0f} → {after:.0f} {what}")
         return found
 

@@ -65,6 +65,8 @@ async def _serve(options: ServiceOptions) -> int:
             return 1
         log.info("draining for up to %g s", options.drain_seconds)
         await server.drain(options.drain_seconds)
+        if app.model is not None:
+            _tell_if_whole(app.model.engine)
     except CannotStart as error:
         log.error("%s", error)
         return 1
@@ -73,6 +75,20 @@ async def _serve(options: ServiceOptions) -> int:
         if app.model is not None:
             await app.model.engine.aclose()
     return 0
+
+
+def _tell_if_whole(engine: AsyncEngine) -> None:
+    """The last look at the KV cache, once nobody is answered any more."""
+    stats = engine.stats()
+    if stats.running or stats.waiting:
+        log.info("ending with %d answers unfinished", stats.running + stats.waiting)
+        return
+    try:
+        engine.check_idle()
+    except AssertionError as error:
+        log.error("the KV cache is not whole: %s", error)
+    else:
+        log.info("idle: all %d pages of the KV cache are free or kept", stats.kv_blocks_total)
 
 
 async def _engine_ends_before(stop: asyncio.Event, engine: AsyncEngine) -> bool:
