@@ -77,6 +77,7 @@ class OpenAIAdapter:
         self._ours = ours
         self._model = model
         self._options = options or OpenAIProtocol()
+        self._passes = {"tokenize"} if ours else frozenset(self._options.passes)
         self._dialect = PLAIN if options is None else self._as_told(DIALECTS.get(options.dialect, AUTO))
         self._unknown = options is not None and options.dialect == "auto"
         self._paths = Paths(client.base_path, self._dialect.root, self._options.api_version)
@@ -135,7 +136,7 @@ class OpenAIAdapter:
     async def _pass(self, request: AppRequest, deadline: Deadline) -> Answer:
         """A call beside text, under the name that was authorised, whatever the body says."""
         call = CALLS.get(request.path)
-        if call is None or call.kind not in self._options.passes or request.method != "POST":
+        if call is None or call.kind not in self._passes or request.method != "POST":
             raise Unsupported(f"The model `{request.model}` has no such call, or its pool does not say so (`passes`).")
         model = self._model or request.model
         asked = replace(request, body=with_model(request.content_type, request.body, model))

@@ -15,7 +15,7 @@ from adapters.registry import Address
 from adapters.types import Deadline
 from adapters.wire import openai
 from tests.conformance.kept import conforms, every_feature
-from tests.servers.llm import NAME, Llm, llm
+from tests.servers.llm import ENCODER, NAME, Llm, llm
 
 pytestmark = pytest.mark.timeout(900)  # the first run installs it
 
@@ -46,6 +46,27 @@ def subject(server: Llm) -> Subject:
     )
 
 
+@pytest.fixture(scope="module")
+def encoding() -> Iterator[Llm]:
+    with llm(("--dtype", "float32", "--threads", "1"), ENCODER) as server:
+        yield server
+
+
+def embeddings(server: Llm) -> Subject:
+    """An encoder in it."""
+    has_all = subject(server)
+    no_stream = "A vector comes whole."
+    return replace(
+        has_all,
+        system="Headrace LLM engine, embeddings",
+        right=asks.embedding(NAME, "A headrace brings the river to the turbines.", "And back."),
+        stream=None,
+        mistake=asks.embedding(NAME, ""),
+        long=asks.embedding(NAME, *["water " * 200] * 1000),
+        unseen={"stream": no_stream},
+    )
+
+
 def one_kind(server: Llm, only: str) -> Subject:
     """The same engine, asked for what it is said not to have."""
     options = {"chat_template": "chatml"} if only == "completions" else {}
@@ -66,6 +87,11 @@ def one_kind(server: Llm, only: str) -> Subject:
 @every_feature
 async def test_conforms(running: Llm, feature: str) -> None:
     await conforms(subject(running), feature)
+
+
+@every_feature
+async def test_embeddings_conform(encoding: Llm, feature: str) -> None:
+    await conforms(embeddings(encoding), feature)
 
 
 @every_feature

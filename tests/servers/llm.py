@@ -15,6 +15,7 @@ from loadtests.servers import Launch, StartError, child, log_tail
 from runtimes.llm.store import resolve
 
 MODEL = "bundled:smollm2-135m-instruct"
+ENCODER = "bundled:all-minilm-l6-v2"
 NAME = "smollm2"
 START_SECONDS = 240.0
 """Reading the weights takes seconds, and minutes where eight others do the same."""
@@ -31,10 +32,10 @@ class Llm:
 
 
 @contextlib.contextmanager
-def llm(options: Sequence[str] = OPTIONS) -> Iterator[Llm]:
+def llm(options: Sequence[str] = OPTIONS, model: str = MODEL) -> Iterator[Llm]:
     """Started on a free port, ready when its model is; stopped at the end. Its log is shown when the block fails."""
-    resolve(MODEL, progress=False)
-    command = [sys.executable, "-m", "runtimes.llm", "--model", MODEL, "--served-name", NAME, "--port", "0", *options]
+    resolve(model, progress=False)
+    command = [sys.executable, "-m", "runtimes.llm", "--model", model, "--served-name", NAME, "--port", "0", *options]
     cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))
     with (
         tempfile.TemporaryDirectory(prefix="headrace-llm-") as folder,
