@@ -7,17 +7,19 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import BertConfig, BertModel, RobertaConfig, RobertaModel
+from transformers import AutoModel, BertConfig, BertModel, RobertaConfig, RobertaModel
 
 from runtimes.llm.embedding_config import EmbeddingConfig
 from runtimes.llm.encoder import Encoder
 from runtimes.llm.encoder_config import is_encoder
 from runtimes.llm.encoder_loader import encoder_engine, read_encoder
 from runtimes.llm.engine import EngineConfig, PromptTooLong
+from runtimes.llm.loader import DtypeName
 from runtimes.llm.model_config import UnsupportedModel
 from runtimes.llm.quantize import WeightsName
 from runtimes.llm.safetensors_files import InvalidCheckpoint
 from runtimes.llm.sequence import Chunk, SamplingParams
+from runtimes.llm.tokenizer_loader import load_tokenizer
 from tests.runtimes.llm.test_pooling import ONE, run
 
 TEXTS = [[5, 6, 7], [8], [9, 10, 11], list(range(4, 34)), [5, 6, 7, 8]]
@@ -73,6 +75,20 @@ def test_few_bits_say_the_same(tmp_path: Path) -> None:
     exact = read_encoder(folder, dtype="float32").hidden(chunks(TEXTS))
     rough = read_encoder(folder, dtype="bfloat16").hidden(chunks(TEXTS))
     assert torch.cosine_similarity(exact, rough, dim=-1).min() > 0.999
+
+
+@torch.inference_mode()  # type: ignore[untyped-decorator]
+def test_the_real_one_says_the_same_in_both_formats(minilm: Path) -> None:
+    tokenizer, theirs = load_tokenizer(minilm), AutoModel.from_pretrained(minilm).eval()
+    texts = ["The river brings water to the turbines.", "x", "To be, or not to be: that is the question. " * 4]
+    rows = [tokenizer.encode_whole(text) for text in texts]
+    exact = [theirs(torch.tensor([row])).last_hidden_state[0].mean(dim=0) for row in rows]
+    formats: list[tuple[DtypeName, float]] = [("float32", 1e-4), ("bfloat16", 0.1)]
+    for dtype, far in formats:
+        states = read_encoder(minilm, dtype=dtype).hidden(chunks(rows)).split([len(row) for row in rows])
+        for mine, theirs_ in zip(states, exact, strict=True):
+            torch.testing.assert_close(mine.mean(dim=0), theirs_, atol=far, rtol=0)
+            assert torch.cosine_similarity(mine.mean(dim=0), theirs_, dim=0) > 0.999
 
 
 @pytest.mark.parametrize(("weights", "least"), [("int8", 0.999), ("int4", 0.97)])
