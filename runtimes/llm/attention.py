@@ -111,7 +111,7 @@ def _seen_by_chunk(chunk: Chunk, window: int | None, block_size: int, device: to
 
 def _seen_by_tokens(chunks: list[Chunk], window: int | None, block_size: int, device: torch.device) -> _Seen:
     firsts = [_first_page(chunk.start, window, block_size) for chunk in chunks]
-    tables = [c.block_table[first : -(-c.end // block_size)] for c, first in zip(chunks, firsts, strict=True)]
+    tables = [[*c.block_table[first : -(-c.end // block_size)]] for c, first in zip(chunks, firsts, strict=True)]
     pages = max(map(len, tables), default=0)
     # Padding with the sequence's own first page keeps other sequences' numbers out of the arithmetic.
     padded = [(table + table[:1] * pages)[:pages] for table in tables]

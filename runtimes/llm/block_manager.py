@@ -34,6 +34,7 @@ class BlockManager:
         self._users = [0] * num_blocks
         self._digests: list[bytes | None] = [None] * num_blocks  # of the pages that may be found
         self._found: dict[bytes, int] = {}
+        self._awaited: dict[bytes, int] = {}  # pages that are about to be computed, and by which sequence
 
     @property
     def num_free(self) -> int:
@@ -45,13 +46,25 @@ class BlockManager:
         """Token positions in all pages together."""
         return self.num_blocks * self.block_size
 
+    def prepare(self, sequence: Sequence) -> None:
+        """Work out what its pages will be known by. It touches the sequence only, and can be done in any thread."""
+        if self.caching:
+            self._digests_of(sequence, len(sequence) // self.block_size)
+
+    def computed_by(self, sequence: Sequence) -> int | None:
+        """The sequence that is about to compute the first page that this one would have to, if there is one."""
+        if self._awaited:
+            for digest in self._digests_of(sequence, (len(sequence) - 1) // self.block_size):
+                if digest not in self._found:
+                    return self._awaited.get(digest)
+        return None
+
     def take_over(self, sequence: Sequence) -> None:
         """Begin an empty block table with the pages that are known of its first tokens.
 
-        Its last token is left to be computed in any case: what comes after it is what is asked for. Who asks for
-        the prompt's log-probabilities asks for what comes after each.
+        Its last token is left to be computed in any case: what comes after it is what is asked for.
         """
-        if not self.caching or sequence.params.prompt_logprobs is not None:
+        if not self.caching:
             return
         for digest in self._digests_of(sequence, (len(sequence) - 1) // self.block_size):
             block = self._found.get(digest)
@@ -73,6 +86,13 @@ class BlockManager:
             sequence.block_table.append(block)
         return True
 
+    def begin(self, sequence: Sequence) -> None:
+        """It is going to compute its other pages: let that be known to those that begin alike."""
+        if self.caching:
+            digests = self._digests_of(sequence, len(sequence) // self.block_size)
+            for digest in digests[sequence.num_computed // self.block_size :]:
+                self._awaited.setdefault(digest, sequence.id)
+
     def keep(self, sequence: Sequence) -> None:
         """Let its full pages, which are computed, be found from now on."""
         if not self.caching:
@@ -87,6 +107,7 @@ class BlockManager:
             if self._digests[block] is None and digests[index] not in self._found:
                 self._digests[block] = digests[index]
                 self._found[digests[index]] = block
+            self._await_no_more(digests[index], sequence)
         sequence.num_kept = full
 
     def free(self, sequence: Sequence) -> None:
@@ -100,11 +121,14 @@ class BlockManager:
                 self._free.append(block)
             else:
                 self._kept[block] = None
-        sequence.block_table.clear()
+        for digest in sequence.digests[sequence.num_kept :]:
+            self._await_no_more(digest, sequence)
+        sequence.block_table = []  # a new one: a step that runs may still read the old one
         sequence.num_computed = sequence.num_kept = 0
 
     def check_integrity(self, sequences: Iterable[Sequence]) -> None:
         """Raise AssertionError unless each page is free, kept or held, and held by as many as are counted."""
+        sequences = list(sequences)
         owners: dict[int, list[str]] = {block: [] for block in range(self.num_blocks)}
         for block in chain(self._free, self._kept):
             owners[block].append("free")
@@ -120,6 +144,12 @@ class BlockManager:
         known = {digest: block for block, digest in enumerate(self._digests) if digest is not None}
         if known != self._found or any(self._digests[block] is not None for block in self._free):
             raise AssertionError("pages are found that should not be, or are not found that should be")
+        if not set(self._awaited.values()) <= {sequence.id for sequence in sequences if sequence.block_table}:
+            raise AssertionError("pages are awaited that nobody computes")
+
+    def _await_no_more(self, digest: bytes, sequence: Sequence) -> None:
+        if self._awaited.get(digest) == sequence.id:
+            del self._awaited[digest]
 
     def _give_up(self) -> int:
         """A page that is kept, for other tokens."""

@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 
 from adapters.errors import BackendError, InferenceError
 from runtimes.llm.engine_core import Engine, EngineConfig, EngineStats, Runner
-from runtimes.llm.scheduler import PromptTooLong, QueueFull
+from runtimes.llm.refusals import PromptTooLong, QueueFull, TooLate
 from runtimes.llm.sequence import FinishReason, Pooling, SamplingParams, TokenOutput
+from runtimes.llm.standing import NOBODY, Standing
 
 __all__ = [
     "AsyncEngine",
@@ -29,6 +30,7 @@ __all__ = [
     "Runner",
     "SamplingParams",
     "TokenOutput",
+    "TooLate",
 ]
 
 
@@ -43,8 +45,9 @@ class EngineDead(BackendError):
 class Generation:
     """An answer as it grows. It belongs to the event loop that submitted it.
 
-    Ends after the TokenOutput with a finish_reason, or after `cancel`; raises EngineDead if the engine ends
-    first, and what went wrong with this answer alone. It holds at most `max_tokens` tokens that nobody has read yet.
+    Ends after the TokenOutput with a finish_reason, or after `cancel`. Raises EngineDead if the engine ends first, and
+    what ended this answer alone, such as TooLate, or QueueFull if it had to give its place in the queue up. It holds at
+    most `max_tokens` tokens that nobody has read yet.
     """
 
     def __init__(self, cancel: Callable[[], None]) -> None:
@@ -128,9 +131,11 @@ class AsyncEngine:
         if self._thread.ident is not None:
             await asyncio.to_thread(self._thread.join)
 
-    async def embed(self, prompt: Sequence[int], pooling: Pooling, salt: bytes = b"") -> TokenOutput:
+    async def embed(
+        self, prompt: Sequence[int], pooling: Pooling, salt: bytes = b"", *, standing: Standing = NOBODY
+    ) -> TokenOutput:
         """The one output of a text to embed, which has its `pooled` vector [hidden]. Raises as `submit` does."""
-        generation = self.submit(prompt, _NO_ANSWER, salt, pooling)
+        generation = self.submit(prompt, _NO_ANSWER, salt, pooling, standing=standing)
         try:
             return await anext(generation)
         finally:
@@ -144,14 +149,15 @@ class AsyncEngine:
         pooling: Pooling | None = None,
         *,
         continued: int = 0,
+        standing: Standing = NOBODY,
     ) -> Generation:
         """Begin an answer. Prompts of the same salt share what is computed of them. The last `continued` tokens are
         the answer's already.
 
-        Raises QueueFull, PromptTooLong, EngineDead, or ValueError for unknown tokens."""
+        Raises QueueFull, PromptTooLong, TooLate, EngineDead, or ValueError for unknown tokens."""
         if self._dead is not None:
             raise EngineDead(self._dead.message)
-        sequence_id = self._engine.add(prompt, params, salt, pooling, continued=continued)
+        sequence_id = self._engine.add(prompt, params, salt, pooling, continued=continued, standing=standing)
         generation = Generation(functools.partial(self._cancel, sequence_id))
         self._generations[sequence_id] = generation
         if params.max_tokens == 0:
@@ -160,6 +166,10 @@ class AsyncEngine:
 
     def stats(self) -> EngineStats:
         return self._engine.stats()
+
+    def clock(self) -> float:
+        """What deadlines are times of."""
+        return self._engine.clock()
 
     def check_idle(self) -> None:
         """Raise AssertionError, saying what leaks, unless nothing runs or waits and every KV page is free."""

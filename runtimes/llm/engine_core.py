@@ -2,7 +2,8 @@
 
 import itertools
 import threading
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -20,6 +21,7 @@ from runtimes.llm.pooler import Pooler
 from runtimes.llm.quantize import WeightsName
 from runtimes.llm.scheduler import Scheduler, SchedulerConfig
 from runtimes.llm.sequence import Batch, Pooling, Sampled, SamplingParams, Sequence, TokenOutput
+from runtimes.llm.standing import NOBODY, Standing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,7 +80,10 @@ class Runner(Protocol):
 
 
 class Engine:
-    """Continuous batching over one model. `step` belongs to one thread; all else may be called from any."""
+    """Continuous batching over one model. `step` belongs to one thread; all else may be called from any.
+
+    `clock` is what deadlines are times of.
+    """
 
     def __init__(
         self,
@@ -88,7 +93,9 @@ class Engine:
         vocab_size: int,
         eos_token_ids: frozenset[int],
         pooler: Pooler | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.clock = clock
         self.vocab_size = vocab_size
         self.eos_token_ids = eos_token_ids
         self._scheduler = scheduler
@@ -154,12 +161,13 @@ class Engine:
         pooling: Pooling | None = None,
         *,
         continued: int = 0,
+        standing: Standing = NOBODY,
     ) -> int:
         """Queue a prompt; the id of its sequence. Prompts of the same salt share what is computed of them. The last
         `continued` tokens are the answer's already: they count as generated. With `pooling` it has one output, and
         no token.
 
-        Raises QueueFull, PromptTooLong, or ValueError for an empty prompt or a token that is not the model's.
+        Raises QueueFull, PromptTooLong, TooLate, or ValueError for an empty prompt or a token that is not the model's.
         """
         if pooling is not None and self._pooler is None:
             raise ValueError("this engine embeds nothing")
@@ -180,9 +188,11 @@ class Engine:
             salt=salt,
             pooling=pooling,
             num_continued=continued,
+            standing=standing,
         )
+        self._scheduler.blocks.prepare(sequence)  # while the model runs, and not between two steps
         with self._changed:
-            self._scheduler.add(sequence)
+            self._scheduler.add(sequence, self.clock())
             self._prompt_tokens += len(token_ids)
             self._changed.notify()
         return sequence.id
@@ -240,7 +250,7 @@ class Engine:
 
     def _schedule(self) -> Batch:
         with self._changed:
-            return self._scheduler.schedule()
+            return self._scheduler.schedule(self.clock())
 
     def _update_pooled(self, batch: Batch, sums: "Mapping[int, NDArray[np.float32]]") -> dict[int, TokenOutput]:
         with self._changed:
@@ -251,4 +261,6 @@ class Engine:
             outputs = self._scheduler.update(batch, sampled)
             self._generated_tokens += sum([output.error is None for output in outputs.values()])
             self._steps += 1
+            for sequence_id, error in self._scheduler.take_failures().items():
+                outputs[sequence_id] = TokenOutput(-1, error=error)
             return outputs

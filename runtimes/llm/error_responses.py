@@ -1,6 +1,6 @@
 """Failures as OpenAI's clients expect them: the status they act on, and an `error` with all four keys."""
 
-from adapters.errors import CallerError, CapacityError, InferenceError, NotFound, TooLarge, Unavailable
+from adapters.errors import CallerError, CapacityError, DeadlineError, InferenceError, NotFound, TooLarge, Unavailable
 from adapters.http1.message import Response
 from adapters.wire import openai
 
@@ -40,5 +40,7 @@ def _status(error: InferenceError) -> int:
             return 503
         case CapacityError():
             return 429
+        case DeadlineError():
+            return 504
         case _:  # the engine has died: another one may answer
             return 503

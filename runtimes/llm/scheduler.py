@@ -1,36 +1,31 @@
 """Continuous batching: which sequences run in the next step, and how many tokens of each.
 
-Every step takes what is already running, oldest first, and fills the rest of the token budget with waiting
-prompts, cut into chunks where they are longer (Yu et al. 2022, "Orca"; Agrawal et al. 2024, "Sarathi-Serve",
-https://arxiv.org/abs/2403.02310). First come, first served, so nobody starves: the newest sequence is the one
-that gives its pages up when they run out, and it is the next to come back.
+Every step first takes one token of each sequence that generates, then fills the token budget with prompts, cut into
+chunks where they are longer (Yu et al. 2022, "Orca"; Agrawal et al. 2024, "Sarathi-Serve",
+https://arxiv.org/abs/2403.02310). Whose prompt goes on or begins next is asked anew in every step (`queue`): so a long
+prompt holds up neither those that generate nor other tenants' prompts.
+
+Within one priority nobody starves: no other begins before the one whose turn it is, and when pages run out, the one
+that gives way is of the tenant that was served most. Of several prompts that begin alike one computes what they share,
+and the others begin as soon as it is there.
 """
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
+from math import inf
 from typing import TYPE_CHECKING
 
-from adapters.errors import BackendError, CapacityError, ContextTooLong, InferenceError
+from adapters.errors import BackendError, InferenceError
 from runtimes.llm.block_manager import BlockManager
+from runtimes.llm.fairness import COMPLETION, PROMPT, TokenCounter
+from runtimes.llm.queue import FairQueue
+from runtimes.llm.refusals import PromptTooLong, QueueFull, TooLate
 from runtimes.llm.sequence import Batch, Chunk, FinishReason, Sampled, Sequence, TokenOutput
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-
-class QueueFull(CapacityError):
-    """As many sequences wait as may wait."""
-
-
-class PromptTooLong(ContextTooLong, ValueError):
-    """The prompt leaves no room for an answer: `length` tokens, where `limit` is the most there may be."""
-
-    def __init__(self, *, length: int, limit: int) -> None:
-        super().__init__(f"the prompt has {length} tokens; the longest this engine takes has {limit}")
-        self.length = length
-        self.limit = limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +61,10 @@ class SchedulerConfig:
 
 
 class Scheduler:
-    """Holds every live sequence, waiting or running. Not thread-safe; it never waits.
+    """Holds every live sequence, waiting or running. Not thread-safe; it never waits and knows no clock.
 
-    `add` → (`schedule` → run the batch → `update`)*, with `abort` at any moment between.
+    `add` → (`schedule` → run the batch → `update`)*, with `abort` at any moment between. A sequence that ends without a
+    last token, such as one whose time is up, is among the `failures` that are taken after a step.
     """
 
     def __init__(self, config: SchedulerConfig, blocks: BlockManager) -> None:
@@ -79,51 +75,77 @@ class Scheduler:
             )
         self.config = config
         self.blocks = blocks
+        self.served = TokenCounter()
         self.num_preemptions = 0
         self.num_cached_tokens = 0
         self._sequences: dict[int, Sequence] = {}
-        self._waiting: deque[Sequence] = deque()
-        self._running: list[Sequence] = []  # oldest first; only the last may still have a prompt to compute
+        self._waiting = FairQueue(self.served)
+        self._prompts: dict[int, Sequence] = {}  # running, with more than one token to compute
+        self._decoding: dict[int, Sequence] = {}  # running, with one
+        self._failures: dict[int, InferenceError] = {}
+        self._next_deadline = inf  # or sooner: of those that lived when it was looked for
 
     @property
     def num_waiting(self) -> int:
-        return len(self._waiting)
+        return self._waiting.size
 
     @property
     def num_running(self) -> int:
-        return len(self._running)
+        return len(self._prompts) + len(self._decoding)
 
     @property
     def has_work(self) -> bool:
-        return bool(self._sequences)
+        return bool(self._sequences or self._failures)
 
-    def add(self, sequence: Sequence) -> None:
-        """Queue a new sequence. Raises PromptTooLong if it could never run, QueueFull if too many wait."""
+    def add(self, sequence: Sequence, now: float = 0.0) -> None:
+        """Queue a new sequence. Raises PromptTooLong if it could never run, TooLate if its time is up, QueueFull if too
+        many wait and none of them has less right to it."""
         limit = self.config.max_model_len - (1 if sequence.pooling is None else 0)
         if len(sequence) > limit:
             raise PromptTooLong(length=len(sequence), limit=limit)
-        if len(self._waiting) >= self.config.max_queue:
-            raise QueueFull(f"{len(self._waiting)} requests are waiting already; try again later")
+        if sequence.standing.deadline <= now:
+            raise TooLate()
+        sequence.arrived = now
+        if self._waiting.size >= self.config.max_queue:
+            self._make_place(sequence, now)
         self._sequences[sequence.id] = sequence
-        self._waiting.append(sequence)
+        self._waiting.push(sequence)
+        self._next_deadline = min(self._next_deadline, sequence.standing.deadline)
 
     def abort(self, sequence_id: int) -> None:
         """Forget a sequence and free its pages now; nothing happens if it has ended."""
+        self._failures.pop(sequence_id, None)
         sequence = self._sequences.get(sequence_id)
         if sequence is not None:
             self._remove(sequence)
 
-    def schedule(self) -> Batch:
+    def fail(self, sequence_id: int, error: InferenceError) -> None:
+        """End a sequence, if it lives, with that."""
+        sequence = self._sequences.get(sequence_id)
+        if sequence is not None:
+            self._remove(sequence)
+            self._failures[sequence_id] = error
+
+    def take_failures(self) -> dict[int, InferenceError]:
+        """Of those that ended without a last token since this was asked: why, by sequence id."""
+        failures, self._failures = self._failures, {}
+        return failures
+
+    def schedule(self, now: float = 0.0) -> Batch:
         """The next step's work; empty only if there is none."""
-        chunks: list[Chunk] = []
-        budget = self.config.max_num_batched_tokens
-        while len(chunks) < len(self._running) and self._make_room(sequence := self._running[len(chunks)]):
-            chunks.append(sequence.chunk(budget))
-            budget -= len(chunks[-1].token_ids)
-        while budget and len(self._running) < self.config.max_num_seqs and self._admit(budget):
-            chunks.append(self._running[-1].chunk(budget))
-            budget -= len(chunks[-1].token_ids)
-        return Batch.of(chunks)
+        self._expire(now)
+        self._make_room()
+        budget = self.config.max_num_batched_tokens - len(self._decoding)
+        prompts: dict[int, Chunk] = {}
+        passed: set[int] = set()
+        while budget and (sequence := self._next_prompt(passed, budget, now)) is not None:
+            passed.add(sequence.id)
+            chunk = prompts[sequence.id] = sequence.chunk(budget)
+            budget -= len(chunk.token_ids)
+            self._charge(sequence, chunk)
+        decodes = [sequence.chunk(1) for sequence in self._decoding.values()]
+        # One that went first for another's sake may have had to give way to that other.
+        return Batch.of([*decodes, *(chunk for id_, chunk in prompts.items() if id_ in self._prompts)])
 
     def update(self, batch: Batch, sampled: Mapping[int, Sampled]) -> dict[int, TokenOutput]:
         """Record what a step computed. `sampled` holds what was found for each chunk that `samples` or has targets.
@@ -132,12 +154,14 @@ class Scheduler:
         passed over.
         """
         outputs: dict[int, TokenOutput] = {}
+        page = self.blocks.block_size
         for chunk in batch.chunks:
             sequence = self._sequences.get(chunk.sequence_id)
             if sequence is None:
                 continue
-            sequence.num_computed = chunk.end
-            self.blocks.keep(sequence)
+            sequence.num_computed = end = chunk.end
+            if end // page > sequence.num_kept:
+                self.blocks.keep(sequence)
             if chunk.samples or chunk.targets:
                 found = sampled[sequence.id]
                 if chunk.targets:
@@ -174,45 +198,114 @@ class Scheduler:
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless every page and every sequence is in exactly one place."""
-        queued = [*self._running, *self._waiting]
+        waiting = list(self._waiting)
+        queued = [*self._prompts.values(), *self._decoding.values(), *waiting]
         self.blocks.check_integrity(queued)
         if sorted(sequence.id for sequence in queued) != sorted(self._sequences):
             raise AssertionError(f"live sequences {sorted(self._sequences)} are not those queued: {queued}")
-        if any(sequence.block_table for sequence in self._waiting):
-            raise AssertionError("a waiting sequence holds KV pages")
+        if any(sequence.block_table for sequence in waiting) or self._waiting.size != len(waiting):
+            raise AssertionError("a waiting sequence holds KV pages, or is not counted")
+        if self._failures.keys() & self._sequences.keys():
+            raise AssertionError("a sequence that has failed lives")
 
-    def _admit(self, budget: int) -> bool:
-        """Start the sequence that waits longest, if its pages are there: others do not overtake it.
+    # ── whose turn it is ──────────────────────────────────────────────────────────────────────────────
+
+    def _next_prompt(self, passed: set[int], budget: int, now: float) -> Sequence | None:
+        """The prompt to compute a chunk of, begun already or now. `passed` are those that are in this step, or are
+        not to be."""
+        rank = self._waiting.rank
+        begun = min((s for s in self._prompts.values() if s.id not in passed), key=rank, default=None)
+        while (first := self._waiting.first(passed)) is not None and (begun is None or rank(first) < rank(begun)):
+            other = self.blocks.computed_by(first) if first.may_take_over else None
+            if other is None:
+                return first if self._start(first, budget, now) else begun
+            # It will find what the other one computes. That one goes first, whoever waits for it.
+            passed.add(first.id)
+            if other in self._prompts and other not in passed:
+                return self._prompts[other]
+        return begun
+
+    def _start(self, sequence: Sequence, budget: int, now: float) -> bool:
+        """Give it a place and pages, taking those of lower priorities if need be; False if there are none.
 
         Pages are taken for all of its tokens at once, so a prompt half computed never runs out of them.
         """
-        if not self._waiting:
-            return False
-        sequence = self._waiting[0]
         if self.config.whole_prompts and len(sequence) > budget:
             return False
-        # Of pages that are found, only keys and values are known: a vector is made of more than the last token's.
-        if sequence.pooling in (None, "last"):
+        while self.num_running >= self.config.max_num_seqs:
+            if not self._preempt_below(sequence.standing.priority):
+                return False
+        if sequence.may_take_over:
             self.blocks.take_over(sequence)
-        if not self.blocks.allocate(sequence, len(sequence)):
-            self.blocks.free(sequence)
-            return False
-        if sequence.num_generated == sequence.num_continued:
-            sequence.num_cached = sequence.num_computed
+        while not self.blocks.allocate(sequence, len(sequence)):
+            if not self._preempt_below(sequence.standing.priority):
+                self.blocks.free(sequence)
+                return False
+        self.blocks.begin(sequence)
+        if sequence.started is None:
+            sequence.started = now
+            sequence.num_cached = sequence.num_charged = sequence.num_computed
             self.num_cached_tokens += sequence.num_cached
-        self._running.append(self._waiting.popleft())
+        self._waiting.remove(sequence)
+        self._prompts[sequence.id] = sequence
         return True
 
-    def _make_room(self, sequence: Sequence) -> bool:
-        """Get `sequence` the page of its newest token, preempting from the newest on; False if it was that."""
-        while not self.blocks.allocate(sequence, len(sequence)):
-            newest = self._running.pop()
-            self.blocks.free(newest)
-            self._waiting.appendleft(newest)
-            self.num_preemptions += 1
-            if newest is sequence:
-                return False
+    def _charge(self, sequence: Sequence, chunk: Chunk) -> None:
+        """What it is to be charged of a prompt: each token once, and not what was found."""
+        tokens = min(chunk.end, sequence.num_prompt_tokens) - max(chunk.start, sequence.num_charged)
+        if tokens > 0:
+            sequence.num_charged = chunk.end
+            self.served.charge(sequence.standing.tenant, PROMPT * tokens, sequence.standing.share)
+
+    # ── room ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _make_room(self) -> None:
+        """Get each sequence that generates the page of its newest token, preempting others or itself."""
+        page = self.blocks.block_size
+        short = [s for s in self._decoding.values() if len(s.token_ids) > len(s.block_table) * page]
+        for sequence in short:
+            while sequence.id in self._decoding and not self.blocks.allocate(sequence, len(sequence)):
+                self._preempt(self._last())
+
+    def _last(self) -> Sequence:
+        """Who gives way first: of the lowest priority, of the tenant that was served most, the newest."""
+
+        def rank(sequence: Sequence) -> tuple[int, float, int]:
+            return sequence.standing.priority, self.served.level(sequence.standing.tenant), sequence.id
+
+        return max(chain(self._prompts.values(), self._decoding.values()), key=rank)
+
+    def _preempt_below(self, priority: int) -> bool:
+        """Make one of a lower priority wait again; whether there was one."""
+        if not self.num_running or (last := self._last()).standing.priority <= priority:
+            return False
+        self._preempt(last)
         return True
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self._stop(sequence)
+        self._waiting.push(sequence)
+        self.num_preemptions += 1
+
+    def _make_place(self, newcomer: Sequence, now: float) -> None:
+        """In a full queue."""
+        self._expire(now)
+        if self._waiting.size < self.config.max_queue:
+            return
+        victim = self._waiting.victim(newcomer)
+        if victim is None:
+            raise QueueFull(f"{self._waiting.size} requests are waiting already; try again later")
+        self.fail(victim.id, QueueFull("another request needed this one's place in a full queue; try again later"))
+
+    # ── ends ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _expire(self, now: float) -> None:
+        """End those whose time is up, and find out when the next one's is."""
+        if now < self._next_deadline:
+            return
+        for sequence in [s for s in self._sequences.values() if s.standing.deadline <= now]:
+            self.fail(sequence.id, TooLate())
+        self._next_deadline = min((s.standing.deadline for s in self._sequences.values()), default=inf)
 
     def _append(self, sequence: Sequence, found: Sampled) -> TokenOutput:
         try:
@@ -221,6 +314,9 @@ class Scheduler:
             failure = BackendError(f"the answer's constraint has failed: {error}")
             failure.__cause__ = error
             return self._fail(sequence, failure)
+        self.served.charge(sequence.standing.tenant, COMPLETION, sequence.standing.share)
+        if self._prompts.pop(sequence.id, None) is not None:
+            self._decoding[sequence.id] = sequence
         finish_reason = self._finish_reason(sequence, found.token_id)
         if finish_reason is not None:
             self._remove(sequence)
@@ -246,6 +342,12 @@ class Scheduler:
 
     def _remove(self, sequence: Sequence) -> None:
         del self._sequences[sequence.id]
-        queue = self._running if sequence in self._running else self._waiting
-        queue.remove(sequence)
+        if sequence.id in self._prompts or sequence.id in self._decoding:
+            self._stop(sequence)
+        else:
+            self._waiting.remove(sequence)
+
+    def _stop(self, sequence: Sequence) -> None:
+        self._prompts.pop(sequence.id, None)
+        self._decoding.pop(sequence.id, None)
         self.blocks.free(sequence)

@@ -6,12 +6,14 @@ runner, `Sampled` comes back, and `TokenOutput` goes from the scheduler to whoev
 
 import secrets
 from array import array
+from collections import abc
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from adapters.errors import InferenceError
 from runtimes.llm.sampling_params import SamplingParams
+from runtimes.llm.standing import NOBODY, Standing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -104,6 +106,12 @@ class Sequence:
     constraint: Constraint | None = None
     prompt_logprobs: list["TokenLogprobs"] = field(default_factory=list, repr=False)
     """From the prompt's second token on, where they are asked for."""
+    standing: Standing = NOBODY
+    arrived: float = 0.0
+    started: float | None = None
+    """When it ran first."""
+    num_charged: int = 0
+    """Tokens that its tenant has been charged for."""
     tally: Tally | None = field(init=False, repr=False, default=None)
     num_prompt_tokens: int = field(init=False)
     seed: int = field(init=False)
@@ -124,6 +132,17 @@ class Sequence:
     def num_generated(self) -> int:
         return len(self.token_ids) - self.num_prompt_tokens
 
+    @property
+    def may_take_over(self) -> bool:
+        """Whether pages that are found are enough of it. Only keys and values are known of them, while a vector may be
+        made of every token, and who asks for the prompt's log-probabilities asks for what comes after each."""
+        return self.pooling in (None, "last") and self.params.prompt_logprobs is None
+
+    @property
+    def begun(self) -> bool:
+        """Whether a token of its answer was generated here."""
+        return self.num_generated > self.num_continued
+
     def chunk(self, max_tokens: int) -> "Chunk":
         """The next tokens to compute, `max_tokens` at most."""
         start, end = self.num_computed, min(len(self.token_ids), self.num_computed + max_tokens)
@@ -132,7 +151,7 @@ class Sequence:
             sequence_id=self.id,
             start=start,
             token_ids=tuple(self.token_ids[start:end]),
-            block_table=tuple(self.block_table),
+            block_table=self.block_table,
             samples=end == len(self.token_ids),
             params=params,
             seed=self.seed,
@@ -159,14 +178,16 @@ class Sequence:
 class Chunk:
     """One sequence's share of a step: run `token_ids`, which begin at position `start`.
 
-    `block_table` names the KV pages of positions 0 … `end` - 1, and may name more. `samples` says that the last
-    token is the newest one known, so its logits choose the token at position `end`.
+    `block_table` names the KV pages of positions 0 … `end` - 1, and may name more. It is the sequence's own, not
+    copied in every step: while a step runs the scheduler adds nothing to it, and a sequence that is freed leaves it as
+    it was. `samples` says that the last token is the newest one known, so its logits choose the token at position
+    `end`.
     """
 
     sequence_id: int
     start: int
     token_ids: tuple[int, ...]
-    block_table: tuple[int, ...]
+    block_table: abc.Sequence[int]
     samples: bool
     params: SamplingParams
     seed: int
@@ -183,7 +204,8 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One step's work, oldest sequence first; at most one chunk a sequence. `pooled` are those of texts to embed."""
+    """One step's work, first those that only need their next token; at most one chunk a sequence. `pooled` are those
+    of texts to embed."""
 
     chunks: tuple[Chunk, ...]
     pooled: tuple[Chunk, ...] = ()

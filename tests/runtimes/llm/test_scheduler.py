@@ -1,10 +1,14 @@
+from math import inf
 from typing import Any
 
 import pytest
 
 from runtimes.llm.block_manager import BlockManager
-from runtimes.llm.scheduler import PromptTooLong, QueueFull, Scheduler, SchedulerConfig
+from runtimes.llm.queue import PATIENCE
+from runtimes.llm.refusals import PromptTooLong, QueueFull, TooLate
+from runtimes.llm.scheduler import Scheduler, SchedulerConfig
 from runtimes.llm.sequence import Batch, Sampled, SamplingParams, Sequence, TokenOutput
+from runtimes.llm.standing import Standing
 
 STOP = 2
 
@@ -52,7 +56,7 @@ def test_a_chunk_carries_its_tokens_and_pages() -> None:
     sequence = add(scheduler, 0, prompt=20)
     chunk = scheduler.schedule().chunks[0]
     assert chunk.token_ids == tuple(range(100, 116))
-    assert chunk.block_table == tuple(sequence.block_table)
+    assert chunk.block_table == sequence.block_table
     assert len(chunk.block_table) == 5
     assert chunk.params is sequence.params
 
@@ -225,3 +229,193 @@ def test_a_preempted_sequence_finds_what_it_had_computed() -> None:
     assert scheduler.num_preemptions == 1
     scheduler.abort(old.id)
     assert shape(step(scheduler)[0]) == [(1, 8, 1, True)]
+
+
+# ── prompts that begin alike ──────────────────────────────────────────────────────────────────────────
+
+
+def alike(scheduler: Scheduler, identity: int, shared: int, own: int, **standing: Any) -> Sequence:
+    tokens = [*range(100, 100 + shared), *[1000 + identity] * own]
+    sequence = Sequence(identity, tokens, SamplingParams(max_tokens=8), standing=Standing(**standing))
+    scheduler.add(sequence)
+    return sequence
+
+
+def test_what_several_prompts_share_is_computed_once() -> None:
+    scheduler = make_scheduler(budget=24, block_size=4, num_blocks=200, caching=True)
+    for identity in range(5):
+        alike(scheduler, identity, shared=40, own=3)
+    assert shape(step(scheduler)[0]) == [(0, 0, 24, False)]  # the others wait for it
+    assert shape(step(scheduler)[0])[0] == (0, 24, 19, True)
+    later = [chunk for _ in range(2) for chunk in shape(step(scheduler)[0]) if chunk[0]]
+    assert [chunk for chunk in later if chunk[1] == 40] == [(identity, 40, 3, True) for identity in range(1, 5)]
+    assert scheduler.num_cached_tokens == 4 * 40
+    scheduler.check_integrity()
+
+
+def test_one_that_begins_otherwise_need_not_wait_for_them() -> None:
+    scheduler = make_scheduler(budget=24, block_size=4, caching=True)
+    alike(scheduler, 0, shared=12, own=1)
+    alike(scheduler, 1, shared=12, own=2)
+    scheduler.add(Sequence(2, [7] * 9, SamplingParams(max_tokens=8)))
+    assert shape(step(scheduler)[0]) == [(0, 0, 13, True), (2, 0, 9, True)]
+    assert (1, 12, 2, True) in shape(step(scheduler)[0])
+
+
+def test_nobody_waits_for_pages_that_will_not_come() -> None:
+    scheduler = make_scheduler(budget=8, block_size=4, caching=True)
+    first, other = alike(scheduler, 0, shared=16, own=1), alike(scheduler, 1, shared=16, own=1)
+    step(scheduler)
+    scheduler.abort(first.id)
+    assert shape(step(scheduler)[0]) == [(other.id, 8, 8, False)]  # what was computed is found, the rest it computes
+    scheduler.check_integrity()
+
+
+def test_who_computes_for_an_urgent_one_goes_first() -> None:
+    scheduler = make_scheduler(budget=8, block_size=4, caching=True)
+    slow = alike(scheduler, 0, shared=16, own=1, priority=2)
+    step(scheduler)
+    scheduler.add(Sequence(1, [7] * 30, SamplingParams(max_tokens=8), standing=Standing(priority=1)))
+    urgent = alike(scheduler, 2, shared=16, own=1, priority=0)
+    assert shape(step(scheduler)[0]) == [(slow.id, 8, 8, False)]
+    assert shape(step(scheduler)[0])[0] == (urgent.id, 16, 1, True)
+
+
+# ── whose turn it is ──────────────────────────────────────────────────────────────────────────────────
+
+
+def ask(scheduler: Scheduler, identity: int, prompt: int = 4, now: float = 0.0, **standing: Any) -> Sequence:
+    sequence = Sequence(identity, [identity] * prompt, SamplingParams(max_tokens=8), standing=Standing(**standing))
+    scheduler.add(sequence, now)
+    return sequence
+
+
+def test_a_long_prompt_holds_up_no_other_tenants_short_one() -> None:
+    scheduler = make_scheduler(budget=8, max_model_len=200)
+    ask(scheduler, 0, prompt=80, tenant="long")
+    step(scheduler)
+    ask(scheduler, 1, tenant="short")
+    assert shape(step(scheduler)[0]) == [(1, 0, 4, True), (0, 8, 4, False)]
+
+
+def test_lower_numbers_go_first_and_take_the_place_of_higher_ones() -> None:
+    scheduler = make_scheduler(seqs=2)
+    for identity, priority in enumerate([1, 1, 0]):
+        ask(scheduler, identity, priority=priority)
+    assert [chunk.sequence_id for chunk in step(scheduler)[0].chunks] == [2, 0]
+    ask(scheduler, 3, priority=-1)
+    assert [chunk.sequence_id for chunk in step(scheduler)[0].chunks] == [2, 3]
+    ask(scheduler, 4, priority=-1)
+    assert [chunk.sequence_id for chunk in step(scheduler)[0].chunks] == [3, 4]
+    assert scheduler.num_preemptions == 2
+    scheduler.check_integrity()
+
+
+def test_of_one_tenant_what_is_due_first_goes_first() -> None:
+    scheduler = make_scheduler(seqs=1)
+    for identity, deadline in enumerate([inf, 30.0, 20.0]):
+        ask(scheduler, identity, deadline=deadline)
+    order = []
+    for _ in range(3):
+        [chunk] = step(scheduler)[0].chunks
+        order.append(chunk.sequence_id)
+        scheduler.abort(chunk.sequence_id)
+    assert order == [2, 1, 0]
+
+
+def test_without_a_deadline_one_waits_no_longer_than_patience_behind_those_that_have_one() -> None:
+    scheduler = make_scheduler(seqs=1)
+    ask(scheduler, 0, now=0.0)
+    ask(scheduler, 1, now=PATIENCE - 10, deadline=PATIENCE + 1)
+    assert [chunk.sequence_id for chunk in scheduler.schedule(PATIENCE - 10).chunks] == [0]
+
+
+def test_when_pages_run_out_the_one_that_was_served_most_gives_way() -> None:
+    scheduler = make_scheduler(num_blocks=6, block_size=4, max_model_len=24, budget=16)
+    ask(scheduler, 0, prompt=8, tenant="much")
+    step(scheduler)
+    ask(scheduler, 1, prompt=4, tenant="little")
+    ask(scheduler, 2, prompt=4, tenant="little", priority=1)
+    step(scheduler)  # the first has its third page: one is left
+    scheduler.served.charge("much", 50, 1.0)
+    batch, _ = step(scheduler)
+    assert [chunk.sequence_id for chunk in batch.chunks] == [0, 1]  # first the lowest priority
+    for _ in range(3):
+        step(scheduler)
+    assert scheduler.num_preemptions == 1
+    batch, _ = step(scheduler)
+    assert [chunk.sequence_id for chunk in batch.chunks if chunk.samples] == [1]
+    scheduler.check_integrity()
+
+
+# ── ends ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_whose_time_is_up_ends_at_once_waiting_or_running() -> None:
+    scheduler = make_scheduler(seqs=1)
+    running, waiting, patient = (ask(scheduler, i, deadline=at) for i, at in enumerate([9.0, 5.0, inf]))
+    scheduler.update(scheduler.schedule(1.0), {waiting.id: Sampled(50)})
+    assert [chunk.sequence_id for chunk in scheduler.schedule(4.9).chunks] == [waiting.id]
+    assert [chunk.sequence_id for chunk in scheduler.schedule(5.0).chunks] == [running.id]
+    assert [chunk.sequence_id for chunk in scheduler.schedule(9.5).chunks] == [patient.id]
+    failures = scheduler.take_failures()
+    assert failures.keys() == {0, 1}
+    assert all(isinstance(error, TooLate) for error in failures.values())
+    assert scheduler.take_failures() == {}
+    scheduler.check_integrity()
+    with pytest.raises(TooLate):
+        ask(scheduler, 3, now=9.5, deadline=9.5)
+
+
+def test_a_full_queue_makes_room_for_whoever_has_fewer_waiting() -> None:
+    scheduler = make_scheduler(queue=4)
+    for identity in range(4):
+        ask(scheduler, identity, tenant="flood")
+    with pytest.raises(QueueFull) as caught:
+        ask(scheduler, 4, tenant="flood")
+    assert caught.value.retry_after == 1
+    ask(scheduler, 5, tenant="quiet")
+    assert scheduler.take_failures().keys() == {3}  # the newest of the flood
+    ask(scheduler, 6, tenant="quiet")
+    assert scheduler.take_failures().keys() == {2}
+    with pytest.raises(QueueFull):  # both have their half
+        ask(scheduler, 7, tenant="quiet")
+    ask(scheduler, 8, tenant="heavy", share=4.0)
+    assert scheduler.take_failures().keys() == {1}
+    assert scheduler.num_waiting == 4
+    scheduler.check_integrity()
+
+
+def test_a_full_queue_makes_room_for_a_higher_priority() -> None:
+    scheduler = make_scheduler(queue=2)
+    ask(scheduler, 0, priority=1)
+    ask(scheduler, 1, priority=2)
+    ask(scheduler, 2, priority=1)
+    assert scheduler.take_failures().keys() == {1}
+    ask(scheduler, 3, priority=0)
+    assert scheduler.take_failures().keys() == {2}
+    with pytest.raises(QueueFull):
+        ask(scheduler, 4, priority=1)
+
+
+def test_one_whose_answer_has_begun_keeps_its_place_in_the_queue() -> None:
+    scheduler = make_scheduler(num_blocks=4, block_size=4, max_model_len=16, budget=16, queue=1)
+    add(scheduler, 0, prompt=8)
+    step(scheduler)
+    add(scheduler, 1, prompt=2)
+    for _ in range(5):
+        step(scheduler)
+    assert scheduler.num_preemptions == 1
+    with pytest.raises(QueueFull):
+        ask(scheduler, 2, tenant="other", priority=-5)
+
+
+def test_an_answer_that_is_carried_on_ends_where_it_would_have() -> None:
+    scheduler = make_scheduler()
+    params = SamplingParams(max_tokens=5)
+    carried = Sequence(0, [7, 7, 7, 50, 50, 50], params, frozenset({STOP}), num_continued=3)
+    scheduler.add(carried)
+    assert (carried.num_prompt_tokens, carried.num_generated, carried.begun) == (3, 3, False)
+    assert step(scheduler)[1][0].finish_reason is None
+    assert step(scheduler)[1][0].finish_reason == "length"
+    assert carried.num_generated == 5

@@ -1,14 +1,20 @@
-"""The scheduler against a model of it: any prompts, any budgets, aborts at any moment."""
+"""The scheduler against a model of it: any prompts, any budgets, any standing, aborts at any moment."""
+
+from math import inf
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from runtimes.llm.block_manager import BlockManager
-from runtimes.llm.scheduler import PromptTooLong, QueueFull, Scheduler, SchedulerConfig
+from runtimes.llm.queue import PATIENCE
+from runtimes.llm.refusals import PromptTooLong, QueueFull, TooLate
+from runtimes.llm.scheduler import Scheduler, SchedulerConfig
 from runtimes.llm.sequence import Batch, Chunk, Sampled, SamplingParams, Sequence
+from runtimes.llm.standing import Standing
 
 STOP = 0
+QUEUE = 6
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -23,35 +29,63 @@ class SchedulerMachine(RuleBasedStateMachine):
     def start(self, num_blocks: int, block_size: int, seqs: int, spare: int, caching: bool) -> None:
         self.blocks = BlockManager(num_blocks, block_size, caching=caching)
         config = SchedulerConfig(
-            max_model_len=self.blocks.capacity, max_num_seqs=seqs, max_num_batched_tokens=seqs + spare, max_queue=6
+            max_model_len=self.blocks.capacity, max_num_seqs=seqs, max_num_batched_tokens=seqs + spare, max_queue=QUEUE
         )
         self.scheduler = Scheduler(config, self.blocks)
         self.live: dict[int, Sequence] = {}
         self.ends: dict[int, int] = {}
         self.computed: dict[tuple[int, int], tuple[bytes, tuple[int, ...]]] = {}
         self.batch: Batch | None = None
+        self.now = 0.0
 
     @rule(
         target=sequences, prompt=st.integers(1, 30), other=st.integers(0, 30), max_tokens=st.integers(1, 20),
-        salt=st.sampled_from([b"", b"", b"another"]),
+        said=st.integers(0, 3), tenant=st.sampled_from("aab"), priority=st.sampled_from([0, 0, 0, -1, 1]),
+        seconds=st.sampled_from([inf, inf, 0, 1, 5]), share=st.sampled_from([1.0, 3.0]),
     )  # fmt: skip
-    def add(self, prompt: int, other: int, max_tokens: int, salt: bytes) -> int:
-        """Prompts are alike up to some token."""
+    def add(
+        self, prompt: int, other: int, max_tokens: int, said: int, tenant: str, priority: int, seconds: float,
+        share: float,
+    ) -> int:  # fmt: skip
+        """Prompts are alike up to some token; tenants share nothing."""
         identity = len(self.ends)
         self.ends[identity] = 0
         tokens = [8 if position >= other else 9 for position in range(prompt)]
-        params = SamplingParams(max_tokens=max_tokens)
-        sequence = Sequence(identity, tokens, params, frozenset({STOP}), salt=salt)
+        params, said = SamplingParams(max_tokens=max_tokens), min(said, prompt - 1, max_tokens - 1)
+        sequence = Sequence(
+            identity, tokens, params, frozenset({STOP}), salt=tenant.encode(), num_continued=said,
+            standing=Standing(tenant, share, priority, self.now + seconds),
+        )  # fmt: skip
         try:
-            self.scheduler.add(sequence)
+            self.scheduler.add(sequence, self.now)
             self.live[identity] = sequence
         except PromptTooLong:
             assert prompt >= self.blocks.capacity
             self.ends[identity] += 1
-        except QueueFull:
-            assert self.scheduler.num_waiting >= 6
+        except TooLate:
+            assert seconds == 0
             self.ends[identity] += 1
+        except QueueFull:
+            assert self.scheduler.num_waiting >= QUEUE
+            assert not any(one.standing.priority > priority for one in self.waiting() if not one.begun)
+            self.ends[identity] += 1
+        self.hear_failures()
         return identity
+
+    def waiting(self) -> list[Sequence]:
+        return [one for one in self.live.values() if not one.block_table]
+
+    def hear_failures(self) -> None:
+        for identity, error in self.scheduler.take_failures().items():
+            sequence = self.live.pop(identity)
+            self.ends[identity] += 1
+            late = isinstance(error, TooLate)
+            assert late == (sequence.standing.deadline <= self.now)
+            assert late or (isinstance(error, QueueFull) and not sequence.begun)
+
+    @rule()
+    def time_passes(self) -> None:
+        self.now += 1
 
     @rule(identity=sequences)
     def abort(self, identity: int) -> None:
@@ -67,14 +101,27 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.batch is None)
     @rule()
     def schedule(self) -> None:
-        self.batch = self.scheduler.schedule()
-        config = self.scheduler.config
+        waited = {one.id for one in self.waiting()}
+        self.batch = self.scheduler.schedule(self.now)
+        self.hear_failures()
+        config, chunks = self.scheduler.config, self.batch.chunks
         assert self.batch.num_tokens <= config.max_num_batched_tokens
-        assert len(self.batch.chunks) <= config.max_num_seqs
-        assert bool(self.batch.chunks) == bool(self.live)
-        ids = [chunk.sequence_id for chunk in self.batch.chunks]
-        assert ids == sorted(ids)  # first come, first served
-        assert ids == sorted(self.live)[: len(ids)]
+        assert self.scheduler.num_running <= config.max_num_seqs
+        assert bool(chunks) == bool(self.live)
+        scheduled = [self.live[chunk.sequence_id] for chunk in chunks]
+        assert len({one.id for one in scheduled}) == len(scheduled)
+        assert all(one.standing.deadline > self.now for one in self.live.values())
+        began = [one for one in scheduled if one.id in waited]
+        for one in self.waiting() if not self.blocks.caching else ():  # else it may wait for what another computes
+            if one.id in waited:
+                assert all(other.standing.priority <= one.standing.priority for other in began)
+                assert all(
+                    self.turn(other) < self.turn(one) for other in began if self.turn(other)[:2] == self.turn(one)[:2]
+                )
+
+    def turn(self, one: Sequence) -> tuple[int, str, float, int]:
+        standing = one.standing
+        return standing.priority, standing.tenant, min(standing.deadline, one.arrived + PATIENCE), one.id
 
     @precondition(lambda self: self.batch is not None)
     @rule(data=st.data())
@@ -123,8 +170,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         for _ in range(2000):
             if not self.live:
                 break
-            batch = self.batch or self.scheduler.schedule()
+            batch = self.batch or self.scheduler.schedule(self.now)
             self.batch = None
+            self.hear_failures()
             self.run(batch)
             outputs = self.scheduler.update(
                 batch, {chunk.sequence_id: Sampled(5) for chunk in batch.chunks if chunk.samples}
