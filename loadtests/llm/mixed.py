@@ -124,11 +124,13 @@ class Clients:
         """Two sampled answers of a chat with all that changes chances."""
         body = {
             "messages": [{"role": "user", "content": f"Tell me of{self._text(1, 60)}."}], "n": 2, "seed": 3,
-            "max_tokens": self._rng.randint(1, 60), "temperature": 1, "top_p": 0.9,
-            "stop": ["\n\n\n"],
+            "max_tokens": self._rng.randint(1, 60), "temperature": 1, "top_p": 0.9, "frequency_penalty": 0.5,
+            "logprobs": True, "top_logprobs": 2, "stop": ["\n\n\n"],
         }  # fmt: skip
         answer = await self._whole(http, "chat/completions", body)
-        _expect([choice["finish_reason"] in ("stop", "length") for choice in answer["choices"]], [True, True])
+        for choice in answer["choices"]:
+            _expect(choice["finish_reason"] in ("stop", "length"), True)
+            _expect(len(choice["logprobs"]["content"]) > 0, True)
 
     async def known(self, http: aiohttp.ClientSession) -> None:
         """The same answer every time, whatever else runs."""

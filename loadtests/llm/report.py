@@ -136,21 +136,23 @@ def markdown(results: Sequence[Result]) -> str:
     lines = []
     for result in results:
         lines += [f"| {result.workload.name.upper()} | {' | '.join(SHOWN.values())} |", "|---|" + "---|" * len(SHOWN)]
-        for name in result.targets:
-            seen = [summarise(values(result.rounds, name, result.figure(figure))) for figure in SHOWN]
-            middles = ["" if one is None else written(one.median) for one in seen[1:]]
-            lines.append(f"| {name} | {cell(seen[0])} | {' | '.join(middles)} |")
+        lines += [f"| {name} | {' | '.join(_row(result, name))} |" for name in result.targets]
         lines.append("")
     return "\n".join(lines)
 
 
+def _row(result: Result, name: str) -> list[str]:
+    """Tokens a second with their spread, and the medians of the rest."""
+    speed, *seen = (summarise(values(result.rounds, name, result.figure(figure))) for figure in SHOWN)
+    return [cell(speed), *("–" if one is None else written(one.median) for one in seen)]
+
+
 def _table(result: Result) -> Table:
-    table = Table(title=f"{result.workload.name}: median of rounds (lowest–highest)")
+    table = Table(title=f"{result.workload.name}: medians of rounds (lowest–highest)")
     table.add_column("target", no_wrap=True)
     for name in (*SHOWN.values(), f"tokens/s, {OURS} ÷ this"):
         table.add_column(name, justify="right")
     for target in result.targets:
-        seen = (summarise(values(result.rounds, target, result.figure(figure))) for figure in SHOWN)
         paired = summarise(ratios(result.rounds, OURS, target, result.figure(SPEED))) if target != OURS else None
-        table.add_row(target, *map(cell, seen), cell(paired))
+        table.add_row(target, *_row(result, target), cell(paired))
     return table

@@ -13,12 +13,14 @@ from typing import NamedTuple
 
 from loadtests.cpu import Meter, Usage, processes, resident_bytes, tree
 from loadtests.llm.client import Door, Load, run
-from loadtests.llm.workloads import W2, Word, Workload
+from loadtests.llm.workloads import Word, Workload
 from loadtests.servers import Launch, StartError, child, log_tail
 
 START_TIMEOUT_S = 300.0
 POLL_S = 0.1
 TIMEOUT_S = 10
+AGAIN = Workload("again", 2, 2, prompt=(64, 64), answer=(16, 16))
+"""What a server is asked when its turn comes, before anything counts."""
 
 
 class Part(NamedTuple):
@@ -123,8 +125,8 @@ class Measured(NamedTuple):
 
 
 def measure(target: Target, workload: Workload, part: Part, words: Sequence[Word], seed: str) -> Measured:
-    """One workload, after two short requests that find the server's pages and caches again."""
-    run(target.door, W2.asks(words, f"again {seed}", 2), 2)
+    """One workload, after two short requests by which the server finds its pages and caches again."""
+    run(target.door, AGAIN.asks(words, seed), AGAIN.at_once)
     asks = workload.asks(words, seed, part.requests)
     meters = [Meter.start(pid) for pid in target.pids]
     load = run(target.door, asks, part.at_once)

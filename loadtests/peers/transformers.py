@@ -17,4 +17,5 @@ def launch(venv: Path, folder: Path, port: int) -> Launch:
 def launch_batches(venv: Path, folder: Path, port: int) -> Launch:
     """`generate` on as many as wait, 32 at most: its own server has nothing of the kind for plain batches."""
     program = REPOSITORY / "loadtests/peers/transformers_batches.py"
-    return Launch([str(venv / "bin/python"), str(program), str(folder), str(port)], env=_ENV)
+    # -P: or it would find the file beside it that is called transformers.
+    return Launch([str(venv / "bin/python"), "-P", str(program), str(folder), str(port)], env=_ENV)
