@@ -1,0 +1,92 @@
+"""Compiles the step, once for each state of its sources and kind of processor.
+
+The library is plain C to its caller, so it needs a C++ compiler and nothing else: no headers of Python or torch.
+"""
+
+import ctypes
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from platformdirs import user_cache_path
+
+HERE = Path(__file__).parent
+COMPILERS = ("c++", "g++", "clang++")
+FLAGS = ("-O3", "-std=c++20", "-fPIC", "-shared", "-pthread", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
+BUILD_SECONDS = 600
+
+
+class NativeUnavailable(Exception):
+    """The step cannot be compiled here, or cannot run this model; the message says why."""
+
+
+class Target(NamedTuple):
+    """A kind of processor: what torch calls its abilities, and the compiler's flags for them."""
+
+    needs: frozenset[str]
+    flags: tuple[str, ...]
+
+
+TARGETS = {
+    "avx512": Target(
+        frozenset({"avx512_f", "avx512_bw", "avx512_vl", "avx512_dq", "avx512_bf16"}),
+        ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512bf16", "-mavx2", "-mfma", "-mf16c"),
+    ),
+    "avx2": Target(frozenset({"avx2", "fma3"}), ("-mavx2", "-mfma", "-mf16c")),
+    "arm64": Target(frozenset({"neon"}), ()),
+}  # fastest first
+
+
+def targets() -> list[str]:
+    """Those that this machine runs, fastest first."""
+    abilities = torch.cpu.get_capabilities()
+    return [name for name, target in TARGETS.items() if all(abilities.get(need) for need in target.needs)]
+
+
+@cache
+def library(target: str, folder: Path | None = None) -> ctypes.CDLL:
+    """The step for `target`, compiled if it is not in `folder` yet, which takes ten to thirty seconds.
+
+    Raises NativeUnavailable.
+    """
+    folder = folder or user_cache_path("headrace") / "native"
+    compiler = next((found for name in _compilers() if (found := shutil.which(name))), None)
+    sources = sorted([*HERE.glob("*.h"), *HERE.glob("*.cpp")])
+    flags = [*FLAGS, *TARGETS[target].flags]
+    key = hashlib.sha256(b"\0".join([source.read_bytes() for source in sources] + [" ".join(flags).encode()]))
+    built = folder / f"step-{target}-{key.hexdigest()[:16]}.so"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # One process compiles and the others, which want the same, wait for it.
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not built.exists():
+                if compiler is None:
+                    raise NativeUnavailable(f"there is no C++ compiler: none of {', '.join(_compilers())} is on PATH")
+                _compile(compiler, flags, built)
+        return ctypes.CDLL(str(built))
+    except OSError as error:
+        raise NativeUnavailable(f"the compiled step cannot be kept or loaded: {error}") from None
+
+
+def _compilers() -> tuple[str, ...]:
+    return (os.environ["CXX"],) if os.environ.get("CXX") else COMPILERS
+
+
+def _compile(compiler: str, flags: list[str], built: Path) -> None:
+    fresh = built.with_suffix(".new")
+    command = [compiler, *flags, str(HERE / "step.cpp"), "-o", str(fresh)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise NativeUnavailable(f"{compiler} took more than {BUILD_SECONDS} s") from None
+    if done.returncode:
+        wrong = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()[-1:]
+        raise NativeUnavailable(f"{compiler} cannot compile the step: {'; '.join(wrong[:3])}")
+    fresh.replace(built)

@@ -1,0 +1,201 @@
+"""The executor that computes a step in C++: the model's weights and its KV cache live there."""
+
+import ctypes
+from array import array
+from collections.abc import Sequence
+from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int, c_void_p
+
+import torch
+from torch import Tensor
+
+from runtimes.llm.model import Layer, Llama
+from runtimes.llm.model_config import ModelConfig
+from runtimes.llm.native.build import NativeUnavailable, library, targets
+from runtimes.llm.sequence import Chunk
+from runtimes.llm.weights import GroupQuantized, Weight, embedding
+
+STRIP = 16
+"""Positions that attention reads at a time: pages hold a multiple of them."""
+PARTS = ("products", "places", "attention", "norms", "head")
+_ACTIVATIONS = {"silu": 0, "gelu_tanh": 1}
+_MATRICES = ("qkv", "attention_out", "gate_up", "down")
+_VECTORS = (
+    "attention_norm", "mlp_norm", "attention_post_norm", "mlp_post_norm", "query_norm", "key_norm",
+    "qkv_bias", "attention_out_bias", "gate_up_bias", "down_bias",
+)  # fmt: skip
+
+
+class _Shape(ctypes.Structure):
+    """`Shape` of model.h."""
+
+    _fields_ = (
+        *((name, c_int) for name in (
+            "hidden", "inner", "layers", "heads", "kv_heads", "head_dim", "vocab", "activation",
+        )),
+        *((name, c_float) for name in ("eps", "attention_scale", "attention_cap", "logit_cap")),
+    )  # fmt: skip
+
+
+_PARAMETERS = {
+    "create": (POINTER(_Shape), c_int, c_int, c_int, c_int, POINTER(c_void_p)),
+    "vector": (c_void_p, c_int, c_char_p, c_void_p, c_int),
+    "matrix": (c_void_p, c_int, c_char_p, c_int, c_int, c_int, c_void_p, c_void_p, c_void_p, c_int, c_int),
+    "rope": (c_void_p, c_void_p, c_int, c_int),
+    "step": (c_void_p, c_void_p, c_int, c_void_p, c_int, c_void_p, c_void_p, c_int, c_void_p, c_void_p),
+}
+
+
+class NativeExecutor:
+    """Takes the layers out of `model`, so that there are no two copies of its weights. `model` is bfloat16, on a CPU.
+
+    Numbers do not depend on what shares a step, nor on how a prompt is cut: they are equal bit for bit. The logits
+    that it gives are overwritten by the next step.
+    """
+
+    def __init__(
+        self,
+        model: Llama,
+        num_blocks: int,
+        block_size: int,
+        *,
+        context_length: int,
+        threads: int,
+        small_cache: bool = False,
+        target: str | None = None,
+    ) -> None:
+        """Raises NativeUnavailable, or MemoryError."""
+        if reason := unsupported(model, block_size):
+            raise NativeUnavailable(reason)
+        self.config = model.config
+        self._library = library(target or _best_target())
+        self._model = c_void_p()
+        for name, parameters in _PARAMETERS.items():
+            function = getattr(self._library, f"headrace_{name}")
+            function.argtypes, function.restype = parameters, c_char_p
+        self._library.headrace_destroy.argtypes = (c_void_p,)
+        self._call("create", byref(_shape(self.config)), threads, num_blocks, block_size, small_cache, byref(self._model))
+        self._embedding: Weight = model.embedding
+        self._multiplier = float(model.embedding_multiplier)
+        self._logits = torch.empty(0)
+        self._take(model, context_length)
+
+    def close(self) -> None:
+        """Free it all. Idempotent."""
+        model, self._model = self._model, c_void_p()
+        if model:
+            self._library.headrace_destroy(model)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_model"):
+            self.close()
+
+    def logits(self, chunks: Sequence[Chunk], rows: Sequence[int]) -> Tensor:
+        wanted = len(rows) * self.config.vocab_size
+        if wanted > len(self._logits):
+            self._logits = torch.empty(wanted)
+        self._step(chunks, array("i", rows), self._logits, None)
+        return self._logits[:wanted].view(len(rows), -1)
+
+    def hidden(self, chunks: Sequence[Chunk]) -> Tensor:
+        hidden = torch.empty(sum([len(chunk.token_ids) for chunk in chunks]), self.config.hidden_size)
+        self._step(chunks, array("i"), None, hidden)
+        return hidden
+
+    def seconds(self) -> dict[str, float]:
+        """What all steps so far have spent on each of PARTS."""
+        spent = (c_double * len(PARTS))()
+        self._library.headrace_seconds(self._model, spent)
+        return dict(zip(PARTS, spent, strict=True))
+
+    def _step(self, chunks: Sequence[Chunk], rows: "array[int]", logits: Tensor | None, hidden: Tensor | None) -> None:
+        token_ids, places, tables = array("q"), array("i"), array("i")
+        for chunk in chunks:
+            places.extend((len(token_ids), len(chunk.token_ids), chunk.start, len(tables)))
+            token_ids.extend(chunk.token_ids)
+            tables.extend(chunk.block_table)
+        embedded = embedding(torch.frombuffer(token_ids, dtype=torch.int64), self._embedding).float()
+        if self._multiplier != 1:
+            embedded *= self._multiplier
+        self._call(
+            "step", self._model, embedded.data_ptr(), len(token_ids), _address(places), len(chunks), _address(tables),
+            _address(rows), len(rows), _data(logits), _data(hidden),
+        )  # fmt: skip
+
+    def _call(self, name: str, *arguments: object) -> None:
+        if wrong := getattr(self._library, f"headrace_{name}")(*arguments):
+            message = wrong.decode()
+            raise MemoryError(message) if message == "out of memory" else RuntimeError(message)
+
+    # ── weights ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _take(self, model: Llama, context_length: int) -> None:
+        for cos, sin in model.rotary(context_length):
+            angles = torch.stack([cos, sin], dim=1).contiguous()
+            self._call("rope", self._model, angles.data_ptr(), angles.shape[0], angles.shape[2])
+        self._vector(-1, "norm", model.norm)
+        self._matrix(-1, "head", model.head)
+        for index in range(self.config.num_layers):
+            self._layer(index, model.layers.pop(0))
+
+    def _layer(self, index: int, layer: Layer) -> None:
+        for name in _VECTORS:
+            if (vector := getattr(layer, name)) is not None:
+                self._vector(index, name, vector)
+        for name in _MATRICES:
+            self._matrix(index, name, getattr(layer, name))
+        self._library.headrace_layer(self._model, index, self.config.kinds[layer.kind].window or 0, layer.kind)
+
+    def _vector(self, layer: int, name: str, vector: Tensor) -> None:
+        numbers = vector.float().contiguous()
+        self._call("vector", self._model, layer, name.encode(), numbers.data_ptr(), len(numbers))
+
+    def _matrix(self, layer: int, name: str, weight: Weight) -> None:
+        gated = name == "gate_up"
+        out, into = weight.shape
+        if isinstance(weight, GroupQuantized):
+            codes, scales = weight.codes.contiguous(), weight.scales.contiguous()
+            offsets = None if weight.offsets is None else weight.offsets.contiguous()
+            self._call(
+                "matrix", self._model, layer, name.encode(), 2 if weight.bits == 4 else 1, out, into,
+                codes.data_ptr(), scales.data_ptr(), _data(offsets), weight.group, gated,
+            )  # fmt: skip
+        else:
+            rows = weight.contiguous()
+            self._call("matrix", self._model, layer, name.encode(), 0, out, into, rows.data_ptr(), None, None, 0, gated)
+
+
+def unsupported(model: Llama, block_size: int) -> str | None:
+    """Why the native step cannot run `model`, None if it can."""
+    config = model.config
+    if model.device.type != "cpu" or model.dtype != torch.bfloat16:
+        return f"it computes with bfloat16 on a CPU, not with {model.dtype} on {model.device.type}"
+    if block_size % STRIP:
+        return f"its pages hold a multiple of {STRIP} tokens, not {block_size}"
+    if odd := [n for n in (config.hidden_size, config.intermediate_size, config.head_dim) if n % STRIP]:
+        return f"its vectors hold multiples of {STRIP} numbers, not {odd[0]}"
+    weights = [model.head, *(getattr(layer, name) for layer in model.layers for name in _MATRICES)]
+    if any(isinstance(weight, GroupQuantized) and weight.group % STRIP for weight in weights):
+        return f"its groups of weights are multiples of {STRIP}"
+    return None
+
+
+def _best_target() -> str:
+    if found := targets():
+        return found[0]
+    raise NativeUnavailable("it is made for processors with AVX2, AVX-512 or NEON, and this is none")
+
+
+def _shape(config: ModelConfig) -> _Shape:
+    return _Shape(
+        config.hidden_size, config.intermediate_size, config.num_layers, config.num_heads, config.num_kv_heads,
+        config.head_dim, config.vocab_size, _ACTIVATIONS[config.activation], config.rms_norm_eps,
+        config.attention_scale, config.attention_soft_cap or 0.0, config.logits_soft_cap or 0.0,
+    )  # fmt: skip
+
+
+def _address(numbers: "array[int]") -> int:
+    return numbers.buffer_info()[0]
+
+
+def _data(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()

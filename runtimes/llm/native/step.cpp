@@ -1,0 +1,131 @@
+// What Python calls, by way of ctypes. A function that can fail returns what went wrong as text, or null.
+//
+// The library is built for one kind of processor, by the flags that it is compiled with.
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <stdexcept>
+#include <string>
+
+#if defined(__AMX_BF16__) || defined(HEADRACE_EMULATED_TILES)
+#include "isa_amx.h"
+#elif defined(__AVX512BF16__)
+#include "isa_avx512.h"
+#else
+#include "isa_plain.h"
+#endif
+#include "step.h"
+
+using namespace headrace;
+
+#if defined(__AMX_BF16__) || defined(HEADRACE_EMULATED_TILES)
+using Isa = Amx;
+#elif defined(__AVX512BF16__)
+using Isa = Avx512;
+#else
+using Isa = Plain;
+#endif
+
+namespace {
+
+Vector* vector_named(Model& model, int layer, const char* name) {
+    if (layer < 0) return std::strcmp(name, "norm") ? nullptr : &model.norm;
+    Layer& of = model.layers[layer];
+    struct Named {
+        const char* name;
+        Vector* vector;
+    };
+    for (const Named& each : {Named{"attention_norm", &of.attention_norm}, Named{"mlp_norm", &of.mlp_norm},
+                              Named{"attention_post_norm", &of.attention_post_norm},
+                              Named{"mlp_post_norm", &of.mlp_post_norm}, Named{"query_norm", &of.query_norm},
+                              Named{"key_norm", &of.key_norm}, Named{"qkv_bias", &of.qkv_bias},
+                              Named{"attention_out_bias", &of.attention_out_bias},
+                              Named{"gate_up_bias", &of.gate_up_bias}, Named{"down_bias", &of.down_bias}})
+        if (!std::strcmp(name, each.name)) return each.vector;
+    return nullptr;
+}
+
+Matrix* matrix_named(Model& model, int layer, const char* name) {
+    if (layer < 0) return std::strcmp(name, "head") ? nullptr : &model.head;
+    Layer& of = model.layers[layer];
+    if (!std::strcmp(name, "qkv")) return &of.qkv;
+    if (!std::strcmp(name, "attention_out")) return &of.attention_out;
+    if (!std::strcmp(name, "gate_up")) return &of.gate_up;
+    if (!std::strcmp(name, "down")) return &of.down;
+    return nullptr;
+}
+
+template <class Body>
+const char* guarded(Body body) {
+    try {
+        body();
+        return nullptr;
+    } catch (const std::bad_alloc&) {
+        return "out of memory";
+    } catch (const std::exception& error) {
+        static thread_local std::string said;
+        said = error.what();
+        return said.c_str();
+    }
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* headrace_create(const Shape* shape, int threads, int pages, int block, int small_cache, Model** model) {
+    return guarded([&] {
+        Isa::allow();
+        *model = new Model(*shape, threads, pages, block, small_cache);
+    });
+}
+
+void headrace_destroy(Model* model) { delete model; }
+
+// `layer` -1 is the model's own.
+const char* headrace_vector(Model* model, int layer, const char* name, const float* values, int count) {
+    return guarded([&] {
+        Vector* to = vector_named(*model, layer, name);
+        if (!to) throw std::runtime_error(std::string("no vector is called ") + name);
+        to->assign(values, values + count);
+    });
+}
+
+// `rows` is bf16 [out, in] for format 0, else int8 codes; `gated` are a gated MLP's two matrices, one above the other.
+const char* headrace_matrix(Model* model, int layer, const char* name, int format, int out, int in, const void* rows,
+                            const uint16_t* scales, const uint16_t* offsets, int group, int gated) {
+    return guarded([&] {
+        Matrix* to = matrix_named(*model, layer, name);
+        if (!to) throw std::runtime_error(std::string("no matrix is called ") + name);
+        *to = format ? pack_codes((Format)format, (const int8_t*)rows, scales, offsets, out, in, group, gated)
+                     : pack_bf16((const uint16_t*)rows, out, in, gated);
+    });
+}
+
+// Angles [positions][2][half], cosines before sines.
+const char* headrace_rope(Model* model, const float* angles, int positions, int half) {
+    return guarded([&] { model->ropes.push_back({half, Vector(angles, angles + (size_t)positions * 2 * half)}); });
+}
+
+void headrace_layer(Model* model, int layer, int window, int rope) {
+    model->layers[layer].window = window;
+    model->layers[layer].rope = rope;
+}
+
+// `chunks` is [chunk_count][4]: first row, rows, position of the first, where in `tables` its pages begin.
+const char* headrace_step(Model* model, const float* embedded, int tokens, const int* chunks, int chunk_count,
+                          const int* tables, const int* rows, int row_count, float* logits, float* hidden) {
+    return guarded([&] {
+        std::vector<Chunk> of;
+        of.reserve(chunk_count);
+        for (int i = 0; i < chunk_count; i++) {
+            const int* chunk = chunks + 4 * i;
+            of.push_back({chunk[0], chunk[1], chunk[2], tables + chunk[3]});
+        }
+        Step<Isa>::run(*model, {embedded, tokens, of, rows, row_count, logits, hidden});
+    });
+}
+
+// Seconds that steps have spent so far: products, places, attention, norms, head.
+void headrace_seconds(const Model* model, double* seconds) { std::copy_n(model->seconds, PARTS, seconds); }
+}
