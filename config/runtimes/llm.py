@@ -24,6 +24,9 @@ class LlmRuntime(RuntimeConfig):
     """How matrices are kept. ``unquantized``: as ``dtype`` says. ``int8``, ``int4``: in groups of 32 that share a
     scale, whatever the files have (with ``int4``, embedding and head in 8 bits). ``stored``: in the blocks of a
     quantized GGUF file, as they are. ``auto``: unquantized."""
+    executor: Literal["auto", "native", "torch"] = "auto"
+    """What computes a step: ``native``, in C++, compiled once on the machine (for bfloat16 on a CPU), or ``torch``.
+    ``auto``: native where there is a compiler and it runs the model, else torch."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute. ``auto``: a GPU if there is one."""
     threads: int | None = Field(None, ge=1)

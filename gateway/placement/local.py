@@ -172,7 +172,7 @@ def command(name: str, config: RuntimeConfig, socket: Path) -> list[str]:
 
 def _llm(name: str, config: LlmRuntime) -> list[str]:
     line = ["--model", config.model, "--served-name", name, "--dtype", config.dtype, "--device", config.device]
-    line += ["--weights", config.weights]
+    line += ["--weights", config.weights, "--executor", config.executor]
     line += ["--max-num-seqs", str(config.max_num_seqs), "--max-queue", str(config.max_queue)]
     line += ["--max-num-batched-tokens", str(config.max_num_batched_tokens)]
     line += ["--kv-cache", format_size_or_share(config.kv_cache), "--kv-cache-dtype", config.kv_cache_dtype]

@@ -40,6 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
             dtype=args.dtype,
             device=args.device,
             weights=args.weights,
+            executor=args.executor,
             threads=args.threads,
             max_model_len=args.max_model_len,
             max_num_seqs=args.max_num_seqs,
@@ -83,6 +84,12 @@ def _parser() -> argparse.ArgumentParser:
         choices=["auto", "unquantized", "int8", "int4", "stored"],
         default="auto",
         help="how matrices are kept: as --dtype says, in 8 or 4 bits, or in the blocks of a GGUF file",
+    )
+    add(
+        "--executor",
+        choices=["auto", "native", "torch"],
+        default="auto",
+        help="what computes: the step in C++, or torch; auto is the former where it can be compiled and runs the model",
     )
     add("--threads", type=positive, help="threads of one step; torch's choice if not given")
     add("--max-model-len", type=positive, help="tokens of prompt and answer; the most that fits if not given")

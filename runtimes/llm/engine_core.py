@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from runtimes.llm.block_manager import BlockManager
-from runtimes.llm.executor import TorchExecutor
+from runtimes.llm.executor import ExecutorName, make_executor
 from runtimes.llm.kv_sizing import KV_ADVICE, KVCacheName, kv_blocks, kv_bytes_per_token, kv_dtype
 from runtimes.llm.loader import DeviceName, DtypeName, load_model
 from runtimes.llm.memory import allocating
@@ -41,6 +41,7 @@ class EngineConfig:
     dtype: DtypeName = "auto"
     device: DeviceName = "auto"
     weights: WeightsName = "auto"
+    executor: ExecutorName = "auto"
     threads: int | None = None
     max_model_len: int | None = None
     max_num_seqs: int = 64
@@ -137,9 +138,10 @@ class Engine:
         if bounds.max_model_len > context:
             raise ValueError(f"max_model_len is {bounds.max_model_len}; the model's context is {context} tokens")
         with allocating("the KV cache", KV_ADVICE):
-            executor = TorchExecutor(
-                model, num_blocks, config.block_size, context_length=bounds.max_model_len, kv_dtype=numbers
-            )
+            executor = make_executor(
+                config.executor, model, num_blocks, config.block_size,
+                context_length=bounds.max_model_len, kv_dtype=numbers,
+            )  # fmt: skip
         return cls(
             Scheduler(bounds, blocks),
             ModelRunner(executor),

@@ -5,15 +5,21 @@ and on which pages of the cache they and those before them lie. All executors of
 the same numbers, within the precision that they compute with.
 """
 
+import logging
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from runtimes.llm.attention import KVCache, Layout
 from runtimes.llm.model import Llama
+from runtimes.llm.native.build import NativeUnavailable
+from runtimes.llm.native.executor import NativeExecutor
 from runtimes.llm.sequence import Chunk
+
+ExecutorName = Literal["auto", "native", "torch"]
+log = logging.getLogger(__name__)
 
 
 class Executor(Protocol):
@@ -78,3 +84,27 @@ def _places(chunks: Sequence[Chunk], ordered: Sequence[Chunk]) -> list[int]:
         firsts[chunk.sequence_id] = first
         first += len(chunk.token_ids)
     return [firsts[chunk.sequence_id] + i for chunk in chunks for i in range(len(chunk.token_ids))]
+
+
+def make_executor(
+    name: ExecutorName, model: Llama, num_blocks: int, block_size: int, *, context_length: int, kv_dtype: torch.dtype
+) -> Executor:
+    """`auto` is the native step where it can be compiled and runs the model, which it takes the layers of.
+
+    Raises ValueError if `native` is asked for and cannot be had.
+    """
+    if name != "torch":
+        try:
+            return NativeExecutor(
+                model,
+                num_blocks,
+                block_size,
+                context_length=context_length,
+                threads=torch.get_num_threads(),
+                kv_dtype=kv_dtype,
+            )
+        except NativeUnavailable as error:
+            if name == "native":
+                raise ValueError(f"the native step is not to be had: {error}") from None
+            log.info("torch computes, and not the native step: %s", error)
+    return TorchExecutor(model, num_blocks, block_size, context_length=context_length, kv_dtype=kv_dtype)

@@ -18,7 +18,10 @@ from platformdirs import user_cache_path
 
 HERE = Path(__file__).parent
 COMPILERS = ("c++", "g++", "clang++")
-FLAGS = ("-O3", "-std=c++20", "-fPIC", "-shared", "-pthread", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
+FLAGS = (
+    "-O3", "-std=c++20", "-fPIC", "-shared", "-pthread",
+    "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast",
+)  # fmt: skip
 BUILD_SECONDS = 600
 
 
@@ -33,13 +36,17 @@ class Target(NamedTuple):
     flags: tuple[str, ...]
 
 
+_AVX2 = ("-mavx2", "-mfma", "-mf16c")
+_AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512bf16", *_AVX2)
+_AVX512_ABILITIES = frozenset({"avx512_f", "avx512_bw", "avx512_vl", "avx512_dq", "avx512_bf16"})
+
 TARGETS = {
-    "avx512": Target(
-        frozenset({"avx512_f", "avx512_bw", "avx512_vl", "avx512_dq", "avx512_bf16"}),
-        ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512bf16", "-mavx2", "-mfma", "-mf16c"),
-    ),
-    "avx2": Target(frozenset({"avx2", "fma3"}), ("-mavx2", "-mfma", "-mf16c")),
+    "amx": Target(_AVX512_ABILITIES | {"amx_tile", "amx_bf16"}, ("-mamx-tile", "-mamx-bf16", *_AVX512)),
+    "avx512": Target(_AVX512_ABILITIES, _AVX512),
+    "avx2": Target(frozenset({"avx2", "fma3"}), _AVX2),
     "arm64": Target(frozenset({"neon"}), ()),
+    # The tiles of AMX in plain C++: its path, tested where there are none.
+    "emulated-amx": Target(_AVX512_ABILITIES, ("-DHEADRACE_EMULATED_TILES", *_AVX512)),
 }  # fastest first
 
 
@@ -83,7 +90,7 @@ def _compile(compiler: str, flags: list[str], built: Path) -> None:
     fresh = built.with_suffix(".new")
     command = [compiler, *flags, str(HERE / "step.cpp"), "-o", str(fresh)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS)  # noqa: S603 - our own sources
     except subprocess.TimeoutExpired:
         raise NativeUnavailable(f"{compiler} took more than {BUILD_SECONDS} s") from None
     if done.returncode:

@@ -60,11 +60,11 @@ class NativeExecutor:
         *,
         context_length: int,
         threads: int,
-        small_cache: bool = False,
+        kv_dtype: torch.dtype = torch.bfloat16,
         target: str | None = None,
     ) -> None:
         """Raises NativeUnavailable, or MemoryError."""
-        if reason := unsupported(model, block_size):
+        if reason := unsupported(model, block_size, kv_dtype):
             raise NativeUnavailable(reason)
         self.config = model.config
         self._library = library(target or _best_target())
@@ -73,7 +73,9 @@ class NativeExecutor:
             function = getattr(self._library, f"headrace_{name}")
             function.argtypes, function.restype = parameters, c_char_p
         self._library.headrace_destroy.argtypes = (c_void_p,)
-        self._call("create", byref(_shape(self.config)), threads, num_blocks, block_size, small_cache, byref(self._model))
+        self._call(
+            "create", byref(_shape(self.config)), threads, num_blocks, block_size, kv_dtype == torch.int8, byref(self._model)
+        )
         self._embedding: Weight = model.embedding
         self._multiplier = float(model.embedding_multiplier)
         self._logits = torch.empty(0)
@@ -94,7 +96,7 @@ class NativeExecutor:
         if wanted > len(self._logits):
             self._logits = torch.empty(wanted)
         self._step(chunks, array("i", rows), self._logits, None)
-        return self._logits[:wanted].view(len(rows), -1)
+        return self._logits[:wanted].view(len(rows), self.config.vocab_size)
 
     def hidden(self, chunks: Sequence[Chunk]) -> Tensor:
         hidden = torch.empty(sum([len(chunk.token_ids) for chunk in chunks]), self.config.hidden_size)
@@ -164,11 +166,13 @@ class NativeExecutor:
             self._call("matrix", self._model, layer, name.encode(), 0, out, into, rows.data_ptr(), None, None, 0, gated)
 
 
-def unsupported(model: Llama, block_size: int) -> str | None:
+def unsupported(model: Llama, block_size: int, kv_dtype: torch.dtype = torch.bfloat16) -> str | None:
     """Why the native step cannot run `model`, None if it can."""
     config = model.config
     if model.device.type != "cpu" or model.dtype != torch.bfloat16:
         return f"it computes with bfloat16 on a CPU, not with {model.dtype} on {model.device.type}"
+    if kv_dtype not in (torch.bfloat16, torch.int8):
+        return f"its KV cache holds bfloat16 or int8, not {kv_dtype}"
     if block_size % STRIP:
         return f"its pages hold a multiple of {STRIP} tokens, not {block_size}"
     if odd := [n for n in (config.hidden_size, config.intermediate_size, config.head_dim) if n % STRIP]:

@@ -1,0 +1,108 @@
+"""The step is compiled once, and where it cannot be, torch computes."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from runtimes.llm.executor import TorchExecutor, make_executor
+from runtimes.llm.native import build
+from runtimes.llm.native.build import NativeUnavailable, targets
+from runtimes.llm.native.executor import NativeExecutor, unsupported
+from tests.runtimes.llm.native.models import BLOCK, CONTEXT, random_model, shape
+
+
+def compiler(folder: Path, script: str) -> str:
+    """A program in the compiler's place, which gets the source and `-o` where to put the library."""
+    program = folder / "compiler"
+    program.write_text(f"#!{sys.executable}\nimport sys\n{script}\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return str(program)
+
+
+def test_this_machine_has_a_path_of_its_own() -> None:
+    assert targets()
+
+
+def test_once_for_all(tmp_path: Path) -> None:
+    """Two processes that want it at the same moment compile it once."""
+    log = tmp_path / "calls"
+    script = f"open({str(log)!r}, 'a').write('x'); import shutil; shutil.copy({_ready()!r}, sys.argv[-1])"
+    code = (
+        "import sys; from pathlib import Path; from runtimes.llm.native.build import library;"
+        "library(sys.argv[1], Path(sys.argv[2]))"
+    )
+    environment = os.environ | {"CXX": compiler(tmp_path, script)}
+    command = [sys.executable, "-c", code, targets()[0], str(tmp_path / "cache")]
+    processes = [subprocess.Popen(command, env=environment) for _ in range(2)]
+    assert [process.wait(120) for process in processes] == [0, 0]
+    assert log.read_text() == "x"
+
+
+def test_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NativeUnavailable, match=r"no C\+\+ compiler"):
+        build.library(targets()[0], tmp_path / "cache")
+
+
+def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", compiler(tmp_path, "sys.exit('fatal error: no such header')"))
+    with pytest.raises(NativeUnavailable, match="no such header"):
+        build.library(targets()[0], tmp_path / "cache")
+    assert not list((tmp_path / "cache").glob("*.so"))
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file")
+    with pytest.raises(NativeUnavailable, match="kept or loaded"):
+        build.library(targets()[0], tmp_path / "cache")
+
+
+def test_half_a_library_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", compiler(tmp_path, "open(sys.argv[-1], 'w').write('no library')"))
+    with pytest.raises(NativeUnavailable, match="kept or loaded"):
+        build.library(targets()[0], tmp_path / "cache")
+
+
+def make(name: str, dtype: torch.dtype = torch.bfloat16) -> object:
+    model = random_model(shape(), dtype)
+    return make_executor(name, model, 4, BLOCK, context_length=CONTEXT, kv_dtype=torch.bfloat16)  # type: ignore[arg-type]
+
+
+def test_which_executor() -> None:
+    assert isinstance(make("auto"), NativeExecutor)
+    assert isinstance(make("native"), NativeExecutor)
+    assert isinstance(make("torch"), TorchExecutor)
+    assert isinstance(make("auto", torch.float32), TorchExecutor)
+    with pytest.raises(ValueError, match="bfloat16"):
+        make("native", torch.float32)
+
+
+def test_without_a_compiler_torch_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(target: str) -> None:
+        raise NativeUnavailable("there is no C++ compiler")
+
+    monkeypatch.setattr("runtimes.llm.native.executor.library", none)
+    executor = make("auto")
+    assert isinstance(executor, TorchExecutor)
+    assert len(executor.model.layers) == 2  # nothing was taken
+    with pytest.raises(ValueError, match="compiler"):
+        make("native")
+
+
+def test_what_it_cannot_run_is_named() -> None:
+    model = random_model(shape(), torch.bfloat16)
+    assert unsupported(model, BLOCK) is None
+    assert "multiple of 16" in str(unsupported(model, 24))
+    assert "72" in str(unsupported(random_model(shape(intermediate_size=72), torch.bfloat16), BLOCK))
+    assert "float16" in str(unsupported(random_model(shape(), torch.float16), BLOCK))
+    assert "groups" in str(unsupported(random_model(shape(), torch.bfloat16, (8, 8, False)), BLOCK))
+
+
+def _ready() -> str:
+    return str(build.library(targets()[0])._name)

@@ -1,0 +1,198 @@
+"""The native step computes what torch does, on every kind of processor that this machine can be."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtimes.llm.executor import Executor
+from runtimes.llm.model_config import LayerKind
+from runtimes.llm.native.build import targets
+from runtimes.llm.native.executor import PARTS, NativeExecutor
+from tests.runtimes.llm.native.models import (
+    BLOCK,
+    PAGES,
+    VOCABULARY,
+    chunk,
+    native,
+    random_model,
+    reference,
+    rope,
+    shape,
+)
+
+TOLERANCE = 0.02
+"""Of the logits' own spread: bfloat16 keeps eight bits of what goes into a product."""
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "own head": {"tie_word_embeddings": False},
+    "biases": {"qkv_bias": True, "attention_out_bias": True, "mlp_bias": True},
+    "norms of queries and keys": {"qk_norm": True},
+    "gelu": {"activation": "gelu_tanh"},
+    "norms after": {"post_norms": True},
+    "soft caps": {"attention_soft_cap": 5.0, "logits_soft_cap": 3.0},
+    "larger embeddings": {"embedding_multiplier": 8.0},
+    "windows": {"kinds": (LayerKind(rope(32)), LayerKind(rope(32, 500.0), window=40)), "layer_kinds": (1, 0)},
+    "a part of a head turned": {"kinds": (LayerKind(rope(12)),)},
+    "one key head for all": {"num_heads": 15, "num_kv_heads": 1, "head_dim": 16, "kinds": (LayerKind(rope(16)),)},
+    "a key head each": {"num_heads": 3, "num_kv_heads": 3, "head_dim": 80, "kinds": (LayerKind(rope(80)),)},
+    "odd widths": {"hidden_size": 48, "intermediate_size": 80},
+}
+WEIGHTS = {
+    "bf16": None,
+    "int8": (8, 32, False),
+    "groups of 16": (8, 16, False),
+    "int4": (4, 32, False),
+    "int4 with offsets": (4, 16, True),
+}
+
+
+@pytest.fixture(scope="module", params=targets())
+def target(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+def tokens(count: int, seed: int = 0) -> list[int]:
+    random = torch.Generator().manual_seed(seed)
+    return torch.randint(VOCABULARY, (count,), generator=random).tolist()  # type: ignore[no-any-return]
+
+
+def pages(count: int, seed: int = 0) -> list[int]:
+    """In no order."""
+    shuffled = torch.randperm(PAGES, generator=torch.Generator().manual_seed(seed)).tolist()
+    return shuffled[: -(-count // BLOCK)]  # type: ignore[no-any-return]
+
+
+def whole(executor: Executor, prompt: list[int]) -> torch.Tensor:
+    """Logits after each token."""
+    return executor.logits([chunk(0, prompt, pages(len(prompt)))], range(len(prompt))).clone()
+
+
+def assert_near(given: torch.Tensor, expected: torch.Tensor, tolerance: float = TOLERANCE) -> None:
+    error = (given - expected).abs().mean() / expected.std()
+    assert given.isfinite().all()
+    assert error < tolerance, f"{error:.4f} of their spread apart"
+
+
+@pytest.mark.parametrize("features", SHAPES.values(), ids=SHAPES.keys())
+def test_every_feature_of_a_model(target: str, features: dict[str, Any]) -> None:
+    config = shape(**features)
+    prompt = tokens(100)
+    expected = whole(reference(config), prompt)
+    assert_near(whole(native(config, target), prompt), expected)
+
+
+@pytest.mark.parametrize("weights", WEIGHTS.values(), ids=WEIGHTS.keys())
+def test_every_kind_of_weights(target: str, weights: tuple[int, int, bool] | None) -> None:
+    config = shape(intermediate_size=96, tie_word_embeddings=False)
+    prompt = tokens(90)
+    executor, expected = native(config, target, weights), reference(config, weights)
+    assert_near(whole(executor, prompt), whole(expected, prompt))
+    assert_near(executor.hidden([chunk(0, prompt, pages(90))]), expected.hidden([chunk(0, prompt, pages(90))]))
+
+
+def test_a_cache_of_eight_bits(target: str) -> None:
+    config = shape()
+    prompt = tokens(200)
+    expected = whole(reference(config), prompt)
+    assert_near(whole(native(config, target, kv_dtype=torch.int8), prompt), expected, 2 * TOLERANCE)
+
+
+# ── whatever shares a step, and however a prompt is cut ───────────────────────────────────────────────
+
+CONFIG = shape(kinds=(LayerKind(rope(32)), LayerKind(rope(32), window=50)), layer_kinds=(0, 1))
+VARIANTS: dict[str, dict[str, Any]] = {"bf16": {}, "int4": {"quantized": (4, 16, True)}, "small cache": {"kv_dtype": torch.int8}}
+
+
+@pytest.fixture(scope="module", params=list(VARIANTS.values()), ids=list(VARIANTS))
+def executor(request: pytest.FixtureRequest, target: str) -> Iterator[NativeExecutor]:
+    made = native(CONFIG, target, **request.param)
+    yield made
+    made.close()
+
+
+LENGTHS = (150, 1, 33, 64, 97)
+
+
+@pytest.fixture(scope="module")
+def alone(executor: NativeExecutor) -> list[torch.Tensor]:
+    """Of some prompts, the logits after each of their tokens, computed one at a time."""
+    answers = []
+    for seed, length in enumerate(LENGTHS):
+        prompt, table = tokens(length, seed), pages(length, seed)
+        parts = [executor.logits([chunk(seed, prompt[i : i + 1], table, i)], [0]).clone() for i in range(length)]
+        answers.append(torch.cat(parts))
+    return answers
+
+
+@settings(deadline=None, max_examples=8)
+@given(data=st.data())
+def test_company_and_cuts_change_no_bit(
+    executor: NativeExecutor, alone: list[torch.Tensor], data: st.DataObject
+) -> None:
+    shuffled = data.draw(st.permutations(range(PAGES)))
+    tables, done = {}, dict.fromkeys(range(len(LENGTHS)), 0)
+    for seed, length in enumerate(LENGTHS):
+        tables[seed], shuffled = shuffled[: -(-length // BLOCK)], shuffled[-(-length // BLOCK) :]
+    while done:
+        chosen = data.draw(st.lists(st.sampled_from(sorted(done)), min_size=1, unique=True))
+        chunks = []
+        for seed in chosen:
+            left = LENGTHS[seed] - done[seed]
+            count = data.draw(st.integers(1, left) | st.just(left))
+            chunks.append(chunk(seed, tokens(LENGTHS[seed], seed)[done[seed] :][:count], tables[seed], done[seed]))
+        rows = range(sum(len(one.token_ids) for one in chunks))
+        logits = executor.logits(chunks, rows)
+        expected = torch.cat([alone[one.sequence_id][one.start : one.end] for one in chunks])
+        assert torch.equal(logits, expected)
+        for one in chunks:
+            done[one.sequence_id] = one.end
+            if one.end == LENGTHS[one.sequence_id]:
+                del done[one.sequence_id]
+
+
+def test_threads_change_no_bit(target: str) -> None:
+    prompt = tokens(70)
+    answers = [whole(native(CONFIG, target, threads=threads), prompt) for threads in (1, 2, 3)]
+    assert torch.equal(answers[0], answers[1])
+    assert torch.equal(answers[0], answers[2])
+
+
+def test_some_rows_are_those_rows(executor: NativeExecutor) -> None:
+    prompt = tokens(40)
+    every = whole(executor, prompt)
+    assert torch.equal(executor.logits([chunk(0, prompt, pages(40))], [39, 3]), every[[39, 3]])
+
+
+def test_what_is_no_number_stays_with_its_own_sequence(target: str) -> None:
+    """Not in its neighbours, nor in whoever has its pages next."""
+    model = random_model(shape(tie_word_embeddings=False), torch.bfloat16)
+    model.embedding[7] = torch.inf
+    executor = NativeExecutor(model, PAGES, BLOCK, context_length=512, threads=2, target=target)
+    prompt, table = [1, 2, 3], [4]
+    expected = executor.logits([chunk(0, prompt, table)], [2]).clone()
+    both = executor.logits([chunk(0, [7] * 40, [1, 2, 3]), chunk(1, prompt, table)], [39, 42])
+    assert not both[0].isfinite().all()
+    assert torch.equal(both[1:], expected)
+    assert torch.equal(executor.logits([chunk(2, prompt, [2])], [2]), expected)
+
+
+def test_it_says_where_its_time_went(target: str) -> None:
+    executor = native(CONFIG, target)
+    whole(executor, tokens(50))
+    spent = executor.seconds()
+    assert set(spent) == set(PARTS)
+    assert all(seconds > 0 for seconds in spent.values())
+
+
+def test_it_takes_the_layers(target: str) -> None:
+    model = random_model(CONFIG, torch.bfloat16)
+    executor = NativeExecutor(model, 4, BLOCK, context_length=64, threads=1, target=target)
+    assert not model.layers
+    executor.close()
+    executor.close()
