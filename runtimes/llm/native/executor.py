@@ -74,7 +74,13 @@ class NativeExecutor:
             function.argtypes, function.restype = parameters, c_char_p
         self._library.headrace_destroy.argtypes = (c_void_p,)
         self._call(
-            "create", byref(_shape(self.config)), threads, num_blocks, block_size, kv_dtype == torch.int8, byref(self._model)
+            "create",
+            byref(_shape(self.config)),
+            threads,
+            num_blocks,
+            block_size,
+            kv_dtype == torch.int8,
+            byref(self._model),
         )
         self._embedding: Weight = model.embedding
         self._multiplier = float(model.embedding_multiplier)

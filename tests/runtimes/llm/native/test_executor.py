@@ -106,7 +106,11 @@ def test_a_cache_of_eight_bits(target: str) -> None:
 # ── whatever shares a step, and however a prompt is cut ───────────────────────────────────────────────
 
 CONFIG = shape(kinds=(LayerKind(rope(32)), LayerKind(rope(32), window=50)), layer_kinds=(0, 1))
-VARIANTS: dict[str, dict[str, Any]] = {"bf16": {}, "int4": {"quantized": (4, 16, True)}, "small cache": {"kv_dtype": torch.int8}}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "bf16": {},
+    "int4": {"quantized": (4, 16, True)},
+    "small cache": {"kv_dtype": torch.int8},
+}
 
 
 @pytest.fixture(scope="module", params=list(VARIANTS.values()), ids=list(VARIANTS))
