@@ -1,17 +1,23 @@
 """Texts to embed in the engine: what their vectors are, and that nothing that the scheduler does changes them."""
 
+from collections.abc import Sequence as Collection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from runtimes.llm.block_manager import BlockManager
 from runtimes.llm.engine import Engine, EngineConfig
 from runtimes.llm.loader import load_model
 from runtimes.llm.model import Llama
-from runtimes.llm.sequence import Batch, Chunk, Pooling, Sampled, SamplingParams, TokenOutput
+from runtimes.llm.pooler import Pooler
+from runtimes.llm.scheduler import Scheduler, SchedulerConfig
+from runtimes.llm.sequence import Batch, Chunk, Pooling, Sampled, SamplingParams, Sequence, TokenOutput
 from tests.runtimes.llm.reference import save_safetensors, tiny_llama
 
 ONE = SamplingParams(max_tokens=1)
@@ -148,3 +154,55 @@ def test_a_batch_tells_both_kinds_apart() -> None:
     assert [chunk.sequence_id for chunk in batch.pooled] == [1, 3]
     assert batch.num_tokens == 8
     assert Batch.of(chunks[:1]) == Batch(tuple(chunks[:1]))
+
+
+# ── whatever the scheduler does ───────────────────────────────────────────────────────────────────────
+
+
+@given(
+    texts=st.lists(st.tuples(st.integers(1, 20), st.sampled_from([None, "mean", "last", "cls"])), max_size=8),
+    blocks=st.integers(8, 14),
+    seqs=st.integers(1, 4),
+    spare=st.integers(0, 8),
+    caching=st.booleans(),
+    abort=st.integers(0, 20),
+)
+@settings(max_examples=60, deadline=None)
+def test_every_text_gets_its_vector(
+    texts: list[tuple[int, Pooling | None]], blocks: int, seqs: int, spare: int, caching: bool, abort: int
+) -> None:
+    """A token's hidden state is its position here, so that one that is left out, or counted twice, shows."""
+    config = SchedulerConfig(
+        max_model_len=32, max_num_seqs=seqs, max_num_batched_tokens=seqs + spare, max_queue=len(texts) + 1
+    )
+    scheduler = Scheduler(config, BlockManager(blocks, 4, caching=caching))
+    for id_, (length, pooling) in enumerate(texts):
+        scheduler.add(Sequence(id_, list(range(length)), SamplingParams(max_tokens=12), pooling=pooling))
+    found: dict[int, TokenOutput] = {}
+    for step in range(2000):
+        if not scheduler.has_work:
+            break
+        batch = scheduler.schedule()
+        assert batch.num_tokens <= config.max_num_batched_tokens
+        if step == abort:
+            scheduler.abort(0)
+        scheduler.update(batch, {chunk.sequence_id: Sampled(7) for chunk in batch.chunks})
+        found |= scheduler.update_pooled(batch, Pooler(_Positions()).run(batch.pooled))
+        scheduler.check_integrity()
+    assert not scheduler.has_work
+    for id_, (length, pooling) in enumerate(texts):
+        if id_ in found:
+            expected = {"mean": (length - 1) / 2, "last": length - 1, "cls": 0, None: None}[pooling]
+            vector = found[id_].pooled
+            assert vector is not None
+            assert vector[0] == pytest.approx(expected, abs=1e-5)
+        else:
+            assert pooling is None or id_ == 0
+
+
+class _Positions:
+    """An executor of numbers that are easy to check."""
+
+    def hidden(self, chunks: Collection[Chunk]) -> torch.Tensor:
+        positions = [position for chunk in chunks for position in range(chunk.start, chunk.end)]
+        return torch.tensor(positions, dtype=torch.float32)[:, None]
