@@ -10,6 +10,11 @@ from typing import Literal
 import tokenizers
 
 PieceKind = Literal["byte_level", "sentencepiece", "wordpiece"]
+# Control tokens that end an answer whatever the metadata declares: an instruct model may end its turn with one
+# and declare another. llama.cpp treats the same names so (llama-vocab.cpp, special_eog_ids).
+END_OF_ANSWER = frozenset(
+    {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", "<|end|>", "<end_of_turn>", "</s>"}
+)
 
 
 class UnsupportedTokenizer(ValueError):
@@ -40,7 +45,9 @@ class Tokenizer:
         added = backend.get_added_tokens_decoder()
         self.special_tokens = {token.content: id for id, token in added.items() if token.special}
         self._spellings = {id: spelling.encode() for spelling, id in self.special_tokens.items()}
-        literal = {id: b"" if token.special else token.content.encode() for id, token in added.items()}
+        # Of a sentencepiece vocabulary even whole spellings have ▁ for a space: Gemma has such tokens.
+        spelled = _sentencepiece_piece if kind == "sentencepiece" else str.encode
+        literal = {id: b"" if token.special else spelled(token.content) for id, token in added.items()}
         self.pieces = _pieces(backend.get_vocab(with_added_tokens=True), kind) | literal
         self.longest_piece = max(map(len, self.pieces.values()), default=1)
         """In bytes: a text of n bytes has n / longest_piece tokens at least."""
@@ -91,6 +98,11 @@ class Tokenizer:
     def piece(self, token_id: int) -> bytes:
         """The bytes of one token; none for an id without a token (vocabularies are padded)."""
         return self.pieces.get(token_id, b"")
+
+
+def ids_of(backend: tokenizers.Tokenizer, tokens: Iterable[str]) -> frozenset[int]:
+    """The ids of those `tokens` that there are."""
+    return frozenset(id for token in tokens if (id := backend.token_to_id(token)) is not None)
 
 
 def _closing(backend: tokenizers.Tokenizer) -> int:

@@ -21,12 +21,13 @@ def write_gguf(path: Path, **changes: Any) -> Path:
     writer.add_tokenizer_model(changes.get("model", "gpt2"))
     writer.add_tokenizer_pre(changes.get("pre", "default"))
     writer.add_token_list([*alphabet, "he", "<s>", "</s>", "<think>"])
-    writer.add_token_types([1] * 257 + [changes.get("bos_type", 3), 3, 4])
+    writer.add_token_types(changes.get("types", [1] * 257 + [changes.get("bos_type", 3), 3, 4]))
     if changes.get("merges", True):
         writer.add_token_merges(["h e"])
     writer.add_bos_token_id(changes.get("bos", 257))
     writer.add_eos_token_id(258)
-    writer.add_add_bos_token(True)
+    if changes.get("add_bos", True) is not None:
+        writer.add_add_bos_token(True)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_array("general.languages", ["en", "日本語"])
     writer.add_int64("general.signed", -(2**40))
@@ -84,6 +85,12 @@ def test_a_model_that_wants_a_beginning_gets_one(tmp_path: Path) -> None:
     assert tokenizer.chat_template is None
 
 
+@pytest.mark.parametrize(("pre", "begins"), [("llama-bpe", True), ("tekken", True), ("qwen2", False)])
+def test_where_a_file_says_nothing_the_family_does(tmp_path: Path, pre: str, begins: bool) -> None:
+    tokenizer = load_tokenizer(write_gguf(tmp_path / "m.gguf", pre=pre, add_bos=None))
+    assert tokenizer.encode("he", add_bos=True) == [257] * begins + [256]
+
+
 def test_user_defined_tokens_are_text_and_whole(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(write_gguf(tmp_path / "m.gguf"))
     assert tokenizer.encode("<think>he") == [259, 256]
@@ -100,6 +107,9 @@ def test_a_beginning_marked_as_an_ordinary_token_is_still_control(tmp_path: Path
     [
         ("llama-bpe", "12345 x", [b"123", b"45", b" x"]),
         ("qwen2", "12 x", [b"1", b"2", b" x"]),
+        ("dbrx", "12345 x", [b"123", b"45", b" x"]),
+        ("tekken", "12 camelCase's", [b"1", b"2", b" camel", b"Case", b"'s"]),
+        ("gpt-4o", "1234 camelCase's", [b"123", b"4", b" camel", b"Case's"]),
         ("gpt-2", "12345 x", [b"12345", b" x"]),
     ],
 )
@@ -115,7 +125,9 @@ def test_pre_tokenizers_cut_as_their_models_were_trained(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"model": "llama"}, "'llama'"),
+        ({"model": "t5"}, "'t5' is not supported; gpt2"),
+        ({"model": "llama"}, r"incomplete: .*tokenizer\.ggml\.scores"),
+        ({"types": [1, 1]}, "260 tokens, but types of 2"),
         ({"pre": "unheard-of"}, "unheard-of"),
         ({"merges": False}, "merges"),
         ({"bos": 9999}, "incomplete"),
