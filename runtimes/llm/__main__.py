@@ -11,7 +11,7 @@ from pathlib import Path
 from runtimes.arguments import port, positive, size_or_share
 
 # The modules of `pip install "headrace[llm]"`.
-_EXTRA = {"gguf", "huggingface_hub", "jinja2", "numpy", "safetensors", "tokenizers", "torch"}
+_EXTRA = {"gguf", "huggingface_hub", "jinja2", "llguidance", "numpy", "safetensors", "tokenizers", "torch"}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from adapters.errors import BackendError, InferenceError
 from runtimes.llm.engine_core import Engine, EngineConfig, EngineStats, Runner
 from runtimes.llm.refusals import PromptTooLong, QueueFull, TooLate
-from runtimes.llm.sequence import FinishReason, Pooling, SamplingParams, TokenOutput
+from runtimes.llm.sequence import Constraint, FinishReason, Pooling, SamplingParams, TokenOutput
 from runtimes.llm.standing import NOBODY, Standing
 
 __all__ = [
@@ -150,14 +150,17 @@ class AsyncEngine:
         *,
         continued: int = 0,
         standing: Standing = NOBODY,
+        constraint: Constraint | None = None,
     ) -> Generation:
         """Begin an answer. Prompts of the same salt share what is computed of them. The last `continued` tokens are
-        the answer's already.
+        the answer's already. It is held to the `constraint`.
 
         Raises QueueFull, PromptTooLong, TooLate, EngineDead, or ValueError for unknown tokens."""
         if self._dead is not None:
             raise EngineDead(self._dead.message)
-        sequence_id = self._engine.add(prompt, params, salt, pooling, continued=continued, standing=standing)
+        sequence_id = self._engine.add(
+            prompt, params, salt, pooling, continued=continued, standing=standing, constraint=constraint
+        )
         generation = Generation(functools.partial(self._cancel, sequence_id))
         self._generations[sequence_id] = generation
         if params.max_tokens == 0:

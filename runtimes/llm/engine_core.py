@@ -20,7 +20,7 @@ from runtimes.llm.model_runner import ModelRunner
 from runtimes.llm.pooler import Pooler
 from runtimes.llm.quantize import WeightsName
 from runtimes.llm.scheduler import Scheduler, SchedulerConfig
-from runtimes.llm.sequence import Batch, Pooling, Sampled, SamplingParams, Sequence, TokenOutput
+from runtimes.llm.sequence import Batch, Constraint, Pooling, Sampled, SamplingParams, Sequence, TokenOutput
 from runtimes.llm.standing import NOBODY, Standing
 
 if TYPE_CHECKING:
@@ -164,10 +164,11 @@ class Engine:
         *,
         continued: int = 0,
         standing: Standing = NOBODY,
+        constraint: Constraint | None = None,
     ) -> int:
         """Queue a prompt; the id of its sequence. Prompts of the same salt share what is computed of them. The last
-        `continued` tokens are the answer's already: they count as generated. With `pooling` it has one output, and
-        no token.
+        `continued` tokens are the answer's already: they count as generated, and the `constraint` knows them. With
+        `pooling` it has one output, and no token.
 
         Raises QueueFull, PromptTooLong, TooLate, or ValueError for an empty prompt or a token that is not the model's.
         """
@@ -191,6 +192,7 @@ class Engine:
             pooling=pooling,
             num_continued=continued,
             standing=standing,
+            constraint=constraint,
         )
         self._scheduler.blocks.prepare(sequence)  # while the model runs, and not between two steps
         with self._changed:

@@ -11,6 +11,8 @@ import msgspec
 from msgspec import Meta
 
 from adapters.errors import CallerError
+from runtimes.llm.answer_format import ResponseFormat, StructuredOutputs
+from runtimes.llm.grammar import Grammar
 from runtimes.llm.sampling_fields import MAX_CHOICES, SamplingFields
 from runtimes.llm.sampling_params import MAX_TOP_LOGPROBS
 
@@ -26,7 +28,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "modalities": (["text"],),
     "prediction": (),
     "reasoning_effort": ("none",),
-    "response_format": ({"type": "text"},),
     "store": (False,),
     "suffix": ("",),
     "tool_choice": ("none", "auto"),
@@ -65,6 +66,21 @@ class GenerateBody(SamplingFields, kw_only=True):
     continue_token_ids: list[int] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+
+    def grammar(self) -> Grammar | None:
+        """What the answer is held to. Raises CallerError."""
+        told = None if self.response_format is None else self.response_format.grammar()
+        if self.structured_outputs is not None:
+            if told is not None:
+                message = "Give either `response_format` or `structured_outputs`."
+                raise CallerError(message, param="structured_outputs")
+            told = self.structured_outputs.told()
+        for name in ("ignore_eos", "min_tokens"):
+            if told is not None and getattr(self, name):
+                raise CallerError(f"With `{name}` no answer ends where `{told.param}` wants.", param=name)
+        return told
 
     @property
     def wants_usage(self) -> bool:

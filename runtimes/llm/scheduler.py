@@ -310,6 +310,8 @@ class Scheduler:
     def _append(self, sequence: Sequence, found: Sampled) -> TokenOutput:
         try:
             sequence.append(found.token_id)
+        except InferenceError as error:
+            return self._fail(sequence, error)
         except Exception as error:  # a constraint is a program of others
             failure = BackendError(f"the answer's constraint has failed: {error}")
             failure.__cause__ = error

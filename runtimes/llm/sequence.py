@@ -44,11 +44,15 @@ _NONE: frozenset[int] = frozenset()
 class Constraint(Protocol):
     """What may come next by the rules of a grammar. It belongs to one sequence and goes with it."""
 
+    @property
+    def free(self) -> bool:
+        """Whether all may come, so that no mask is needed."""
+
     def mask(self) -> bytes:
         """A bit a token id, the lowest of a byte first: 1 for what may come; ids beyond its end may not."""
 
     def advance(self, token_id: int) -> None:
-        """`token_id` has come."""
+        """`token_id` has come. Raises InferenceError if nothing can come of this any more."""
 
 
 class Tally:
@@ -158,7 +162,7 @@ class Sequence:
             pooling=self.pooling,
             banned=self.stop_token_ids if self.num_generated < params.min_tokens else _NONE,
             tally=self.tally,
-            constraint=self.constraint,
+            constraint=None if self.constraint is None or self.constraint.free else self.constraint,
             targets=() if params.prompt_logprobs is None else self._targets(start, end),
         )
 

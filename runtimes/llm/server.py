@@ -27,6 +27,7 @@ from runtimes.llm.embedding_config import EmbeddingConfig
 from runtimes.llm.engine import AsyncEngine, EngineStats, SamplingParams
 from runtimes.llm.error_responses import RETRY_SECONDS, error_response
 from runtimes.llm.generation import Answering, EventStream
+from runtimes.llm.grammar import Compiled, Grammar, Grammars
 from runtimes.llm.metrics import CONTENT_TYPE as METRICS_TYPE
 from runtimes.llm.metrics import Metrics
 from runtimes.llm.protocol import GenerateBody, decode_chat, decode_completion
@@ -56,6 +57,8 @@ class LoadedModel:
     """How its vectors are made."""
     answers: bool = True
     """Whether it generates anything: encoders only embed."""
+    grammars: Grammars | None = None
+    """None for a model without a token that ends an answer: then none can be held to anything."""
 
 
 class App:
@@ -189,8 +192,9 @@ class App:
         *,
         default_max_tokens: int | None,
     ) -> Response:
+        rules = await _compiled(model, body.grammar())
         room = [_room(model, body, len(prompt), default_max_tokens, param) for prompt in prompts]
-        choices = self._submit(model, body, prompts, salt, room, param)
+        choices = self._submit(model, body, prompts, salt, room, param, rules)
         answering = Answering(choices, sum(map(len, prompts)), self.metrics)
         if body.stream:
             events = EventStream(
@@ -212,6 +216,7 @@ class App:
         salt: bytes,
         room: Sequence[int],
         param: str,
+        rules: Compiled | None,
     ) -> list[Choice]:
         """All choices, or an error and none."""
         choices: list[Choice] = []
@@ -223,7 +228,13 @@ class App:
                 for index in range(i * body.candidates, (i + 1) * body.candidates):
                     params = _sampling(model, body, max_tokens, index)
                     if len(said) < max_tokens or not said:
-                        generation = model.engine.submit(prompt + said, params, salt, continued=len(said))
+                        generation = model.engine.submit(
+                            prompt + said,
+                            params,
+                            salt,
+                            continued=len(said),
+                            constraint=None if rules is None else rules.start(said),
+                        )
                     else:  # an answer that has all it may have is only to be ended
                         generation = model.engine.submit(prompt, replace(params, max_tokens=0, min_tokens=0), salt)
                     choices.append(Choice(index, generation, model.tokenizer, wanted, said, prompt=i))
@@ -364,6 +375,15 @@ def _wanted(model: LoadedModel, body: GenerateBody, index: int, prompt: list[int
         only_echo=body.echo_told and max_tokens == 0,
         told=body.told is not None,
     )
+
+
+async def _compiled(model: LoadedModel, grammar: Grammar | None) -> Compiled | None:
+    if grammar is None:
+        return None
+    if model.grammars is None:
+        message = "This model has no token that ends an answer: none can be held to a form."
+        raise CallerError(message, param=grammar.param, code="unsupported_parameter")
+    return await model.grammars.compiled(grammar)
 
 
 def _json_response(status: int, value: object, *headers: tuple[str, str]) -> Response:

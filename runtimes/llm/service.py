@@ -19,6 +19,7 @@ from runtimes.llm.encoder_config import is_encoder
 from runtimes.llm.encoder_loader import load_encoder
 from runtimes.llm.engine import AsyncEngine, Engine, EngineConfig
 from runtimes.llm.error_responses import refusal
+from runtimes.llm.grammar import Grammars
 from runtimes.llm.server import App, LoadedModel
 from runtimes.llm.store import resolve
 from runtimes.llm.tokenizer_loader import load_tokenizer
@@ -138,14 +139,16 @@ def _load(options: ServiceOptions) -> LoadedModel:
     config = options.engine_config(model=path)
     encodes = is_encoder(path)
     embedding = embedding_config(path, encoder=encodes, pooling=options.pooling, matryoshka=options.matryoshka)
+    engine = load_encoder(config, embedding) if encodes else Engine.load(config)
     return LoadedModel(
-        engine=AsyncEngine(load_encoder(config, embedding) if encodes else Engine.load(config)),
+        engine=AsyncEngine(engine),
         tokenizer=tokenizer,
         chat_template=None if source is None else ChatTemplate(source, tokenizer),
         loaded_at=int(time.time()),
         fingerprint=_fingerprint(path, config),
         embedding=embedding,
         answers=not encodes,
+        grammars=None if encodes else Grammars.of(tokenizer, engine.vocab_size, engine.eos_token_ids),
     )
 
 

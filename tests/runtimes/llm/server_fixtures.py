@@ -21,6 +21,7 @@ from runtimes.llm.block_manager import BlockManager
 from runtimes.llm.chat_template import ChatTemplate
 from runtimes.llm.engine import AsyncEngine, Engine, Runner
 from runtimes.llm.error_responses import refusal
+from runtimes.llm.grammar import Grammars
 from runtimes.llm.scheduler import Scheduler, SchedulerConfig
 from runtimes.llm.sequence import Batch, Sampled
 from runtimes.llm.server import App, LoadedModel
@@ -32,6 +33,7 @@ CHATML = (
 )
 MODEL = "parrot"
 CONTEXT = 256
+END = frozenset({257})
 
 
 def byte_tokenizer() -> Tokenizer:
@@ -112,7 +114,9 @@ async def serving(
     max_num_seqs: int = 32,
     prefix_cache: bool = False,
     max_batched: int = CONTEXT,
+    num_blocks: int = 600,
     runner: Runner | None = None,
+    template: str = CHATML,
 ) -> AsyncIterator[Running]:
     """Yields a Running; afterwards no sequence may live and no page be taken. What is found in a `prefix_cache` the
     parrot does not hear, so then it cannot go on with a prompt. With a `runner` there is no parrot to be heard."""
@@ -121,10 +125,17 @@ async def serving(
     bounds = SchedulerConfig(
         max_model_len=CONTEXT, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_batched, max_queue=max_queue
     )
-    scheduler = Scheduler(bounds, BlockManager(num_blocks=600, block_size=16, caching=prefix_cache))
-    engine = AsyncEngine(Engine(scheduler, runner or parrot, vocab_size=258, eos_token_ids=frozenset({257})))
+    scheduler = Scheduler(bounds, BlockManager(num_blocks=num_blocks, block_size=16, caching=prefix_cache))
+    engine = AsyncEngine(Engine(scheduler, runner or parrot, vocab_size=258, eos_token_ids=END))
     app = App(MODEL)
-    app.model = LoadedModel(engine, tokenizer, ChatTemplate(CHATML, tokenizer), 1_700_000_000, "fp_test")
+    app.model = LoadedModel(
+        engine,
+        tokenizer,
+        ChatTemplate(template, tokenizer),
+        1_700_000_000,
+        "fp_test",
+        grammars=Grammars(tokenizer, 258, END),
+    )
     server = Server(app, Limits(max_body=1 << 19), refusal)
     await engine.start()
     host, port = await server.listen_tcp("127.0.0.1", 0)

@@ -128,7 +128,6 @@ async def test_prompts_that_are_none(running: Running, prompt: Any) -> None:
         {"tools": [{"type": "function"}]},
         {"tool_choice": "required"},
         {"functions": [{}]},
-        {"response_format": {"type": "json_object"}},
         {"suffix": "s"},
         {"modalities": ["audio"]},
         {"reasoning_effort": "high"},
