@@ -9,8 +9,10 @@ import aiohttp
 import openai
 import pytest
 
+from runtimes.llm.model_runner import ModelRunner
 from tests.runtimes.llm.server_fixtures import MODEL, Running, post, serving, until_idle
-from tests.runtimes.llm.test_server import ANSWER_TOKENS, PROMPT_TOKENS, TEXT
+from tests.runtimes.llm.test_server import ANSWER_TOKENS, HI, PROMPT_TOKENS, TEXT
+from tests.runtimes.llm.test_server_sampling import CHAT_PROMPT, Speaker
 
 OF_A_TEXT = [
     "response.created", "response.in_progress", "response.output_item.added", "response.content_part.added",
@@ -71,6 +73,27 @@ async def test_a_stream_has_all_its_events_in_order(running: Running) -> None:
     assert final.output_text == TEXT
     assert final.usage is not None
     assert (final.usage.input_tokens, final.usage.output_tokens) == (PROMPT_TOKENS, ANSWER_TOKENS)
+
+
+async def test_log_probabilities_are_those_of_the_chat() -> None:
+    async with serving(runner=ModelRunner(Speaker(TEXT, after=CHAT_PROMPT))) as running:
+        asked: Any = {"model": MODEL, "input": "hi", "temperature": 0, "top_logprobs": 2}
+        asked["include"] = ["message.output_text.logprobs"]
+        chat = await running.client.chat.completions.create(
+            model=MODEL, messages=HI, temperature=0, logprobs=True, top_logprobs=2
+        )
+        assert chat.choices[0].logprobs is not None
+        expected = [(one.token, one.logprob) for one in chat.choices[0].logprobs.content or []]
+        assert expected
+        answer: Any = await running.client.responses.create(**asked)
+        told = answer.output[0].content[0].logprobs
+        assert [(one.token, one.logprob) for one in told] == expected
+        assert [len(one.top_logprobs) for one in told] == [2] * len(told)
+        stream: Any = await running.client.responses.create(**asked, stream=True)
+        deltas = [event async for event in stream if event.type == "response.output_text.delta"]
+        streamed = [(one.token, one.logprob) for event in deltas for one in event.logprobs]
+        assert streamed == expected[: len(streamed)]
+        assert len(streamed) >= len(TEXT)
 
 
 async def test_an_answer_that_is_cut_is_incomplete(running: Running) -> None:
