@@ -37,9 +37,9 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m loadtests.bench_llm", description=__doc__)
     add = parser.add_argument
     add("--rounds", type=int, default=3, help="rounds to keep of each workload (3)")
-    add("--peers", type=_names(PEERS), default=list(PEERS), help=f"of {','.join(PEERS)}; or none")
-    add("--workloads", type=_names(WORKLOADS), default=list(WORKLOADS), help=f"of {','.join(WORKLOADS)}")
-    add("--weights", type=_names(WEIGHTS), default=list(WEIGHTS), help=f"of ours: {','.join(WEIGHTS)}; or none")
+    add("--peers", type=names(PEERS), default=list(PEERS), help=f"of {','.join(PEERS)}; or none")
+    add("--workloads", type=names(WORKLOADS), default=list(WORKLOADS), help=f"of {','.join(WORKLOADS)}")
+    add("--weights", type=names(WEIGHTS), default=list(WEIGHTS), help=f"of ours: {','.join(WEIGHTS)}; or none")
     add("--no-gateway", dest="gateway", action="store_false", help="leave out ours through our gateway")
     add("--requests", type=int, help="at most so many of each workload, to try it out")
     add("--foreign-limit", type=float, default=0.25, help="cores of other processes that spoil a round (0.25)")
@@ -50,12 +50,14 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return options
 
 
-def _names(known: Collection[str]) -> Callable[[str], list[str]]:
+def names(known: Collection[str]) -> Callable[[str], list[str]]:
+    """For an option: some of what is known, with commas between, or none."""
+
     def split(text: str) -> list[str]:
-        names = [] if text == "none" else text.split(",")
-        if unknown := [name for name in names if name not in known]:
+        chosen = [] if text == "none" else text.split(",")
+        if unknown := [name for name in chosen if name not in known]:
             raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: not one of {', '.join(known)}")
-        return names
+        return chosen
 
     return split
 

@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from loadtests.bench_gateway import say
-from loadtests.bench_llm import BUNDLED
+from loadtests.bench_llm import BUNDLED, names
 from loadtests.llm.headrace import MODEL
 from loadtests.llm.judgement import at_rest, rising, verdict
-from loadtests.llm.mixed import Clients
+from loadtests.llm.mixed import KINDS, Clients
 from loadtests.llm.targets import running
 from loadtests.llm.workloads import vocabulary
 from loadtests.servers import Launch, StartError, free_port
@@ -35,6 +35,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=20.0, help="how long (20)")
     parser.add_argument("--clients", type=int, default=24, help="requests at a time (24)")
     parser.add_argument("--weights", default="auto", help="as `python -m runtimes.llm --weights` (auto)")
+    parser.add_argument("--without", type=names(KINDS), default=[], help=f"leave out, of {','.join(KINDS)}")
     options = parser.parse_args(argv)
     if options.minutes <= 0 or options.clients < 1:
         parser.error("--minutes and --clients are above 0")
@@ -75,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except StartError as error:
             say(f"error: {error}")
             return 1
-        clients = Clients(f"http://127.0.0.1:{port}", vocabulary(model))
+        clients = Clients(f"http://127.0.0.1:{port}", vocabulary(model), without=options.without)
         asyncio.run(soak(server, clients, options))
         rest = at_rest(port)
         stack.close()  # which ends the runtime, and it takes its last look

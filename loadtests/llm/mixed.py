@@ -36,6 +36,9 @@ REFUSED: Sequence[tuple[int, Mapping[str, object]]] = (
 """What must be refused, and how."""
 
 
+KINDS = ("stream", "sampled", "known", "grammar", "embedding", "left", "refused")
+
+
 @dataclass(slots=True)
 class Seen:
     """What came back, by kind. `wrong` are answers that nobody should ever see."""
@@ -44,6 +47,9 @@ class Seen:
     busy: int = 0
     wrong: list[str] = field(default_factory=list)
     slowest_s: float = 0.0
+
+
+Ask = Callable[[aiohttp.ClientSession], Awaitable[None]]
 
 
 class Wrong(Exception):
@@ -57,12 +63,12 @@ class Busy(Exception):
 class Clients:
     """So many at a time, each one request after another."""
 
-    def __init__(self, url: str, words: Sequence[Word], model: str = MODEL) -> None:
+    def __init__(self, url: str, words: Sequence[Word], model: str = MODEL, without: Sequence[str] = ()) -> None:
         self.seen = Seen()
         self._url, self._words, self._model, self._rng = url, words, model, random.Random(7)
         self._known: str | None = None
         self._vector: list[float] | None = None
-        self._kinds: dict[str, tuple[int, Callable[[aiohttp.ClientSession], Awaitable[None]]]] = {
+        kinds: dict[str, tuple[int, Ask]] = {
             "stream": (4, self.stream),
             "sampled": (3, self.sampled),
             "known": (2, self.known),
@@ -71,6 +77,7 @@ class Clients:
             "left": (4, self.leave),
             "refused": (3, self.refused),
         }
+        self._kinds = {name: kind for name, kind in kinds.items() if name not in without}
 
     @property
     def kinds(self) -> list[str]:

@@ -81,7 +81,7 @@ def document(results: Sequence[Result], missing: Mapping[str, str]) -> str:
             for name in result.targets:
                 if (middle := summarise(values(result.rounds, name, figure))) is not None:
                     medians.setdefault(name, {})[figure] = rounded(middle.median)
-                for ours in filter(is_ours, result.targets):
+                for ours in filter(is_ours, () if is_ours(name) and name != OURS else result.targets):
                     paired = summarise(ratios(result.rounds, ours, name, figure)) if ours != name else None
                     if paired is not None:
                         summaries[f"{figure}/{ours}/{name}"] = paired

@@ -35,7 +35,8 @@ def test_the_json_line_holds_everything() -> None:
     told = json.loads(document([result()], {"llama.cpp-q4_0": "no compiler"}))
     assert told["ratios"][f"tokens_per_s_w1/{OURS}/vllm"] == 1.5
     assert told["spread"][f"tokens_per_s_w1/{OURS}/vllm"] == [1.5, 2.0]
-    assert f"tokens_per_s_w1/vllm/{OURS}" not in told["ratios"]
+    pairs = {(OURS, "vllm"), (GATEWAY, "vllm"), (GATEWAY, OURS)}
+    assert set(told["ratios"]) == {f"tokens_per_s_w1/{ours}/{theirs}" for ours, theirs in pairs}
     assert told["goals"][f"w1/{OURS}/vllm"] == {"wanted": 1.5, "found": 1.5}
     assert told["medians"]["vllm"] == {"tokens_per_s_w1": 100}
     assert told["rounds"] == {"w1": {"kept": 3, "dropped": 1}}

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from loadtests.llm.judgement import IDLE, at_rest, metrics, rising, verdict
-from loadtests.llm.mixed import Clients, Seen
+from loadtests.llm.mixed import KINDS, Clients, Seen
 from loadtests.llm.workloads import Word
 from loadtests.soak_llm import launch, parse
 from loadtests.soak_tensor import Process
@@ -126,8 +126,11 @@ def test_a_run_is_shown_in_stretches() -> None:
 
 def test_the_command_line_is_checked() -> None:
     assert parse([]).minutes == 20
+    assert Clients("", WORDS, without=parse(["--without", "grammar"]).without).kinds == [
+        kind for kind in KINDS if kind != "grammar"
+    ]
     command = launch(Path("/m.gguf"), "int4", 18080).command
     assert _parser().parse_args(list(command[3:])).weights == "int4"
-    for wrong in (["--minutes", "0"], ["--clients", "0"]):
+    for wrong in (["--minutes", "0"], ["--clients", "0"], ["--without", "rain"]):
         with pytest.raises(SystemExit):
             parse(wrong)
