@@ -33,6 +33,7 @@ _ACTIVATIONS: Mapping[str, Activation] = {"silu": "silu", "swish": "silu", "gelu
 
 def hugging_face_config(raw: Mapping[str, Any], eos_token_ids: frozenset[int] = frozenset()) -> ModelConfig:
     """The shape that `raw`, a config.json, says. Raises UnsupportedModel, which names what is not known here."""
+    raw = text_part(raw)
     family = str(raw.get("model_type"))
     if family not in _DEFAULTS:
         raise UnsupportedModel(f"architecture {family!r} is not supported; these are: {', '.join(_DEFAULTS)}")
@@ -40,6 +41,16 @@ def hugging_face_config(raw: Mapping[str, Any], eos_token_ids: frozenset[int] = 
         return _config(family, {**_DEFAULTS[family], **raw}, eos_token_ids)
     except KeyError as error:
         raise UnsupportedModel(f"config.json lacks {error.args[0]}") from None
+
+
+def text_part(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of a Gemma 3 that also sees pictures, what is its language model's; else all of `raw`."""
+    if raw.get("model_type") != "gemma3":
+        return raw
+    if not isinstance(raw.get("text_config"), dict):
+        raise UnsupportedModel("config.json lacks text_config")
+    shared = {name: raw[name] for name in ("eos_token_id", "quantization_config") if name in raw}
+    return {**shared, **raw["text_config"], "model_type": "gemma3_text"}
 
 
 def norms_are_offsets(raw: Mapping[str, Any]) -> bool:

@@ -23,11 +23,16 @@ class SafetensorsCheckpoint:
         return self._files.shapes
 
     def tensor(self, name: str) -> Tensor:
-        tensor = self._files.tensor(name)
+        tensor = self._files.tensor(self._stored_name(name))
         return tensor.float() + 1 if self._norms_are_offsets and name.endswith("norm.weight") else tensor
 
     def weight(self, name: str) -> Tensor:
         return self.tensor(name)
+
+    def _stored_name(self, name: str) -> str:
+        """Where a model has more than its language part, that one's tensors have a longer name."""
+        longer = (f"language_model.{name}", name.replace("model.", "model.language_model.", 1))
+        return next((stored for stored in (name, *longer) if stored in self._files), name)
 
 
 def _eos_of_generation(folder: Path) -> frozenset[int]:

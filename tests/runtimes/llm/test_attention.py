@@ -1,7 +1,5 @@
 """Paged attention equals attention over plain, contiguous keys and values."""
 
-import math
-
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,19 +8,25 @@ from runtimes.llm.attention import KVCache, Layout, paged_attention
 from runtimes.llm.sequence import Chunk, SamplingParams
 
 HEADS, KV_HEADS, HEAD_DIM = 6, 2, 8
+SCALE = 0.3
 CPU = torch.device("cpu")
 
 
-def dense_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+def dense_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, window: int | None, soft_cap: float | None
+) -> torch.Tensor:
     """Causal attention of the last positions, head by head, in float64. [n, H, D], [end, K, D] → [n, H, D]."""
     count, end = len(query), len(key)
     output = torch.empty(query.shape, dtype=torch.float64)
     for row in range(count):
-        seen = end - count + row + 1
+        last = end - count + row + 1
+        seen = slice(0 if window is None else max(0, last - window), last)
         for head in range(HEADS):
             kv_head = head // (HEADS // KV_HEADS)
-            scores = key[:seen, kv_head].double() @ query[row, head].double() / math.sqrt(HEAD_DIM)
-            output[row, head] = scores.softmax(0) @ value[:seen, kv_head].double()
+            scores = key[seen, kv_head].double() @ query[row, head].double() * SCALE
+            if soft_cap is not None:
+                scores = soft_cap * (scores / soft_cap).tanh()
+            output[row, head] = scores.softmax(0) @ value[seen, kv_head].double()
     return output
 
 
@@ -42,9 +46,17 @@ spans = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9)), min_size=1, m
 
 
 @settings(deadline=None, max_examples=60)
-@given(spans=spans, block_size=st.sampled_from([1, 3, 4, 16]), seed=st.integers(0, 2**31))
-def test_paged_equals_dense(spans: list[tuple[int, int]], block_size: int, seed: int) -> None:
-    """Any mix of single tokens and chunks, on pages in any order, beside pages full of other numbers."""
+@given(
+    spans=spans,
+    block_size=st.sampled_from([1, 3, 4, 16]),
+    window=st.none() | st.integers(1, 30),
+    soft_cap=st.sampled_from([None, 1.5]),
+    seed=st.integers(0, 2**31),
+)
+def test_paged_equals_dense(
+    spans: list[tuple[int, int]], block_size: int, window: int | None, soft_cap: float | None, seed: int
+) -> None:
+    """Any mix of single tokens and chunks, through any window, on pages in any order, beside pages of other numbers."""
     generator = torch.Generator().manual_seed(seed)
     spans = sorted(spans, key=lambda span: span[1] > 1)
     needed = [-(-(start + count) // block_size) for start, count in spans]
@@ -73,9 +85,12 @@ def test_paged_equals_dense(spans: list[tuple[int, int]], block_size: int, seed:
         torch.cat([value[start:] for value, (start, _) in zip(values, spans, strict=True)]),
         cache.keys[0],
         cache.values[0],
-        Layout.of(chunks, block_size, CPU),
+        Layout.of(chunks, block_size, CPU, {None, window}),
+        window=window,
+        scale=SCALE,
+        soft_cap=soft_cap,
     )
-    expected = torch.cat([dense_attention(*one) for one in zip(queries, keys, values, strict=True)])
+    expected = torch.cat([dense_attention(*one, window, soft_cap) for one in zip(queries, keys, values, strict=True)])
     torch.testing.assert_close(output.double(), expected, atol=2e-5, rtol=1e-4)
 
 

@@ -1,12 +1,14 @@
 """Every family of models gives the numbers that transformers computes, however it is stored and cut into steps."""
 
 import dataclasses
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from runtimes.llm.engine import Engine, EngineConfig, SamplingParams
@@ -21,6 +23,7 @@ from tests.runtimes.llm.reference import assert_greedy, save_safetensors
 PROMPT = [(7 * i + i * i // 5) % 250 for i in range(150)]
 PROMPTS = [[5], [7, 3, 9], PROMPT[10:44], PROMPT]
 BLOCK = 16
+WEIGHTS = "model.safetensors"
 NEAR = {"atol": 2e-4, "rtol": 1e-4}
 # Up to its first context Phi-3's long version computes otherwise: see the tests of its own.
 PLAIN = [family for family in FAMILIES if family != "phi3-longrope"]
@@ -105,6 +108,17 @@ def test_a_gguf_file_of_a_mistral_without_a_window_is_a_llama(tmp_path: Path) ->
     model = tiny("mistral", sliding_window=None)
     path = write_gguf(tmp_path / "model.gguf", model)
     torch.testing.assert_close(logits(load(path), PROMPT), theirs(model, PROMPT), **NEAR)
+
+
+@pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model."])
+def test_a_gemma_that_also_sees_is_served_for_its_text(stored: Any, tmp_path: Path, prefix: str) -> None:
+    model, folder = stored("gemma3")
+    tensors = {name.replace("model.", prefix, 1): tensor for name, tensor in load_file(folder / WEIGHTS).items()}
+    save_file(tensors | {"vision_tower.weight": torch.zeros(4)}, tmp_path / WEIGHTS)
+    text = json.loads((folder / "config.json").read_text())
+    whole = {"model_type": "gemma3", "text_config": text, "vision_config": {}, "eos_token_id": [1, 106]}
+    (tmp_path / "config.json").write_text(json.dumps(whole))
+    torch.testing.assert_close(logits(load(tmp_path), PROMPT), theirs(model, PROMPT), **NEAR)
 
 
 def _assert_same(ours: ModelConfig, wanted: ModelConfig) -> None:
