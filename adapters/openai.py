@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from dataclasses import replace
 from typing import NoReturn
@@ -31,7 +32,7 @@ from adapters.responses_stream import ResponsesStream
 from adapters.token_count import TokenCounter
 from adapters.types import AppRequest, Deadline, GenerateRequest, ModelOrder, ModelRequest, ResponsesRequest, Usage
 from adapters.wire import openai as wire
-from adapters.wire import responses_native
+from adapters.wire import responses_native, standing
 from adapters.wire.dialects import AUTO, DIALECTS, MODELS, PLAIN, Dialect, of_owners
 from adapters.wire.model_list import Listed, decode_models
 from adapters.wire.named import usage_of, with_model
@@ -39,7 +40,6 @@ from adapters.wire.openai_calls import CALLS
 from config.protocols.openai import OpenAIProtocol
 from config.schema import PoolConfig
 
-TENANT = "x-headrace-tenant"
 MAX_LIST = 1024 * 1024
 
 encode = msgspec.json.Encoder().encode
@@ -60,8 +60,9 @@ def make(pool: PoolConfig, address: Address) -> Adapter:
 class OpenAIAdapter:
     """One endpoint. `model` is its name for what clients call otherwise.
 
-    Without `options` it has no ways of its own. `ours`: it is our own runtime, which is told whose request it is, so
-    that no tenant can find out by the time to an answer's first token what another has asked.
+    Without `options` it has no ways of its own. `ours`: it is our own runtime, which is told whose request it is and
+    how urgent: it is fair between tenants, as the gateway's queue is, and no tenant can find out by the time to an
+    answer's first token what another has asked.
     """
 
     def __init__(
@@ -105,7 +106,8 @@ class OpenAIAdapter:
             return await self._other(request, deadline)
         fields = self._post_fields + encode_fields((("x-request-id", request.request_id),))
         if self._ours:
-            fields += encode_fields(((TENANT, request.tenant),))
+            left = max(deadline.at - asyncio.get_running_loop().time(), 0.001)
+            fields += encode_fields(standing.encode(request.tenant, request.share, request.priority or "normal", left))
         body = wire.upstream_body(request, self._model, self._dialect)
         target = self._paths.call(request.path, self._model or request.model)
         response = await self._client.request(b"POST", target, fields, body, deadline)

@@ -130,7 +130,9 @@ class ModelRequest:
     queue_seconds: float = 0.0
     """Time spent waiting for a place at an upstream."""
     priority: Literal["high", "normal", "low"] | None = None
-    """Its route's, in a full pool; None for its tenant's."""
+    """In a full pool; None for its tenant's."""
+    share: float = 1.0
+    """Its tenant's part of what is full, beside other tenants."""
     passed_by: list[str] | None = None
     """Pools that were full, of a request that is to go elsewhere first; None: it waits where it comes to."""
     place: str = ""

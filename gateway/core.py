@@ -15,6 +15,7 @@ from gateway.auth.keys import Principal
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.snapshot import Snapshot
 from gateway.telemetry import Record, Telemetry
+from gateway.traffic.queue import priority_of
 from gateway.traffic.sequences import Sequences
 from policies.amounts import NOTHING, Amounts
 from policies.decision import Decision
@@ -66,7 +67,9 @@ class Core:
         record.stream = request.stream
         request.tenant, request.key, request.headers = principal.tenant, principal.key_id, headers
         facts, decision = self._decide(snapshot, principal, request, record)
-        request.priority = decision.priority
+        standing = snapshot.standings[principal.tenant]
+        request.share = standing.share
+        request.priority = priority_of(decision.priority or standing.priority, headers)
         if not request.repeatable and decision.retry.methods == "all":
             request.repeatable = True
         if decision.rewrite is not None:

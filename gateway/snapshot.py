@@ -6,7 +6,7 @@ from random import Random
 
 from adapters.base import Upstream
 from config.globs import is_glob
-from config.schema import Config, ModelConfig, PoolConfig
+from config.schema import Config, ModelConfig, PoolConfig, TenantConfig
 from gateway.auth.certificates import Certificates
 from gateway.auth.credentials import Credentials
 from gateway.auth.table import KeyTable
@@ -28,6 +28,8 @@ class Snapshot:
     catalogue: Catalogue
     allowed: Mapping[str, ModelList]
     """Which models each tenant may use."""
+    standings: Mapping[str, TenantConfig]
+    """Of each tenant, its share and priority."""
     explaining: frozenset[str]
     """Tenants whose clients may ask why."""
     prices: Mapping[str, Price]
@@ -69,6 +71,7 @@ def build(
     configs = {pool.name: pool for pool in config.pools}
     return Snapshot(
         config=config,
+        standings={tenant.name: tenant for tenant in config.tenants},
         explaining=frozenset(tenant.name for tenant in config.tenants if tenant.explain),
         credentials=Credentials(keys, tokens or Tokens((), clock), Certificates(config.tenants), allowed),
         catalogue=Catalogue(config.models),

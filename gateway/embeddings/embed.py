@@ -119,7 +119,7 @@ class _Job:
         inference.inputs = inputs_of(batch.rows, self._config, self._model)
         request = oip_asked.request_from(inference, 0)
         request.tenant, request.key, request.headers = asked.tenant, asked.key, asked.headers
-        request.request_id, request.priority = asked.request_id, asked.priority
+        request.request_id, request.priority, request.share = asked.request_id, asked.priority, asked.share
         async with self._places:
             try:
                 answer = await self._upstream.call(request, self._deadline)

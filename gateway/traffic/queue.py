@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
 from adapters.errors import ClientGone, DeadlineError, InferenceError, Overloaded, Unavailable
@@ -23,6 +23,12 @@ SOON, LOOK_SECONDS = 0.001, 1.0
 SOONEST, LATEST = 1.0, 300.0  # what a client is told to wait, in seconds
 
 End = Literal["served", "full", "late", "shed", "timeout", "deadline", "cancelled", "unavailable"]
+
+
+def priority_of(own: Priority, headers: Mapping[str, str]) -> Priority:
+    """A client may lower its request's; what it writes otherwise changes nothing."""
+    asked = headers.get(PRIORITY_HEADER)
+    return PRIORITIES[max(BAND[own], BAND.get(asked, HIGH))] if asked is not None else own
 
 
 class Places(Protocol):
@@ -79,7 +85,7 @@ class PoolQueue:
     def configure(self, config: QueueConfig, tenants: Sequence[TenantConfig]) -> None:
         """Who waits keeps place, priority and time."""
         self._config = config
-        self._bands = {tenant.name: BAND[tenant.priority] for tenant in tenants}
+        self._priorities = {tenant.name: tenant.priority for tenant in tenants}
         self.line.configure({tenant.name: tenant.share for tenant in tenants}, config.lower_priorities)
 
     # ── one request ───────────────────────────────────────────────────────────────────────────────────
@@ -145,9 +151,7 @@ class PoolQueue:
         return waiter
 
     def _band(self, request: ModelRequest) -> int:
-        """Its route's, or its tenant's. A client may lower it; what it writes otherwise changes nothing."""
-        own = self._bands.get(request.tenant, NORMAL) if request.priority is None else BAND[request.priority]
-        return max(own, BAND.get(request.headers.get(PRIORITY_HEADER), own))
+        return BAND[priority_of(request.priority or self._priorities.get(request.tenant, "normal"), request.headers)]
 
     def _expire(self, waiter: Waiter, deadline: Deadline) -> None:
         if waiter.turn.done():

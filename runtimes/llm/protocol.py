@@ -62,6 +62,7 @@ class GenerateBody(SamplingFields, kw_only=True):
 
     model: str
     cache_salt: Annotated[str, Meta(max_length=1024)] | None = None
+    priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None
     return_token_ids: bool | None = None
     continue_token_ids: list[int] | None = None
     stream: bool | None = None

@@ -1,10 +1,10 @@
 """OpenAI's API over one engine: routes, checks, and requests to the engine."""
 
+import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from typing import Literal
 
 import msgspec
@@ -19,6 +19,7 @@ from adapters.errors import (
     Unsupported,
 )
 from adapters.http1.message import Request, Response
+from adapters.wire.standing import decode as decode_standing
 from runtimes.llm import embeddings, responses
 from runtimes.llm.answers import AnswerWriter, ChatWriter, CompletionWriter
 from runtimes.llm.chat_template import ChatTemplate
@@ -31,12 +32,12 @@ from runtimes.llm.grammar import Compiled, Grammar, Grammars
 from runtimes.llm.metrics import CONTENT_TYPE as METRICS_TYPE
 from runtimes.llm.metrics import Metrics
 from runtimes.llm.protocol import GenerateBody, decode_chat, decode_completion
+from runtimes.llm.standing import Asker
 from runtimes.llm.tokenize import decode_detokenize, decode_tokenize, text_of, tokens_of
 from runtimes.llm.tokenizer import Tokenizer
 from runtimes.llm.told_tokens import EchoedPrompt, TokenNames
 
 COMPLETION_MAX_TOKENS = 16
-TENANT = "x-headrace-tenant"
 _PLAIN = EmbeddingConfig()
 _JSON = ("content-type", "application/json")
 _STREAM_HEADERS = [("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache")]
@@ -130,8 +131,8 @@ class App:
         )
         names = None if body.told is None else TokenNames(model.tokenizer)
         writer = ChatWriter(self.served_name, model.fingerprint, with_usage=body.wants_usage, names=names)
-        salt = _salt(request, body.cache_salt)
-        return await self._generate(model, body, [prompt], salt, writer, "messages", default_max_tokens=None)
+        asker = _asker(request, model, body.cache_salt, body.priority)
+        return await self._generate(model, body, [prompt], asker, writer, "messages", default_max_tokens=None)
 
     async def _completions(self, request: Request) -> Response:
         body = decode_completion(await _json_body(request))
@@ -139,9 +140,9 @@ class App:
         prompts = [_encode_prompt(model, prompt) for prompt in body.prompts]
         names = None if body.told is None else TokenNames(model.tokenizer, "bytes:")
         writer = CompletionWriter(self.served_name, model.fingerprint, with_usage=body.wants_usage, names=names)
-        salt = _salt(request, body.cache_salt)
+        asker = _asker(request, model, body.cache_salt, body.priority)
         return await self._generate(
-            model, body, prompts, salt, writer, "prompt", default_max_tokens=COMPLETION_MAX_TOKENS
+            model, body, prompts, asker, writer, "prompt", default_max_tokens=COMPLETION_MAX_TOKENS
         )
 
     async def _embeddings(self, request: Request) -> Response:
@@ -150,11 +151,11 @@ class App:
         model = self._ready(asked.model)
         embeddings.check_dimensions(asked, model.embedding)
         rows = await embeddings.rows_of(asked, model.tokenizer, model.embedding, model.engine.max_model_len)
-        salt = _salt(request)
+        asker = _asker(request, model)
         ended: Literal["stop", "abort", "error"] = "abort"
         try:
             outputs = await embeddings.embedded(
-                rows, lambda row: model.engine.embed(row, model.embedding.pooling, salt)
+                rows, lambda row: model.engine.embed(row, model.embedding.pooling, asker.salt, standing=asker.standing)
             )
             ended = "stop"
         except InferenceError:
@@ -186,7 +187,7 @@ class App:
         model: LoadedModel,
         body: GenerateBody,
         prompts: Sequence[list[int]],
-        salt: bytes,
+        asker: Asker,
         writer: AnswerWriter,
         param: str,
         *,
@@ -194,7 +195,7 @@ class App:
     ) -> Response:
         rules = await _compiled(model, body.grammar())
         room = [_room(model, body, len(prompt), default_max_tokens, param) for prompt in prompts]
-        choices = self._submit(model, body, prompts, salt, room, param, rules)
+        choices = self._submit(model, body, prompts, asker, room, param, rules)
         answering = Answering(choices, sum(map(len, prompts)), self.metrics)
         if body.stream:
             events = EventStream(
@@ -213,7 +214,7 @@ class App:
         model: LoadedModel,
         body: GenerateBody,
         prompts: Sequence[list[int]],
-        salt: bytes,
+        asker: Asker,
         room: Sequence[int],
         param: str,
         rules: Compiled | None,
@@ -221,6 +222,7 @@ class App:
         """All choices, or an error and none."""
         choices: list[Choice] = []
         said = body.continue_token_ids or []
+        submit = functools.partial(model.engine.submit, salt=asker.salt, standing=asker.standing)
         body.check_tokens(model.engine.vocab_size)
         try:
             for i, (prompt, max_tokens) in enumerate(zip(prompts, room, strict=True)):
@@ -228,15 +230,10 @@ class App:
                 for index in range(i * body.candidates, (i + 1) * body.candidates):
                     params = _sampling(model, body, max_tokens, index)
                     if len(said) < max_tokens or not said:
-                        generation = model.engine.submit(
-                            prompt + said,
-                            params,
-                            salt,
-                            continued=len(said),
-                            constraint=None if rules is None else rules.start(said),
-                        )
+                        constraint = None if rules is None else rules.start(said)
+                        generation = submit(prompt + said, params, continued=len(said), constraint=constraint)
                     else:  # an answer that has all it may have is only to be ended
-                        generation = model.engine.submit(prompt, replace(params, max_tokens=0, min_tokens=0), salt)
+                        generation = submit(prompt, replace(params, max_tokens=0, min_tokens=0))
                     choices.append(Choice(index, generation, model.tokenizer, wanted, said, prompt=i))
         except BaseException as error:
             for choice in choices:
@@ -312,10 +309,9 @@ async def _json_body(request: Request) -> bytes:
     return await request.read()
 
 
-def _salt(request: Request, own: str | None = None) -> bytes:
-    """Of the tenant, whom the gateway names, and of what the request itself says."""
-    whose = f"{request.headers.get(TENANT) or ''}\n{own or ''}"
-    return blake2b(whose.encode(errors="surrogatepass"), digest_size=16).digest()
+def _asker(request: Request, model: LoadedModel, salt: str | None = None, priority: int | None = None) -> Asker:
+    """What is told in headers counts, and what the body says where it is asked for."""
+    return Asker.of(decode_standing(request.headers), salt, priority, model.engine.clock())
 
 
 def _encode_prompt(model: LoadedModel, prompt: str | list[int]) -> list[int]:

@@ -1,7 +1,11 @@
 """Whose a request is and how urgent, which decides between those that wait."""
 
 from dataclasses import dataclass
+from hashlib import blake2b
 from math import inf
+from typing import NamedTuple
+
+from adapters.wire.standing import Told
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +29,19 @@ class Standing:
 
 NOBODY = Standing()
 """Of a request that says nothing about itself."""
+
+
+class Asker(NamedTuple):
+    """Who asks. `salt`: only requests with the same one share what is kept of their prompts."""
+
+    salt: bytes
+    standing: Standing
+
+    @classmethod
+    def of(cls, told: Told, salt: str | None, priority: int | None, now: float) -> "Asker":
+        """Of what the gateway told in headers, and of what the request itself says: a `priority` that can only be
+        lower than what the gateway told, and a `salt` within the tenant's own."""
+        whose = f"{told.tenant}\n{salt or ''}".encode(errors="surrogatepass")
+        rank = [number for number in (told.priority, priority) if number is not None]
+        standing = Standing(told.tenant, told.share, max(rank, default=0), now + told.seconds)
+        return cls(blake2b(whose, digest_size=16).digest(), standing)

@@ -27,6 +27,7 @@ from adapters.http1.client import Client
 from adapters.openai import MAX_ERROR_BODY, OpenAIAdapter
 from adapters.types import ChatRequest, Deadline, EmbeddingRequest, Usage
 from adapters.wire import openai as wire
+from adapters.wire import standing
 from adapters.wire.sse import MAX_EVENT
 from tests.adapters.http1.raw import until
 from tests.adapters.http1.scripted import Asked, Peer, Play, Upstream, answers, scripted
@@ -130,14 +131,19 @@ async def test_the_upstream_sees_our_name_and_nothing_of_the_client() -> None:
     assert json.loads(asked.body) == {"model": "real", "messages": messages, "temperature": 0.5, "user": "u"}
 
 
-async def test_only_our_own_runtime_is_told_whose_a_request_is() -> None:
+async def test_only_our_own_runtime_is_told_whose_a_request_is_and_how_urgent() -> None:
     got: list[Asked] = []
     request = chat()
-    request.tenant = "acme"
+    request.tenant, request.share, request.priority = "acme", 2.5, "low"
+    request.headers = {"x-headrace-tenant": "other", "x-headrace-share": "100", "x-headrace-timeout": "1e6"}
     for options in ({"ours": True}, {}):
         async with adapting(recording(got, http(BODY)), **options) as (adapter, _):
             await adapter.call(request, within())
-    assert [asked.headers.get("x-headrace-tenant") for asked in got] == ["acme", None]
+    ours, others = got
+    told = standing.decode(ours.headers)
+    assert told[:3] == ("acme", 2.5, 1)
+    assert LONG - 1 < told.seconds <= LONG  # by the test's own clock, which stands still
+    assert not [name for name in others.headers if name.startswith("x-headrace")]
 
 
 @pytest.mark.parametrize(

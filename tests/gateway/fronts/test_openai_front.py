@@ -431,13 +431,23 @@ async def test_a_key_sees_and_asks_for_what_its_scopes_name(door: Opener) -> Non
 
 
 async def test_a_header_that_claims_a_tenant_changes_nothing(door: Opener) -> None:
-    names = ("x-tenant", "x-tenant-id", "x-headrace-tenant", "x-forwarded-user", "x-user", "x-role", "x-headrace-role")
+    names = (
+        "x-tenant",
+        "x-tenant-id",
+        "x-headrace-tenant",
+        "x-forwarded-user",
+        "x-user",
+        "x-role",
+        "x-headrace-role",
+        "x-headrace-share",
+    )
     async with door() as d:
         response = await d.post(headers=dict.fromkeys(names, "beta") | {"openai-organization": "beta"})
         assert response.status == 200
         assert (await d.post(chat(tenant="beta"))).status == 200
     fake = d.rig.adapters["main"][0]
     assert [call.request.tenant for call in fake.calls] == ["acme", "acme"]
+    assert [call.request.share for call in fake.calls] == [1.0, 1.0]
     assert {record.tenant for record in d.rig.log.records} == {"acme"}
     assert {record.roles for record in d.rig.log.records} == {frozenset({"user"})}
 
