@@ -15,6 +15,8 @@
 
 namespace headrace {
 
+constexpr int MOST_DIMENSIONS = 512;  // of a head
+
 template <class I>
 class Attention {
     using Floats = typename I::Floats;
@@ -60,7 +62,7 @@ class Attention {
         uint8_t *keys = cache.keys.get() + strip * cache.strip_bytes();
         uint8_t *values = cache.values.get() + strip * cache.strip_bytes();
         if (!cache.small) {
-            alignas(64) uint16_t k[1024], v[1024];
+            alignas(64) uint16_t k[MOST_DIMENSIONS], v[MOST_DIMENSIONS];
             for (int i = 0; i < dim; i += 16) {
                 I::store_bf16(k + i, I::load(key + i));
                 I::store_bf16(v + i, I::load(value + i));
@@ -76,7 +78,7 @@ class Attention {
             std::memset(values + used, 0, cache.strip_bytes() - used);
             return;
         }
-        int8_t codes[1024];
+        int8_t codes[MOST_DIMENSIONS];
         cache.key_scales[strip * STRIP + at] = coded(key, dim, codes);
         for (int i = 0; i < dim; i++) keys[(i / 2) * 2 * STRIP + at * 2 + i % 2] = (uint8_t)codes[i];
         cache.value_scales[strip * STRIP + at] = coded(value, dim, codes);
@@ -113,6 +115,11 @@ class Attention {
             begin = std::min(begin, queries[row].begin);
             end = std::max(end, queries[row].end);
         }
+        // Pair by pair, all queries' beside each other, as the products read them.
+        alignas(64) uint16_t packed[MOST_DIMENSIONS * Rows];
+        for (int pair = 0; pair < dim / 2; pair++)
+            for (int row = 0; row < Rows; row++)
+                std::memcpy(packed + (pair * Rows + row) * 2, queries[row].query + 2 * pair, 4);
         float greatest[Rows], total[Rows];
         for (int row = 0; row < Rows; row++) greatest[row] = NOTHING, total[row] = 0;
         for (int i = 0; i < Rows * dim; i += 16) I::store(sums + i, I::zero());
@@ -123,9 +130,9 @@ class Attention {
             const int strips = std::min(STRIPS, (end - span + STRIP - 1) / STRIP);
             next = span + SPAN < end ? strips_of(where, span + SPAN, end) : following;
             if (cache.small)
-                score<Rows, true>(cache, queries, at, scores);
+                score<Rows, true>(cache, packed, at, scores);
             else
-                score<Rows, false>(cache, queries, at, scores);
+                score<Rows, false>(cache, packed, at, scores);
             float faded[Rows];
             for (int row = 0; row < Rows; row++)
                 faded[row] = weigh(where, queries[row], span, strips, at, scores + row * SPAN, shares + row * SPAN,
@@ -150,7 +157,7 @@ class Attention {
 
     // Queries times keys: scores [Rows][SPAN]. As many strips side by side as registers hold.
     template <int Rows, bool Small>
-    static void score(const Cache& cache, const Query* queries, const Strips& at, float* scores) {
+    static void score(const Cache& cache, const uint16_t* queries, const Strips& at, float* scores) {
         constexpr int SIDE = Rows * 4 <= 24 ? 4 : Rows * 2 <= 24 ? 2 : 1;
         const int pairs = cache.head_dim / 2;
         for (int first = 0; first < STRIPS; first += SIDE) {
@@ -166,7 +173,7 @@ class Attention {
 #pragma GCC unroll 16
                     for (int row = 0; row < Rows; row++)
                         products[s][row] =
-                            I::dot(products[s][row], keys, I::same_pair(queries[row].query + 2 * pair));
+                            I::dot(products[s][row], keys, I::same_pair(queries + (pair * Rows + row) * 2));
                 }
             for (int s = 0; s < SIDE; s++)
                 for (int row = 0; row < Rows; row++) {
@@ -179,16 +186,27 @@ class Attention {
     }
 
     // One query's scores of a span to its shares; how much what was summed before them counts for now.
-    static float weigh(const Where& where, const Query& query, int span, int strips,
-                       const Strips& at, float* scores, uint16_t* shares, float& greatest,
-                       float& total) {
+    static float weigh(const Where& where, const Query& query, int span, int strips, const Strips& at, float* scores,
+                       uint16_t* shares, float& greatest, float& total) {
+        if (query.begin <= span && query.end >= span + strips * STRIP)
+            return weigh<true>(where, query, span, strips, at, scores, shares, greatest, total);
+        return weigh<false>(where, query, span, strips, at, scores, shares, greatest, total);
+    }
+
+    // `All` says that the query sees every position of the span.
+    template <bool All>
+    static float weigh(const Where& where, const Query& query, int span, int strips, const Strips& at, float* scores,
+                       uint16_t* shares, float& greatest, float& total) {
+        const auto seen = [&](int s, Floats numbers, Floats otherwise) {
+            if constexpr (All) return numbers;
+            const int position = span + s * STRIP;
+            return I::choose(I::lanes(query.begin - position, query.end - position), numbers, otherwise);
+        };
         Floats most = I::all(NOTHING);
         for (int s = 0; s < strips; s++) {
-            const int position = span + s * STRIP;
             Floats score = I::mul(I::load(scores + s * STRIP), I::all(where.scale));
             if (where.cap > 0) score = capped(score, where.cap);
-            const auto seen = I::lanes(query.begin - position, query.end - position);
-            score = I::choose(seen, score, I::all(NOTHING));
+            score = seen(s, score, I::all(NOTHING));
             I::store(scores + s * STRIP, score);
             most = I::max(most, score);
         }
@@ -197,15 +215,11 @@ class Attention {
         I::store(fade, I::exp(I::all(greatest - now)));
         Floats sum = I::zero();
         for (int s = 0; s < strips; s++) {
-            const int position = span + s * STRIP;
-            const auto seen = I::lanes(query.begin - position, query.end - position);
             const Floats raw = I::exp(I::sub(I::load(scores + s * STRIP), I::all(now)));
-            Floats share = I::choose(seen, raw, I::zero());
+            Floats share = seen(s, raw, I::zero());
             sum = I::add(sum, share);
-            if (where.cache.small) {
-                const Floats scaled = I::mul(raw, I::load(where.cache.value_scales.get() + at[s] * STRIP));
-                share = I::choose(seen, scaled, I::zero());
-            }
+            if (where.cache.small)
+                share = seen(s, I::mul(raw, I::load(where.cache.value_scales.get() + at[s] * STRIP)), I::zero());
             I::store_bf16(shares + s * STRIP, share);
         }
         greatest = now;

@@ -16,6 +16,7 @@ from runtimes.llm.weights import GroupQuantized, Weight, embedding
 
 STRIP = 16
 """Positions that attention reads at a time: pages hold a multiple of them."""
+MOST_HEAD_DIM = 512
 PARTS = ("products", "places", "attention", "norms", "head")
 _ACTIVATIONS = {"silu": 0, "gelu_tanh": 1}
 _MATRICES = ("qkv", "attention_out", "gate_up", "down")
@@ -183,6 +184,8 @@ def unsupported(model: Llama, block_size: int, kv_dtype: torch.dtype = torch.bfl
         return f"its pages hold a multiple of {STRIP} tokens, not {block_size}"
     if odd := [n for n in (config.hidden_size, config.intermediate_size, config.head_dim) if n % STRIP]:
         return f"its vectors hold multiples of {STRIP} numbers, not {odd[0]}"
+    if config.head_dim > MOST_HEAD_DIM:
+        return f"its heads have up to {MOST_HEAD_DIM} dimensions, not {config.head_dim}"
     weights = [model.head, *(getattr(layer, name) for layer in model.layers for name in _MATRICES)]
     if any(isinstance(weight, GroupQuantized) and weight.group % STRIP for weight in weights):
         return f"its groups of weights are multiples of {STRIP}"
