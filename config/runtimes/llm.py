@@ -26,7 +26,7 @@ class LlmRuntime(RuntimeConfig):
     quantized GGUF file, as they are. ``auto``: unquantized."""
     executor: Literal["auto", "native", "torch"] = "auto"
     """What computes a step: ``native``, in C++, compiled once on the machine (for bfloat16 on a CPU), or ``torch``.
-    ``auto``: native where there is a compiler and it runs the model, else torch."""
+    ``auto``: native where there is a compiler and it runs the model, else torch; on a GPU Triton, CUDA graphs."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute. ``auto``: a GPU if there is one."""
     threads: int | None = Field(None, ge=1)
@@ -39,7 +39,7 @@ class LlmRuntime(RuntimeConfig):
     """Tokens computed in one step. More: faster prompts, and slower answers beside a long prompt."""
     kv_cache: SizeOrShare = 512 * 1024**2
     """Memory for the key-value cache, which bounds how many tokens are in flight: ``1GiB``, or ``30%`` of the memory
-    of the machine, its container or its GPU."""
+    of the machine or its container; of a GPU, of what weights and the largest step leave."""
     kv_cache_dtype: Literal["auto", "int8"] = "auto"
     """What it holds. ``auto``: numbers as ``dtype`` says. ``int8``: codes, of about twice as many tokens as with
     bfloat16."""

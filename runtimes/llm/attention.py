@@ -7,6 +7,7 @@ is the number of positions that a token sees, itself and those before it; None i
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -40,6 +41,24 @@ class KVCache:
         """
         clear(self.keys, blocks)
         clear(self.values, blocks)
+
+
+class Attention(Protocol):
+    """How the tokens of one step attend, in every layer alike."""
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        keys: Pages,
+        values: Pages,
+        *,
+        window: int | None = None,
+        scale: float | None = None,
+        soft_cap: float | None = None,
+    ) -> Tensor:
+        """See `paged_attention`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +116,21 @@ class Layout:
             decodes={window: _seen_by_tokens(decodes, window, block_size, device) for window in windows},
             prefills=tuple(prefills),
         )
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        keys: Pages,
+        values: Pages,
+        *,
+        window: int | None = None,
+        scale: float | None = None,
+        soft_cap: float | None = None,
+    ) -> Tensor:
+        """See `paged_attention`."""
+        return paged_attention(query, key, value, keys, values, self, window=window, scale=scale, soft_cap=soft_cap)
 
 
 def _seen_by_chunk(chunk: Chunk, window: int | None, block_size: int, device: torch.device) -> _Seen:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from runtimes.llm.block_manager import BlockManager
-from runtimes.llm.executor import ExecutorName, make_executor
+from runtimes.llm.executor import ExecutorName, make_executor, memory_of_steps
 from runtimes.llm.kv_sizing import KV_ADVICE, KVCacheName, kv_blocks, kv_bytes_per_token, kv_dtype
 from runtimes.llm.loader import DeviceName, DtypeName, load_model
 from runtimes.llm.memory import allocating
@@ -125,7 +125,10 @@ class Engine:
             raise ValueError(f"block_size must be 1 or more, not {config.block_size}")
         numbers = kv_dtype(config.kv_cache_dtype, model.dtype)
         block_bytes = kv_bytes_per_token(model.config, numbers) * config.block_size
-        num_blocks = kv_blocks(config.kv_cache_bytes, config.kv_cache_share, block_bytes, model.device)
+        steps = memory_of_steps(
+            config.executor, model, config.max_num_batched_tokens, config.max_num_seqs, config.block_size
+        )
+        num_blocks = kv_blocks(config.kv_cache_bytes, config.kv_cache_share, block_bytes, model.device, steps)
         blocks = BlockManager(num_blocks, config.block_size, caching=config.prefix_cache)
         context = model.config.context_length
         longest = min(context, blocks.capacity)
@@ -140,7 +143,7 @@ class Engine:
         with allocating("the KV cache", KV_ADVICE):
             executor = make_executor(
                 config.executor, model, num_blocks, config.block_size,
-                context_length=bounds.max_model_len, kv_dtype=numbers,
+                context_length=bounds.max_model_len, kv_dtype=numbers, max_num_seqs=bounds.max_num_seqs,
             )  # fmt: skip
         return cls(
             Scheduler(bounds, blocks),

@@ -7,7 +7,7 @@ the same numbers, within the precision that they compute with.
 
 import logging
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -17,6 +17,9 @@ from runtimes.llm.model import Llama
 from runtimes.llm.native.build import NativeUnavailable
 from runtimes.llm.native.executor import NativeExecutor
 from runtimes.llm.sequence import Chunk
+
+if TYPE_CHECKING:
+    from runtimes.llm.cuda.executor import CudaExecutor
 
 ExecutorName = Literal["auto", "native", "torch"]
 log = logging.getLogger(__name__)
@@ -87,12 +90,24 @@ def _places(chunks: Sequence[Chunk], ordered: Sequence[Chunk]) -> list[int]:
 
 
 def make_executor(
-    name: ExecutorName, model: Llama, num_blocks: int, block_size: int, *, context_length: int, kv_dtype: torch.dtype
+    name: ExecutorName,
+    model: Llama,
+    num_blocks: int,
+    block_size: int,
+    *,
+    context_length: int,
+    kv_dtype: torch.dtype,
+    max_num_seqs: int = 0,
 ) -> Executor:
-    """`auto` is the native step where it can be compiled and runs the model, which it takes the layers of.
+    """`auto` is the native step where it can be compiled and runs the model, which it takes the layers of; on a GPU it
+    is Triton and CUDA graphs, for steps of up to `max_num_seqs` sequences.
 
     Raises ValueError if `native` is asked for and cannot be had.
     """
+    if name == "auto" and (cuda := _cuda(model)) is not None:
+        return cuda(
+            model, num_blocks, block_size, context_length=context_length, kv_dtype=kv_dtype, max_num_seqs=max_num_seqs
+        )
     if name != "torch":
         try:
             return NativeExecutor(
@@ -108,3 +123,26 @@ def make_executor(
                 raise ValueError(f"the native step is not to be had: {error}") from None
             log.info("torch computes, and not the native step: %s", error)
     return TorchExecutor(model, num_blocks, block_size, context_length=context_length, kv_dtype=kv_dtype)
+
+
+def memory_of_steps(name: ExecutorName, model: Llama, max_tokens: int, max_num_seqs: int, block_size: int) -> int:
+    """Bytes that computing takes of a GPU, beside weights and cache; on a CPU nobody asks."""
+    if name != "auto" or _cuda(model) is None:
+        return 0
+    from runtimes.llm.cuda.memory import memory_of_steps
+
+    return memory_of_steps(model, max_tokens, max_num_seqs, block_size)
+
+
+def _cuda(model: Llama) -> "type[CudaExecutor] | None":
+    """For a model on a GPU, if Triton is there, which comes with PyTorch for GPUs."""
+    if model.device.type != "cuda":
+        return None
+    try:
+        from runtimes.llm.cuda.executor import CudaExecutor
+    except ModuleNotFoundError as error:
+        if error.name != "triton":
+            raise
+        log.warning("triton is not installed: plain torch computes, which is several times slower")
+        return None
+    return CudaExecutor

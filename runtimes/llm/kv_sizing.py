@@ -22,18 +22,20 @@ def kv_bytes_per_token(config: ModelConfig, dtype: torch.dtype) -> int:
     return 2 * config.num_layers * bytes_per_position(config.num_kv_heads, config.head_dim, dtype)
 
 
-def kv_blocks(size: int, share: float | None, block_bytes: int, device: torch.device) -> int:
-    """Pages in `size` bytes, or in a `share` of all memory if one is given.
+def kv_blocks(size: int, share: float | None, block_bytes: int, device: torch.device, steps: int = 0) -> int:
+    """Pages in `size` bytes, or in a `share` if one is given: of all memory, or of what a GPU has left beside the
+    weights and the `steps` bytes that computing takes.
 
     Raises ValueError for less than one page, NotEnoughMemory if there is not so much.
     """
     if share is not None and not 0 < share <= 1:
         raise ValueError(f"kv_cache_share must be over 0 and at most 1, not {share}")
     there = memory_of(device)
-    wanted = size if share is None else int(there.total * share)
+    left = max(0, there.available - steps)
+    wanted = size if share is None else int((left if device.type == "cuda" else there.total) * share)
     if wanted < block_bytes:
         raise ValueError(f"kv_cache_bytes is {wanted}; one page alone takes {block_bytes}")
-    require("the KV cache", wanted, there.available, KV_ADVICE)
+    require("the KV cache", wanted, left, KV_ADVICE)
     return wanted // block_bytes
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from runtimes.llm.attention import KVCache, Layout, paged_attention
+from runtimes.llm.attention import Attention, KVCache
 from runtimes.llm.model_config import ModelConfig
 from runtimes.llm.rope import rotary_tables, rotated
 from runtimes.llm.weights import Weight, concatenated, embedding, linear
@@ -77,7 +77,7 @@ class Llama:
         return [rotary_tables(kind.rope, context_length, self.device) for kind in self.config.kinds]
 
     def forward(
-        self, token_ids: Tensor, positions: Tensor, rotary: Sequence[Turn], cache: KVCache, layout: Layout
+        self, token_ids: Tensor, positions: Tensor, rotary: Sequence[Turn], cache: KVCache, layout: Attention
     ) -> Tensor:
         """Hidden states [T, hidden] of `token_ids` [T] at `positions` [T]; writes their keys and values."""
         hidden = embedding(token_ids, self.embedding)
@@ -99,19 +99,18 @@ class Llama:
         return logits if cap is None else torch.tanh(logits.float() / cap) * cap
 
     def _attention(
-        self, layer: Layer, normed: Tensor, turn: Turn, cache: KVCache, index: int, layout: Layout
+        self, layer: Layer, normed: Tensor, turn: Turn, cache: KVCache, index: int, layout: Attention
     ) -> Tensor:
         config = self.config
         heads = [config.num_heads, config.num_kv_heads, config.num_kv_heads]
         qkv = linear(normed, layer.qkv, layer.qkv_bias)
         query, key, value = qkv.view(len(normed), -1, config.head_dim).split(heads, dim=1)
-        attended = paged_attention(
+        attended = layout.attend(
             rotated(self._normed(query, layer.query_norm), *turn),
             rotated(self._normed(key, layer.key_norm), *turn),
             value,
             cache.keys[index],
             cache.values[index],
-            layout,
             window=config.kinds[layer.kind].window,
             scale=config.attention_scale,
             soft_cap=config.attention_soft_cap,
