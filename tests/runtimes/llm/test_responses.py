@@ -3,13 +3,15 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import aiohttp
 import openai
 import pytest
+from pydantic import BaseModel, Field
 
 from runtimes.llm.model_runner import ModelRunner
+from tests.runtimes.llm.babbler import Babbler
 from tests.runtimes.llm.server_fixtures import MODEL, Running, post, serving, until_idle
 from tests.runtimes.llm.test_server import ANSWER_TOKENS, HI, PROMPT_TOKENS, TEXT
 from tests.runtimes.llm.test_server_sampling import CHAT_PROMPT, Speaker
@@ -163,3 +165,27 @@ async def test_what_is_wrong_is_told_by_the_names_of_responses(
 async def test_what_is_no_body_is_told(running: Running) -> None:
     assert (await post(running, "/v1/responses", b"{"))[0] == 400
     assert (await post(running, "/v1/responses", b"{}", **{"content-type": "text/plain"}))[0] == 415
+
+
+class Pet(BaseModel):
+    name: Annotated[str, Field(max_length=8)]
+    kind: Literal["cat", "dog"]
+
+
+async def test_an_answer_has_the_form_that_it_is_asked_for() -> None:
+    """Of a model that says anything, so that some answers may be cut by their length."""
+    async with serving(runner=Babbler(3)) as running:
+        parsed = []
+        for _ in range(4):
+            answer = await running.client.responses.parse(model=MODEL, input="hi", text_format=Pet, temperature=0.5)
+            assert answer.text is not None
+            assert answer.text.format is not None
+            assert answer.text.format.type == "json_schema"
+            if answer.status == "completed":
+                parsed.append(answer.output_parsed)
+        assert parsed
+        assert all(isinstance(one, Pet) for one in parsed)
+        wrong = {"format": {"type": "json_schema", "name": "x", "schema": {"type": "no such type"}}}
+        body = {"model": MODEL, "input": "hi", "text": wrong}
+        status, _, told = await post(running, "/v1/responses", body)
+        assert (status, told["error"]["param"]) == (400, "text.format")
