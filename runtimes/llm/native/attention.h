@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "cache.h"
+#include "constant.h"
 
 namespace headrace {
 
@@ -50,7 +51,7 @@ class Attention {
 
     // `sums` is room for ROWS × head_dim; the keys of `following` are what is wanted after this.
     static void run(const Where& where, const Query* queries, int rows, float* sums, const Strips& following) {
-        with_rows<ROWS>(rows, [&](auto count) { attend<count>(where, queries, sums, following); });
+        with_constant<ROWS>(rows, [&](auto count) { attend<count>(where, queries, sums, following); });
     }
 
     // Put one position's key and value [head_dim] in their place. After the `last` of a chunk its strip is cleared: what
@@ -87,16 +88,6 @@ class Attention {
 
   private:
     static constexpr float NOTHING = -1e30f;
-
-    template <int Most, class Call>
-    static void with_rows(int rows, Call call) {
-        if constexpr (Most > 0) {
-            if (rows == Most)
-                call(std::integral_constant<int, Most>());
-            else
-                with_rows<Most - 1>(rows, call);
-        }
-    }
 
     static float coded(const float* numbers, int dim, int8_t* codes) {
         float most = 0;

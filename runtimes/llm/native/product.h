@@ -9,6 +9,7 @@
 #include <array>
 #include <utility>
 
+#include "constant.h"
 #include "matrix.h"
 #include "team.h"
 
@@ -87,16 +88,6 @@ class Product {
         for (int block = 0; block < blocks; block++) {
             const int begin = (long)count * block / blocks, rows = (long)count * (block + 1) / blocks - begin;
             with_constant<Most>(rows, [&](auto constant) { one(begin, constant); });
-        }
-    }
-
-    template <int Most, class Call>
-    static void with_constant(int value, Call call) {
-        if constexpr (Most > 0) {
-            if (value == Most)
-                call(std::integral_constant<int, Most>());
-            else
-                with_constant<Most - 1>(value, call);
         }
     }
 
