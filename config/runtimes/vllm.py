@@ -18,8 +18,7 @@ class VllmRuntime(ProgramRuntime):
     start_timeout: Duration = 900.0
     """How long a new one may take until it answers; it loads, profiles and compiles before that."""
     model: str = Field(min_length=1)
-    """``bundled:NAME``, ``hf:ORG/NAME[@REVISION]``, or a path to a folder of safetensors, relative to the working
-    directory."""
+    """``hf:ORG/NAME[@REVISION]``, or a path to a folder of safetensors, relative to the working directory."""
     args: tuple[Argument, ...] = ()
     """More arguments for ``vllm serve``: ``[--max-model-len, 4096]``."""
     venv: str | None = Field(None, min_length=1)
@@ -27,6 +26,8 @@ class VllmRuntime(ProgramRuntime):
 
     @model_validator(mode="after")
     def _not_ours(self) -> Self:
+        if self.model.startswith("bundled:"):
+            raise ValueError("bundled models are GGUF files, which vLLM does not read: name a folder or hf:ORG/NAME")
         for argument in self.args:
             name = argument.partition("=")[0].replace("_", "-")
             if name in _OURS:

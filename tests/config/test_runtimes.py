@@ -88,6 +88,10 @@ def test_what_the_pool_of_another_s_server_serves_is_what_its_protocol_does(tmp_
         ("runtime: {kind: command, command: ['{port}'], model: m}", "pools[1].runtime.model: unknown field"),
         ("runtime: {kind: vllm}", "pools[1].runtime.model: is required"),
         (
+            "runtime: {kind: vllm, model: 'bundled:smollm2-135m-instruct'}",
+            "pools[1].runtime: bundled models are GGUF files, which vLLM does not read: name a folder or hf:ORG/NAME",
+        ),
+        (
             "runtime: {kind: vllm, model: m, args: [--port, 8000]}",
             "pools[1].runtime: --port is not for `args`: the gateway says what it serves, and where",
         ),
