@@ -110,6 +110,15 @@ def test_a_gguf_file_of_a_mistral_without_a_window_is_a_llama(tmp_path: Path) ->
     torch.testing.assert_close(logits(load(path), PROMPT), theirs(model, PROMPT), **NEAR)
 
 
+@pytest.mark.parametrize("family", ["llama-biased", "qwen2", "gemma2", "gemma3", "phi3"])
+@pytest.mark.parametrize("how", [{"dtype": "bfloat16"}, {"dtype": "float32", "weights": "int8"}], ids=["bf16", "int8"])
+def test_fewer_bits_stay_near(stored: Any, family: str, how: dict[str, Any]) -> None:
+    """Logits are spread by about 1.3; those of a model that lacks a feature are elsewhere by more than that."""
+    model, folder = stored(family)
+    difference = (logits(load_model(folder, device="cpu", **how), PROMPT) - theirs(model, PROMPT)).abs().max()
+    assert difference < 0.5
+
+
 @pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model."])
 def test_a_gemma_that_also_sees_is_served_for_its_text(stored: Any, tmp_path: Path, prefix: str) -> None:
     model, folder = stored("gemma3")
