@@ -22,6 +22,7 @@ from runtimes.llm.truncation import Limits, kept, likeliest, parts
 
 # Candidates that nearly always hold all that may be drawn.
 _FEW = 64
+_MANY = 4096
 
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]
@@ -74,8 +75,9 @@ def _draw_into(tokens: Tensor, logits: Tensor, rows: list[int], chunks: Sequence
     numbers = [uniform(chunks[row].seed, chunks[row].end) for row in rows]
     temperature = torch.tensor([[one.temperature] for one in params], device=device)
     scores = logits if len(rows) == len(logits) else logits[rows]
-    # Shifted first: a tiny temperature must give 0 and -inf, not inf - inf.
-    probabilities = (scores - scores.amax(dim=-1, keepdim=True)).div_(temperature).softmax(dim=-1)
+    # Shifted first: a tiny temperature must give 0 and -inf, not inf - inf. All in one place: new memory is slow.
+    scores.sub_(scores.amax(dim=-1, keepdim=True)).div_(temperature)
+    probabilities = torch.softmax(scores, dim=-1, out=scores)
     chance = torch.tensor(numbers, dtype=torch.float64, device=device)[:, None]
     limited = [i for i, one in enumerate(params) if one.top_k or one.top_p < 1 or one.min_p]
     if len(limited) == len(rows):
@@ -102,8 +104,10 @@ def _draw_limited(probabilities: Tensor, chance: Tensor, limits: Limits) -> Tens
 
 def _draw_widely(probabilities: Tensor, chance: Tensor, limits: Limits) -> Tensor:
     """For rows of which many tokens may come."""
-    descending = _descending(probabilities)
-    size = kept(descending, limits, probabilities.shape[-1])
+    descending, vocab = _descending(probabilities), probabilities.shape[-1]
+    size = kept(descending[:, :_MANY].contiguous(), limits, vocab)
+    if vocab > _MANY and len(more := (size[:, 0] == _MANY).nonzero()[:, 0]):
+        size[more] = kept(descending[more], limits.take(more), vocab)
     least = descending.gather(-1, size - 1)
     return _draw(probabilities.masked_fill(probabilities < least, 0.0), chance)
 

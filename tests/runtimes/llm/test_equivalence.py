@@ -13,7 +13,8 @@ from runtimes.llm.executor import TorchExecutor
 from runtimes.llm.loader import load_model
 from runtimes.llm.model import Llama
 from runtimes.llm.model_runner import ModelRunner
-from tests.runtimes.llm.reference import assert_greedy, from_gguf
+from runtimes.llm.sequence import TokenOutput
+from tests.runtimes.llm.reference import TIE, assert_greedy, from_gguf
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -47,9 +48,13 @@ def prompts(bundled_model: Path) -> list[list[int]]:
 
 
 @pytest.fixture(scope="module")
-def check(bundled_model: Path, prompts: list[list[int]]) -> Check:
+def reference(bundled_model: Path) -> Any:
+    return from_gguf(bundled_model)
+
+
+@pytest.fixture(scope="module")
+def check(reference: Any, prompts: list[list[int]]) -> Check:
     """Judges an answer to each prompt; one that was judged before is not computed again."""
-    reference = from_gguf(bundled_model)
     good: set[tuple[int, ...]] = set()
 
     def judge(given: list[list[int]]) -> None:
@@ -134,3 +139,51 @@ def test_what_was_kept_of_a_prompt_changes_no_answer(model: Llama, prompts: list
     assert answers(engine, prompts) == first
     found = engine.stats().cached_prompt_tokens - kept
     assert found == sum((len(prompt) - 1) // 16 * 16 for prompt in prompts)
+
+
+def test_log_probabilities_are_those_of_transformers(model: Llama, prompts: list[list[int]], reference: Any) -> None:
+    """Of the answer and of the prompt, in steps that cut it, for several at once, with penalties or without."""
+    engine = make_engine(model, max_num_batched_tokens=48, max_num_seqs=16)
+    asked = [prompts[index] for index in (0, 8, 20)]
+    how: list[dict[str, Any]] = [{"temperature": 0}, {"temperature": 0.9, "seed": 4}, {"presence_penalty": 1.0}]
+    params = [SamplingParams(max_tokens=6, ignore_eos=True, logprobs=4, prompt_logprobs=2, **one) for one in how]
+    told: dict[int, list[TokenOutput]] = {
+        engine.add(prompt, one): [] for prompt, one in zip(asked, params, strict=True)
+    }
+    while engine.stats().running or engine.stats().waiting:
+        for identity, output in engine.step().items():
+            told[identity].append(output)
+    engine.check_idle()
+    for prompt, outputs in zip(asked, told.values(), strict=True):
+        ids = [*prompt, *[output.token_id for output in outputs]]
+        with torch.inference_mode():
+            expected = reference(torch.tensor([ids])).logits[0].log_softmax(-1)
+        found = [*outputs[0].prompt_logprobs, *[output.logprobs for output in outputs]]
+        assert len(found) == len(ids) - 1
+        for place, (token_id, one) in enumerate(zip(ids[1:], found, strict=True)):
+            assert one is not None
+            assert one.logprob == pytest.approx(float(expected[place, token_id]), abs=TIE)
+            assert [likely for _, likely in one.top] == pytest.approx(
+                expected[place].topk(len(one.top)).values.tolist(), abs=TIE
+            )
+        assert {len(one.top) for one in outputs[0].prompt_logprobs} <= {2}
+
+
+def test_penalties_survive_preemption_and_cutting(model: Llama, prompts: list[list[int]]) -> None:
+    """What was generated before counts, whoever computed it."""
+    how: dict[str, Any] = {"temperature": 0.9, "seed": 5, "presence_penalty": 1.0, "repetition_penalty": 1.2}
+    some = [prompts[index] for index in (7, 8, 9)]
+    alone = [answers(make_engine(model), [prompt], **how)[0] for prompt in some]
+    crowded = make_engine(model, cache_tokens=112)
+    assert answers(crowded, some, **how) == alone
+    assert crowded.stats().preemptions > 0
+    plain = answers(make_engine(model), some[:1], temperature=0.9, seed=5)
+    assert plain != alone[:1]
+    params = SamplingParams(max_tokens=NEW_TOKENS, ignore_eos=True, **how)
+    for cut in (1, 11, 23):
+        engine = make_engine(model)
+        identity = engine.add([*some[0], *alone[0][:cut]], params, continued=cut)
+        rest: list[int] = []
+        while engine.stats().running or engine.stats().waiting:
+            rest.append(engine.step()[identity].token_id)
+        assert alone[0][:cut] + rest == alone[0]
