@@ -2,16 +2,19 @@
 
 import secrets
 import time
-from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from runtimes.llm.sequence import FinishReason
 from runtimes.llm.told_tokens import TokenNames, ToldToken, chat_logprobs, completion_logprobs
+from runtimes.llm.tool_parser import CallBegun, Part, Said, ToolParser
 
 _encode = msgspec.json.Encoder().encode
+Ending = FinishReason | Literal["tool_calls"]
 
 
 class Finished(NamedTuple):
@@ -37,28 +40,44 @@ class Usage(msgspec.Struct):
     prompt_tokens_details: PromptDetails
 
 
+class _Called(msgspec.Struct, omit_defaults=True):
+    name: str | UnsetType = UNSET
+    arguments: str | UnsetType = UNSET
+
+
+class _ToolCall(msgspec.Struct, omit_defaults=True):
+    """Whole, or a piece of the call at `index`."""
+
+    index: int | UnsetType = UNSET
+    id: str | UnsetType = UNSET
+    type: str | UnsetType = UNSET
+    function: _Called | UnsetType = UNSET
+
+
 class _Message(msgspec.Struct):
-    content: str
+    content: str | None
     role: str = "assistant"
     refusal: None = None
+    tool_calls: Sequence[_ToolCall] | UnsetType = UNSET
 
 
 class _Delta(msgspec.Struct, omit_defaults=True):
     role: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
+    tool_calls: Sequence[_ToolCall] | UnsetType = UNSET
 
 
 class _ChatChoice(msgspec.Struct):
     index: int
     message: _Message
-    finish_reason: FinishReason
+    finish_reason: Ending
     logprobs: dict[str, Any] | None = None
 
 
 class _ChatChunkChoice(msgspec.Struct):
     index: int
     delta: _Delta
-    finish_reason: FinishReason | None = None
+    finish_reason: Ending | None = None
     logprobs: dict[str, Any] | None = None
     token_ids: Sequence[int] | UnsetType = UNSET
 
@@ -96,11 +115,13 @@ class AnswerWriter(Protocol):
 
     def text(
         self, index: int, text: str, token_ids: Sequence[int] | None = None, told: Sequence[ToldToken] = ()
-    ) -> bytes:
-        """`token_ids` are the tokens that were generated since the text before, `told` those that begin in it; where
+    ) -> list[bytes]:
+        """Chunks, none while nothing is certain.
+
+        `token_ids` are the tokens that were generated since the text before, `told` those that begin in it; where
         asked for."""
 
-    def finish(self, index: int, rest: str, reason: FinishReason, told: Sequence[ToldToken] = ()) -> bytes:
+    def finish(self, index: int, rest: str, reason: FinishReason, told: Sequence[ToldToken] = ()) -> list[bytes]:
         """`rest` is the last of the text, and empty nearly always."""
 
     def usage(self, usage: Usage) -> bytes:
@@ -151,11 +172,24 @@ class ChatWriter(_Writer):
     def _shaped(self, told: Sequence[ToldToken], names: TokenNames) -> dict[str, Any]:
         return chat_logprobs(told, names)
 
+    def __init__(
+        self,
+        model: str,
+        fingerprint: str,
+        *,
+        with_usage: bool,
+        names: TokenNames | None = None,
+        parser: Callable[[], ToolParser] | None = None,
+    ) -> None:
+        """A `parser` finds a choice's calls of tools."""
+        super().__init__(model, fingerprint, with_usage=with_usage, names=names)
+        self._parsers = None if parser is None else defaultdict[int, ToolParser](parser)
+
     def whole(self, choices: Sequence[Finished], usage: Usage) -> bytes:
-        written = [
-            _ChatChoice(i, _Message(choice.text), choice.finish_reason, self._logprobs(choice.told))
-            for i, choice in enumerate(choices)
-        ]
+        written = []
+        for i, choice in enumerate(choices):
+            message, reason = self._message(i, choice)
+            written.append(_ChatChoice(i, message, reason, self._logprobs(choice.told)))
         return self._body(self.whole_object, written, usage)
 
     def opening(self, index: int) -> bytes | None:
@@ -163,12 +197,62 @@ class ChatWriter(_Writer):
 
     def text(
         self, index: int, text: str, token_ids: Sequence[int] | None = None, told: Sequence[ToldToken] = ()
-    ) -> bytes:
-        logprobs = self._chunk_logprobs(told)
-        return self._chunk(_ChatChunkChoice(index, _Delta(content=text), None, logprobs, _told(token_ids)))
+    ) -> list[bytes]:
+        logprobs, ids = self._chunk_logprobs(told), _told(token_ids)
+        if self._parsers is None:
+            return [self._chunk(_ChatChunkChoice(index, _Delta(content=text), None, logprobs, ids))]
+        deltas = [_delta(part) for part in self._parsers[index].push(text)]
+        if not deltas and (told or token_ids):
+            deltas = [_Delta()]
+        chunks = []
+        for delta in deltas:
+            chunks.append(self._chunk(_ChatChunkChoice(index, delta, None, logprobs, ids)))
+            logprobs, ids = None, UNSET
+        return chunks
 
-    def finish(self, index: int, rest: str, reason: FinishReason, told: Sequence[ToldToken] = ()) -> bytes:
-        return self._chunk(_ChatChunkChoice(index, _Delta(content=rest or UNSET), reason, self._chunk_logprobs(told)))
+    def finish(self, index: int, rest: str, reason: FinishReason, told: Sequence[ToldToken] = ()) -> list[bytes]:
+        logprobs = self._chunk_logprobs(told)
+        if self._parsers is None:
+            return [self._chunk(_ChatChunkChoice(index, _Delta(content=rest or UNSET), reason, logprobs))]
+        parser = self._parsers[index]
+        deltas = [_delta(part) for part in (*parser.push(rest), *parser.finish())]
+        chunks = [self._chunk(_ChatChunkChoice(index, delta)) for delta in deltas]
+        return [*chunks, self._chunk(_ChatChunkChoice(index, _Delta(), _ending(parser, reason), logprobs))]
+
+    def _message(self, index: int, choice: Finished) -> tuple[_Message, Ending]:
+        if self._parsers is None:
+            return _Message(choice.text), choice.finish_reason
+        parser = self._parsers[index]
+        texts: list[str] = []
+        calls: list[_ToolCall] = []
+        arguments: list[list[str]] = []
+        for part in (*parser.push(choice.text), *parser.finish()):
+            if isinstance(part, Said):
+                texts.append(part.text)
+            elif isinstance(part, CallBegun):
+                calls.append(_ToolCall(id=part.id, type="function", function=_Called(part.name)))
+                arguments.append([])
+            else:
+                arguments[part.at].append(part.text)
+        if not calls:
+            return _Message("".join(texts)), choice.finish_reason
+        for call, pieces in zip(calls, arguments, strict=True):
+            assert isinstance(call.function, _Called)
+            call.function.arguments = "".join(pieces)
+        return _Message("".join(texts) or None, tool_calls=calls), _ending(parser, choice.finish_reason)
+
+
+def _delta(part: Part) -> _Delta:
+    if isinstance(part, Said):
+        return _Delta(content=part.text)
+    if isinstance(part, CallBegun):
+        return _Delta(tool_calls=[_ToolCall(part.at, part.id, "function", _Called(part.name, ""))])
+    return _Delta(tool_calls=[_ToolCall(part.at, function=_Called(arguments=part.text))])
+
+
+def _ending(parser: ToolParser, reason: FinishReason) -> Ending:
+    """An answer that calls ends by that, unless it was cut."""
+    return "tool_calls" if reason == "stop" and parser.num_calls else reason
 
 
 class CompletionWriter(_Writer):
@@ -192,11 +276,11 @@ class CompletionWriter(_Writer):
 
     def text(
         self, index: int, text: str, token_ids: Sequence[int] | None = None, told: Sequence[ToldToken] = ()
-    ) -> bytes:
-        return self._chunk(_TextChoice(index, text, None, self._chunk_logprobs(told), _told(token_ids)))
+    ) -> list[bytes]:
+        return [self._chunk(_TextChoice(index, text, None, self._chunk_logprobs(told), _told(token_ids)))]
 
-    def finish(self, index: int, rest: str, reason: FinishReason, told: Sequence[ToldToken] = ()) -> bytes:
-        return self._chunk(_TextChoice(index, rest, reason, self._chunk_logprobs(told)))
+    def finish(self, index: int, rest: str, reason: FinishReason, told: Sequence[ToldToken] = ()) -> list[bytes]:
+        return [self._chunk(_TextChoice(index, rest, reason, self._chunk_logprobs(told)))]
 
 
 def _told(token_ids: Sequence[int] | None) -> Sequence[int] | UnsetType:

@@ -9,15 +9,18 @@ message; after it the prompt is cut at the marks and each part encoded by itself
 import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import jinja2
 
 from adapters.errors import CallerError
 from adapters.wire.chat_jinja import ChatEnvironment
 from runtimes.llm.tokenizer import Tokenizer, UnsupportedTokenizer
+from runtimes.llm.tool_formats import HERMES, format_of
+from runtimes.llm.tool_prompt import in_words
 
-Message = Mapping[str, str]
-"""`role`, `content` and perhaps `name`."""
+Message = Mapping[str, Any]
+"""`role`, `content` and perhaps `name`, `tool_calls`, `tool_call_id`."""
 
 
 class ChatTemplate:
@@ -29,12 +32,25 @@ class ChatTemplate:
             self._template = self._environment.from_string(source)
         except jinja2.TemplateError as error:
             raise UnsupportedTokenizer(f"the model's chat template is not valid Jinja: {error}") from None
+        self._knows = format_of(source)
+        self.tool_format = self._knows or HERMES
+        """How its model writes calls."""
+        special = tokenizer.special_tokens
+        self.tool_marks = {special[mark]: mark.encode() for mark in self.tool_format.marks if mark in special}
+        """The control tokens of that."""
         self._tokenizer = tokenizer
         self._spellings = _spelling_pattern(tokenizer.special_tokens)
         # A character that Unicode reserves for such use, and chance, so that no message can hold the mark.
         self._mark = "\ufdd0" + secrets.token_hex(8)
 
-    def encode(self, messages: Sequence[Message], *, answer: bool = True, begun: bool = False) -> list[int]:
+    def encode(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        answer: bool = True,
+        begun: bool = False,
+    ) -> list[int]:
         """The prompt's ids, up to where the assistant's answer begins; without `answer`, to where the last message
         ends. Raises CallerError if the template refuses them.
 
@@ -42,8 +58,10 @@ class ChatTemplate:
         says it, whatever the template does to a message that has ended.
         """
         if begun:
-            return self.encode(messages[:-1]) + self._tokenizer.encode(messages[-1]["content"])
-        marked = [{key: self._marked(value) for key, value in message.items()} for message in messages]
+            return self.encode(messages[:-1], tools=tools) + self._tokenizer.encode(messages[-1]["content"])
+        if self._knows is None:
+            messages, tools = in_words(messages, tools), ()
+        marked = self._marked(messages)
         try:
             prompt = self._environment.rendered(
                 self._template,
@@ -52,7 +70,7 @@ class ChatTemplate:
                     "add_generation_prompt": answer,
                     "bos_token": self._tokenizer.bos_token or "",
                     "eos_token": self._tokenizer.eos_token or "",
-                    "tools": None,
+                    "tools": self._marked(tools) or None,
                     "documents": None,
                 },
             )
@@ -61,10 +79,15 @@ class ChatTemplate:
         parts = prompt.split(self._mark)
         return [id for part in parts for id in self._tokenizer.encode(part, allow_special=True)]
 
-    def _marked(self, text: str) -> str:
-        if self._spellings is None:
-            return text
-        return self._spellings.sub(lambda match: match[0] + self._mark, text)
+    def _marked(self, value: Any) -> Any:
+        """All texts in it."""
+        if isinstance(value, str):
+            if self._spellings is None:
+                return value
+            return self._spellings.sub(lambda match: match[0] + self._mark, value)
+        if isinstance(value, Mapping):
+            return {self._marked(key): self._marked(one) for key, one in value.items()}
+        return [self._marked(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _spelling_pattern(tokens: Iterable[str]) -> re.Pattern[str] | None:

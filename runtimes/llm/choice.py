@@ -1,6 +1,6 @@
 """From the engine's tokens to the text of one answer."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from runtimes.llm.detokenizer import Detokenizer, StopStrings
@@ -25,6 +25,8 @@ class Wanted:
     echo: EchoedPrompt | None = None
     only_echo: bool = False
     told: bool = False
+    shown: Mapping[int, bytes] | None = None
+    """Control tokens that are spelled in it."""
 
 
 class Choice:
@@ -60,7 +62,7 @@ class Choice:
         self._whole = False
         self._wanted = wanted
         self._generation = generation
-        self._detokenizer = Detokenizer(tokenizer)
+        self._detokenizer = Detokenizer(tokenizer, wanted.shown)
         self._stops = StopStrings(wanted.stops, included=wanted.includes_stop)
         for token_id in said:
             self.completion_tokens += 1

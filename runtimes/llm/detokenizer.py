@@ -1,7 +1,7 @@
 """Tokens to text as they come: no half character, nothing of a stop string."""
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from runtimes.llm.tokenizer import Tokenizer
 
@@ -9,13 +9,15 @@ from runtimes.llm.tokenizer import Tokenizer
 class Detokenizer:
     """Turns one answer's tokens into text. All that `push` and `flush` return is what `decode` of all returns."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, shown: Mapping[int, bytes] | None = None) -> None:
+        """`shown` control tokens are spelled in the text."""
         self._tokenizer = tokenizer
+        self._shown = shown or {}
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token_id: int) -> str:
         """The text that is complete with this token; empty while a character is open."""
-        return self._decoder.decode(self._tokenizer.piece(token_id))
+        return self._decoder.decode(self._tokenizer.piece(token_id) or self._shown.get(token_id, b""))
 
     def flush(self) -> str:
         """The end: U+FFFD if a character was left open."""
@@ -45,7 +47,7 @@ class StopStrings:
             end, start, self.matched = min(ends)
             self._held = ""
             return text[: end if self._included else start]
-        keep = max(_overlap(text, stop) for stop in self._stops)
+        keep = max(overlap(text, stop) for stop in self._stops)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
 
@@ -55,7 +57,7 @@ class StopStrings:
         return held
 
 
-def _overlap(text: str, stop: str) -> int:
+def overlap(text: str, stop: str) -> int:
     """The length of the longest end of `text` that is a beginning of `stop`."""
     start = max(0, len(text) - len(stop) + 1)
     while (start := text.find(stop[0], start)) >= 0:

@@ -166,9 +166,11 @@ class EventStream:
                 events = sse.encode(opening)
         if piece.text is None:
             choice = piece.choice
-            return events + sse.encode(self._writer.finish(index, choice.rest, choice.finish_reason, piece.told))
-        token_ids = piece.token_ids if self._with_token_ids else None
-        return events + sse.encode(self._writer.text(index, piece.text, token_ids, piece.told))
+            chunks = self._writer.finish(index, choice.rest, choice.finish_reason, piece.told)
+        else:
+            token_ids = piece.token_ids if self._with_token_ids else None
+            chunks = self._writer.text(index, piece.text, token_ids, piece.told)
+        return events + b"".join([sse.encode(chunk) for chunk in chunks])
 
     def _closing(self) -> bytes:
         usage = sse.encode(self._writer.usage(self._answering.usage)) if self._with_usage else b""

@@ -13,8 +13,10 @@ from msgspec import Meta
 from adapters.errors import CallerError
 from runtimes.llm.answer_format import ResponseFormat, StructuredOutputs
 from runtimes.llm.grammar import Grammar
+from runtimes.llm.messages import Message, check_messages
 from runtimes.llm.sampling_fields import MAX_CHOICES, SamplingFields
 from runtimes.llm.sampling_params import MAX_TOP_LOGPROBS
+from runtimes.llm.tools import MAX_TOOLS, Tool, ToolChoice, ToolUse, tool_use
 
 MAX_BEST_OF = 20
 
@@ -30,8 +32,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "reasoning_effort": ("none",),
     "store": (False,),
     "suffix": ("",),
-    "tool_choice": ("none", "auto"),
-    "tools": ([],),
     "top_logprobs": (0,),
     "verbosity": ("medium",),
     "web_search_options": (),
@@ -39,7 +39,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 # About the request rather than the answer: for whoever keeps the books.
 _BOOKKEEPING = frozenset(
     {
-        "metadata", "parallel_tool_calls", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention",
+        "metadata", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention",
         "safety_identifier", "service_tier", "user",
     }
 )  # fmt: skip
@@ -78,6 +78,10 @@ class GenerateBody(SamplingFields, kw_only=True):
                 message = "Give either `response_format` or `structured_outputs`."
                 raise CallerError(message, param="structured_outputs")
             told = self.structured_outputs.told()
+        return self.ending_by_itself(told)
+
+    def ending_by_itself(self, told: Grammar | None) -> Grammar | None:
+        """The same. Raises CallerError if nothing may end where it wants."""
         for name in ("ignore_eos", "min_tokens"):
             if told is not None and getattr(self, name):
                 raise CallerError(f"With `{name}` no answer ends where `{told.param}` wants.", param=name)
@@ -113,45 +117,23 @@ class GenerateBody(SamplingFields, kw_only=True):
         return None
 
 
-class TextPart(msgspec.Struct, forbid_unknown_fields=True):
-    """The one kind of content part that a text model can read."""
-
-    type: Literal["text"]
-    text: str
-
-
-class Message(msgspec.Struct, forbid_unknown_fields=True):
-    """One turn. The fields that must be null are there because clients send an assistant's answer back whole."""
-
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
-    name: str | None = None
-    annotations: Annotated[list[Any], Meta(max_length=0)] | None = None
-    audio: None = None
-    function_call: None = None
-    refusal: None = None
-    tool_calls: Annotated[list[Any], Meta(max_length=0)] | None = None
-
-    @property
-    def text(self) -> str:
-        return self.content if isinstance(self.content, str) else "\n".join([part.text for part in self.content])
-
-    def for_template(self) -> dict[str, str]:
-        """As chat templates know it: `developer` is OpenAI's newer word for `system`."""
-        message = {"role": "system" if self.role == "developer" else self.role, "content": self.text}
-        return message if self.name is None else message | {"name": self.name}
-
-
 class ChatBody(GenerateBody, kw_only=True):
     """`POST /v1/chat/completions`. `continue_final_message` and `add_generation_prompt` are vLLM's: the answer
     goes on where the last message, the assistant's own, ends."""
 
     messages: Annotated[list[Message], Meta(min_length=1)]
+    tools: Annotated[list[Tool], Meta(max_length=MAX_TOOLS)] | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
     max_completion_tokens: Annotated[int, Meta(ge=0)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     continue_final_message: bool | None = None
     add_generation_prompt: bool | None = None
+
+    def tool_use(self) -> ToolUse | None:
+        """Raises CallerError."""
+        return tool_use(self.tools or (), self.tool_choice, self.parallel_tool_calls)
 
     def __post_init__(self) -> None:
         if self.max_completion_tokens is not None:
@@ -221,6 +203,9 @@ B = TypeVar("B", bound=GenerateBody)
 def decode_chat(body: bytes) -> ChatBody:
     """Raises CallerError that names the parameter at fault."""
     decoded = _decode(body, ChatBody)
+    check_messages(decoded.messages)
+    if decoded.continue_token_ids and decoded.tools:
+        raise CallerError("`continue_token_ids` is for answers without `tools`.", param="continue_token_ids")
     if decoded.continue_final_message:
         if decoded.add_generation_prompt:
             message = "`continue_final_message` goes on with a message, `add_generation_prompt` begins one: give one."

@@ -3,9 +3,9 @@
 import functools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -60,6 +60,13 @@ class LoadedModel:
     """Whether it generates anything: encoders only embed."""
     grammars: Grammars | None = None
     """None for a model without a token that ends an answer: then none can be held to anything."""
+
+
+class Form(NamedTuple):
+    """What an answer is held to, and the control tokens that its text shows."""
+
+    rules: Compiled | None
+    shown: Mapping[int, bytes] = {}
 
 
 class App:
@@ -123,16 +130,25 @@ class App:
         model = self._answering(body.model)
         if model.chat_template is None:
             raise CallerError("This model has no chat template: use /v1/completions.", param="model")
-        _check_length(model, sum([len(message.text) for message in body.messages]), "messages")
-        prompt = model.chat_template.encode(
+        template, use = model.chat_template, body.tool_use()
+        _check_length(model, sum([message.length for message in body.messages]), "messages")
+        prompt = template.encode(
             [message.for_template() for message in body.messages],
+            tools=() if use is None else use.told,
             answer=body.add_generation_prompt is not False,
             begun=body.continue_final_message or False,
         )
         names = None if body.told is None else TokenNames(model.tokenizer)
-        writer = ChatWriter(self.served_name, model.fingerprint, with_usage=body.wants_usage, names=names)
+        parser = None if use is None else functools.partial(use.parser, template.tool_format)
+        writer = ChatWriter(
+            self.served_name, model.fingerprint, with_usage=body.wants_usage, names=names, parser=parser
+        )
+        grammar = body.grammar()
+        if use is not None:
+            grammar = body.ending_by_itself(use.grammar(template.tool_format, model.tokenizer, grammar))
+        form = Form(await _compiled(model, grammar), {} if use is None else template.tool_marks)
         asker = _asker(request, model, body.cache_salt, body.priority)
-        return await self._generate(model, body, [prompt], asker, writer, "messages", default_max_tokens=None)
+        return await self._generate(model, body, [prompt], asker, writer, form, "messages", default_max_tokens=None)
 
     async def _completions(self, request: Request) -> Response:
         body = decode_completion(await _json_body(request))
@@ -140,9 +156,10 @@ class App:
         prompts = [_encode_prompt(model, prompt) for prompt in body.prompts]
         names = None if body.told is None else TokenNames(model.tokenizer, "bytes:")
         writer = CompletionWriter(self.served_name, model.fingerprint, with_usage=body.wants_usage, names=names)
+        form = Form(await _compiled(model, body.grammar()))
         asker = _asker(request, model, body.cache_salt, body.priority)
         return await self._generate(
-            model, body, prompts, asker, writer, "prompt", default_max_tokens=COMPLETION_MAX_TOKENS
+            model, body, prompts, asker, writer, form, "prompt", default_max_tokens=COMPLETION_MAX_TOKENS
         )
 
     async def _embeddings(self, request: Request) -> Response:
@@ -189,13 +206,13 @@ class App:
         prompts: Sequence[list[int]],
         asker: Asker,
         writer: AnswerWriter,
+        form: Form,
         param: str,
         *,
         default_max_tokens: int | None,
     ) -> Response:
-        rules = await _compiled(model, body.grammar())
         room = [_room(model, body, len(prompt), default_max_tokens, param) for prompt in prompts]
-        choices = self._submit(model, body, prompts, asker, room, param, rules)
+        choices = self._submit(model, body, prompts, asker, room, param, form)
         answering = Answering(choices, sum(map(len, prompts)), self.metrics)
         if body.stream:
             events = EventStream(
@@ -217,7 +234,7 @@ class App:
         asker: Asker,
         room: Sequence[int],
         param: str,
-        rules: Compiled | None,
+        form: Form,
     ) -> list[Choice]:
         """All choices, or an error and none."""
         choices: list[Choice] = []
@@ -226,11 +243,11 @@ class App:
         body.check_tokens(model.engine.vocab_size)
         try:
             for i, (prompt, max_tokens) in enumerate(zip(prompts, room, strict=True)):
-                wanted = _wanted(model, body, i, prompt, max_tokens)
+                wanted = _wanted(model, body, i, prompt, max_tokens, form)
                 for index in range(i * body.candidates, (i + 1) * body.candidates):
                     params = _sampling(model, body, max_tokens, index)
                     if len(said) < max_tokens or not said:
-                        constraint = None if rules is None else rules.start(said)
+                        constraint = None if form.rules is None else form.rules.start(said)
                         generation = submit(prompt + said, params, continued=len(said), constraint=constraint)
                     else:  # an answer that has all it may have is only to be ended
                         generation = submit(prompt, replace(params, max_tokens=0, min_tokens=0))
@@ -361,7 +378,9 @@ def _sampling(model: LoadedModel, body: GenerateBody, max_tokens: int, index: in
     )
 
 
-def _wanted(model: LoadedModel, body: GenerateBody, index: int, prompt: list[int], max_tokens: int) -> Wanted:
+def _wanted(
+    model: LoadedModel, body: GenerateBody, index: int, prompt: list[int], max_tokens: int, form: Form
+) -> Wanted:
     """The text of the answers to one of the prompts."""
     return Wanted(
         stops=body.stops,
@@ -370,6 +389,7 @@ def _wanted(model: LoadedModel, body: GenerateBody, index: int, prompt: list[int
         echo=EchoedPrompt(prompt, model.tokenizer, body.written(index)) if body.echoes else None,
         only_echo=body.echo_told and max_tokens == 0,
         told=body.told is not None,
+        shown=form.shown,
     )
 
 

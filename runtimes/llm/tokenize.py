@@ -1,14 +1,15 @@
 """`/tokenize` and `/detokenize`, as vLLM has them: the tokens that a prompt is, and the text that tokens are."""
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from adapters.errors import CallerError
 from runtimes.llm.chat_template import ChatTemplate
-from runtimes.llm.protocol import Message
+from runtimes.llm.messages import Message, check_messages
 from runtimes.llm.tokenizer import Tokenizer
+from runtimes.llm.tools import MAX_TOOLS, Tool
 
 MAX_TOKENS = 1 << 18
 
@@ -24,12 +25,12 @@ class TokenizeBody(msgspec.Struct, forbid_unknown_fields=True):
     continue_final_message: bool = False
     add_special_tokens: bool = True
     return_token_strs: bool | None = None
-    tools: Annotated[list[Any], Meta(max_length=0)] | None = None
+    tools: Annotated[list[Tool], Meta(max_length=MAX_TOOLS)] | None = None
 
     @property
     def length(self) -> int:
         """Characters."""
-        return len(self.prompt or "") + sum([len(message.text) for message in self.messages or ()])
+        return len(self.prompt or "") + sum([message.length for message in self.messages or ()])
 
 
 class DetokenizeBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -49,6 +50,7 @@ def decode_tokenize(body: bytes) -> TokenizeBody:
     decoded = _decoded(_tokenize, body)
     if (decoded.messages is None) == (decoded.prompt is None):
         raise CallerError("Give either `messages` or `prompt`.", param="messages")
+    check_messages(decoded.messages or [])
     if decoded.continue_final_message and (not decoded.messages or decoded.messages[-1].role != "assistant"):
         raise CallerError("`continue_final_message` needs a last message of the assistant's.", param="messages")
     return decoded
@@ -74,7 +76,8 @@ def tokens_of(body: TokenizeBody, tokenizer: Tokenizer, template: ChatTemplate |
         raise CallerError("This model has no chat template: give a `prompt`.", param="model")
     messages = [message.for_template() for message in body.messages or ()]
     begun = body.continue_final_message
-    return template.encode(messages, answer=body.add_generation_prompt and not begun, begun=begun)
+    tools = [tool.for_template() for tool in body.tools or ()]
+    return template.encode(messages, tools=tools, answer=body.add_generation_prompt and not begun, begun=begun)
 
 
 def text_of(body: DetokenizeBody, tokenizer: Tokenizer) -> str:

@@ -41,7 +41,7 @@ def compiled(grammar: Grammar) -> Compiled:
 
 def allowed(matcher: Matcher) -> list[int]:
     mask = matcher.mask()
-    return [id for id in range(VOCAB) if mask[id // 8] >> id % 8 & 1]
+    return [id for id in range(min(VOCAB, 8 * len(mask))) if mask[id // 8] >> id % 8 & 1]
 
 
 def babble(matcher: Matcher, chance: random.Random, *, most: int = 4000) -> str | None:

@@ -47,11 +47,12 @@ async def test_what_is_no_json_object(running: Running, body: bytes) -> None:
         ({"model": 5}, "model"),
         ({"messages": []}, "messages"),
         ({"messages": "hi"}, "messages"),
-        ({"messages": [USER | {"role": "tool"}]}, "messages[0].role"),
+        ({"messages": [USER | {"role": "function"}]}, "messages[0].role"),
+        ({"messages": [USER | {"role": "tool"}]}, "messages[0].tool_call_id"),
         ({"messages": [USER, {"role": "user"}]}, "messages[1].content"),
         ({"messages": [USER | {"content": None}]}, "messages[0].content"),
         ({"messages": [USER | {"mood": "good"}]}, "messages[0].mood"),
-        ({"messages": [USER | {"tool_calls": [{}]}]}, "messages[0].tool_calls"),
+        ({"messages": [USER | {"tool_calls": [{}]}]}, "messages[0].tool_calls[0].function"),
         ({"messages": [USER | {"content": [{"type": "image_url"}]}]}, "messages[0].content[0].type"),
         ({"max_tokens": -1}, "max_tokens"),
         ({"max_tokens": "9"}, "max_tokens"),
@@ -125,8 +126,6 @@ async def test_prompts_that_are_none(running: Running, prompt: Any) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"tools": [{"type": "function"}]},
-        {"tool_choice": "required"},
         {"functions": [{}]},
         {"suffix": "s"},
         {"modalities": ["audio"]},

@@ -78,7 +78,7 @@ async def test_what_is_wrong_with_tokens_is_told(body: Any, status: int, word: s
         ({"model": MODEL, "messages": []}, 400, "length"),
         ({"model": MODEL, "prompt": "x", "odd": 1}, 400, "odd"),
         ({"model": MODEL, "messages": HI, "continue_final_message": True}, 400, "continue_final_message"),
-        ({"model": MODEL, "messages": HI, "tools": [{}]}, 400, "length"),
+        ({"model": MODEL, "messages": HI, "tools": [{}]}, 400, "tools[0]"),
         ({"model": "other", "prompt": "x"}, 404, "other"),
         ({"model": MODEL, "prompt": "x" * 50_000}, 400, "tokens"),
     ],

@@ -1,0 +1,93 @@
+"""A conversation's turns, as OpenAI's API has them."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from adapters.errors import CallerError
+
+
+class TextPart(msgspec.Struct, forbid_unknown_fields=True):
+    """The one kind of content part that a text model can read."""
+
+    type: Literal["text"]
+    text: str
+
+
+class CalledFunction(msgspec.Struct, forbid_unknown_fields=True):
+    """`arguments` are JSON, as the model wrote them."""
+
+    name: str
+    arguments: str = "{}"
+
+
+class ToolCall(msgspec.Struct, forbid_unknown_fields=True):
+    """A call that the assistant made. `index` is what some clients leave in from a stream."""
+
+    function: CalledFunction
+    id: str | None = None
+    type: Literal["function"] = "function"
+    index: int | None = None
+
+    def for_template(self) -> dict[str, Any]:
+        """Templates write the arguments as JSON themselves."""
+        called = {"name": self.function.name, "arguments": self._arguments()}
+        return {"id": self.id or "", "type": "function", "function": called}
+
+    def _arguments(self) -> dict[str, Any]:
+        try:
+            return msgspec.json.decode(self.function.arguments or "{}", type=dict[str, Any])
+        except (msgspec.DecodeError, RecursionError):
+            message = f"The `arguments` of a call of `{self.function.name}` are not a JSON object."
+            raise CallerError(message, param="messages") from None
+
+
+class Message(msgspec.Struct, forbid_unknown_fields=True):
+    """One turn. The fields that must be null are there because clients send an assistant's answer back whole."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart] | None = None
+    name: str | None = None
+    annotations: Annotated[list[Any], Meta(max_length=0)] | None = None
+    audio: None = None
+    function_call: None = None
+    refusal: None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+
+    @property
+    def text(self) -> str:
+        content = self.content or ""
+        return content if isinstance(content, str) else "\n".join([part.text for part in content])
+
+    @property
+    def length(self) -> int:
+        """Characters that a template must place."""
+        calls = [len(call.function.name) + len(call.function.arguments) for call in self.tool_calls or ()]
+        return len(self.text) + sum(calls)
+
+    def for_template(self) -> dict[str, Any]:
+        """As chat templates know it: `developer` is OpenAI's newer word for `system`."""
+        message: dict[str, Any] = {"role": "system" if self.role == "developer" else self.role, "content": self.text}
+        if self.name is not None:
+            message["name"] = self.name
+        if self.tool_calls:
+            message["tool_calls"] = [call.for_template() for call in self.tool_calls]
+        if self.tool_call_id is not None:
+            message["tool_call_id"] = self.tool_call_id
+        return message
+
+
+def check_messages(messages: list[Message]) -> None:
+    """Raises CallerError for a turn that cannot be one."""
+    for i, message in enumerate(messages):
+        if message.tool_calls and message.role != "assistant":
+            param = f"messages[{i}].tool_calls"
+            raise CallerError(f"`{param}` is the assistant's alone.", param=param)
+        if message.content is None and not message.tool_calls:
+            param = f"messages[{i}].content"
+            raise CallerError(f"`{param}` is missing.", param=param)
+        if (message.role == "tool") != (message.tool_call_id is not None):
+            param = f"messages[{i}].tool_call_id"
+            raise CallerError(f"`{param}` belongs to a message of role tool, which must have it.", param=param)
