@@ -100,13 +100,35 @@ async def test_our_own_engine_answers_messages(running: Running) -> None:
 
 async def test_what_the_engine_cannot_do_is_told(running: Running) -> None:
     async with running.client as client:
-        with pytest.raises(sdk.BadRequestError, match="tools"):
-            await client.messages.create(model="local", messages=CAPITAL, max_tokens=5, tools=TOOLS)
         long: Any = [{"role": "user", "content": "river " * 3000}]
         with pytest.raises(sdk.BadRequestError, match="prompt is too long"):
             await client.messages.create(model="local", messages=long, max_tokens=5)
+        wrong: Any = [{"name": "look", "input_schema": {"type": "object", "properties": {"x": {"type": "strnig"}}}}]
+        with pytest.raises(sdk.BadRequestError, match="strnig"):
+            await client.messages.create(model="local", messages=CAPITAL, max_tokens=5, tools=wrong)
+    await running.gateway.until_idle()
+
+
+async def test_our_own_engine_calls_tools(running: Running) -> None:
+    async with running.client as client:
+        asked: Any = {"model": "local", "messages": CAPITAL, "max_tokens": 60, "tools": TOOLS}
+        asked["tool_choice"] = {"type": "any", "disable_parallel_tool_use": True}
+        message = await client.messages.create(**asked)
+        (block,) = message.content
+        assert (block.type, message.stop_reason) == ("tool_use", "tool_use")
+        assert block.name in ("look", "listen")
+        results: Any = [{"type": "tool_result", "tool_use_id": block.id, "content": "A river."}]
+        asked["messages"] = [
+            *CAPITAL,
+            {"role": "assistant", "content": message.content},
+            {"role": "user", "content": results},
+        ]
+        async with client.messages.stream(**asked) as stream:
+            final = await stream.get_final_message()
+        assert [part.type for part in final.content] == ["tool_use"]
         counted = await client.messages.with_raw_response.count_tokens(model="local", messages=CAPITAL, tools=TOOLS)
-        assert counted.headers["x-headrace-estimate"] == "true"
+        assert "x-headrace-estimate" not in counted.headers
+        assert (await counted.parse()).input_tokens == prompt(message.usage)
     await running.gateway.until_idle()
 
 

@@ -6,12 +6,13 @@ import shlex
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import openai
 import psutil
 import pytest
 import pytest_asyncio
+from pydantic import BaseModel, Field
 
 from tests.support.processes import GatewayProcess, gateway
 
@@ -36,6 +37,15 @@ MODEL: dict[str, Any] = {
         {"name": "other", "models": ["*"]},
     ],
 }
+
+
+class City(BaseModel):
+    """No text without an end: a small model may go on for ever."""
+
+    name: Annotated[str, Field(max_length=12)]
+    country: Literal["France", "Italy"]
+
+
 CAPITAL: Any = [{"role": "user", "content": "What is the capital of France? Answer in one word."}]
 
 
@@ -122,9 +132,38 @@ async def test_responses_are_the_same_answers_in_other_words(running: tuple[Gate
         with pytest.raises(openai.BadRequestError) as refused:
             await sdk.responses.create(model="smollm2", input="river " * 3000)
         assert refused.value.code == "context_length_exceeded"
+        formed = await sdk.responses.parse(
+            model="smollm2", input=asked, temperature=0, max_output_tokens=60, text_format=City
+        )
+        assert formed.output_parsed is not None
+        assert formed.output_parsed.country in ("France", "Italy")
+    await running[0].until_idle()
+
+
+async def test_answers_of_a_schema_and_calls_of_tools(running: tuple[GatewayProcess, str]) -> None:
+    async with client(running) as sdk:
+        answer = await sdk.chat.completions.parse(
+            model="smollm2", messages=CAPITAL, temperature=0, max_tokens=60, response_format=City
+        )
+        assert answer.choices[0].message.parsed is not None
+        tool: Any = {"type": "function", "function": {"name": "visit", "parameters": City.model_json_schema()}}
+        asked: Any = {"model": "smollm2", "messages": CAPITAL, "tools": [tool], "temperature": 0, "max_tokens": 90}
+        async with sdk.chat.completions.stream(**asked, tool_choice="required", parallel_tool_calls=False) as stream:
+            pieces = [event async for event in stream if event.type == "tool_calls.function.arguments.delta"]
+            final = await stream.get_final_completion()
+        assert len(pieces) > 3
+        assert final.choices[0].finish_reason == "tool_calls"
+        (call,) = final.choices[0].message.tool_calls or []
+        assert City.model_validate_json(call.function.arguments)
+        said = final.choices[0].message.model_dump(exclude_unset=True, exclude_none=True)
+        said["tool_calls"] = [{"id": call.id, "type": "function", "function": {"name": "visit", "arguments": "{}"}}]
+        turns: Any = [*CAPITAL, said, {"role": "tool", "tool_call_id": call.id, "content": "It rains."}]
+        after = await sdk.chat.completions.create(**(asked | {"messages": turns, "tool_choice": "none"}))
+        assert after.choices[0].message.content
+        broken: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "strnig"}}}
         with pytest.raises(openai.BadRequestError) as refused:
-            await sdk.responses.create(model="smollm2", input="x", text={"format": {"type": "json_object"}})
-        assert refused.value.param == "text.format"
+            await sdk.chat.completions.create(model="smollm2", messages=CAPITAL, response_format=broken)
+        assert "strnig" in refused.value.message
     await running[0].until_idle()
 
 
