@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # More arguments for pip, for instance an index that has PyTorch's CPU-only or CUDA builds.
 PIP_ARGS ?=
 
-.PHONY: serve test test-all check format protos conformance bench-gateway bench-memory bench-workers bench-balancing bench-tensor bench-llm soak-llm clean
+.PHONY: accuracy-llm serve test test-all check format protos conformance bench-gateway bench-memory bench-workers bench-balancing bench-tensor bench-llm soak-llm clean
 
 serve: $(VENV)/.serve
 	exec $(BIN)/headrace serve $(ARGS)
@@ -47,6 +47,9 @@ bench-memory: $(VENV)/.dev
 
 bench-workers: $(VENV)/.dev
 	$(BIN)/python -m loadtests.bench_workers $(ARGS)
+
+accuracy-llm: $(VENV)/.dev
+	$(BIN)/python -m loadtests.accuracy_llm $(ARGS)
 
 bench-tensor: $(VENV)/.dev
 	$(BIN)/python -m loadtests.bench_tensor $(ARGS)

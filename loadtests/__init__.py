@@ -12,6 +12,8 @@
 ``ratios``         medians, spreads, ours ÷ theirs; ``report``: the tables and the JSON line
 ``locustfile``     chat users for locust
 
+``accuracy_llm``   what weights and a KV cache of few bits cost, on this repository's own text
+
 ``simulate_balancing``  the ways to balance, on virtual time; ``simulated_fleet``: its servers and its clock
 
 ``mock_upstream.c`` answers without computing, ``load.c`` asks; ``http1.h`` frames messages for both.

@@ -1,6 +1,7 @@
 """The engine itself, synchronous: a Scheduler says what to run, a runner runs it, and the answers grow."""
 
 import itertools
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +15,7 @@ from runtimes.llm.block_manager import BlockManager
 from runtimes.llm.executor import ExecutorName, make_executor, memory_of_steps
 from runtimes.llm.kv_sizing import KV_ADVICE, KVCacheName, kv_blocks, kv_bytes_per_token, kv_dtype
 from runtimes.llm.loader import DeviceName, DtypeName, load_model
-from runtimes.llm.memory import allocating
+from runtimes.llm.memory import OutOfMemory, allocating, ran_out
 from runtimes.llm.model import Llama
 from runtimes.llm.model_runner import ModelRunner
 from runtimes.llm.pooler import Pooler
@@ -26,6 +27,8 @@ from runtimes.llm.standing import NOBODY, Standing
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,8 +213,20 @@ class Engine:
             self._scheduler.abort(sequence_id)
 
     def step(self) -> dict[int, TokenOutput]:
-        """Run one batch; the tokens that came of it, by sequence id."""
+        """Run one batch; the tokens that came of it, by sequence id.
+
+        If memory runs out its sequences end with OutOfMemory, and those that wait for their turn are none the worse.
+        """
         batch = self._schedule()
+        try:
+            return self._run(batch)
+        except (MemoryError, RuntimeError) as error:
+            if not ran_out(error):
+                raise
+            log.error("memory ran out in a step of %d tokens: %s", batch.num_tokens, error)
+            return self._fail(batch)
+
+    def _run(self, batch: Batch) -> dict[int, TokenOutput]:
         sampled = self._runner.run(batch)
         if not batch.pooled:
             return self._update(batch, sampled)
@@ -258,6 +273,14 @@ class Engine:
     def _schedule(self) -> Batch:
         with self._changed:
             return self._scheduler.schedule(self.clock())
+
+    def _fail(self, batch: Batch) -> dict[int, TokenOutput]:
+        """Of a step that was not computed nothing is kept: its sequences' pages hold nothing that others may find."""
+        ended = [chunk.sequence_id for chunk in (*batch.chunks, *batch.pooled)]
+        with self._changed:
+            for sequence_id in ended:
+                self._scheduler.abort(sequence_id)
+        return {sequence_id: TokenOutput(-1, error=OutOfMemory()) for sequence_id in ended}
 
     def _update_pooled(self, batch: Batch, sums: "Mapping[int, NDArray[np.float32]]") -> dict[int, TokenOutput]:
         with self._changed:

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from adapters.errors import Unavailable
+
 _ROOT = Path("/")
 _BOUNDLESS = 1 << 62
 _ALLOCATORS_SAY = ("can't allocate memory", "out of memory", "not enough memory")  # torch's, of CPUs and GPUs
@@ -17,6 +19,18 @@ _ALLOCATORS_SAY = ("can't allocate memory", "out of memory", "not enough memory"
 
 class NotEnoughMemory(MemoryError):
     """More is wanted than there is; the message says how much, and what to lower."""
+
+
+class OutOfMemory(Unavailable):
+    """Memory ran out in the step that a request was part of."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The engine ran out of memory in a step that computed this request: try again, or lower"
+            " max_num_batched_tokens.",
+            code="out_of_memory",
+            retry_after=1,
+        )
 
 
 @dataclass(frozen=True, slots=True)

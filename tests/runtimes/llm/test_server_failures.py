@@ -9,7 +9,12 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam
 
-from tests.runtimes.llm.server_fixtures import MODEL, get, post, serving, until_idle
+from runtimes.llm.block_manager import BlockManager
+from runtimes.llm.engine import Engine
+from runtimes.llm.memory import OutOfMemory
+from runtimes.llm.scheduler import Scheduler, SchedulerConfig
+from runtimes.llm.sequence import Batch, Sampled, SamplingParams
+from tests.runtimes.llm.server_fixtures import MODEL, Parrot, byte_tokenizer, get, post, serving, until_idle
 
 HI: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hi"}]
 CHAT: dict[str, Any] = {"model": MODEL, "messages": HI}
@@ -90,3 +95,61 @@ async def test_a_client_that_leaves_in_the_middle_of_a_stream_frees_the_engine()
         running.parrot.gate.set()
         _, text = await get(running, "/metrics")
         assert 'headrace_llm_request_finished_total{finished_reason="abort"} 2.0' in text
+
+
+class Cramped(Parrot):
+    """A parrot that has no memory for more than `room` tokens in a step, and none at all in step `fails_at`."""
+
+    room = 100
+    fails_at = 0
+
+    def run(self, batch: Batch) -> dict[int, Sampled]:
+        said = super().run(batch)
+        self.fails_at -= 1
+        if batch.num_tokens > self.room or self.fails_at == 0:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes.")
+        return said
+
+
+LONG = COMPLETION | {"prompt": "a" * 120}
+
+
+async def test_a_step_that_runs_out_of_memory_is_a_503_and_the_engine_goes_on() -> None:
+    cramped = Cramped(byte_tokenizer().encode("Hello"))
+    async with serving(prefix_cache=True, runner=cramped) as running:
+        status, headers, answer = await post(running, "/v1/completions", LONG)
+        assert (status, answer["error"]["code"], headers["retry-after"]) == (503, "out_of_memory", "1")
+        assert "max_num_batched_tokens" in answer["error"]["message"]
+        assert (await post(running, "/v1/completions", COMPLETION))[0] == 200
+        assert (await get(running, "/health"))[0] == 200
+        cramped.room = 1000
+        assert (await post(running, "/v1/completions", LONG))[0] == 200
+        assert running.engine.stats().cached_prompt_tokens == 0  # nothing was kept of what was not computed
+
+
+async def test_a_stream_whose_step_runs_out_of_memory_ends_with_that() -> None:
+    cramped = Cramped(byte_tokenizer().encode("Hello"))
+    cramped.fails_at = 4
+    async with serving(runner=cramped) as running:
+        async with aiohttp.ClientSession() as session:
+            response = await session.post(f"{running.url}/v1/completions", json=COMPLETION | {"stream": True})
+            *said, last, empty = (await response.content.read()).split(b"\n\n")
+        told = [json.loads(one.removeprefix(b"data: "))["choices"][0]["text"] for one in said]
+        assert "".join(told) == "Hel"
+        assert (json.loads(last.removeprefix(b"data: "))["error"]["code"], empty) == ("out_of_memory", b"")
+        assert (await post(running, "/v1/completions", COMPLETION))[0] == 200
+
+
+def test_whoever_shares_a_step_that_runs_out_of_memory_is_told_and_others_are_not_harmed() -> None:
+    cramped = Cramped([7, 8, 9])
+    cramped.fails_at = 2
+    bounds = SchedulerConfig(max_model_len=64, max_num_seqs=2, max_num_batched_tokens=64, max_queue=9)
+    scheduler = Scheduler(bounds, BlockManager(num_blocks=9, block_size=16))
+    engine = Engine(scheduler, cramped, vocab_size=258, eos_token_ids=frozenset({257}))
+    first, second, third = (engine.add([number] * 20, SamplingParams(max_tokens=3)) for number in (1, 2, 3))
+    assert {one: output.token_id for one, output in engine.step().items()} == {first: 7, second: 7}
+    ended = engine.step()
+    assert {one: type(output.error) for one, output in ended.items()} == {first: OutOfMemory, second: OutOfMemory}
+    assert [output.token_id for _ in range(3) for output in engine.step().values()] == [7, 8, 9]
+    assert third not in ended
+    engine.check_idle()

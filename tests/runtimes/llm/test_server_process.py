@@ -149,7 +149,7 @@ async def test_a_prompt_over_the_context(client: AsyncOpenAI) -> None:
 
 
 def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=60, **options)
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=100, **options)
 
 
 def test_a_model_that_is_not_there_is_one_line_and_status_1(tmp_path: Path) -> None:
@@ -160,6 +160,34 @@ def test_a_model_that_is_not_there_is_one_line_and_status_1(tmp_path: Path) -> N
     assert "none.gguf" in last
     assert "Traceback" not in ended.stderr
     assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize(
+    ("length", "options", "said"),
+    [
+        (0, [], r"is not a GGUF file: it is empty"),
+        (4_000_000, [], r"is cut short: tensor \S+ lies beyond its end"),
+        (
+            None,
+            ["--kv-cache", "100TiB"],
+            r"the KV cache takes 100 TiB and [\d.]+ .iB of memory are free: lower kv_cache",
+        ),
+    ],
+    ids=["empty", "cut short", "too large a cache"],
+)
+def test_what_cannot_be_loaded_is_one_line_and_status_1(
+    bundled_model: Path, tmp_path: Path, length: int | None, options: list[str], said: str
+) -> None:
+    model = bundled_model
+    if length is not None:
+        model = tmp_path / "m.gguf"
+        with bundled_model.open("rb") as file:
+            model.write_bytes(file.read(length))
+    ended = run(*command(model, "--socket", str(tmp_path / "s"), *options)[1:])
+    assert ended.returncode == 1
+    [last] = ended.stderr.splitlines()[-1:]
+    assert re.search(said, last)
+    assert "Traceback" not in ended.stderr
 
 
 def test_an_address_that_is_taken_is_one_line_and_status_1(tmp_path: Path) -> None:

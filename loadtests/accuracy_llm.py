@@ -1,0 +1,168 @@
+"""What few bits cost: `python -m loadtests.accuracy_llm --help`.
+
+Every format of weights, and of the KV cache, reads the same English text, that of this repository's own pages, and
+says after each token which comes next. Against float32 of the same file: how much less likely it found the text
+(perplexity), and how often it likes another token best.
+"""
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from runtimes.llm.executor import Executor, TorchExecutor
+from runtimes.llm.kv_sizing import KVCacheName, kv_dtype
+from runtimes.llm.loader import DtypeName, load_model
+from runtimes.llm.model import Llama
+from runtimes.llm.quantize import GROUP, WeightsName, quantized_4
+from runtimes.llm.sequence import SamplingParams
+from runtimes.llm.sequence import Sequence as TokenSequence
+from runtimes.llm.store import resolve
+from runtimes.llm.tokenizer_loader import load_tokenizer
+
+ROOT = Path(__file__).parent.parent
+MODEL = "bundled:smollm2-135m-instruct"
+BLOCK = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One way to compute. `anew` quantizes numbers that a file has quantized already as if it had not: by groups that
+    begin in the middle of its own, so that its steps are not found again."""
+
+    weights: WeightsName
+    dtype: DtypeName
+    kv: KVCacheName = "auto"
+    anew: bool = False
+
+    def __str__(self) -> str:
+        how = f"{self.weights} anew" if self.anew else self.weights
+        weights = self.dtype if self.weights == "unquantized" else f"{how}, {self.dtype}"
+        return weights if self.kv == "auto" else f"{weights}, KV cache {self.kv}"
+
+
+REFERENCE = Format("unquantized", "float32")
+FORMATS = (
+    Format("unquantized", "float32", "int8"),
+    Format("stored", "float32"),
+    Format("int8", "float32"),
+    Format("int4", "float32"),
+    Format("int4", "float32", anew=True),
+    Format("unquantized", "bfloat16"),
+    Format("stored", "bfloat16"),
+    Format("int8", "bfloat16"),
+    Format("int4", "bfloat16"),
+    Format("int8", "bfloat16", "int8"),
+    Format("int4", "bfloat16", "int8"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was thought of a text: `best` [tokens] is the likeliest after each, `losses` [tokens] how unlikely (in nats)
+    it found what does come."""
+
+    best: Tensor
+    losses: Tensor
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(float(self.losses.double().mean()))
+
+    def agreement(self, other: "Reading") -> float:
+        """How often both like the same token best, 0 to 1."""
+        return float((self.best == other.best).double().mean())
+
+
+def windows(model: Path, count: int, length: int) -> list[list[int]]:
+    """`count` pieces of the repository's pages, `length` tokens each, evenly apart."""
+    pages = [ROOT / "README.md", ROOT / "LICENSE", *sorted((ROOT / "docs").glob("*.md"))]
+    tokens = load_tokenizer(model).encode("\n".join(page.read_text() for page in pages))
+    apart = (len(tokens) - length) // max(count - 1, 1)
+    if apart < 1:
+        raise ValueError(f"the pages have {len(tokens)} tokens, which is too few")
+    return [tokens[index * apart :][:length] for index in range(count)]
+
+
+@torch.inference_mode()  # type: ignore[untyped-decorator]
+def read(executor: Executor, texts: Sequence[Sequence[int]]) -> Reading:
+    """Each text is read alone, on the same pages."""
+    best, losses = [], []
+    for text in texts:
+        sequence = TokenSequence(0, list(text), SamplingParams(max_tokens=1))
+        sequence.block_table = list(range(-(-len(text) // BLOCK)))
+        logits = executor.logits([sequence.chunk(len(text))], range(len(text) - 1))
+        best.append(logits.argmax(dim=-1))
+        losses.append(torch.nn.functional.cross_entropy(logits, torch.tensor(text[1:]), reduction="none"))
+    return Reading(torch.cat(best), torch.cat(losses))
+
+
+def executor_of(model: Llama, kv: KVCacheName, length: int) -> TorchExecutor:
+    return TorchExecutor(model, -(-length // BLOCK), BLOCK, context_length=length, kv_dtype=kv_dtype(kv, model.dtype))
+
+
+def readings(path: Path, formats: Sequence[Format], texts: Sequence[Sequence[int]]) -> Iterator[tuple[Format, Reading]]:
+    """Of the formats in turn; of those in a row that have the same weights they are loaded once."""
+    loaded: Format | None = None
+    model: Llama
+    for one in formats:
+        if loaded != (same := replace(one, kv="auto")):
+            model, loaded = _loaded(path, same), same
+        yield one, read(executor_of(model, one.kv, max(map(len, texts))), texts)
+
+
+def _loaded(path: Path, one: Format) -> Llama:
+    if not one.anew:
+        return load_model(path, dtype=one.dtype, device="cpu", weights=one.weights)
+    model = load_model(path, dtype=one.dtype, device="cpu", weights="unquantized")
+    for index, layer in enumerate(model.layers):
+        changed = {name: _anew(getattr(layer, name)) for name in ("qkv", "attention_out", "gate_up", "down")}
+        model.layers[index] = replace(layer, **changed)
+    return model
+
+
+def _anew(weight: Tensor) -> Tensor:
+    half = GROUP // 2
+    return quantized_4(weight.roll(half, dims=1), weight.dtype).dequantized().roll(-half, dims=1)
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m loadtests.accuracy_llm", description=__doc__)
+    parser.add_argument("--model", default=MODEL, help=f"a path or a name ({MODEL})")
+    parser.add_argument("--windows", type=int, default=16, help="pieces of text (16)")
+    parser.add_argument("--length", type=int, default=512, help="tokens of each (512)")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints the table, and a JSON object as the last line."""
+    options = parse(argv)
+    path = resolve(options.model, progress=True)
+    texts = windows(path, options.windows, options.length)
+    table = Table(title=f"{options.model}: {options.windows} × {options.length} tokens of README, LICENSE and docs")
+    for column in ("format", "perplexity", "against float32", "same token best"):
+        table.add_column(column, justify="left" if column == "format" else "right")
+    ratios, agreements = {}, {}
+    reference: Reading | None = None
+    for one, reading in readings(path, (REFERENCE, *FORMATS), texts):
+        reference = reference or reading
+        ratios[f"perplexity/{one}"] = reading.perplexity / reference.perplexity
+        agreements[str(one)] = reading.agreement(reference)
+        change = f"{100 * (ratios[f'perplexity/{one}'] - 1):+.2f} %"
+        table.add_row(str(one), f"{reading.perplexity:.3f}", change, f"{100 * agreements[str(one)]:.2f} %")
+        print(f"{one}: {reading.perplexity:.3f} {change} {agreements[str(one)]:.4f}", file=sys.stderr, flush=True)
+    Console(width=120).print(table)
+    print(json.dumps({"ratios": ratios, "agreement": agreements}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
