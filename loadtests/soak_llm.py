@@ -45,7 +45,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def launch(model: Path, weights: str, port: int) -> Launch:
     """With so little room that sequences are preempted, and that some must wait."""
     command = [sys.executable, "-m", "runtimes.llm", "--model", str(model), "--served-name", MODEL]
-    bounds = ["--max-model-len", "2048", "--max-num-seqs", "16", "--kv-cache", "96MiB", "--max-queue", "64"]
+    bounds = ["--max-model-len", "2048", "--max-num-seqs", "16", "--kv-cache", "64MiB", "--max-queue", "64"]
     return Launch([*command, *bounds, "--threads", "2", "--weights", weights, "--port", str(port)])
 
 
