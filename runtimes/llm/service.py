@@ -1,6 +1,7 @@
 """The server as a process: listen, load, serve, drain."""
 
 import asyncio
+import gc
 import hashlib
 import logging
 import threading
@@ -127,6 +128,8 @@ async def _load_unless(stop: asyncio.Event, options: ServiceOptions) -> LoadedMo
         model = loading.result()
     except (ModelUnavailable, ValueError, OSError, RuntimeError, MemoryError) as error:
         raise CannotStart(f"cannot load {options.model}: {error}") from error
+    gc.collect()
+    gc.freeze()  # what is loaded by now stays: no collection, which holds a step up, need look at it again
     await model.engine.start()
     log.info("serving %s: the context is %d tokens", options.served_name, model.engine.max_model_len)
     return model

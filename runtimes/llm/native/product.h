@@ -24,18 +24,18 @@ class Product {
     // `each(row, rows, tile, block)` gets block [rows][32] of every tile; rows of `input` lie `matrix.in` apart.
     // `sums` [M][groups] are those of the input's groups, wanted where the matrix has offsets.
     template <class Each>
-    static void run(Team& team, Memory<uint16_t>& scratch, const Matrix& matrix, const uint16_t* input, int count,
+    static void run(Team& team, int thread, Memory<uint16_t>& scratch, const Matrix& matrix, const uint16_t* input, int count,
                     const float* sums, Each each) {
         const int tiles = matrix.tiles();
         if constexpr (I::TILES)
             if (matrix.format == Format::BF16 && matrix.in % 32 == 0) {
-                team.share(tiles, 16, [&](int tile, int end) {
+                team.share(thread, tiles, 16, [&](int tile, int end) {
                     for (; tile < end; tile++) tiled(matrix, input, count, tile, tile + 1 < end, each);
                 });
                 return;
             }
         const int wide = count == 1 ? 4 : count <= 3 ? 2 : 1;  // few rows: more tiles at once keep the adders busy
-        team.share(tiles, count <= 3 ? 4 : 16, [&](int tile, int end) {
+        team.share(thread, tiles, count <= 3 ? 4 : 16, [&](int tile, int end) {
             while (tile < end) {
                 if (matrix.format != Format::BF16) {
                     grouped(scratch, matrix, input, count, sums, tile++, each);
@@ -51,10 +51,10 @@ class Product {
     }
 
     // The sums of each group of each row: [M][groups].
-    static void group_sums(Team& team, const Matrix& matrix, const uint16_t* input, int count, float* sums) {
+    static void group_sums(Team& team, int thread, const Matrix& matrix, const uint16_t* input, int count, float* sums) {
         static const uint16_t ONES[2] = {0x3f80, 0x3f80};
         const int groups = matrix.groups();
-        team.share(count, 8, [&](int begin, int end) {
+        team.share(thread, count, 8, [&](int begin, int end) {
             for (int row = begin; row < end; row++)
                 for (int g = 0; g < groups; g++) {
                     const uint16_t* part = input + (size_t)row * matrix.in + g * matrix.group;
@@ -72,6 +72,26 @@ class Product {
         });
         team.barrier();
     }
+
+    // What a thread is going to read of `matrix` first, a few lines at a time: for when it waits.
+    class Ahead {
+      public:
+        Ahead(const Team& team, int thread, const Matrix& matrix) {
+            const int begin = team.own(thread, matrix.tiles()), end = team.own(thread + 1, matrix.tiles());
+            at = (const char*)(matrix.format == Format::BF16 ? (const void*)matrix.tile(begin) : matrix.tile_codes(begin));
+            last = (const char*)(matrix.format == Format::BF16 ? (const void*)matrix.tile(end) : matrix.tile_codes(end));
+            last = std::min(last, at + MOST);
+        }
+        void operator()() {
+            if (at >= last) return Team::pause();
+            for (int line = 0; line < 4; line++) I::prefetch_far(at + 64 * line);
+            at += 256;
+        }
+
+      private:
+        static constexpr int MOST = 384 << 10;  // of a second-level cache, which has other things to hold
+        const char *at, *last;
+    };
 
   private:
     static float to_float(uint16_t bf16) {

@@ -57,12 +57,12 @@ class Step {
     void run() {
         team.run([this](int thread) {
             I::enter();
-            team.share(tokens, 8, [&](int begin, int end) {
+            team.share(thread, tokens, 8, [&](int begin, int end) {
                 std::copy_n(batch.embedded + (size_t)begin * shape.hidden, (size_t)(end - begin) * shape.hidden,
                             b.residual.get() + (size_t)begin * shape.hidden);
                 norms(m.layers[0].attention_norm, begin, end);
             });
-            done(thread, NORMS);
+            done(thread, NORMS, m.layers[0].qkv);
             for (int index = 0; index < shape.layers; index++) layer(thread, index);
             finish(thread);
             I::leave();
@@ -75,52 +75,54 @@ class Step {
         product(thread, layer.qkv, b.input.get(), tokens, [&](int row, int rows, int tile, const float* block) {
             put(block, rows, tile, layer.qkv_bias, b.wide.get() + (size_t)row * width, width);
         });
-        done(thread, PRODUCTS);
-        team.share(tokens, 8, [&](int begin, int end) {
+        done(thread, PRODUCTS, layer.attention_out);
+        team.share(thread, tokens, 8, [&](int begin, int end) {
             for (int token = begin; token < end; token++) place(layer, index, token);
         });
-        done(thread, PLACES);
-        team.share(b.work.size(), 4, [&](int begin, int end) {
+        done(thread, PLACES, layer.attention_out);
+        team.share(thread, b.work.size(), 4, [&](int begin, int end) {
             for (int i = begin; i < end; i++) attend(thread, layer, index, i);
         });
-        done(thread, ATTENTION);
+        done(thread, ATTENTION, layer.attention_out);
         add_product(thread, layer.attention_out, b.attended.get(), layer.attention_out_bias, layer.attention_post_norm,
-                    layer.mlp_norm);
+                    layer.mlp_norm, layer.gate_up);
         gated(thread, layer);
-        done(thread, PRODUCTS);
-        const Vector& next = index + 1 < shape.layers ? m.layers[index + 1].attention_norm : m.norm;
-        add_product(thread, layer.down, b.inner.get(), layer.down_bias, layer.mlp_post_norm, next);
+        done(thread, PRODUCTS, layer.down);
+        const bool last = index + 1 == shape.layers;
+        add_product(thread, layer.down, b.inner.get(), layer.down_bias, layer.mlp_post_norm,
+                    last ? m.norm : m.layers[index + 1].attention_norm, last ? m.head : m.layers[index + 1].qkv);
     }
 
     // The last norm of what is wanted, and the head.
     void finish(int thread) {
         if (batch.hidden)
-            team.share(tokens, 8, [&](int begin, int end) {
+            team.share(thread, tokens, 8, [&](int begin, int end) {
                 for (int token = begin; token < end; token++)
                     normalized(b.residual.get() + (size_t)token * shape.hidden, m.norm, [&](int i, Floats v) {
                         I::store(batch.hidden + (size_t)token * shape.hidden + i, v);
                     });
             });
-        done(thread, NORMS);
+        done(thread, NORMS, m.head);
         if (!batch.row_count) return;
-        team.share(batch.row_count, 8, [&](int begin, int end) {
+        team.share(thread, batch.row_count, 8, [&](int begin, int end) {
             for (int i = begin; i < end; i++)
                 normalized(b.residual.get() + (size_t)batch.rows[i] * shape.hidden, m.norm, [&](int at, Floats v) {
                     I::store_bf16(b.input.get() + (size_t)i * shape.hidden + at, v);
                 });
         });
-        done(thread, NORMS);
+        done(thread, NORMS, m.head);
         product(thread, m.head, b.input.get(), batch.row_count, [&](int row, int rows, int tile, float* block) {
             if (shape.logit_cap > 0)
                 for (int i = 0; i < rows * TILE; i++) block[i] = shape.logit_cap * std::tanh(block[i] / shape.logit_cap);
             put(block, rows, tile, {}, batch.logits + (size_t)row * shape.vocab, shape.vocab);
         });
-        done(thread, HEAD);
+        done(thread, HEAD, m.layers[0].qkv);
     }
 
-    // Wait for the others; the time since the last such moment went to `part`.
-    void done(int thread, Part part) {
-        team.barrier();
+    // Wait for the others, fetching what the `next` product reads; the time since the last such moment went to `part`.
+    void done(int thread, Part part, const Matrix& next) {
+        typename Product<I>::Ahead ahead(team, thread, next);
+        team.barrier([&] { ahead(); });
         if (thread) return;
         const auto now = std::chrono::steady_clock::now();
         m.seconds[part] += std::chrono::duration<double>(now - since).count();
@@ -129,8 +131,8 @@ class Step {
 
     template <class Each>
     void product(int thread, const Matrix& matrix, const uint16_t* input, int count, Each each) {
-        if (matrix.offsets.get()) Product<I>::group_sums(team, matrix, input, count, b.sums.get());
-        Product<I>::run(team, b.tiles[thread], matrix, input, count, b.sums.get(), each);
+        if (matrix.offsets.get()) Product<I>::group_sums(team, thread, matrix, input, count, b.sums.get());
+        Product<I>::run(team, thread, b.tiles[thread], matrix, input, count, b.sums.get(), each);
     }
 
     // A tile's block [rows][32] into rows of `width`, the last of whose columns a tile may overhang.
@@ -144,7 +146,7 @@ class Step {
 
     // residual += product (normalized itself, where the model does that), and then the norm of what follows.
     void add_product(int thread, const Matrix& matrix, const uint16_t* input, const Vector& bias, const Vector& post,
-                     const Vector& next) {
+                     const Vector& norm, const Matrix& next) {
         const int hidden = shape.hidden;
         product(thread, matrix, input, tokens, [&](int row, int rows, int tile, const float* block) {
             if (!post.empty()) {
@@ -158,17 +160,17 @@ class Step {
                     to[i] += block[r * TILE + i] + (bias.empty() ? 0.f : bias[tile * TILE + i]);
             }
         });
-        done(thread, PRODUCTS);
-        team.share(tokens, 8, [&](int begin, int end) {
+        done(thread, PRODUCTS, next);
+        team.share(thread, tokens, 8, [&](int begin, int end) {
             if (!post.empty())
                 for (int token = begin; token < end; token++) {
                     float* to = b.residual.get() + (size_t)token * hidden;
                     normalized(b.wide.get() + (size_t)token * hidden, post,
                                [&](int i, Floats v) { I::store(to + i, I::add(I::load(to + i), v)); });
                 }
-            norms(next, begin, end);
+            norms(norm, begin, end);
         });
-        done(thread, NORMS);
+        done(thread, NORMS, next);
     }
 
     // activation(gate) · up; a tile has sixteen of each.

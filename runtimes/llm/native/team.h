@@ -47,8 +47,9 @@ class Team {
         barrier();
     }
 
-    // Wait until every thread of the team is here.
-    void barrier() {
+    // Wait until every thread of the team is here, and call `meanwhile` for as long as it waits.
+    template <class Meanwhile>
+    void barrier(Meanwhile meanwhile) {
         if (threads_ == 1) {
             taken_[0] = taken_[1] = 0;
             return;
@@ -60,38 +61,10 @@ class Team {
             phase_.fetch_add(1, std::memory_order_release);
             phase_.notify_all();
         } else {
-            await(phase_, phase);
+            await(phase_, phase, meanwhile);
         }
     }
-
-    // Call `part(begin, end)` for portions of 0 … count, shared out among the threads as they come: large ones at first,
-    // `most` at most, and ever smaller ones, so that all end at the same time. Once a phase.
-    template <class Part>
-    void share(int count, int most, Part part) {
-        std::atomic<int>& taken = taken_[phase_.load(std::memory_order_relaxed) & 1];
-        int begin = taken.load(std::memory_order_relaxed);
-        while (begin < count) {
-            const int portion = std::clamp((count - begin) / (2 * threads_), 1, most);
-            if (!taken.compare_exchange_weak(begin, begin + portion, std::memory_order_relaxed)) continue;
-            part(begin, std::min(begin + portion, count));
-            begin = taken.load(std::memory_order_relaxed);
-        }
-    }
-
-  private:
-    static constexpr auto SPIN = std::chrono::microseconds(40);
-
-    // Look for a little while, then sleep.
-    static void await(std::atomic<unsigned>& value, unsigned old) {
-        const auto end = std::chrono::steady_clock::now() + SPIN;
-        for (int i = 1; value.load(std::memory_order_acquire) == old; i++) {
-            pause();
-            if (i % 64 == 0 && std::chrono::steady_clock::now() > end) {
-                value.wait(old, std::memory_order_acquire);
-                return;
-            }
-        }
-    }
+    void barrier() { barrier(pause); }
 
     static void pause() {
 #if defined(__x86_64__)
@@ -101,9 +74,45 @@ class Team {
 #endif
     }
 
+    // Where the part of 0 … count ends that is `thread`'s own in `share`: half of it all is.
+    int own(int thread, int count) const { return (int)((long)count * thread / (2 * threads_)); }
+
+    // Call `part(begin, end)` for portions of 0 … count. Half is shared out beforehand, the rest as threads come for it, in
+    // ever smaller portions, `most` at most: so that all end at the same time. Once a phase.
+    template <class Part>
+    void share(int thread, int count, int most, Part part) {
+        if (own(thread, count) < own(thread + 1, count)) part(own(thread, count), own(thread + 1, count));
+        const int shared = own(threads_, count);
+        std::atomic<int>& taken = taken_[phase_.load(std::memory_order_relaxed) & 1];
+        int begin = shared + taken.load(std::memory_order_relaxed);
+        while (begin < count) {
+            const int portion = std::clamp((count - begin) / (2 * threads_), 1, most);
+            int expected = begin - shared;
+            if (taken.compare_exchange_weak(expected, expected + portion, std::memory_order_relaxed))
+                part(begin, std::min(begin + portion, count));
+            begin = shared + taken.load(std::memory_order_relaxed);
+        }
+    }
+
+  private:
+    static constexpr auto SPIN = std::chrono::microseconds(40);
+
+    // Look for a little while, then sleep.
+    template <class Meanwhile>
+    static void await(std::atomic<unsigned>& value, unsigned old, Meanwhile meanwhile) {
+        const auto end = std::chrono::steady_clock::now() + SPIN;
+        for (int i = 1; value.load(std::memory_order_acquire) == old; i++) {
+            meanwhile();
+            if (i % 64 == 0 && std::chrono::steady_clock::now() > end) {
+                value.wait(old, std::memory_order_acquire);
+                return;
+            }
+        }
+    }
+
     void work(int thread) {
         for (unsigned seen = 0;; seen++) {
-            await(started_, seen);
+            await(started_, seen, pause);
             const auto* task = task_;
             if (!task) return;
             (*task)(thread);
