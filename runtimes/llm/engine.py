@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from adapters.errors import BackendError, InferenceError
 from runtimes.llm.engine_core import Engine, EngineConfig, EngineStats, Runner
+from runtimes.llm.histogram import Histogram
 from runtimes.llm.refusals import PromptTooLong, QueueFull, TooLate
 from runtimes.llm.sequence import Constraint, FinishReason, Pooling, SamplingParams, TokenOutput
 from runtimes.llm.standing import NOBODY, Standing
@@ -52,6 +53,7 @@ class Generation:
 
     def __init__(self, cancel: Callable[[], None]) -> None:
         self._cancel = cancel
+        self._told: float | None = None
         self._outputs: asyncio.Queue[TokenOutput | InferenceError | None] = asyncio.Queue()
         self._ended = False
 
@@ -76,7 +78,10 @@ class Generation:
             self._outputs.get_nowait()
         self._end(None)
 
-    def _push(self, output: TokenOutput) -> None:
+    def _push(self, output: TokenOutput, now: float, intervals: Histogram) -> None:
+        if self._told is not None:
+            intervals.add(now - self._told)
+        self._told = now
         if output.error is None:
             self._outputs.put_nowait(output)
         if output.ends:
@@ -201,13 +206,14 @@ class AsyncEngine:
             self._loop.call_soon_threadsafe(callback)
 
     def _deliver(self, outputs: dict[int, TokenOutput]) -> None:
+        now, intervals = self._engine.clock(), self._engine.intervals
         for sequence_id, output in outputs.items():
             generation = self._generations.get(sequence_id)
             if generation is None:  # cancelled while the step ran
                 continue
             if output.ends:
                 del self._generations[sequence_id]
-            generation._push(output)
+            generation._push(output, now, intervals)
 
     def _die(self, dead: EngineDead) -> None:
         self._dead = self._dead or dead

@@ -13,6 +13,7 @@ import torch
 
 from runtimes.llm.block_manager import BlockManager
 from runtimes.llm.executor import ExecutorName, make_executor, memory_of_steps
+from runtimes.llm.histogram import Histogram
 from runtimes.llm.kv_sizing import KV_ADVICE, KVCacheName, kv_blocks, kv_bytes_per_token, kv_dtype
 from runtimes.llm.loader import DeviceName, DtypeName, load_model
 from runtimes.llm.memory import OutOfMemory, allocating, ran_out
@@ -74,6 +75,10 @@ class EngineStats:
     cached_prompt_tokens: int
     generated_tokens: int
     steps: int
+    waits: Histogram
+    """Seconds from a request's coming to its first step."""
+    intervals: Histogram
+    """Seconds between two tokens of an answer, as they are handed on."""
 
 
 class Runner(Protocol):
@@ -100,6 +105,7 @@ class Engine:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.clock = clock
+        self.intervals = Histogram()
         self.vocab_size = vocab_size
         self.eos_token_ids = eos_token_ids
         self._scheduler = scheduler
@@ -259,6 +265,8 @@ class Engine:
                 cached_prompt_tokens=self._scheduler.num_cached_tokens,
                 generated_tokens=self._generated_tokens,
                 steps=self._steps,
+                waits=self._scheduler.waits,
+                intervals=self.intervals,
             )
 
     def check_idle(self) -> None:

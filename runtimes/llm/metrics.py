@@ -1,14 +1,20 @@
-"""What the server says of itself to Prometheus. Names follow vLLM's, under this runtime's own prefix."""
+"""What the server says of itself to Prometheus. Names follow vLLM's, under this runtime's own prefix.
+
+What endpoint pickers go by is told under vLLM's own names too: those of Kubernetes' Inference Extension expect them of
+a model server unless they are told others, and so do dashboards and autoscalers.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from runtimes.llm.engine import EngineStats, FinishReason
+from runtimes.llm.histogram import Histogram
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _PREFIX = "headrace_llm"
@@ -30,8 +36,10 @@ class Metrics:
         self._first_token = self._seconds("time_to_first_token", "From the whole request to its first text.")
         self._latency = self._seconds("e2e_request_latency", "From the whole request to the end of its answer.")
 
-    def _seconds(self, name: str, meaning: str) -> Histogram:
-        return Histogram(f"{_PREFIX}_{name}_seconds", meaning, buckets=_SECONDS, registry=self._registry)
+    def _seconds(self, name: str, meaning: str) -> prometheus_client.Histogram:
+        return prometheus_client.Histogram(
+            f"{_PREFIX}_{name}_seconds", meaning, buckets=_SECONDS, registry=self._registry
+        )
 
     def first_token(self, seconds: float) -> None:
         self._first_token.observe(seconds)
@@ -58,25 +66,32 @@ class _EngineCollector(Collector):
         if stats is None:
             return
         used = 1 - stats.kv_blocks_free / stats.kv_blocks_total
-        yield _gauge("num_requests_running", "Sequences in the running batch.", stats.running)
-        yield _gauge("num_requests_waiting", "Sequences that wait to run.", stats.waiting)
-        yield _gauge("kv_cache_usage_perc", "Share of the KV cache's pages in use, 0 to 1.", used)
-        # As endpoint pickers of Kubernetes' Inference Extension want the cache told: by an info's labels.
-        told = {"block_size": str(stats.block_size), "num_gpu_blocks": str(stats.kv_blocks_total)}
-        info = GaugeMetricFamily(f"{_PREFIX}_cache_config_info", "How the KV cache is cut.", labels=list(told))
-        info.add_metric(list(told.values()), 1)
-        yield info
+        for prefix in (f"{_PREFIX}_", "vllm:"):
+            yield _gauge("num_requests_running", "Sequences in the running batch.", stats.running, prefix)
+            yield _gauge("num_requests_waiting", "Sequences that wait to run.", stats.waiting, prefix)
+            yield _gauge("kv_cache_usage_perc", "Share of the KV cache's pages in use, 0 to 1.", used, prefix)
+            # As endpoint pickers of Kubernetes' Inference Extension want the cache told: by an info's labels.
+            told = {"block_size": str(stats.block_size), "num_gpu_blocks": str(stats.kv_blocks_total)}
+            info = GaugeMetricFamily(f"{prefix}cache_config_info", "How the KV cache is cut.", labels=list(told))
+            info.add_metric(list(told.values()), 1)
+            yield info
+            yield _counter("prefix_cache_queries", "Prompt tokens of accepted requests.", stats.prompt_tokens, prefix)
+            yield _counter("prefix_cache_hits", "Of those, found in it.", stats.cached_prompt_tokens, prefix)
+        yield _histogram("request_queue_time", "From a request's coming to its first step.", stats.waits)
+        yield _histogram("inter_token_latency", "Between two tokens of an answer.", stats.intervals)
         yield _counter("prompt_tokens", "Prompt tokens of accepted requests.", stats.prompt_tokens)
-        yield _counter("prefix_cache_queries", "Prompt tokens of accepted requests.", stats.prompt_tokens)
-        yield _counter("prefix_cache_hits", "Of those, found in the prefix cache.", stats.cached_prompt_tokens)
         yield _counter("generation_tokens", "Generated tokens.", stats.generated_tokens)
         yield _counter("num_preemptions", "Sequences that had to give their pages up for a while.", stats.preemptions)
         yield _counter("engine_steps", "Batches run.", stats.steps)
 
 
-def _gauge(name: str, meaning: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"{_PREFIX}_{name}", meaning, value)
+def _gauge(name: str, meaning: str, value: float, prefix: str = f"{_PREFIX}_") -> Metric:
+    return GaugeMetricFamily(prefix + name, meaning, value)
 
 
-def _counter(name: str, meaning: str, value: float) -> Metric:
-    return CounterMetricFamily(f"{_PREFIX}_{name}", meaning, value)
+def _counter(name: str, meaning: str, value: float, prefix: str = f"{_PREFIX}_") -> Metric:
+    return CounterMetricFamily(prefix + name, meaning, value)
+
+
+def _histogram(name: str, meaning: str, histogram: Histogram) -> Metric:
+    return HistogramMetricFamily(f"{_PREFIX}_{name}_seconds", meaning, histogram.buckets(), histogram.sum)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from adapters.errors import BackendError, InferenceError
 from runtimes.llm.block_manager import BlockManager
 from runtimes.llm.fairness import COMPLETION, PROMPT, TokenCounter
+from runtimes.llm.histogram import Histogram
 from runtimes.llm.queue import FairQueue
 from runtimes.llm.refusals import PromptTooLong, QueueFull, TooLate
 from runtimes.llm.sequence import Batch, Chunk, FinishReason, Sampled, Sequence, TokenOutput
@@ -78,6 +79,7 @@ class Scheduler:
         self.served = TokenCounter()
         self.num_preemptions = 0
         self.num_cached_tokens = 0
+        self.waits = Histogram()
         self._sequences: dict[int, Sequence] = {}
         self._waiting = FairQueue(self.served)
         self._prompts: dict[int, Sequence] = {}  # running, with more than one token to compute
@@ -244,6 +246,7 @@ class Scheduler:
         self.blocks.begin(sequence)
         if sequence.started is None:
             sequence.started = now
+            self.waits.add(now - sequence.arrived)
             sequence.num_cached = sequence.num_charged = sequence.num_computed
             self.num_cached_tokens += sequence.num_cached
         self._waiting.remove(sequence)

@@ -236,6 +236,12 @@ async def test_metrics(running: Running) -> None:
         'headrace_llm_request_refused_total{code="invalid_json"}': 1,
         "headrace_llm_time_to_first_token_seconds_count": 1,
         "headrace_llm_e2e_request_latency_seconds_count": 1,
+        "headrace_llm_request_queue_time_seconds_count": 1,
+        'headrace_llm_inter_token_latency_seconds_bucket{le="+Inf"}': ANSWER_TOKENS - 1,
+        "vllm:num_requests_running": 0,
+        "vllm:num_requests_waiting": 0,
+        "vllm:kv_cache_usage_perc": 0,
+        "vllm:prefix_cache_queries_total": PROMPT_TOKENS,
     }
     assert {name: float(values[name]) for name in expected} == expected
     report = signals.read(text.encode(), "auto")
