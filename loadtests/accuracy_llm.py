@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from runtimes.llm.executor import Executor, TorchExecutor
+from runtimes.llm.executor import Executor, ExecutorName, make_executor
 from runtimes.llm.kv_sizing import KVCacheName, kv_dtype
 from runtimes.llm.loader import DtypeName, load_model
 from runtimes.llm.model import Llama
@@ -42,11 +42,13 @@ class Format:
     dtype: DtypeName
     kv: KVCacheName = "auto"
     anew: bool = False
+    executor: ExecutorName = "torch"
 
     def __str__(self) -> str:
         how = f"{self.weights} anew" if self.anew else self.weights
         weights = self.dtype if self.weights == "unquantized" else f"{how}, {self.dtype}"
-        return weights if self.kv == "auto" else f"{weights}, KV cache {self.kv}"
+        cached = weights if self.kv == "auto" else f"{weights}, KV cache {self.kv}"
+        return cached if self.executor == "torch" else f"{cached}, native step"
 
 
 REFERENCE = Format("unquantized", "float32")
@@ -62,6 +64,11 @@ FORMATS = (
     Format("int4", "bfloat16"),
     Format("int8", "bfloat16", "int8"),
     Format("int4", "bfloat16", "int8"),
+    Format("unquantized", "bfloat16", executor="native"),
+    Format("stored", "bfloat16", executor="native"),
+    Format("int8", "bfloat16", executor="native"),
+    Format("unquantized", "bfloat16", "int8", executor="native"),
+    Format("int4", "bfloat16", "int8", executor="native"),
 )
 
 
@@ -105,8 +112,9 @@ def read(executor: Executor, texts: Sequence[Sequence[int]]) -> Reading:
     return Reading(torch.cat(best), torch.cat(losses))
 
 
-def executor_of(model: Llama, kv: KVCacheName, length: int) -> TorchExecutor:
-    return TorchExecutor(model, -(-length // BLOCK), BLOCK, context_length=length, kv_dtype=kv_dtype(kv, model.dtype))
+def executor_of(model: Llama, one: Format, length: int) -> Executor:
+    pages, numbers = -(-length // BLOCK), kv_dtype(one.kv, model.dtype)
+    return make_executor(one.executor, model, pages, BLOCK, context_length=length, kv_dtype=numbers)
 
 
 def readings(path: Path, formats: Sequence[Format], texts: Sequence[Sequence[int]]) -> Iterator[tuple[Format, Reading]]:
@@ -114,9 +122,9 @@ def readings(path: Path, formats: Sequence[Format], texts: Sequence[Sequence[int
     loaded: Format | None = None
     model: Llama
     for one in formats:
-        if loaded != (same := replace(one, kv="auto")):
+        if loaded != (same := replace(one, kv="auto")) or one.executor == "native":  # which takes a model's layers
             model, loaded = _loaded(path, same), same
-        yield one, read(executor_of(model, one.kv, max(map(len, texts))), texts)
+        yield one, read(executor_of(model, one, max(map(len, texts))), texts)
 
 
 def _loaded(path: Path, one: Format) -> Llama:
