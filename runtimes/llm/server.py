@@ -3,16 +3,14 @@
 import functools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal
 
 import msgspec
 
 from adapters.errors import (
     BackendError,
     CallerError,
-    ContextTooLong,
     InferenceError,
     NotFound,
     Unavailable,
@@ -22,51 +20,22 @@ from adapters.http1.message import Request, Response
 from adapters.wire.standing import decode as decode_standing
 from runtimes.llm import embeddings, responses
 from runtimes.llm.answers import AnswerWriter, ChatWriter, CompletionWriter
-from runtimes.llm.chat_template import ChatTemplate
-from runtimes.llm.choice import Choice, Wanted
-from runtimes.llm.embedding_config import EmbeddingConfig
-from runtimes.llm.engine import AsyncEngine, EngineStats, SamplingParams
+from runtimes.llm.engine import EngineStats
 from runtimes.llm.error_responses import RETRY_SECONDS, error_response
 from runtimes.llm.generation import Answering, EventStream
-from runtimes.llm.grammar import Compiled, Grammar, Grammars
 from runtimes.llm.metrics import CONTENT_TYPE as METRICS_TYPE
 from runtimes.llm.metrics import Metrics
 from runtimes.llm.protocol import GenerateBody, decode_chat, decode_completion
 from runtimes.llm.standing import Asker
+from runtimes.llm.submission import Form, LoadedModel, check_length, compiled, encode_prompt, room, submit
 from runtimes.llm.tokenize import decode_detokenize, decode_tokenize, text_of, tokens_of
-from runtimes.llm.tokenizer import Tokenizer
-from runtimes.llm.told_tokens import EchoedPrompt, TokenNames
+from runtimes.llm.told_tokens import TokenNames
 
 COMPLETION_MAX_TOKENS = 16
-_PLAIN = EmbeddingConfig()
 _JSON = ("content-type", "application/json")
 _STREAM_HEADERS = [("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache")]
 _encode = msgspec.json.Encoder().encode
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """A model that can answer. `loaded_at` is unix time; `fingerprint` changes when answers may."""
-
-    engine: AsyncEngine
-    tokenizer: Tokenizer
-    chat_template: ChatTemplate | None
-    loaded_at: int
-    fingerprint: str
-    embedding: EmbeddingConfig = _PLAIN
-    """How its vectors are made."""
-    answers: bool = True
-    """Whether it generates anything: encoders only embed."""
-    grammars: Grammars | None = None
-    """None for a model without a token that ends an answer: then none can be held to anything."""
-
-
-class Form(NamedTuple):
-    """What an answer is held to, and the control tokens that its text shows."""
-
-    rules: Compiled | None
-    shown: Mapping[int, bytes] = {}
 
 
 class App:
@@ -131,7 +100,7 @@ class App:
         if model.chat_template is None:
             raise CallerError("This model has no chat template: use /v1/completions.", param="model")
         template, use = model.chat_template, body.tool_use()
-        _check_length(model, sum([message.length for message in body.messages]), "messages")
+        check_length(model, sum([message.length for message in body.messages]), "messages")
         prompt = template.encode(
             [message.for_template() for message in body.messages],
             tools=() if use is None else use.told,
@@ -146,17 +115,17 @@ class App:
         grammar = body.grammar()
         if use is not None:
             grammar = body.ending_by_itself(use.grammar(template.tool_format, model.tokenizer, grammar))
-        form = Form(await _compiled(model, grammar), {} if use is None else template.tool_marks)
+        form = Form(await compiled(model, grammar), {} if use is None else template.tool_marks)
         asker = _asker(request, model, body.cache_salt, body.priority)
         return await self._generate(model, body, [prompt], asker, writer, form, "messages", default_max_tokens=None)
 
     async def _completions(self, request: Request) -> Response:
         body = decode_completion(await _json_body(request))
         model = self._answering(body.model)
-        prompts = [_encode_prompt(model, prompt) for prompt in body.prompts]
+        prompts = [encode_prompt(model, prompt) for prompt in body.prompts]
         names = None if body.told is None else TokenNames(model.tokenizer, "bytes:")
         writer = CompletionWriter(self.served_name, model.fingerprint, with_usage=body.wants_usage, names=names)
-        form = Form(await _compiled(model, body.grammar()))
+        form = Form(await compiled(model, body.grammar()))
         asker = _asker(request, model, body.cache_salt, body.priority)
         return await self._generate(
             model, body, prompts, asker, writer, form, "prompt", default_max_tokens=COMPLETION_MAX_TOKENS
@@ -187,7 +156,7 @@ class App:
     async def _tokenize(self, request: Request) -> Response:
         body = decode_tokenize(await _json_body(request))
         model = self._ready(body.model)
-        _check_length(model, body.length, "messages" if body.messages else "prompt")
+        check_length(model, body.length, "messages" if body.messages else "prompt")
         tokens = tokens_of(body, model.tokenizer, model.chat_template)
         told: dict[str, object] = {"count": len(tokens), "max_model_len": model.engine.max_model_len, "tokens": tokens}
         if body.return_token_strs:
@@ -211,8 +180,8 @@ class App:
         *,
         default_max_tokens: int | None,
     ) -> Response:
-        room = [_room(model, body, len(prompt), default_max_tokens, param) for prompt in prompts]
-        choices = self._submit(model, body, prompts, asker, room, param, form)
+        left = [room(model, body, len(prompt), default_max_tokens, param) for prompt in prompts]
+        choices = submit(model, body, prompts, asker, left, param, form)
         answering = Answering(choices, sum(map(len, prompts)), self.metrics)
         if body.stream:
             events = EventStream(
@@ -225,40 +194,6 @@ class App:
             return Response(200, [_JSON], writer.whole(finished, answering.usage))
         finally:
             answering.close()
-
-    def _submit(
-        self,
-        model: LoadedModel,
-        body: GenerateBody,
-        prompts: Sequence[list[int]],
-        asker: Asker,
-        room: Sequence[int],
-        param: str,
-        form: Form,
-    ) -> list[Choice]:
-        """All choices, or an error and none."""
-        choices: list[Choice] = []
-        said = body.continue_token_ids or []
-        submit = functools.partial(model.engine.submit, salt=asker.salt, standing=asker.standing)
-        body.check_tokens(model.engine.vocab_size)
-        try:
-            for i, (prompt, max_tokens) in enumerate(zip(prompts, room, strict=True)):
-                wanted = _wanted(model, body, i, prompt, max_tokens, form)
-                for index in range(i * body.candidates, (i + 1) * body.candidates):
-                    params = _sampling(model, body, max_tokens, index)
-                    if len(said) < max_tokens or not said:
-                        constraint = None if form.rules is None else form.rules.start(said)
-                        generation = submit(prompt + said, params, continued=len(said), constraint=constraint)
-                    else:  # an answer that has all it may have is only to be ended
-                        generation = submit(prompt, replace(params, max_tokens=0, min_tokens=0))
-                    choices.append(Choice(index, generation, model.tokenizer, wanted, said, prompt=i))
-        except BaseException as error:
-            for choice in choices:
-                choice.cancel()
-            if isinstance(error, ValueError) and not isinstance(error, InferenceError):
-                raise CallerError(f"`{param}` is not valid: {error}.", param=param) from None
-            raise
-        return choices
 
     def _ready(self, name: str) -> LoadedModel:
         if name != self.served_name:
@@ -329,77 +264,6 @@ async def _json_body(request: Request) -> bytes:
 def _asker(request: Request, model: LoadedModel, salt: str | None = None, priority: int | None = None) -> Asker:
     """What is told in headers counts, and what the body says where it is asked for."""
     return Asker.of(decode_standing(request.headers), salt, priority, model.engine.clock())
-
-
-def _encode_prompt(model: LoadedModel, prompt: str | list[int]) -> list[int]:
-    if isinstance(prompt, list):
-        return prompt
-    _check_length(model, len(prompt), "prompt")
-    # Whoever writes the whole prompt writes its control tokens too, as with token ids.
-    return model.tokenizer.encode(prompt, allow_special=True, add_bos=True)
-
-
-def _check_length(model: LoadedModel, characters: int, param: str) -> None:
-    """Refuse what cannot fit before time is spent on encoding it."""
-    at_least = characters // model.tokenizer.longest_piece
-    if at_least > model.engine.max_model_len:
-        raise ContextTooLong(
-            f"`{param}` has more than {at_least} tokens; this model's context has {model.engine.max_model_len}.",
-            param=param,
-        )
-
-
-def _room(model: LoadedModel, body: GenerateBody, prompt_tokens: int, default: int | None, param: str) -> int:
-    """How many tokens the answer may have. What was asked for must fit; the default is cut to what does."""
-    context = model.engine.max_model_len
-    left = context - prompt_tokens
-    asked = 0 if body.max_tokens is None else body.max_tokens
-    if left < max(asked, 1):
-        raise ContextTooLong(
-            f"This model's context has {context} tokens; `{param}` takes {prompt_tokens} and the answer {asked}:"
-            " shorten one of them.",
-            param=param,
-        )
-    if body.max_tokens is not None:
-        return asked
-    return left if default is None else min(default, left)
-
-
-def _sampling(model: LoadedModel, body: GenerateBody, max_tokens: int, index: int) -> SamplingParams:
-    scores = body.echo_told and max_tokens == 0
-    # Which of several answers is the best their log-probabilities tell.
-    chosen = 0 if body.candidates > (body.n or 1) else None
-    return body.params(
-        1 if scores else max_tokens,
-        choice=index,
-        eos_token_ids=model.tokenizer.eos_token_ids,
-        logprobs=chosen if body.told is None else body.told,
-        prompt_logprobs=body.told if body.echo_told else None,
-    )
-
-
-def _wanted(
-    model: LoadedModel, body: GenerateBody, index: int, prompt: list[int], max_tokens: int, form: Form
-) -> Wanted:
-    """The text of the answers to one of the prompts."""
-    return Wanted(
-        stops=body.stops,
-        includes_stop=body.include_stop_str_in_output or False,
-        min_tokens=body.min_tokens or 0,
-        echo=EchoedPrompt(prompt, model.tokenizer, body.written(index)) if body.echoes else None,
-        only_echo=body.echo_told and max_tokens == 0,
-        told=body.told is not None,
-        shown=form.shown,
-    )
-
-
-async def _compiled(model: LoadedModel, grammar: Grammar | None) -> Compiled | None:
-    if grammar is None:
-        return None
-    if model.grammars is None:
-        message = "This model has no token that ends an answer: none can be held to a form."
-        raise CallerError(message, param=grammar.param, code="unsupported_parameter")
-    return await model.grammars.compiled(grammar)
 
 
 def _json_response(status: int, value: object, *headers: tuple[str, str]) -> Response:

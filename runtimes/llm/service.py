@@ -21,8 +21,9 @@ from runtimes.llm.encoder_loader import load_encoder
 from runtimes.llm.engine import AsyncEngine, Engine, EngineConfig
 from runtimes.llm.error_responses import refusal
 from runtimes.llm.grammar import Grammars
-from runtimes.llm.server import App, LoadedModel
+from runtimes.llm.server import App
 from runtimes.llm.store import resolve
+from runtimes.llm.submission import LoadedModel
 from runtimes.llm.tokenizer_loader import load_tokenizer
 from runtimes.process import CannotStart, stop_signal
 from runtimes.wheels import ModelUnavailable

@@ -24,7 +24,8 @@ from runtimes.llm.error_responses import refusal
 from runtimes.llm.grammar import Grammars
 from runtimes.llm.scheduler import Scheduler, SchedulerConfig
 from runtimes.llm.sequence import Batch, Sampled
-from runtimes.llm.server import App, LoadedModel
+from runtimes.llm.server import App
+from runtimes.llm.submission import LoadedModel
 from runtimes.llm.tokenizer import Tokenizer
 
 CHATML = (

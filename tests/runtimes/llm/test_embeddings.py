@@ -22,7 +22,8 @@ from runtimes.llm.encoder_loader import load_encoder
 from runtimes.llm.engine import AsyncEngine, Engine, EngineConfig, QueueFull, TokenOutput
 from runtimes.llm.error_responses import refusal
 from runtimes.llm.loader import load_model
-from runtimes.llm.server import App, LoadedModel
+from runtimes.llm.server import App
+from runtimes.llm.submission import LoadedModel
 from runtimes.llm.tokenizer_loader import load_tokenizer
 from tests.runtimes.llm.reference import save_safetensors, tiny_llama
 from tests.runtimes.llm.server_fixtures import MODEL, Running, byte_tokenizer, get, post
