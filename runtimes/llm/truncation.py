@@ -69,9 +69,13 @@ def kept(descending: Tensor, limits: Limits, vocab: int) -> Tensor:
     by_p = (cumulative - descending < limits.top_p * mass).sum(-1, keepdim=True).clamp(min=1)
     by_ratio = (descending >= limits.min_p * descending[:, :1]).sum(-1, keepdim=True).clamp(min=1)
     size = _with_equals(descending, torch.minimum(torch.minimum(by_k, by_p), by_ratio))
-    unseen = limited & (by_k == width) & limits.top_p.isfinite()  # the mass that `top_k` leaves is not known
-    return size.masked_fill_(unseen, width)
+    if width < vocab:
+        unseen = limited & (by_k == width) & limits.top_p.isfinite()  # the mass that `top_k` leaves is not known
+        size.masked_fill_(unseen, width)
+    return size
 
 
 def _with_equals(descending: Tensor, size: Tensor) -> Tensor:
-    return (descending >= descending.gather(-1, size - 1)).sum(-1, keepdim=True)
+    # Of what has become 0, and cannot be drawn, none is kept for being equal.
+    equals = (descending >= descending.gather(-1, size - 1)) & (descending > 0)
+    return equals.sum(-1, keepdim=True)
