@@ -29,13 +29,13 @@ class Product {
         const int tiles = matrix.tiles();
         if constexpr (I::TILES)
             if (matrix.format == Format::BF16 && matrix.in % 32 == 0) {
-                team.share(thread, tiles, 16, [&](int tile, int end) {
-                    for (; tile < end; tile++) tiled(matrix, input, count, tile, tile + 1 < end, each);
+                team.share(thread, tiles, 8, [&](int tile, int end) {
+                    for (; tile < end; tile++) tiled(matrix, input, count, tile, tile + 1 < tiles, each);
                 });
                 return;
             }
         const int wide = count == 1 ? 4 : count <= 3 ? 2 : 1;  // few rows: more tiles at once keep the adders busy
-        team.share(thread, tiles, count <= 3 ? 4 : 16, [&](int tile, int end) {
+        team.share(thread, tiles, count <= 64 ? 8 : 2, [&](int tile, int end) {
             while (tile < end) {
                 if (matrix.format != Format::BF16) {
                     grouped(scratch, matrix, input, count, sums, tile++, each);
@@ -43,7 +43,7 @@ class Product {
                     several(matrix, input, count, tile, each);
                     tile += wide;
                 } else {
-                    whole(matrix, input, count, tile, tile + 1 < end, each);
+                    whole(matrix, input, count, tile, tile + 1 < tiles, each);
                     tile++;
                 }
             }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -20,7 +21,7 @@ namespace headrace {
 
 class Team {
   public:
-    explicit Team(int threads) : threads_(threads) {
+    explicit Team(int threads) : threads_(threads), ranges_(threads) {
         for (int i = 1; i < threads; i++) workers_.emplace_back([this, i] { work(i); });
     }
 
@@ -50,14 +51,9 @@ class Team {
     // Wait until every thread of the team is here, and call `meanwhile` for as long as it waits.
     template <class Meanwhile>
     void barrier(Meanwhile meanwhile) {
-        if (threads_ == 1) {
-            taken_[0] = taken_[1] = 0;
-            return;
-        }
         const unsigned phase = phase_.load(std::memory_order_acquire);
         if (arrived_.fetch_add(1, std::memory_order_acq_rel) == threads_ - 1) {
             arrived_.store(0, std::memory_order_relaxed);
-            taken_[phase & 1].store(0, std::memory_order_relaxed);  // of the phase that ends; the next has the other
             phase_.fetch_add(1, std::memory_order_release);
             phase_.notify_all();
         } else {
@@ -74,27 +70,53 @@ class Team {
 #endif
     }
 
-    // Where the part of 0 … count ends that is `thread`'s own in `share`: half of it all is.
-    int own(int thread, int count) const { return (int)((long)count * thread / (2 * threads_)); }
+    // Where `thread`'s part of 0 … count begins, and that of the one before it ends.
+    int own(int thread, int count) const { return (int)((long)count * thread / threads_); }
 
-    // Call `part(begin, end)` for portions of 0 … count. Half is shared out beforehand, the rest as threads come for it, in
-    // ever smaller portions, `most` at most: so that all end at the same time. Once a phase.
+    // Call `part(begin, end)` for portions of 0 … count, `most` at most. Every thread goes through a part of its own, so that
+    // in every step it reads the same memory in the same order, and then takes from the ends of those of the others that
+    // are late. Once a phase.
     template <class Part>
     void share(int thread, int count, int most, Part part) {
-        if (own(thread, count) < own(thread + 1, count)) part(own(thread, count), own(thread + 1, count));
-        const int shared = own(threads_, count);
-        std::atomic<int>& taken = taken_[phase_.load(std::memory_order_relaxed) & 1];
-        int begin = shared + taken.load(std::memory_order_relaxed);
-        while (begin < count) {
-            const int portion = std::clamp((count - begin) / (2 * threads_), 1, most);
-            int expected = begin - shared;
-            if (taken.compare_exchange_weak(expected, expected + portion, std::memory_order_relaxed))
-                part(begin, std::min(begin + portion, count));
-            begin = shared + taken.load(std::memory_order_relaxed);
+        for (int i = 0; i < threads_; i++) {
+            const int whose = (thread + i) % threads_;
+            for (Range range; !(range = left(whose, count)).empty();) {
+                Range rest = range;
+                if (i == 0)
+                    rest.begin += std::clamp((int)(range.end - range.begin) / 2, 1, most);
+                else
+                    rest.end--;
+                if (!ranges_[whose].value.compare_exchange_strong(range, rest, std::memory_order_relaxed)) continue;
+                if (i == 0)
+                    part(range.begin, rest.begin);
+                else
+                    part(rest.end, range.end);
+            }
         }
     }
 
   private:
+    // What nobody has taken yet of a thread's part, in the phase that it is of.
+    struct Range {
+        uint64_t phase : 16, begin : 24, end : 24;
+        bool empty() const { return begin >= end; }
+    };
+    static_assert(sizeof(Range) == 8);
+    struct alignas(64) Slot {
+        std::atomic<Range> value{};
+    };
+
+    // Whoever comes first to a part of a new phase says what it is: its owner may be the one that is late.
+    Range left(int whose, int count) {
+        const uint64_t phase = phase_.load(std::memory_order_relaxed) & 0xffff;
+        Range range = ranges_[whose].value.load(std::memory_order_relaxed);
+        while (range.phase != phase) {
+            const Range whole = {phase, (uint64_t)own(whose, count), (uint64_t)own(whose + 1, count)};
+            if (ranges_[whose].value.compare_exchange_weak(range, whole, std::memory_order_relaxed)) return whole;
+        }
+        return range;
+    }
+
     static constexpr auto SPIN = std::chrono::microseconds(40);
 
     // Look for a little while, then sleep.
@@ -123,9 +145,9 @@ class Team {
     const int threads_;
     const std::function<void(int)>* task_ = nullptr;
     alignas(64) std::atomic<unsigned> started_{0};
-    alignas(64) std::atomic<unsigned> phase_{0};
+    alignas(64) std::atomic<unsigned> phase_{1};
     alignas(64) std::atomic<int> arrived_{0};
-    alignas(64) std::atomic<int> taken_[2]{};
+    std::vector<Slot> ranges_;
     std::vector<std::thread> workers_;
 };
 
