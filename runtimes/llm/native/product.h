@@ -223,44 +223,50 @@ class Product {
         });
     }
 
-    // Eight inputs' codes of sixteen outputs: `dot4` adds their products with eight inputs to the sums of all rows.
+    // Eight inputs' codes of 32 outputs: `dot4` adds their products with eight inputs to both sides' sums of all rows.
     struct Unpacked {
         using Code = uint16_t;
         static constexpr int QUAD = 256;  // from one eight to the next
         template <int Rows>
-        static void dot4(Floats* sums, const uint16_t* codes, int side, const uint16_t* x, int in) {
+        static void dot4(Floats (&sums)[2][Rows], const uint16_t* codes, const uint16_t* x, int in) {
 #pragma GCC unroll 4
-            for (int j = 0; j < 4; j++) add<Rows>(sums, I::pairs(codes + j * 64 + side * 32), x + 2 * j, in);
+            for (int j = 0; j < 4; j++)
+                add(sums, I::pairs(codes + j * 64), I::pairs(codes + j * 64 + 32), x + 2 * j, in);
         }
     };
     struct Bytes {
         using Code = uint8_t;
         static constexpr int QUAD = 256;
         template <int Rows>
-        static void dot4(Floats* sums, const uint8_t* codes, int side, const uint16_t* x, int in) {
+        static void dot4(Floats (&sums)[2][Rows], const uint8_t* codes, const uint16_t* x, int in) {
 #pragma GCC unroll 4
-            for (int j = 0; j < 4; j++)
-                add<Rows>(sums, I::codes8((const int8_t*)codes + j * 64 + side * 32), x + 2 * j, in);
+            for (int j = 0; j < 4; j++) {
+                const int8_t* at = (const int8_t*)codes + j * 64;
+                add(sums, I::codes8(at), I::codes8(at + 32), x + 2 * j, in);
+            }
         }
     };
     struct Nibbles {
         using Code = uint8_t;
         static constexpr int QUAD = 128;
         template <int Rows>
-        static void dot4(Floats* sums, const uint8_t* codes, int side, const uint16_t* x, int in) {
-            const typename I::Codes4 quad(codes + side * 64);
-            add<Rows>(sums, quad.template get<0>(), x, in);
-            add<Rows>(sums, quad.template get<1>(), x + 2, in);
-            add<Rows>(sums, quad.template get<2>(), x + 4, in);
-            add<Rows>(sums, quad.template get<3>(), x + 6, in);
+        static void dot4(Floats (&sums)[2][Rows], const uint8_t* codes, const uint16_t* x, int in) {
+            const typename I::Codes4 left(codes), right(codes + 64);
+            add(sums, left.template get<0>(), right.template get<0>(), x, in);
+            add(sums, left.template get<1>(), right.template get<1>(), x + 2, in);
+            add(sums, left.template get<2>(), right.template get<2>(), x + 4, in);
+            add(sums, left.template get<3>(), right.template get<3>(), x + 6, in);
         }
     };
 
     template <int Rows>
-    static void add(Floats* sums, Pairs weights, const uint16_t* x, int in) {
+    static void add(Floats (&sums)[2][Rows], Pairs left, Pairs right, const uint16_t* x, int in) {
 #pragma GCC unroll 8
-        for (int row = 0; row < Rows; row++)
-            sums[row] = I::dot(sums[row], weights, I::same_pair(x + (size_t)row * in));
+        for (int row = 0; row < Rows; row++) {
+            const Pairs pair = I::same_pair(x + (size_t)row * in);
+            sums[0][row] = I::dot(sums[0][row], left, pair);
+            sums[1][row] = I::dot(sums[1][row], right, pair);
+        }
     }
 
     template <int Rows, class Kind>
@@ -272,21 +278,20 @@ class Product {
         for (auto& side : totals)
             for (auto& row : side) row = I::zero();
         for (int g = 0; g < groups; g++) {
+            Floats parts[2][Rows];
+            for (auto& side : parts)
+                for (auto& part : side) part = I::zero();
+            for (int q = 0; q < quads; q++, codes += Kind::QUAD)
+                Kind::dot4(parts, codes, input + g * matrix.group + 8 * q, matrix.in);
             for (int side = 0; side < 2; side++) {
-                Floats parts[Rows];
-                for (auto& part : parts) part = I::zero();
-                for (int q = 0; q < quads; q++)
-                    Kind::template dot4<Rows>(parts, codes + (size_t)q * Kind::QUAD, side,
-                                              input + g * matrix.group + 8 * q, matrix.in);
                 const Floats scale = I::halves(scales + g * TILE + side * 16);
-                for (int row = 0; row < Rows; row++) totals[side][row] = I::fma(scale, parts[row], totals[side][row]);
-                if (offsets) {
-                    const Floats offset = I::halves(offsets + g * TILE + side * 16);
-                    for (int row = 0; row < Rows; row++)
-                        totals[side][row] = I::fma(offset, I::all(sums[(size_t)row * groups + g]), totals[side][row]);
-                }
+                for (int row = 0; row < Rows; row++)
+                    totals[side][row] = I::fma(scale, parts[side][row], totals[side][row]);
+                if (!offsets) continue;
+                const Floats offset = I::halves(offsets + g * TILE + side * 16);
+                for (int row = 0; row < Rows; row++)
+                    totals[side][row] = I::fma(offset, I::all(sums[(size_t)row * groups + g]), totals[side][row]);
             }
-            codes += (size_t)quads * Kind::QUAD;
         }
         for (int row = 0; row < Rows; row++) {
             I::store(block + row * TILE, totals[0][row]);
