@@ -34,7 +34,6 @@ class Memory {
 
     T* get() { return at_; }
     const T* get() const { return at_; }
-    size_t bytes() const { return bytes_; }
     T& operator[](size_t i) { return at_[i]; }
     const T& operator[](size_t i) const { return at_[i]; }
 

@@ -5,22 +5,8 @@ from typing import Any
 import torch
 
 from runtimes.llm.sampler import sample
-from runtimes.llm.sequence import Chunk, SamplingParams, Sequence
-
-VOCAB = 8500
-
-
-def chunk_of(identity: int, asker: tuple[SamplingParams, list[int], list[int]], **how: Any) -> Chunk:
-    params, prompt, generated = asker
-    sequence = Sequence(identity, list(prompt), params, **how)
-    for token_id in generated:
-        sequence.append(token_id)
-    sequence.num_computed = len(sequence) - 1
-    return sequence.chunk(1)
-
-
-def logits_of(seed: int, rows: int, spread: float) -> torch.Tensor:
-    return torch.randn(rows, VOCAB, generator=torch.Generator().manual_seed(seed)) * spread
+from runtimes.llm.sequence import SamplingParams
+from tests.runtimes.llm.sampler_cases import VOCAB, chunk_of, logits_of
 
 
 class Only:

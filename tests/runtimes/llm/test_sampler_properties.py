@@ -10,12 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtimes.llm.sampler import sample
-from runtimes.llm.sequence import Chunk, Sampled, SamplingParams
-from runtimes.llm.sequence import Sequence as Sequence_
+from runtimes.llm.sequence import Sampled, SamplingParams
+from tests.runtimes.llm.sampler_cases import VOCAB, chunk_of, logits_of
 from tests.runtimes.llm.sampling_reference import may_be_drawn, processed, shares
 
-# More than the candidates that are looked at first, in parts of which the last is not whole.
-VOCAB = 8500
 # What float32 may err by.
 SLACK = 1e-3
 TOKENS = st.integers(0, VOCAB - 1)
@@ -35,19 +33,6 @@ some_params = st.builds(
     seed=st.integers(-(2**63), 2**63 - 1),
 )
 an_asker = st.tuples(some_params, st.lists(TOKENS, min_size=1, max_size=8), st.lists(st.integers(0, 20), max_size=12))
-
-
-def chunk_of(identity: int, asker: tuple[SamplingParams, list[int], list[int]], **how: Any) -> Chunk:
-    params, prompt, generated = asker
-    sequence = Sequence_(identity, list(prompt), params, **how)
-    for token_id in generated:
-        sequence.append(token_id)
-    sequence.num_computed = len(sequence) - 1
-    return sequence.chunk(1)
-
-
-def logits_of(seed: int, rows: int, spread: float) -> torch.Tensor:
-    return torch.randn(rows, VOCAB, generator=torch.Generator().manual_seed(seed)) * spread
 
 
 @settings(deadline=None, max_examples=25)

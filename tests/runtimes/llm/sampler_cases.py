@@ -1,0 +1,25 @@
+"""Rows for the sampler: sequences as they stand before a step, and logits."""
+
+from typing import Any
+
+import torch
+
+from runtimes.llm.sequence import Chunk, SamplingParams, Sequence
+
+VOCAB = 8500
+"""More than the candidates that are looked at first, in parts of which the last is not whole."""
+Asker = tuple[SamplingParams, list[int], list[int]]
+"""What is asked for, the prompt, what was generated."""
+
+
+def chunk_of(identity: int, asker: Asker, **how: Any) -> Chunk:
+    params, prompt, generated = asker
+    sequence = Sequence(identity, list(prompt), params, **how)
+    for token_id in generated:
+        sequence.append(token_id)
+    sequence.num_computed = len(sequence) - 1
+    return sequence.chunk(1)
+
+
+def logits_of(seed: int, rows: int, spread: float) -> torch.Tensor:
+    return torch.randn(rows, VOCAB, generator=torch.Generator().manual_seed(seed)) * spread
