@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "cores.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -21,7 +23,7 @@ namespace headrace {
 
 class Team {
   public:
-    explicit Team(int threads) : threads_(threads), ranges_(threads) {
+    explicit Team(int threads) : threads_(threads), cores_(threads), ranges_(threads) {
         for (int i = 1; i < threads; i++) workers_.emplace_back([this, i] { work(i); });
     }
 
@@ -39,6 +41,7 @@ class Team {
 
     // Call `task(thread)` on every thread, the caller's own among them; returns when all have returned.
     void run(const std::function<void(int)>& task) {
+        const Cores::Kept kept(cores_, 0);
         task_ = &task;
         if (threads_ > 1) {
             started_.fetch_add(1);
@@ -133,6 +136,7 @@ class Team {
     }
 
     void work(int thread) {
+        const Cores::Kept kept(cores_, thread);
         for (unsigned seen = 0;; seen++) {
             await(started_, seen, pause);
             const auto* task = task_;
@@ -143,6 +147,7 @@ class Team {
     }
 
     const int threads_;
+    const Cores cores_;
     const std::function<void(int)>* task_ = nullptr;
     alignas(64) std::atomic<unsigned> started_{0};
     alignas(64) std::atomic<unsigned> phase_{1};

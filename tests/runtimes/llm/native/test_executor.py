@@ -1,6 +1,9 @@
 """The native step computes what torch does, on every kind of processor that this machine can be."""
 
+import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -165,6 +168,28 @@ def test_threads_change_no_bit(target: str) -> None:
     answers = [whole(native(CONFIG, target, threads=threads), prompt) for threads in (1, 2, 3)]
     assert torch.equal(answers[0], answers[1])
     assert torch.equal(answers[0], answers[2])
+
+
+CORES = os.sched_getaffinity(0) if sys.platform == "linux" else set()
+
+
+def pinned_threads() -> dict[int, set[int]]:
+    """By its number, the one core of each thread of this process that may not use another."""
+    found = {int(task.name): os.sched_getaffinity(int(task.name)) for task in Path("/proc/self/task").iterdir()}
+    return {thread: cores for thread, cores in found.items() if len(cores) == 1}
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="needs Linux, and two cores to choose between")
+@pytest.mark.parametrize(("threads", "pinned"), [(len(CORES), len(CORES) - 1), (len(CORES) + 1, 0), (1, 0)])
+def test_as_many_threads_as_cores_have_one_each(target: str, threads: int, pinned: int) -> None:
+    before = pinned_threads()
+    executor = native(shape(), target, threads=threads)
+    whole(executor, tokens(9))
+    own = {thread: cores for thread, cores in pinned_threads().items() if thread not in before}
+    assert len(own) == len(set.union(set(), *own.values())) == pinned
+    assert os.sched_getaffinity(0) == CORES  # the caller's thread is its own again
+    executor.close()
+    assert pinned_threads() == before
 
 
 def test_some_rows_are_those_rows(executor: NativeExecutor) -> None:
