@@ -26,44 +26,50 @@ def name_of(weights: str) -> str:
     return OURS if weights == "bf16" else f"{OURS}-{weights}"
 
 
-def launch(model: Path, weights: str, port: int) -> Launch:
+def socket_of(folder: Path, name: str) -> Path:
+    """Where the gateway reaches a runtime of ours, as it does the ones that it starts itself."""
+    return folder / f"{name}.sock"
+
+
+def launch(model: Path, weights: str, port: int, socket: Path) -> Launch:
     """Two threads, as everybody; the rest is what a user gets who asks for nothing."""
     command = [sys.executable, "-m", "runtimes.llm", "--model", str(model), "--served-name", MODEL]
-    doors = ["--port", str(port), "--max-model-len", str(MODEL_LENGTH), "--max-num-seqs", str(SEQUENCES)]
+    doors = ["--port", str(port), "--socket", str(socket)]
+    bounds = ["--max-model-len", str(MODEL_LENGTH), "--max-num-seqs", str(SEQUENCES)]
     kind = ["--dtype", "bfloat16", "--threads", "2", "--weights", WEIGHTS[weights]]
-    return Launch([*command, *doors, *kind])
+    return Launch([*command, *doors, *bounds, *kind])
 
 
 @contextlib.contextmanager
 def running_headrace(model: Path, weights: str, core: str, folder: Path) -> Iterator[Target]:
     """The runtime on a model."""
     name, port = name_of(weights), free_port()
-    with running(name, launch(model, weights, port), port, core, folder) as pid:
+    with running(name, launch(model, weights, port, socket_of(folder, name)), port, core, folder) as pid:
         yield Target(name, Door(port, MODEL), (pid,))
 
 
 @contextlib.contextmanager
 def running_gateway(behind: Target, core: str, folder: Path) -> Iterator[Target]:
-    """The gateway, and as one target with it the server behind: what a client asks is computed by both."""
+    """The gateway, and as one target with it the runtime behind: what a client asks is computed by both."""
     http, admin = free_ports(2)
     home = folder / "gateway-files"
     home.mkdir()
     file = home / "headrace.yaml"
-    file.write_text(yaml.safe_dump(config(home, http, admin, behind.door.port), sort_keys=False))
+    file.write_text(yaml.safe_dump(config(home, http, admin, socket_of(folder, behind.name)), sort_keys=False))
     key = create_key(Path(sys.executable), file)
     command = [sys.executable, "-m", "gateway", "serve", "--config", str(file)]
     with running(GATEWAY, Launch(command), admin, core, folder, path="/readyz") as pid:
         yield Target(GATEWAY, Door(http, MODEL, key), (pid, *behind.pids))
 
 
-def config(folder: Path, http: int, admin: int, upstream: int) -> dict[str, Any]:
+def config(folder: Path, http: int, admin: int, upstream: Path) -> dict[str, Any]:
     """The YAML as data: keys, limits that count but never bind, a fair queue, affinity to prefixes, retry and
     breaker, probes, metrics, an access log.
     """
     pool = {
         "name": "llm",
         "protocol": "openai",
-        "endpoints": [f"http://127.0.0.1:{upstream}"],
+        "endpoints": [f"unix:{upstream}"],
         "balance": {"by": "prefix_affinity"},
         "queue": {"max": 256, "timeout": "60s", "max_in_flight": 128},
     }

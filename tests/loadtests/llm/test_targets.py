@@ -71,15 +71,19 @@ def test_a_server_that_ends_says_why(tmp_path: Path) -> None:
         pass
 
 
+SOCKET = Path("/run/llm.sock")
+
+
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_the_runtime_knows_what_it_is_started_with(weights: str) -> None:
-    command = launch(Path("/m.gguf"), weights, 18080).command
+    command = launch(Path("/m.gguf"), weights, 18080, SOCKET).command
     args = _parser().parse_args(list(command[3:]))
-    assert (args.threads, args.dtype, args.port) == (2, "bfloat16", 18080)
+    assert (args.threads, args.dtype, args.port, args.socket) == (2, "bfloat16", 18080, SOCKET)
 
 
 def test_the_gateways_config_is_valid_and_never_in_the_way() -> None:
-    ours = Config.model_validate(yaml.safe_load(yaml.safe_dump(config(Path("/somewhere"), 1, 2, 3))))
+    ours = Config.model_validate(yaml.safe_load(yaml.safe_dump(config(Path("/somewhere"), 1, 2, SOCKET))))
+    assert [endpoint.url for endpoint in ours.pools[0].endpoints or ()] == [f"unix:{SOCKET}"]
     (limits, _) = ours.tenants[0].limit_list()
     assert limits.requests is not None
     assert limits.requests.amount / limits.requests.period > 1e6
