@@ -14,7 +14,8 @@ from runtimes.llm.model_config import UnsupportedModel
 from runtimes.llm.pooler import Pooler
 from runtimes.llm.quantize import WeightsName, held
 from runtimes.llm.safetensors_files import SafetensorsFiles, json_object
-from runtimes.llm.scheduler import Scheduler, SchedulerConfig
+from runtimes.llm.scheduler import Scheduler
+from runtimes.llm.scheduler_config import SchedulerConfig
 from runtimes.llm.sequence import Batch, Sampled
 from runtimes.llm.weights import Weight, moved
 

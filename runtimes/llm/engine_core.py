@@ -21,7 +21,8 @@ from runtimes.llm.model import Llama
 from runtimes.llm.model_runner import ModelRunner
 from runtimes.llm.pooler import Pooler
 from runtimes.llm.quantize import WeightsName
-from runtimes.llm.scheduler import Scheduler, SchedulerConfig
+from runtimes.llm.scheduler import Scheduler
+from runtimes.llm.scheduler_config import SchedulerConfig
 from runtimes.llm.sequence import Batch, Constraint, Pooling, Sampled, SamplingParams, Sequence, TokenOutput
 from runtimes.llm.standing import NOBODY, Standing
 

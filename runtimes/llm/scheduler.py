@@ -11,8 +11,6 @@ and the others begin as soon as it is there.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -22,43 +20,13 @@ from runtimes.llm.fairness import COMPLETION, PROMPT, TokenCounter
 from runtimes.llm.histogram import Histogram
 from runtimes.llm.queue import FairQueue
 from runtimes.llm.refusals import PromptTooLong, QueueFull, TooLate
+from runtimes.llm.running import Running
+from runtimes.llm.scheduler_config import SchedulerConfig
 from runtimes.llm.sequence import Batch, Chunk, FinishReason, Sampled, Sequence, TokenOutput
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerConfig:
-    """Bounds, in sequences and tokens. `max_model_len` counts prompt and answer together.
-
-    Raises ValueError if the bounds contradict each other.
-    """
-
-    max_model_len: int
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    max_queue: int
-    whole_prompts: bool = False
-    """No prompt is cut into chunks: the model looks at all of a text at once, and a step holds the longest."""
-
-    def __post_init__(self) -> None:
-        if self.max_model_len < 2:
-            raise ValueError(f"max_model_len must hold a prompt and an answer: 2 or more, not {self.max_model_len}")
-        if self.max_num_seqs < 1 or self.max_queue < 1:
-            raise ValueError("max_num_seqs and max_queue must be 1 or more")
-        # Each running sequence must be able to take one token in every step.
-        if self.max_num_batched_tokens < self.max_num_seqs:
-            raise ValueError(
-                f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least"
-                f" max_num_seqs ({self.max_num_seqs})"
-            )
-        if self.whole_prompts and self.max_num_batched_tokens < self.max_model_len:
-            raise ValueError(
-                f"max_num_batched_tokens ({self.max_num_batched_tokens}) must hold the longest prompt"
-                f" ({self.max_model_len} tokens): this model computes no part of one"
-            )
 
 
 class Scheduler:
@@ -82,8 +50,7 @@ class Scheduler:
         self.waits = Histogram()
         self._sequences: dict[int, Sequence] = {}
         self._waiting = FairQueue(self.served)
-        self._prompts: dict[int, Sequence] = {}  # running, with more than one token to compute
-        self._decoding: dict[int, Sequence] = {}  # running, with one
+        self._running = Running(self.served)
         self._failures: dict[int, InferenceError] = {}
         self._next_deadline = inf  # or sooner: of those that lived when it was looked for
 
@@ -93,7 +60,7 @@ class Scheduler:
 
     @property
     def num_running(self) -> int:
-        return len(self._prompts) + len(self._decoding)
+        return len(self._running)
 
     @property
     def has_work(self) -> bool:
@@ -137,7 +104,8 @@ class Scheduler:
         """The next step's work; empty only if there is none."""
         self._expire(now)
         self._make_room()
-        budget = self.config.max_num_batched_tokens - len(self._decoding)
+        running = self._running
+        budget = self.config.max_num_batched_tokens - len(running.decoding)
         prompts: dict[int, Chunk] = {}
         passed: set[int] = set()
         while budget and (sequence := self._next_prompt(passed, budget, now)) is not None:
@@ -145,9 +113,9 @@ class Scheduler:
             chunk = prompts[sequence.id] = sequence.chunk(budget)
             budget -= len(chunk.token_ids)
             self._charge(sequence, chunk)
-        decodes = [sequence.chunk(1) for sequence in self._decoding.values()]
+        decodes = [sequence.chunk(1) for sequence in running.decoding.values()]
         # One that went first for another's sake may have had to give way to that other.
-        return Batch.of([*decodes, *(chunk for id_, chunk in prompts.items() if id_ in self._prompts)])
+        return Batch.of([*decodes, *(chunk for id_, chunk in prompts.items() if id_ in running.prompts)])
 
     def update(self, batch: Batch, sampled: Mapping[int, Sampled]) -> dict[int, TokenOutput]:
         """Record what a step computed. `sampled` holds what was found for each chunk that `samples` or has targets.
@@ -201,7 +169,7 @@ class Scheduler:
     def check_integrity(self) -> None:
         """Raise AssertionError unless every page and every sequence is in exactly one place."""
         waiting = list(self._waiting)
-        queued = [*self._prompts.values(), *self._decoding.values(), *waiting]
+        queued = [*self._running, *waiting]
         self.blocks.check_integrity(queued)
         if sorted(sequence.id for sequence in queued) != sorted(self._sequences):
             raise AssertionError(f"live sequences {sorted(self._sequences)} are not those queued: {queued}")
@@ -215,16 +183,16 @@ class Scheduler:
     def _next_prompt(self, passed: set[int], budget: int, now: float) -> Sequence | None:
         """The prompt to compute a chunk of, begun already or now. `passed` are those that are in this step, or are
         not to be."""
-        rank = self._waiting.rank
-        begun = min((s for s in self._prompts.values() if s.id not in passed), key=rank, default=None)
+        rank, prompts = self._waiting.rank, self._running.prompts
+        begun = min((s for s in prompts.values() if s.id not in passed), key=rank, default=None)
         while (first := self._waiting.first(passed)) is not None and (begun is None or rank(first) < rank(begun)):
             other = self.blocks.computed_by(first) if first.may_take_over else None
             if other is None:
                 return first if self._start(first, budget, now) else begun
             # It will find what the other one computes. That one goes first, whoever waits for it.
             passed.add(first.id)
-            if other in self._prompts and other not in passed:
-                return self._prompts[other]
+            if other in prompts and other not in passed:
+                return prompts[other]
         return begun
 
     def _start(self, sequence: Sequence, budget: int, now: float) -> bool:
@@ -250,7 +218,7 @@ class Scheduler:
             sequence.num_cached = sequence.num_charged = sequence.num_computed
             self.num_cached_tokens += sequence.num_cached
         self._waiting.remove(sequence)
-        self._prompts[sequence.id] = sequence
+        self._running.prompts[sequence.id] = sequence
         return True
 
     def _charge(self, sequence: Sequence, chunk: Chunk) -> None:
@@ -264,23 +232,15 @@ class Scheduler:
 
     def _make_room(self) -> None:
         """Get each sequence that generates the page of its newest token, preempting others or itself."""
-        page = self.blocks.block_size
-        short = [s for s in self._decoding.values() if len(s.token_ids) > len(s.block_table) * page]
+        page, decoding = self.blocks.block_size, self._running.decoding
+        short = [s for s in decoding.values() if len(s.token_ids) > len(s.block_table) * page]
         for sequence in short:
-            while sequence.id in self._decoding and not self.blocks.allocate(sequence, len(sequence)):
-                self._preempt(self._last())
-
-    def _last(self) -> Sequence:
-        """Who gives way first: of the lowest priority, of the tenant that was served most, the newest."""
-
-        def rank(sequence: Sequence) -> tuple[int, float, int]:
-            return sequence.standing.priority, self.served.level(sequence.standing.tenant), sequence.id
-
-        return max(chain(self._prompts.values(), self._decoding.values()), key=rank)
+            while sequence.id in decoding and not self.blocks.allocate(sequence, len(sequence)):
+                self._preempt(self._running.last())
 
     def _preempt_below(self, priority: int) -> bool:
         """Make one of a lower priority wait again; whether there was one."""
-        if not self.num_running or (last := self._last()).standing.priority <= priority:
+        if not self._running or (last := self._running.last()).standing.priority <= priority:
             return False
         self._preempt(last)
         return True
@@ -320,8 +280,7 @@ class Scheduler:
             failure.__cause__ = error
             return self._fail(sequence, failure)
         self.served.charge(sequence.standing.tenant, COMPLETION, sequence.standing.share)
-        if self._prompts.pop(sequence.id, None) is not None:
-            self._decoding[sequence.id] = sequence
+        self._running.decodes(sequence)
         finish_reason = self._finish_reason(sequence, found.token_id)
         if finish_reason is not None:
             self._remove(sequence)
@@ -347,12 +306,11 @@ class Scheduler:
 
     def _remove(self, sequence: Sequence) -> None:
         del self._sequences[sequence.id]
-        if sequence.id in self._prompts or sequence.id in self._decoding:
+        if sequence.id in self._running:
             self._stop(sequence)
         else:
             self._waiting.remove(sequence)
 
     def _stop(self, sequence: Sequence) -> None:
-        self._prompts.pop(sequence.id, None)
-        self._decoding.pop(sequence.id, None)
+        self._running.remove(sequence.id)
         self.blocks.free(sequence)

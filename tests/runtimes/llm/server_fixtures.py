@@ -22,7 +22,8 @@ from runtimes.llm.chat_template import ChatTemplate
 from runtimes.llm.engine import AsyncEngine, Engine, Runner
 from runtimes.llm.error_responses import refusal
 from runtimes.llm.grammar import Grammars
-from runtimes.llm.scheduler import Scheduler, SchedulerConfig
+from runtimes.llm.scheduler import Scheduler
+from runtimes.llm.scheduler_config import SchedulerConfig
 from runtimes.llm.sequence import Batch, Sampled
 from runtimes.llm.server import App
 from runtimes.llm.submission import LoadedModel

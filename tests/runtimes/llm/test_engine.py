@@ -20,7 +20,8 @@ from runtimes.llm.engine import (
     SamplingParams,
     TokenOutput,
 )
-from runtimes.llm.scheduler import Scheduler, SchedulerConfig
+from runtimes.llm.scheduler import Scheduler
+from runtimes.llm.scheduler_config import SchedulerConfig
 from runtimes.llm.sequence import Batch, Sampled
 
 EOS = 2

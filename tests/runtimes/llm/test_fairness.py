@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from runtimes.llm.block_manager import BlockManager
 from runtimes.llm.fairness import COMPLETION, MAX_TENANTS, PROMPT, TokenCounter
-from runtimes.llm.scheduler import Scheduler, SchedulerConfig
+from runtimes.llm.scheduler import Scheduler
+from runtimes.llm.scheduler_config import SchedulerConfig
 from runtimes.llm.sequence import Sampled, SamplingParams, Sequence
 from runtimes.llm.standing import Standing
 

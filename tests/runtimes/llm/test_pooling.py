@@ -16,7 +16,8 @@ from runtimes.llm.engine import Engine, EngineConfig
 from runtimes.llm.loader import load_model
 from runtimes.llm.model import Llama
 from runtimes.llm.pooler import Pooler
-from runtimes.llm.scheduler import Scheduler, SchedulerConfig
+from runtimes.llm.scheduler import Scheduler
+from runtimes.llm.scheduler_config import SchedulerConfig
 from runtimes.llm.sequence import Batch, Chunk, Pooling, Sampled, SamplingParams, Sequence, TokenOutput
 from tests.runtimes.llm.reference import save_safetensors, tiny_llama
 

@@ -6,7 +6,8 @@ import pytest
 from runtimes.llm.block_manager import BlockManager
 from runtimes.llm.queue import PATIENCE
 from runtimes.llm.refusals import PromptTooLong, QueueFull, TooLate
-from runtimes.llm.scheduler import Scheduler, SchedulerConfig
+from runtimes.llm.scheduler import Scheduler
+from runtimes.llm.scheduler_config import SchedulerConfig
 from runtimes.llm.sequence import Batch, Sampled, SamplingParams, Sequence, TokenOutput
 from runtimes.llm.standing import Standing
 

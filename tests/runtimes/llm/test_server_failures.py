@@ -12,7 +12,8 @@ from openai.types.chat import ChatCompletionMessageParam
 from runtimes.llm.block_manager import BlockManager
 from runtimes.llm.engine import Engine
 from runtimes.llm.memory import OutOfMemory
-from runtimes.llm.scheduler import Scheduler, SchedulerConfig
+from runtimes.llm.scheduler import Scheduler
+from runtimes.llm.scheduler_config import SchedulerConfig
 from runtimes.llm.sequence import Batch, Sampled, SamplingParams
 from tests.runtimes.llm.server_fixtures import MODEL, Parrot, byte_tokenizer, get, post, serving, until_idle
 

@@ -1,0 +1,35 @@
+"""What a step, and what waits for one, may hold."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """Bounds, in sequences and tokens. `max_model_len` counts prompt and answer together.
+
+    Raises ValueError if the bounds contradict each other.
+    """
+
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_queue: int
+    whole_prompts: bool = False
+    """No prompt is cut into chunks: the model looks at all of a text at once, and a step holds the longest."""
+
+    def __post_init__(self) -> None:
+        if self.max_model_len < 2:
+            raise ValueError(f"max_model_len must hold a prompt and an answer: 2 or more, not {self.max_model_len}")
+        if self.max_num_seqs < 1 or self.max_queue < 1:
+            raise ValueError("max_num_seqs and max_queue must be 1 or more")
+        # Each running sequence must be able to take one token in every step.
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ValueError(
+                f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least"
+                f" max_num_seqs ({self.max_num_seqs})"
+            )
+        if self.whole_prompts and self.max_num_batched_tokens < self.max_model_len:
+            raise ValueError(
+                f"max_num_batched_tokens ({self.max_num_batched_tokens}) must hold the longest prompt"
+                f" ({self.max_model_len} tokens): this model computes no part of one"
+            )
