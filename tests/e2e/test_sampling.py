@@ -1,0 +1,134 @@
+"""OpenAI's client, unchanged, says through the gateway all that there is to say about sampling to a default engine."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import openai
+import pytest
+import pytest_asyncio
+
+from tests.support.processes import GatewayProcess, gateway
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+
+CONFIGURATION: dict[str, Any] = {
+    "pools": [{"name": "llm", "runtime": {"kind": "llm", "model": "bundled:smollm2-135m-instruct"}}],
+    "models": [{"name": "smollm2", "routes": [{"to": "llm"}]}],
+    "tenants": [{"name": "acme", "models": ["*"], "limits": {"concurrency": 64}}],
+}
+QUESTION: Any = [{"role": "user", "content": "What is a river?"}]
+PROMPT = "The capital of France is"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayProcess]:
+    async with gateway(tmp_path_factory.mktemp("sampling"), CONFIGURATION) as made:
+        await made.printed("Ready.", seconds=240)
+        yield made
+        await made.until_idle()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def sdk(running: GatewayProcess) -> AsyncIterator[openai.AsyncOpenAI]:
+    key = await running.key()
+    async with openai.AsyncOpenAI(base_url=f"{running.url}/v1", api_key=key, max_retries=0, timeout=120) as made:
+        yield made
+
+
+async def tokens_of(sdk: openai.AsyncOpenAI, text: str) -> list[int]:
+    """As the engine's tokenizer cuts it: a call of vLLM's, at the root of the server."""
+    url = str(sdk.base_url).removesuffix("/v1/") + "/tokenize"
+    told: Any = await sdk.post(url, cast_to=object, body={"model": "smollm2", "prompt": text})
+    return list(told["tokens"])
+
+
+async def test_two_seeded_choices_with_log_probabilities_whole_and_streamed(sdk: openai.AsyncOpenAI) -> None:
+    asked: Any = {
+        "model": "smollm2", "messages": QUESTION, "n": 2, "seed": 7, "temperature": 0.9, "top_p": 0.95,
+        "presence_penalty": 0.5, "frequency_penalty": 0.25, "logprobs": True, "top_logprobs": 3,
+        "max_completion_tokens": 12,
+    }  # fmt: skip
+    whole = await sdk.chat.completions.create(**asked)
+    assert [choice.index for choice in whole.choices] == [0, 1]
+    texts = [choice.message.content or "" for choice in whole.choices]
+    assert texts[0] != texts[1]
+    told = [choice.logprobs.content or [] for choice in whole.choices if choice.logprobs is not None]
+    assert ["".join(token.token for token in tokens) for tokens in told] == texts
+    assert all(len(token.top_logprobs) == 3 and token.logprob <= 0 for tokens in told for token in tokens)
+    assert whole.usage is not None
+    assert whole.usage.completion_tokens >= sum(map(len, told))
+
+    chunks = await sdk.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True})
+    streamed, logprobs, usage = ["", ""], [[], []], None  # type: tuple[list[str], list[list[float]], Any]
+    async for chunk in chunks:
+        usage = chunk.usage or usage
+        for choice in chunk.choices:
+            streamed[choice.index] += choice.delta.content or ""
+            if choice.logprobs is not None:
+                logprobs[choice.index] += [token.logprob for token in choice.logprobs.content or ()]
+    assert streamed == texts
+    assert logprobs == [[token.logprob for token in tokens] for tokens in told]
+    assert usage is not None
+    assert usage.completion_tokens == whole.usage.completion_tokens
+
+
+async def test_a_forbidden_token_does_not_come(sdk: openai.AsyncOpenAI) -> None:
+    asked: Any = {"model": "smollm2", "prompt": PROMPT, "temperature": 0, "max_tokens": 1}
+    first = (await sdk.completions.create(**asked)).choices[0].text
+    (token,) = await tokens_of(sdk, first)
+    other = (await sdk.completions.create(**asked, logit_bias={str(token): -100})).choices[0].text
+    assert other != first
+    again = (await sdk.completions.create(**asked, logit_bias={str(token): 100})).choices[0].text
+    assert again == first
+
+
+async def test_prompts_as_tokens_echoed_and_the_best_of_several(sdk: openai.AsyncOpenAI) -> None:
+    tokens = await tokens_of(sdk, PROMPT)
+    echoed = await sdk.completions.create(model="smollm2", prompt=tokens, echo=True, logprobs=1, max_tokens=0)
+    assert echoed.choices[0].text == PROMPT
+    told = echoed.choices[0].logprobs
+    assert told is not None
+    assert told.token_logprobs is not None
+    assert len(told.token_logprobs) == len(tokens)
+    assert told.token_logprobs[:1] == [None]
+    assert all(logprob <= 0 for logprob in told.token_logprobs[1:])
+    assert "".join(told.tokens or ()) == PROMPT
+
+    several = await sdk.completions.create(model="smollm2", prompt=[PROMPT, "Water is"], best_of=3, n=2, max_tokens=5)
+    assert [choice.index for choice in several.choices] == [0, 1, 2, 3]
+    assert several.usage is not None
+    assert several.usage.completion_tokens > 4 * 5  # candidates that were not the best are paid for
+
+
+async def test_what_other_servers_have_beside_it(sdk: openai.AsyncOpenAI) -> None:
+    asked: Any = {"model": "smollm2", "messages": QUESTION, "max_tokens": 60}
+    narrow = {"ignore_eos": True, "top_k": 1, "min_p": 0.1, "repetition_penalty": 1.0}
+    one, two = [await sdk.chat.completions.create(**asked, temperature=1, extra_body=narrow) for _ in range(2)]
+    assert one.choices[0].message.content == two.choices[0].message.content  # of one token nothing can be drawn
+    assert (one.choices[0].finish_reason, one.usage and one.usage.completion_tokens) == ("length", 60)
+    cut = await sdk.chat.completions.create(**asked, temperature=0, stop=["zebra", " river", "lake", "\n\n"])
+    assert cut.choices[0].finish_reason == "stop"
+    assert " river" not in (cut.choices[0].message.content or "")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("n", 0),
+        ("stop", ["a", "b", "c", "d", "e"]),
+        ("temperature", -1),
+        ("top_logprobs", 99),
+        ("logit_bias", {"99999999": 1}),
+        ("min_p", 2),
+        ("response_format", {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "strnig"}}}),
+    ],
+)
+async def test_what_makes_no_sense_is_refused_alone(sdk: openai.AsyncOpenAI, field: str, value: object) -> None:
+    asked: Any = {"model": "smollm2", "messages": QUESTION, "temperature": 0, "max_tokens": 8}
+    neighbour = asyncio.create_task(sdk.chat.completions.create(**asked))
+    with pytest.raises(openai.BadRequestError) as refused:
+        await sdk.chat.completions.create(**(asked | {"logprobs": True, "extra_body": {field: value}}))
+    assert refused.value.type == "invalid_request_error"
+    assert field in f"{refused.value.param} {refused.value.message}"
+    assert (await neighbour).choices[0].message.content
