@@ -2,7 +2,10 @@
 
 import os
 import sys
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -173,10 +176,15 @@ def test_threads_change_no_bit(target: str) -> None:
 CORES = os.sched_getaffinity(0) if sys.platform == "linux" else set()
 
 
-def pinned_threads() -> dict[int, set[int]]:
-    """By its number, the one core of each thread of this process that may not use another."""
-    found = {int(task.name): os.sched_getaffinity(int(task.name)) for task in Path("/proc/self/task").iterdir()}
-    return {thread: cores for thread, cores in found.items() if len(cores) == 1}
+def pinned_threads() -> dict[int, int]:
+    """By its number, the core of each thread of this process that may use only one."""
+    found = {}
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(ProcessLookupError):  # it has ended since it was listed
+            cores = os.sched_getaffinity(int(task.name))
+            if len(cores) == 1:
+                found[int(task.name)] = cores.pop()
+    return found
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="needs Linux, and two cores to choose between")
@@ -185,11 +193,34 @@ def test_as_many_threads_as_cores_have_one_each(target: str, threads: int, pinne
     before = pinned_threads()
     executor = native(shape(), target, threads=threads)
     whole(executor, tokens(9))
-    own = {thread: cores for thread, cores in pinned_threads().items() if thread not in before}
-    assert len(own) == len(set.union(set(), *own.values())) == pinned
+    workers = {thread: core for thread, core in pinned_threads().items() if thread not in before}
+    assert len(workers) == len(set(workers.values())) == pinned
     assert os.sched_getaffinity(0) == CORES  # the caller's thread is its own again
     executor.close()
-    assert pinned_threads() == before
+    assert not workers.keys() & pinned_threads().keys()
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="needs Linux, and two cores to choose between")
+def test_the_callers_thread_has_the_core_that_is_left_for_as_long_as_a_step(target: str) -> None:
+    before = pinned_threads()
+    executor = native(shape(), target, threads=len(CORES))
+    caller, seen, over = threading.get_native_id(), set[int](), threading.Event()
+
+    def watch() -> None:
+        while not (seen or over.is_set()):
+            if len(cores := os.sched_getaffinity(caller)) == 1:
+                seen.update(cores)
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    prompt, end = tokens(200), time.monotonic() + 60
+    while not seen and time.monotonic() < end:
+        whole(executor, prompt)
+    over.set()
+    watching.join()
+    workers = {core for thread, core in pinned_threads().items() if thread not in before}
+    assert seen == CORES - workers
+    executor.close()
 
 
 def test_some_rows_are_those_rows(executor: NativeExecutor) -> None:
