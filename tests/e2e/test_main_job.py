@@ -26,7 +26,6 @@ MODEL: dict[str, Any] = {
             "runtime": {
                 "kind": "llm",
                 "model": "bundled:smollm2-135m-instruct",
-                "dtype": "float32",
                 "max_model_len": 1024,
             },
         }
