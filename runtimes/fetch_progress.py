@@ -1,5 +1,6 @@
-"""How far a download is, on stderr: a bar on a terminal, plain lines elsewhere."""
+"""Reports the progress of a download on stderr: a bar on a terminal, plain lines elsewhere."""
 
+import os
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ _POLL = 0.2
 class FetchProgress:
     """Watches files grow in `folder` towards `total` bytes while a process writes them.
 
-    Says nothing at all unless `shown`.
+    Prints nothing unless `shown`.
     """
 
     def __init__(self, label: str, total: int, folder: Path, *, shown: bool) -> None:
@@ -38,22 +39,32 @@ class FetchProgress:
     ) -> None:
         self._bar.stop()
 
-    def wait(self, process: "subprocess.Popen[str]", timeout: float) -> str:
-        """Until `process` ends; what it wrote to stderr. Raises subprocess.TimeoutExpired after `timeout` seconds."""
-        end = time.monotonic() + timeout
+    def wait(self, process: "subprocess.Popen[str]", patience: float) -> str:
+        """Wait for `process` to end and return its stderr.
+
+        Raises subprocess.TimeoutExpired when no file has grown for `patience` seconds: a slow network may take
+        hours, a dead one may not.
+        """
+        received, grown_at = -1, time.monotonic()
         while True:
             try:
                 return process.communicate(timeout=_POLL)[1]
             except subprocess.TimeoutExpired:
-                if time.monotonic() > end:
+                if (size := largest_file(self._folder)) != received:
+                    received, grown_at = size, time.monotonic()
+                elif time.monotonic() - grown_at > patience:
                     raise
-                self._bar.update(self._task, completed=self._received())
+                self._bar.update(self._task, completed=received)
 
-    def _received(self) -> int:
-        received = 0
-        for file in self._folder.rglob("*"):
+
+def largest_file(folder: Path) -> int:
+    """Bytes of the largest file under `folder`, which another process may rename or delete files and folders in."""
+    largest = 0
+    # `os.walk` passes over a folder that is gone by the time it is read; `Path.rglob` raises for it.
+    for parent, _, names in os.walk(folder):
+        for name in names:
             try:
-                received = max(received, file.stat().st_size)
-            except FileNotFoundError:  # it was renamed while we looked
+                largest = max(largest, os.stat(os.path.join(parent, name)).st_size)
+            except FileNotFoundError:
                 continue
-        return received
+    return largest

