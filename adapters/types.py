@@ -66,6 +66,10 @@ class Codec:
     def rewrite(self, request: ModelRequest, fields: dict[str, Raw]) -> None:
         """Put others in the place of its fields."""
 
+    def takes(self, request: ModelRequest, name: str) -> bool:
+        """Whether the request's operation has a field of this name, so that a route may add the field."""
+        return True
+
     def separate(self, request: ModelRequest) -> None:
         """Have the server know its sequence by a name that no other tenant's has, whatever they are called."""
 

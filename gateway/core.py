@@ -242,7 +242,8 @@ def _unheard(act: Act) -> None:
 def _rewrite(rewrite: Rewrite, request: ModelRequest) -> None:
     """Before anything is reserved, so that what is held is what may be used."""
     try:
-        request.codec.rewrite(request, rewrite(request.codec.fields(request)))
+        codec = request.codec
+        codec.rewrite(request, rewrite(codec.fields(request), lambda name: codec.takes(request, name)))
     except NotANumber as error:
         raise CallerError(str(error), param=error.field) from None
 

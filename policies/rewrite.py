@@ -1,6 +1,6 @@
 """What the upstream is sent instead of what the client wrote: a body's fields in, other fields out."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 from msgspec import Raw
@@ -9,9 +9,15 @@ from config.rewrite import twins
 from config.schema import RewriteConfig
 
 Fields = dict[str, Raw]
+Takes = Callable[[str], bool]
+"""Whether a request's operation has a field of this name."""
 _NULL = Raw(b"null")
 _number = msgspec.json.Decoder(int | float)
 _encode = msgspec.json.Encoder().encode
+
+
+def _everything(name: str) -> bool:
+    return True
 
 
 class NotANumber(ValueError):
@@ -45,8 +51,8 @@ class Rewrite:
         if config.model is not None:
             self._added["model"] = _raw(config.model)
 
-    def __call__(self, fields: Mapping[str, Raw]) -> Fields:
-        """What is sent. Raises `NotANumber`."""
+    def __call__(self, fields: Mapping[str, Raw], takes: Takes = _everything) -> Fields:
+        """The fields to send. A field that the operation does not have is not added. Raises `NotANumber`."""
         sent: Fields = {}
         for name, value in fields.items():
             exact = self._governed.get(name.casefold())
@@ -54,10 +60,13 @@ class Rewrite:
                 sent[name] = value
             elif exact == name and name not in self._gone:
                 sent[name] = self._at_most(name, value)
-        sent.update(self._added)
+        for name, value in self._added.items():
+            if (known := _known(name, takes)) is not None:
+                sent[known] = value
         for name, value in self._defaults.items():
-            if all(sent.get(twin, _NULL) == _NULL for twin in twins(name)):
-                sent[name] = value
+            known = _known(name, takes)
+            if known is not None and all(sent.get(twin, _NULL) == _NULL for twin in twins(name)):
+                sent[known] = value
         return sent
 
     def _at_most(self, name: str, value: Raw) -> Raw:
@@ -69,6 +78,11 @@ class Rewrite:
             return raw if _number.decode(value) > cap else value
         except msgspec.DecodeError:
             raise NotANumber(name) from None
+
+
+def _known(name: str, takes: Takes) -> str | None:
+    """The field by the operation's name for it: an operation may have only one of several names of a field."""
+    return name if takes(name) else next(filter(takes, sorted(twins(name))), None)
 
 
 def _raw(value: object) -> Raw:

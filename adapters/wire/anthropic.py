@@ -14,7 +14,7 @@ from msgspec import Meta, Raw
 from adapters.errors import CallerError
 from adapters.messages import MessagesRequest, TokenCount
 from adapters.types import Codec, Feature, ModelRequest
-from adapters.wire import anthropic_chat, canonical
+from adapters.wire import anthropic_chat, canonical, operation_fields
 from adapters.wire.body import field, open_body
 from adapters.wire.openai import BYTES_PER_TOKEN, LENGTHS, MAX_TOKENS
 
@@ -223,6 +223,9 @@ class _Counted(Codec):
     def rewrite(self, request: ModelRequest, fields: dict[str, Raw]) -> None:
         assert isinstance(request, TokenCount)
         request.asked.codec.rewrite(request.asked, fields)
+
+    def takes(self, request: ModelRequest, name: str) -> bool:
+        return operation_fields.takes(operation_fields.COUNT, name)
 
 
 _CODEC = _Messages()

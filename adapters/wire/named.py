@@ -5,7 +5,7 @@ from msgspec import Raw
 
 from adapters.errors import CallerError
 from adapters.types import AppRequest, Codec, ModelRequest, Usage
-from adapters.wire import form
+from adapters.wire import form, operation_fields
 from adapters.wire.body import field, open_body
 
 _encode = msgspec.json.Encoder().encode
@@ -30,6 +30,10 @@ class Named(Codec):
         assert isinstance(request, AppRequest)
         if not form.is_form(request.content_type):
             request.body = _encode(fields)
+
+    def takes(self, request: ModelRequest, name: str) -> bool:
+        assert isinstance(request, AppRequest)
+        return operation_fields.takes(operation_fields.fields_of(request.path), name)
 
 
 CODEC = Named()

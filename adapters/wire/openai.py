@@ -22,7 +22,7 @@ from adapters.types import (
     ResponsesRequest,
     Usage,
 )
-from adapters.wire import canonical, features, refusals
+from adapters.wire import canonical, features, operation_fields, refusals
 from adapters.wire.body import field as _field
 from adapters.wire.body import open_body as _open
 from adapters.wire.dialects import PLAIN, Dialect
@@ -163,6 +163,10 @@ class _OpenAI(Codec):
         if request.n:
             request.max_tokens = _max_tokens(fields)
             request.n = _field(fields, "n", _choices) or 1
+
+    def takes(self, request: ModelRequest, name: str) -> bool:
+        assert isinstance(request, GenerateRequest)
+        return operation_fields.takes(operation_fields.fields_of(request.path), name)
 
     def canonical(self, request: ModelRequest) -> bytes:
         assert isinstance(request, GenerateRequest)

@@ -128,7 +128,9 @@ class Policy:
     def _sent(self, request: ModelRequest, route: RouteConfig, to: Side | None) -> Fields:
         """The body as the first pool gets it. The request is rewritten, as what is held for it goes by that."""
         if route.rewrite is not None:
-            request.codec.rewrite(request, Rewrite(route.rewrite)(request.codec.fields(request)))
+            codec = request.codec
+            fields = Rewrite(route.rewrite)(codec.fields(request), lambda name: codec.takes(request, name))
+            codec.rewrite(request, fields)
         pool = next((pool for pool in self.config.pools if to is not None and pool.name == to.pool), None)
         name = None if pool is None else pool.model_name
         fields = request.codec.fields(request)

@@ -1,0 +1,131 @@
+"""A route's rewrite on every operation of a model: each upstream body holds only fields that its operation has."""
+
+from typing import Any
+
+import aiohttp
+import msgspec
+import openai
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from adapters.fake import FakeAdapter, Script
+from adapters.types import AppRequest, GenerateRequest
+from adapters.wire import openai as wire
+from adapters.wire import operation_fields
+from adapters.wire.named import CODEC
+from adapters.wire.openai_calls import CALLS
+from config.rewrite import twins
+from config.schema import RewriteConfig
+from policies.rewrite import Rewrite
+from tests.support.gateways import Rig, chat, config, listening
+
+REWRITE: dict[str, Any] = {
+    "caps": {"max_tokens": 100},
+    "defaults": {"temperature": 0.2, "reasoning_effort": "low", "house_field": 1},
+    "force": {"seed": 1, "store": False, "user": "u"},
+    "drop": ["logit_bias"],
+}
+GENERAL = {"house_field": 1}
+"""Of a server's own extension: no table names it."""
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/embeddings": {"input": "a"},
+    "/v1/moderations": {"input": "a"},
+    "/v1/images/generations": {"prompt": "a"},
+    "/v1/audio/speech": {"input": "a", "voice": "b"},
+    "/tokenize": {"prompt": "a"},
+    "/detokenize": {"tokens": [1]},
+    "/v1/rerank": {"query": "a", "documents": ["b"]},
+    "/v1/score": {"text_1": "a", "text_2": "b"},
+}
+ADDED: dict[str, dict[str, Any]] = {
+    "/v1/embeddings": {"user": "u"},
+    "/v1/images/generations": {"user": "u"},
+    "/v1/rerank": {"user": "u"},
+    "/v1/score": {"user": "u"},
+}
+
+
+@pytest.fixture
+async def rig() -> Rig:
+    answer = b'{"data": [], "object": "list", "model": "chat", "results": [], "id": "1"}'
+    models = [{"name": "chat", "routes": [{"to": "main", "rewrite": REWRITE}]}]
+    return Rig(config(models=models), {"main": [FakeAdapter(Script(chunks=(answer,)))]})
+
+
+def sent(rig: Rig) -> dict[str, Any]:
+    fake = rig.adapters["main"][0]
+    request = fake.calls[-1].request
+    if isinstance(request, AppRequest):
+        written = request.body
+    else:
+        assert isinstance(request, GenerateRequest)
+        written = wire.upstream_body(request, None)
+    return msgspec.json.decode(written, type=dict[str, Any])
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_an_operation_receives_only_its_own_fields(rig: Rig, path: str) -> None:
+    body = {"model": "chat", **BODIES[path]}
+    async with listening(rig) as url, aiohttp.ClientSession() as http:
+        headers = {"authorization": f"Bearer {rig.key.plaintext}"}
+        async with http.post(url + path, json=body, headers=headers) as response:
+            assert response.status == 200, await response.text()
+    assert sent(rig) == {**body, **GENERAL, **ADDED.get(path, {})}
+
+
+async def test_the_official_client_uses_every_operation_of_a_rewritten_model(rig: Rig) -> None:
+    async with listening(rig) as url:
+        sdk = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=rig.key.plaintext, max_retries=0)
+        await sdk.embeddings.create(model="chat", input="a", encoding_format="float")
+        assert "max_tokens" not in sent(rig)
+        await sdk.moderations.create(model="chat", input="a")
+        assert sent(rig) == {"input": "a", "model": "chat", **GENERAL}
+        await sdk.images.generate(model="chat", prompt="a")
+        assert sent(rig) == {"model": "chat", "prompt": "a", "user": "u", **GENERAL}
+        await sdk.audio.speech.create(model="chat", input="a", voice="b")
+        assert sent(rig) == {"model": "chat", "input": "a", "voice": "b", **GENERAL}
+        await sdk.close()
+
+
+async def test_a_chat_receives_every_field_of_the_rewrite(rig: Rig) -> None:
+    async with listening(rig) as url, aiohttp.ClientSession() as http:
+        headers = {"authorization": f"Bearer {rig.key.plaintext}"}
+        body = {"model": "chat", "messages": [{"role": "user", "content": "a"}], "max_tokens": 9999, "logit_bias": {}}
+        async with http.post(f"{url}/v1/chat/completions", json=body, headers=headers) as response:
+            assert response.status == 200, await response.text()
+    expected = {"messages": body["messages"], "model": "chat", "max_tokens": 100}
+    assert sent(rig) == expected | REWRITE["force"] | REWRITE["defaults"]
+
+
+# ── every field of every operation ────────────────────────────────────────────────────────────────────
+
+NAMED = sorted(operation_fields._NAMED - {"model", "messages", "prompt", "stream", "stream_options"})
+PATHS = sorted(operation_fields._TABLE)
+NUMBERS = {"n": 1, "max_tokens": 1, "max_completion_tokens": 1, "max_output_tokens": 1, "n_predict": 1}
+
+
+def test_every_operation_has_a_table() -> None:
+    paths = {kind.path for kind in (wire.ChatRequest, wire.CompletionRequest, wire.EmbeddingRequest)}
+    assert set(PATHS) == {*CALLS, *paths, "/responses"}
+
+
+@given(st.sampled_from(PATHS), st.sampled_from(NAMED), st.sampled_from(["force", "defaults"]))
+def test_a_rewrite_adds_a_field_only_where_the_operation_has_it(path: str, name: str, kind: str) -> None:
+    rewrite = Rewrite(RewriteConfig.model_validate({kind: {name: NUMBERS.get(name, "x")}}))
+    request = AppRequest(model="m", path=path, codec=CODEC, body=b'{"model":"m"}')
+    added = rewrite({"model": Raw(b'"m"')}, lambda field: CODEC.takes(request, field)).keys() - {"model"}
+    table = operation_fields.fields_of(path)
+    assert added <= table
+    assert bool(added) == bool(twins(name) & table)
+
+
+def test_a_cap_reaches_an_operation_by_the_operations_own_name() -> None:
+    rewrite = Rewrite(RewriteConfig(caps={"max_completion_tokens": 5}))
+    request = chat()
+    assert "max_completion_tokens" in rewrite(request.fields, lambda name: request.codec.takes(request, name))
+    completion = wire.decode_completion(b'{"model": "m", "prompt": "a"}')
+    fields = rewrite(completion.fields, lambda name: completion.codec.takes(completion, name))
+    assert fields["max_tokens"] == Raw(b"5")
+    assert "max_completion_tokens" not in fields
