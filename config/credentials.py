@@ -64,6 +64,10 @@ def _issuer(doc: Document, issuer: Node) -> Iterator[Problem]:
         yield doc.problem(issuer.place, "has one source of the tenant: give tenant, or claims.tenant")
     if issuer["roles"].value and "roles" not in issuer["claims"]:
         yield doc.problem_with_key(issuer["roles"].place, "has no effect without claims.roles")
+    elif _written(doc, issuer["tenant"]):
+        for _, role in issuer["roles"].fields():
+            if role.text == "operator":
+                yield doc.problem(role.place, "an issuer of one tenant grants tenant-admin at most")
 
 
 def _algorithms(doc: Document, issuer: Node, *, shared: bool) -> Iterator[Problem]:

@@ -79,7 +79,7 @@ class ClaimsConfig(Section):
     tenant: Claim | None = None
     """Holds the tenant's name. Trusts the issuer to speak for every tenant of this file."""
     roles: Claim | None = None
-    """Holds a role or a list of roles: user, tenant-admin, operator. Others give no authority."""
+    """Holds a name or a list of names, which ``roles`` maps to roles. Routes may match names that it does not map."""
     scope: Claim | None = None
     """Holds scopes, as a list or with spaces between: ``models:GLOB``, ``fronts:OPERATION`` and ``routes:NAME``
     narrow what the token is for, others say nothing here."""
@@ -103,7 +103,8 @@ class JwtConfig(Section):
     claims: ClaimsConfig = ClaimsConfig()
     """What is read from a token."""
     roles: dict[Exact, Role] = Field({}, max_length=64)
-    """What the issuer calls our roles, such as ``{llm-admins: operator}``, beside their own names."""
+    """The roles of the names in ``claims.roles``, such as ``{llm-admins: operator}``. A name without an entry has no
+    authority, ``operator`` and ``tenant-admin`` included. With ``tenant``, the highest role is tenant-admin."""
     tenant: Name | None = None
     """Whose all tokens of this issuer are, instead of a claim that says it."""
     leeway: Annotated[Delay, Field(le=300)] = 30.0

@@ -199,7 +199,6 @@ class Gateway:
         self.trail = Trail(self.identity.store.note)
         self._ends.push_async_callback(self.trail.aclose)
         self._run(self.trail.run(), "audit")
-        self.core.note = self.trail.note
 
     def _http_limits(self) -> Limits:
         http = self.config.http

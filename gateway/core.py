@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from adapters.base import Answer, as_inference_error
-from adapters.errors import BackendError, CallerError, ClientGone, Forbidden, NotFound
+from adapters.errors import BackendError, CallerError, ClientGone, NotFound
 from adapters.types import Deadline, ModelOrder, ModelQuery, ModelRequest, Usage
 from config.money import Money
 from config.schema import TimeoutConfig
-from gateway.auth.audit import Act, Actor, Outcome
 from gateway.auth.keys import Principal
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.snapshot import Snapshot
@@ -50,8 +49,6 @@ class Core:
         self.rng = rng
         self.clock = clock
         self.wall = wall
-        self.note: Callable[[Act], None] = _unheard
-        """For the audit log."""
         self._sequences = Sequences(clock)
         self._device_time = DeviceTime()
 
@@ -111,29 +108,25 @@ class Core:
         _, decision = self._decide(snapshot, principal, query, Record("", "models", "", now))
         return await snapshot.plan(decision).call(query, _deadline(decision.timeout, query, now))
 
-    async def order(self, principal: Principal, order: ModelOrder, headers: Mapping[str, str], record: Record) -> None:
-        """Have every endpoint that a model's requests may go to do something with it: for operators only.
+    async def order(self, order: ModelOrder) -> None:
+        """Forward an order to every endpoint of every pool that a route of its model leads to, all at once.
 
-        All are asked at once. Raises the first failure when all have ended.
+        Only the admin listener gives orders: there is no tenant. Raises the first failure when all calls have ended.
         """
-        if "operator" not in principal.roles or principal.scope is not None:
-            raise Forbidden("Models are loaded and unloaded by operators: ask with the key of one, or ask the server.")
         snapshot, now = self.snapshot, self.clock()
-        order.tenant, order.key, order.headers = principal.tenant, principal.key_id, headers
-        _, decision = self._decide(snapshot, principal, order, record)
+        known = snapshot.catalogue.find(order.model)
+        if known is None:
+            raise NotFound(f"The model `{order.model[:128]}` does not exist.", param="model")
+        order.model = known.name or order.model
+        routes = next(m.routes for m in snapshot.config.models if m.name == known.rules.model)
+        pools = dict.fromkeys(pool for route in routes for pool in route.pools())
         deadline = Deadline(now + ORDER_SECONDS, ORDER_SECONDS, ORDER_SECONDS)
-        endpoints = [endpoint for pool in decision.pools for endpoint in snapshot.pools[pool].endpoints]
-        actor = Actor(principal.key_id, "operator", record.client)
-        outcome: Outcome = "failed"
-        try:
-            calls = [endpoint.adapter.call(order, deadline) for endpoint in endpoints]
-            ends = await asyncio.gather(*calls, return_exceptions=True)
-            for end in ends:
-                if isinstance(end, BaseException):
-                    raise end
-            outcome = "done"
-        finally:
-            self.note(Act(actor, f"model.{order.order}", record.model, outcome))
+        calls = [
+            endpoint.adapter.call(order, deadline) for pool in pools for endpoint in snapshot.pools[pool].endpoints
+        ]
+        for end in await asyncio.gather(*calls, return_exceptions=True):
+            if isinstance(end, BaseException):
+                raise end
 
     def _estimate(
         self, facts: Facts, request: ModelRequest, price: Price | None, record: Record, now: float
@@ -233,10 +226,6 @@ def facts_of(principal: Principal, request: ModelRequest, known: Known, now_utc:
         request.sequence,
         request.asks_for,
     )
-
-
-def _unheard(act: Act) -> None:
-    """There is no audit log."""
 
 
 def _rewrite(rewrite: Rewrite, request: ModelRequest) -> None:

@@ -2,14 +2,17 @@
 
 from typing import TYPE_CHECKING, Any
 
+from adapters.errors import InferenceError
+from adapters.types import ModelOrder, Order
 from config.schema import Config
 from gateway.auth.audit import Act
 from gateway.auth.certificates import PeerCertificate
 from gateway.auth.keys import Principal
 from gateway.auth.store import KeyStore
+from gateway.fronts import errors
 from gateway.fronts.admin import describe
 from gateway.fronts.pools import describe_endpoint, describe_pools
-from gateway.traffic.operations import Operation, operate
+from gateway.traffic.operations import NotDone, Operation, operate
 
 if TYPE_CHECKING:
     from gateway.app import Gateway
@@ -67,3 +70,10 @@ class GatewayDesk:
         if member is None:
             return {"pool": operation.pool, "endpoint": operation.endpoint, "removed": True}
         return describe_endpoint(member, self._gateway.clock())
+
+    async def order(self, model: str, order: Order, body: bytes) -> None:
+        """Have the servers of a model load or unload it. Raises `NotDone`."""
+        try:
+            await self._gateway.core.order(ModelOrder(model=model, order=order, body=body))
+        except InferenceError as error:
+            raise NotDone(errors.status_of(error), error.code, error.message) from None

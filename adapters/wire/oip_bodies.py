@@ -136,13 +136,6 @@ def decode_load(body: bytes) -> Load:
     return load
 
 
-def encode_load(load: Load) -> bytes:
-    """The body of a load request."""
-    parameters = {"config": load.config} if load.config is not None else {}
-    parameters |= {f"file:{path}": base64.b64encode(data).decode() for path, data in load.files.items()}
-    return encode({"parameters": parameters}) if parameters else b"{}"
-
-
 def decode_unload(body: bytes) -> bool:
     """Whether the models that only this one needs are to go too. Raises `CallerError`."""
     parameters = (_decoded(_unload, body).parameters if body.strip() else None) or {}

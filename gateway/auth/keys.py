@@ -41,7 +41,7 @@ class Principal:
     """Who asks, from the credential alone. What it may do is the tenant's business, in the snapshot.
 
     `key_id` stays the same for one holder: a key's public id, `jwt:ISSUER:SUBJECT` or `cert:NAME`. `roles` holds
-    the issuer's other names too, which routes may look at and which give no authority. `labels` are a key's.
+    names of the issuer too, which routes may match and which give no authority. `labels` are a key's.
     """
 
     tenant: str

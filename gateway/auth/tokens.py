@@ -10,7 +10,7 @@ import jwt
 from adapters.errors import CredentialError
 from config.identity import JwtConfig
 from gateway.auth.jwks import Jwks
-from gateway.auth.keys import NO_LABELS, USER, Principal, holder_id
+from gateway.auth.keys import NO_LABELS, ROLES, USER, Principal, holder_id
 from gateway.auth.scope import Scope
 from gateway.auth.table import REFUSED
 
@@ -129,9 +129,16 @@ class _Issuer:
         return tenant
 
     def _roles(self, claims: dict[str, Any]) -> frozenset[str]:
-        """What the claim holds, by our names where they differ; everybody is a user."""
-        named = _texts(claims, self._config.claims.roles)
-        return USER.union(self._config.roles.get(name, name) for name in named or ())
+        """The names that the claim holds, and the roles that the file maps them to.
+
+        Authority comes from the mapping only: an issuer grants no role by using the role's name. An issuer of one
+        tenant grants no authority over others.
+        """
+        named = frozenset(_texts(claims, self._config.claims.roles) or ())
+        mapped = {self._config.roles[name] for name in named & self._config.roles.keys()}
+        if self._config.tenant is not None:
+            mapped.discard("operator")
+        return USER | mapped | (named - ROLES - self._config.roles.keys())
 
     def _scope(self, claims: dict[str, Any]) -> Scope | None:
         """What the claim narrows; None where it narrows nothing."""

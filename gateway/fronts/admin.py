@@ -10,6 +10,7 @@ from config.money import Money
 from gateway.fronts.desk import Desk
 from gateway.fronts.explain import Explain
 from gateway.fronts.guard import Guard, for_anyone, for_scrapers
+from gateway.fronts.orders import Orders
 from gateway.fronts.pools import Pools, describe_endpoint
 from gateway.fronts.tenants import Tenants
 from gateway.limits.subjects import Limit
@@ -52,6 +53,7 @@ def make_app(desk: Desk) -> web.Application:
             *tenants.routes(),
             *explain.routes(),
             *Pools(desk).routes(),
+            *Orders(desk).routes(),
         ]
     )
     return app

@@ -2,6 +2,7 @@
 
 from typing import Any, Protocol
 
+from adapters.types import Order
 from config.schema import Config
 from gateway.auth.audit import Act
 from gateway.auth.certificates import PeerCertificate
@@ -49,4 +50,8 @@ class Desk(Protocol):
 
     async def operate(self, operation: Operation) -> dict[str, Any]:
         """Change a pool; the endpoint as it is then. Raises `NotDone`."""
+        ...
+
+    async def order(self, model: str, order: Order, body: bytes) -> None:
+        """Have the servers of a model load or unload it. Raises `NotDone`."""
         ...

@@ -7,7 +7,7 @@ from adapters.base import Answer
 from adapters.errors import BackendError, CallerError, Forbidden, Unavailable
 from adapters.http2.call import Call
 from adapters.inferred import inferred
-from adapters.types import InferKind, InferRequest, ModelOrder, ModelPart, ModelQuery
+from adapters.types import InferKind, InferRequest, ModelPart, ModelQuery
 from adapters.wire import oip_bodies, oip_proto_answers, oip_proto_asked, proto_json
 from adapters.wire.oip_proto import decode_infer_request
 from adapters.wire.protos import METHODS, health, inference
@@ -38,8 +38,7 @@ class OipGrpcFront:
             "ServerMetadata": self._server,
             "RepositoryIndex": self._index,
             "ModelStatistics": self._statistics,
-            "RepositoryModelLoad": self._load,
-            "RepositoryModelUnload": self._unload,
+            **dict.fromkeys(("RepositoryModelLoad", "RepositoryModelUnload"), _order),
             **dict.fromkeys(_ABOUT, self._ask),
             **dict.fromkeys(_ELSEWHERE, _elsewhere),
         }
@@ -112,31 +111,6 @@ class OipGrpcFront:
         body = await tensors.asked(self._core, principal, query, call.metadata, record)
         return {} if about == "ready" else oip_bodies.decode_told(body)
 
-    async def _load(self, principal: Principal, call: Call, record: Record) -> None:
-        asked = rpcs.read(inference.RepositoryModelLoadRequest, await call.unary())
-        load = oip_bodies.Load(None, {})
-        for name, value in asked.parameters.items():
-            if name.startswith("file:"):
-                load.files[name.removeprefix("file:")] = value.bytes_param
-            elif name == "config":
-                load.config = value.string_param
-            else:
-                raise CallerError(f"Unknown load parameter `{name[:64]}`. Known: config, file:PATH.", param=name[:64])
-        order = ModelOrder(model=asked.model_name, order="load", body=oip_bodies.encode_load(load))
-        await self._order(principal, call, record, order, inference.RepositoryModelLoadResponse())
-
-    async def _unload(self, principal: Principal, call: Call, record: Record) -> None:
-        asked = rpcs.read(inference.RepositoryModelUnloadRequest, await call.unary())
-        dependents = asked.parameters["unload_dependents"].bool_param
-        body = oip_bodies.encode({"parameters": {"unload_dependents": dependents}})
-        order = ModelOrder(model=asked.model_name, order="unload", body=body)
-        await self._order(principal, call, record, order, inference.RepositoryModelUnloadResponse())
-
-    async def _order(self, principal: Principal, call: Call, record: Record, order: ModelOrder, answer: Any) -> None:
-        order.request_id = record.request_id
-        await self._core.order(principal, order, call.metadata, record)
-        self._told(call, record, answer)
-
     async def _infer(self, principal: Principal, call: Call, record: Record) -> None:
         request = self._request(await call.unary(), "infer", call)
         answer = await tensors.inferred(self._core, principal, request, call.metadata, record)
@@ -162,6 +136,10 @@ def message_of(answer: Answer) -> bytes:
     if answer.body is not None and answer.form.wire == "oip-grpc":
         return answer.body
     return oip_proto_answers.encode_infer_response(inferred(answer))
+
+
+async def _order(principal: Principal, call: Call, record: Record) -> None:
+    raise Forbidden(tensors.ORDERS)
 
 
 async def _elsewhere(principal: Principal, call: Call, record: Record) -> None:

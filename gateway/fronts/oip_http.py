@@ -10,7 +10,7 @@ from adapters.base import Answer
 from adapters.errors import Forbidden, InferenceError
 from adapters.http1.message import Request, Response
 from adapters.inferred import inferred
-from adapters.types import InferKind, InferRequest, ModelOrder, ModelPart, ModelQuery, Order
+from adapters.types import InferKind, InferRequest, ModelPart, ModelQuery, Order
 from adapters.wire import compression, oip, oip_answers, oip_asked, oip_bodies, oip_generate, sse
 from gateway.auth.keys import Principal
 from gateway.fronts import errors, tensors
@@ -77,7 +77,7 @@ class OipFront:
             "trace/setting": elsewhere,
             **dict.fromkeys(_KINDS, infer),
             **dict.fromkeys(get_args(ModelPart), ask),
-            **dict.fromkeys(get_args(Order), Route(("POST",), "models", self._order)),
+            **dict.fromkeys(get_args(Order), Route(("POST",), "models", _order)),
         }
 
     def routes(self) -> list[Route]:
@@ -128,14 +128,6 @@ class OipFront:
         body = await tensors.asked(self._core, principal, query, http.headers, record)
         return Response(200, [("content-type", _JSON), *self._door.headers(record)], body)
 
-    async def _order(self, principal: Principal, http: Request, record: Record) -> Response:
-        target = target_of(http.target)
-        assert target is not None
-        order = cast(Order, target.verb)
-        asked = ModelOrder(model=target.model, order=order, body=await http.read(), request_id=record.request_id)
-        await self._core.order(principal, asked, http.headers, record)
-        return self._door.told(record, oip_bodies.encode({"name": target.model, order: True}))
-
     async def _infer(self, principal: Principal, http: Request, record: Record) -> Response:
         target, headers = target_of(http.target), http.headers
         assert target is not None
@@ -155,6 +147,10 @@ class OipFront:
         answer = await tensors.inferred(self._core, principal, request, headers, record)
         told = [*self._door.headers(record), *answer.headers]
         return _whole(request, answer, told) if answer.body is not None else _stream(request, answer, told)
+
+
+async def _order(principal: Principal, http: Request, record: Record) -> Response:
+    raise Forbidden(tensors.ORDERS)
 
 
 async def _elsewhere(principal: Principal, http: Request, record: Record) -> Response:

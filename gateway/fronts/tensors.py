@@ -24,6 +24,11 @@ ELSEWHERE = (
     "server itself."
 )
 
+ORDERS = (
+    "Models are loaded and unloaded on the admin listener: send `POST /v2/repository/models/NAME/load` or `/unload` "
+    "there, with the credential of an operator."
+)
+
 
 def named(snapshot: Snapshot, model: str, version: str) -> tuple[str, str]:
     """The name that the rules know, and the version that the server is to be asked for.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from aiohttp import web
 
+from adapters.types import Order
 from gateway.operators import GatewayDesk
 from gateway.supervisor.orders import Terms, decode
 from gateway.traffic.member import FleetError
@@ -75,8 +76,16 @@ def _operated(worker: "Worker", desk: GatewayDesk) -> list[web.RouteDef]:
         try:
             done = await desk.operate(decode(await request.read(), Operation))
         except NotDone as error:
-            return web.json_response({"code": error.code, "message": str(error)}, status=error.status)
+            return _not_done(error)
         return web.Response(body=msgspec.json.encode(done))
+
+    async def order(request: web.Request) -> web.Response:
+        kind: Order = "load" if request.match_info["order"] == "load" else "unload"
+        try:
+            await desk.order(request.query["model"], kind, await request.read())
+        except NotDone as error:
+            return _not_done(error)
+        return web.Response()
 
     async def tell_overrides(_: web.Request) -> web.Response:
         return web.Response(body=pack(worker.gateway.fleet))
@@ -87,9 +96,14 @@ def _operated(worker: "Worker", desk: GatewayDesk) -> list[web.RouteDef]:
 
     return [
         web.post("/operate", operate),
+        web.post("/order/{order:load|unload}", order),
         web.get("/overrides", tell_overrides),
         web.put("/overrides", take_overrides),
     ]
+
+
+def _not_done(error: NotDone) -> web.Response:
+    return web.json_response({"code": error.code, "message": str(error)}, status=error.status)
 
 
 def _told(worker: "Worker") -> list[web.RouteDef]:

@@ -4,15 +4,18 @@ import asyncio
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import msgspec
 from aiohttp import web
 
+from adapters.types import Order
 from config.schema import Config
 from gateway.auth.audit import Act
 from gateway.auth.certificates import PeerCertificate
 from gateway.auth.keys import Principal
 from gateway.auth.store import KeyStore
+from gateway.core import ORDER_SECONDS
 from gateway.fronts import admin
 from gateway.supervisor import states
 from gateway.supervisor.orders import encode
@@ -124,6 +127,17 @@ class SupervisorDesk:
         if reply.status != 200:
             raise NotDone(reply.status, told["code"], told["message"])
         return told
+
+    async def order(self, model: str, order: Order, body: bytes) -> None:
+        """Have one worker forward the order, to which every worker's servers are the same. Raises `NotDone`."""
+        path = f"/order/{order}?model={quote(model, safe='')}"
+        try:
+            reply = await self._supervisor.crew.ready[0].ask("POST", path, body, seconds=ORDER_SECONDS + 10)
+        except (IndexError, WorkerLost):
+            raise NotDone(503, "no_worker", "no worker answered: try again") from None
+        if reply.status != 200:
+            told = msgspec.json.decode(reply.body)
+            raise NotDone(reply.status, told["code"], told["message"])
 
     def _tell_runtimes(self, endpoints: Sequence[dict[str, Any]]) -> None:
         """Workers know only the addresses of runtimes."""

@@ -28,13 +28,13 @@ from adapters.errors import (
 from adapters.oip_grpc import OipGrpcAdapter
 from adapters.tensors import Inference, Tensor
 from adapters.types import OIP_GRPC, OIP_JSON, Deadline, InferRequest, ModelOrder, ModelQuery, Usage
-from adapters.wire import oip, oip_bodies, oip_proto, oip_proto_answers
+from adapters.wire import oip, oip_proto, oip_proto_answers
 from adapters.wire.oip_asked import request_of
 from adapters.wire.oip_proto_asked import request_of as grpc_request_of
 from tests.adapters.http2.channels import calling
 from tests.adapters.tensor_service import PATIENCE, Service, echo, failing, serving
 from tests.adapters.test_openai_adapter import chat
-from tests.adapters.wire.tensors import same
+from tests.adapters.wire.tensors import load_body, same
 
 X = Tensor("x", "INT32", (2, 1), b"\x01\0\0\0\x02\0\0\0")
 
@@ -409,7 +409,7 @@ async def test_configuration_and_statistics_are_as_triton_writes_them() -> None:
 
 async def test_orders_are_messages_and_what_was_known_of_models_is_forgotten() -> None:
     service = Service()
-    body = oip_bodies.encode_load(oip_bodies.Load("{}", {"1/model.py": b"\0code"}))
+    body = load_body("{}", {"1/model.py": b"\0code"})
     async with adapting(service, model="theirs") as adapter:
         for _ in range(2):
             await adapter.call(over_http(bytes(X.data), 0), within())

@@ -150,6 +150,11 @@ ALGORITHMS = "RS256 or RS384 or RS512 or PS256 or PS384 or PS512 or ES256 or ES3
             "tenant: acme\n      roles: {admins: operator}",
             "10: auth.jwt[0].roles: has no effect without claims.roles",
         ),
+        (
+            CLAIMS,
+            "tenant: acme\n      claims: {roles: groups}\n      roles: {leads: tenant-admin, admins: operator}",
+            "11: auth.jwt[0].roles.admins: an issuer of one tenant grants tenant-admin at most",
+        ),
         (CLAIMS, f"{CLAIMS}\n      leeway: 10m", "10: auth.jwt[0].leeway: must be at most 300"),
     ],
 )  # fmt: skip

@@ -69,6 +69,15 @@ async def test_workers_serve_together_as_one_gateway(tmp_path: Path) -> None:
         assert all(line.startswith("{") and line.endswith("}") for line in lines)
 
 
+async def test_one_worker_gives_an_order_and_says_how_it_went(tmp_path: Path) -> None:
+    async with upstream() as up, gateway(tmp_path, configuration(up, workers=2)) as g, aiohttp.ClientSession() as http:
+        await until_ready(g, 2)
+        for model, code in (("chat", "unsupported_operation"), ("nobody", "model_not_found")):
+            async with http.post(f"{g.admin}/v2/repository/models/{model}/load", json={}) as response:
+                assert response.status in (400, 404)
+                assert (await response.json())["error"]["code"] == code
+
+
 async def test_new_connections_spread_over_the_workers(tmp_path: Path) -> None:
     async with upstream() as up, gateway(tmp_path, configuration(up, workers=4)) as g:
         state = await until_ready(g, 4)

@@ -1,5 +1,7 @@
 """Tensors of every datatype, by hypothesis, and what numpy says of them."""
 
+import base64
+import json
 from typing import Any
 
 import numpy as np
@@ -76,3 +78,10 @@ def same(one: Tensor, other: Tensor) -> bool:
     return (one.name, one.datatype, tuple(one.shape), bytes(one.data), dict(one.parameters)) == (
         other.name, other.datatype, tuple(other.shape), bytes(other.data), dict(other.parameters)
     )  # fmt: skip
+
+
+def load_body(config: str | None, files: dict[str, bytes]) -> bytes:
+    """What Triton's client sends to load a model with a configuration and files of its own."""
+    parameters = {} if config is None else {"config": config}
+    parameters |= {f"file:{path}": base64.b64encode(data).decode() for path, data in files.items()}
+    return json.dumps({"parameters": parameters} if parameters else {}).encode()

@@ -85,17 +85,43 @@ async def test_a_wrong_claim_is_refused(tokens: Tokens, claims: dict[str, Any]) 
     refused(tokens, RSA.token(**claims))
 
 
-async def test_roles_come_from_the_claim_and_other_names_are_kept_for_routes(tokens: Tokens) -> None:
+async def test_an_issuer_grants_no_role_by_its_name(tokens: Tokens) -> None:
     assert who(tokens, RSA.token()).roles == {"user"}
-    assert who(tokens, RSA.token(roles=["operator", "root"])).roles == {"user", "operator", "root"}
-    assert who(tokens, RSA.token(roles="tenant-admin")).roles == {"user", "tenant-admin"}
+    assert who(tokens, RSA.token(roles=["operator", "root"])).roles == {"user", "root"}
+    assert who(tokens, RSA.token(roles="tenant-admin")).roles == {"user"}
     assert who(tokens, RSA.token(roles=[])).roles == {"user"}
 
 
-async def test_an_issuer_s_own_names_for_our_roles(tmp_path: Any) -> None:
-    tokens = await ready(tmp_path, {"roles": {"llm-admins": "operator", "operator": "user"}})
+async def test_roles_come_from_the_mapping(tmp_path: Any) -> None:
+    tokens = await ready(tmp_path, {"roles": {"llm-admins": "operator", "operator": "user", "leads": "tenant-admin"}})
     assert who(tokens, RSA.token(roles=["llm-admins", "staff"])).roles == {"user", "operator", "staff"}
     assert who(tokens, RSA.token(roles="operator")).roles == {"user"}
+    assert who(tokens, RSA.token(roles="leads")).roles == {"user", "tenant-admin"}
+    same = await ready(tmp_path, {"roles": {"operator": "operator"}})
+    assert who(same, RSA.token(roles="operator")).roles == {"user", "operator"}
+
+
+NAMES = st.sampled_from(["operator", "tenant-admin", "user", "admins", "leads", "Operator", "operator ", "staff"])
+
+
+@given(
+    fixed=st.booleans(),
+    mapping=st.dictionaries(NAMES.map(str.strip), st.sampled_from(["user", "tenant-admin", "operator"]), max_size=4),
+    claimed=st.none() | NAMES | st.lists(NAMES, max_size=4),
+    tenant=st.sampled_from(["acme", "beta"]),
+)
+def test_no_token_has_a_role_that_the_file_does_not_grant(
+    fixed: bool, mapping: dict[str, str], claimed: str | list[str] | None, tenant: str
+) -> None:
+    """Issuers of one tenant and of all, every mapping, every claim: authority is what the file says of the names."""
+    bound = {"tenant": "acme", "claims": {"roles": "roles"}} if fixed else {}
+    config = issuer(algorithms=("HS256",), allow_symmetric_secret=SECRET, roles=mapping, **bound)
+    found = who(Tokens([config], time.monotonic), jwt.encode(payload(roles=claimed, tenant=tenant), SECRET, "HS256"))
+    names = {claimed} if isinstance(claimed, str) else set(claimed or ())
+    granted = {mapping[name] for name in names if name in mapping} - ({"operator"} if fixed else set())
+    assert found.tenant == ("acme" if fixed else tenant)
+    assert found.roles & {"user", "tenant-admin", "operator"} == granted | {"user"}
+    assert found.roles - granted - {"user"} <= names - mapping.keys()
 
 
 async def test_scopes_narrow_what_a_token_is_for(tmp_path: Any) -> None:
@@ -113,13 +139,14 @@ async def test_scopes_narrow_what_a_token_is_for(tmp_path: Any) -> None:
 
 async def test_claims_by_path_and_names_with_dots_in_them(tmp_path: Any) -> None:
     url = "https://example.org/tenant"
-    nested = await ready(tmp_path, {"claims": {"tenant": "org.tenant", "roles": "realm_access.roles"}})
-    token = RSA.token(tenant=None, org={"tenant": "beta"}, realm_access={"roles": ["operator"]})
+    nested = await ready(
+        tmp_path, {"claims": {"tenant": "org.tenant", "roles": "realm_access.roles"}, "roles": {"ops": "operator"}}
+    )
+    token = RSA.token(tenant=None, org={"tenant": "beta"}, realm_access={"roles": ["ops"]})
     assert who(nested, token) == Principal("beta", "jwt:login:app-1", frozenset({"user", "operator"}))
     refused(nested, RSA.token(org="beta"))
-    claims = {"tenant": None, url: "beta"}
     named = await ready(tmp_path, {"claims": {"tenant": url}})
-    assert who(named, RSA.token(**claims)).tenant == "beta"
+    assert who(named, RSA.token(**{"tenant": None, url: "beta"})).tenant == "beta"
 
 
 async def test_a_fixed_tenant_needs_no_claim_and_heeds_none(tmp_path: Any) -> None:

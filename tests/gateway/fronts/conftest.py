@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from adapters.types import Order
 from config.identity import GrantConfig
 from config.schema import Config
 from gateway.auth.audit import Act, Actor
@@ -38,6 +39,7 @@ class DeskOf:
         self.store = KeyStore(f"sqlite:///{folder}/state/state.db", PEPPER)
         self.acts: list[Act] = []
         self.operations: list[Operation] = []
+        self.orders: list[tuple[Order, str, bytes]] = []
         self.ready = True
 
     def key(self, tenant: str = "acme", **grant: Any) -> str:
@@ -73,6 +75,11 @@ class DeskOf:
             raise NotDone(404, "no_such_pool", "no such pool")
         self.operations.append(operation)
         return {"endpoint": operation.endpoint}
+
+    async def order(self, model: str, order: Order, body: bytes) -> None:
+        if model != "chat":
+            raise NotDone(404, "model_not_found", f"The model `{model}` does not exist.")
+        self.orders.append((order, model, body))
 
 
 class AdminDoor:

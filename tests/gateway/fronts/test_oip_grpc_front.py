@@ -27,7 +27,6 @@ from adapters.errors import (
 from adapters.fake import Script
 from adapters.tensors import Inferred, Tensor
 from adapters.types import OIP_GRPC, OIP_JSON, Usage
-from adapters.wire.oip_bodies import Load, decode_load, decode_unload
 from adapters.wire.oip_proto_answers import encode_infer_response, encode_stream_error, encode_stream_response
 from tests.gateway.fronts.oip import METADATA, WHOLE, TensorDoor, TensorFake, tensor_door
 
@@ -239,23 +238,19 @@ async def test_what_is_for_each_server_is_not_for_the_gateway() -> None:
             assert failed.code() == grpc.StatusCode.PERMISSION_DENIED
 
 
-async def test_an_operator_loads_and_unloads() -> None:
+@pytest.mark.parametrize("role", ["user", "tenant-admin", "operator"])
+async def test_no_role_gives_orders_to_models_on_the_grpc_listener(role: str) -> None:
     async with grpc_door() as g:
-        load = pb.RepositoryModelLoadRequest(model_name="chat")
-        assert (await failing(g.stub.RepositoryModelLoad(load, metadata=g.metadata))).code().name == "PERMISSION_DENIED"
-        g.rig.hold(roles=frozenset({"user", "operator"}))
-        load.parameters["config"].string_param = "{}"
-        load.parameters["file:1/model.py"].bytes_param = b"x"
-        await g.stub.RepositoryModelLoad(load, metadata=g.metadata)
-        unload = pb.RepositoryModelUnloadRequest(model_name="chat")
-        unload.parameters["unload_dependents"].bool_param = True
-        await g.stub.RepositoryModelUnload(unload, metadata=g.metadata)
-        loaded, unloaded = g.door.fake.orders
-        assert decode_load(loaded.body) == Load("{}", {"1/model.py": b"x"})
-        assert decode_unload(unloaded.body)
-        load.parameters["other"].bool_param = True
-        failed = await failing(g.stub.RepositoryModelLoad(load, metadata=g.metadata))
-        assert failed.code() == grpc.StatusCode.INVALID_ARGUMENT
+        g.rig.hold(roles=frozenset({"user", role}))
+        for method, asked in (
+            (g.stub.RepositoryModelLoad, pb.RepositoryModelLoadRequest(model_name="chat")),
+            (g.stub.RepositoryModelUnload, pb.RepositoryModelUnloadRequest(model_name="chat")),
+            (g.stub.TraceSetting, pb.TraceSettingRequest(model_name="chat")),
+            (g.stub.LogSettings, pb.LogSettingsRequest()),
+        ):
+            failed = await failing(method(asked, metadata=g.metadata))
+            assert failed.code() == grpc.StatusCode.PERMISSION_DENIED
+        assert not g.door.fake.orders
 
 
 async def test_limits_are_told_and_hold() -> None:
