@@ -13,7 +13,8 @@ A chat request, from the socket to the engine and back:
 
 Beside the path:
 
-app.py       puts everything together, reloads and ends it; serve.py runs it; __main__.py is the command line
+app.py       puts everything together, reloads and ends it; serve.py runs it, signals.py stops and reloads it;
+             __main__.py is the command line
 snapshot.py  all that a request reads, swapped whole
 auth/        keys, tokens and client certificates; the tables that requests see
 limits/      the ledger: reserve before, settle after, of every limit that applies

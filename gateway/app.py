@@ -326,6 +326,8 @@ class Gateway:
 
     async def drain(self) -> bool:
         """Take no more, let requests in flight end. True when all did within the configured time."""
+        if not self.accepting:
+            return True  # it never opened
         self.accepting = False
         self._note("gateway.drain")
         if self.grpc is None:

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import logging
-import signal
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import uvloop
 from config.schema import Config
 from config.watcher import Watcher
 from gateway.app import Gateway, StartError
+from gateway.signals import Signals, each, until
 from gateway.supervisor.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
@@ -24,6 +24,7 @@ def run(path: Path, config: Config) -> int:
 
 
 async def _serve(path: Path, config: Config) -> int:
+    signals = Signals()
     try:
         gateway = Supervisor(path, config) if config.workers > 1 else Gateway(path, config)
     except StartError as error:
@@ -31,49 +32,41 @@ async def _serve(path: Path, config: Config) -> int:
     watcher = Watcher(path, gateway.reload, gateway.reload_failed)  # now: an edit during the start counts too
     gateway.watcher = watcher
     try:
-        await gateway.start()
+        if await until(signals.stop, gateway.start()):
+            await _run(gateway, watcher, signals)
     except StartError as error:
         await gateway.aclose()
         return _cannot_start(error)
-    stop = asyncio.Event()
-    closing: asyncio.Task[bool] | None = None
-    reloads: set[asyncio.Task[None]] = set()
+    log.info("draining for at most %g s", gateway.config.drain)
+    if not await until(signals.stop_now, gateway.drain()):
+        log.warning("second signal: stopping at once")
+    await gateway.aclose()
+    log.info("stopped")
+    return 0
 
-    def reload_now() -> None:
-        task = asyncio.create_task(watcher.reload_now())
-        reloads.add(task)
-        task.add_done_callback(reloads.discard)
 
-    def restart_workers() -> None:
+async def _run(gateway: Gateway | Supervisor, watcher: Watcher, signals: Signals) -> None:
+    """Follow the file and the operators' signals until one of them stops the gateway."""
+
+    async def restart() -> None:
         if isinstance(gateway, Gateway):
             log.warning("SIGUSR2 restarts workers one by one, and there is one process only: nothing is done")
         elif not gateway.restart():
             log.warning("the workers are being restarted already")
 
-    def told_to_stop() -> None:
-        if stop.is_set():
-            log.warning("second signal: stopping at once")
-        if closing is not None:
-            closing.cancel()
-        stop.set()
-
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGHUP, reload_now)
-    loop.add_signal_handler(signal.SIGUSR2, restart_workers)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told_to_stop)
     gateway.watch(watcher)
     gc.collect()
     gc.freeze()  # what is loaded by now stays: no collection need look at it again
-    announcing = asyncio.create_task(_announce(gateway))
-    await stop.wait()
-    announcing.cancel()
-    log.info("draining for at most %g s", gateway.config.drain)
-    closing = asyncio.create_task(gateway.drain())
-    await asyncio.wait([closing])
-    await gateway.aclose()
-    log.info("stopped")
-    return 0
+    tasks = [
+        asyncio.create_task(each(signals.reload, watcher.reload_now)),
+        asyncio.create_task(each(signals.restart, restart)),
+        asyncio.create_task(_announce(gateway)),
+    ]
+    try:
+        await signals.stop.wait()
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 async def _announce(gateway: Gateway | Supervisor) -> None:

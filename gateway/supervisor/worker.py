@@ -22,6 +22,7 @@ from gateway.app import Gateway, Lent, StartError
 from gateway.auth.keys import ApiKey, id_of
 from gateway.limits.shared import SharedTable
 from gateway.placement.lent import LentRuntimes
+from gateway.signals import until
 from gateway.supervisor.control import Control
 from gateway.supervisor.orders import Orders, Report, Terms, decode, encode
 from gateway.supervisor.share import share
@@ -47,10 +48,10 @@ async def _work(orders: Orders) -> int:
     leave, cut = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def told_to_leave() -> None:
+    def on_terminate() -> None:
         (cut if leave.is_set() else leave).set()
 
-    loop.add_signal_handler(signal.SIGTERM, told_to_leave)
+    loop.add_signal_handler(signal.SIGTERM, on_terminate)
     loop.add_signal_handler(signal.SIGINT, cut.set)
     try:
         worker = Worker(orders)
@@ -62,19 +63,10 @@ async def _work(orders: Orders) -> int:
     gc.collect()
     gc.freeze()  # what is loaded by now stays: no collection need look at it again
     _report(orders.report, Report())
-    await _first(leave.wait(), cut.wait())
-    if not cut.is_set():
-        await _first(worker.drain(), cut.wait())
+    if await until(cut, leave.wait()):
+        await until(cut, worker.drain())
     await worker.aclose()
     return 0
-
-
-async def _first(*waits: object) -> None:
-    """Until one of them is over; the others are cancelled."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]  # type: ignore[call-overload]
-    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in tasks:
-        task.cancel()
 
 
 def _report(fd: int, report: Report) -> None:
@@ -86,12 +78,15 @@ def _when_orphaned(leave: Callable[[], object], seconds: float) -> None:
     """Standard input ends with the supervisor, however that ends. A thread notices even if the loop is stuck."""
 
     def watch() -> None:
-        sys.stdin.buffer.read()
+        # Not `sys.stdin`: a thread that reads from it holds its lock, for which the interpreter aborts at its end.
+        while os.read(descriptor, 4096):
+            continue
         with contextlib.suppress(RuntimeError):  # the loop is closed: we are leaving already
             leave()
         time.sleep(seconds)
         os._exit(1)
 
+    descriptor = sys.stdin.fileno()
     threading.Thread(target=watch, name="orphan watch", daemon=True).start()
 
 

@@ -43,6 +43,11 @@ class GatewayProcess:
             await asyncio.sleep(0.02)
         return match
 
+    async def listens(self) -> None:
+        """Wait until it does, and note its addresses."""
+        listening = await self.printed(r"listens on (http\S+) \((?:gRPC: (\S+), )?admin: (http[^)]+)\)", seconds=60)
+        self.url, self.grpc, self.admin = listening[1], listening[2] or "", listening[3]
+
     async def state(self) -> dict[str, Any]:
         async with aiohttp.ClientSession() as http, http.get(f"{self.admin}/admin/state") as response:
             return dict(await response.json())
@@ -99,6 +104,16 @@ async def gateway(
     folder: Path, configuration: dict[str, Any], *, env: dict[str, str] | None = None
 ) -> AsyncIterator[GatewayProcess]:
     """Start one on free ports, wait until it listens, and stop it at the end."""
+    async with starting_gateway(folder, configuration, env=env) as made:
+        await made.listens()
+        yield made
+
+
+@asynccontextmanager
+async def starting_gateway(
+    folder: Path, configuration: dict[str, Any], *, env: dict[str, str] | None = None
+) -> AsyncIterator[GatewayProcess]:
+    """Start one on free ports, wait for nothing, and stop it at the end. No process of it may end by a bug."""
     path = folder / "headrace.yaml"
     listen = {"http": "127.0.0.1:0", "admin": "127.0.0.1:0"}
     base = {
@@ -118,13 +133,12 @@ async def gateway(
     )
     made = GatewayProcess(process, path)
     try:
-        listening = await made.printed(r"listens on (http\S+) \((?:gRPC: (\S+), )?admin: (http[^)]+)\)", seconds=60)
-        made.url, made.grpc, made.admin = listening[1], listening[2] or "", listening[3]
         yield made
     finally:
         if process.returncode is None:
             await made.stop()
         await made._reader
+    assert "Fatal Python error" not in made.output, made.output
 
 
 async def command(*arguments: str, cwd: Path | None = None) -> tuple[int, str, str]:

@@ -1,0 +1,101 @@
+"""Signals at every moment of a gateway's life, one process and several workers alike."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.e2e.test_identity import issuer
+from tests.e2e.test_operations import configuration
+from tests.support.processes import starting_gateway
+from tests.support.upstreams import stream, upstream
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+WORKERS = pytest.mark.parametrize("workers", [1, 2])
+
+
+class SilentKeyServer:
+    """Sends no response until `hang_up` is set, so that a gateway that fetches keys from it stays in its start."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self.hang_up = asyncio.Event()
+        self.url = ""
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reached.set()
+        await self.hang_up.wait()
+        writer.close()
+
+
+@asynccontextmanager
+async def silent_key_server() -> AsyncIterator[SilentKeyServer]:
+    made = SilentKeyServer()
+    server = await asyncio.start_server(made.accept, "127.0.0.1", 0)
+    made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/jwks"
+    async with server:
+        try:
+            yield made
+        finally:
+            made.hang_up.set()
+
+
+@WORKERS
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_gateway_that_is_stopped_while_it_starts_ends_in_order(
+    workers: int, number: signal.Signals, tmp_path: Path
+) -> None:
+    async with upstream() as up, silent_key_server() as keys:
+        written = configuration(up, workers=workers, auth={"jwt": [issuer(keys.url)]})
+        async with starting_gateway(tmp_path, written) as g:
+            await asyncio.wait_for(keys.reached.wait(), 20)
+            assert await g.stop(number) == 0
+            assert g.output.rstrip().endswith("stopped")
+            assert "Traceback" not in g.output
+
+
+@WORKERS
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR2])
+async def test_a_reload_that_is_ordered_during_the_start_happens_after_it(
+    workers: int, number: signal.Signals, tmp_path: Path
+) -> None:
+    async with upstream() as up, silent_key_server() as keys:
+        written = configuration(up, workers=workers, auth={"jwt": [issuer(keys.url)]})
+        async with starting_gateway(tmp_path, written) as g:
+            await asyncio.wait_for(keys.reached.wait(), 20)
+            g.process.send_signal(number)
+            keys.hang_up.set()
+            await g.listens()
+            if number == signal.SIGHUP:
+                await g.printed("configuration reloaded")
+            elif workers == 2:
+                await g.printed("all workers restarted")
+            else:
+                await g.printed("SIGUSR2 restarts workers")
+            assert await g.stop() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_worker_that_is_stopped_by_hand_drains_and_is_replaced(number: signal.Signals, tmp_path: Path) -> None:
+    async with upstream() as up, starting_gateway(tmp_path, configuration(up, workers=2)) as g:
+        up.behaviour = lambda body: asyncio.sleep(0, stream("a b c d e f g h", gap=0.1))
+        await g.listens()
+        key = await g.key()
+        headers = {"authorization": f"Bearer {key}"}
+        body = {"model": "chat", "messages": [{"role": "user", "content": "hi"}], "stream": True}
+        state = await g.until("[w['state'] for w in s['workers']] == ['ready'] * 2")
+        async with aiohttp.ClientSession() as http:
+            response = await http.post(f"{g.url}/v1/chat/completions", json=body, headers=headers)
+            assert response.status == 200
+            for worker in state["workers"]:
+                os.kill(worker["pid"], number)
+            text = await response.text() if number == signal.SIGTERM else ""
+        assert ("data: [DONE]" in text) == (number == signal.SIGTERM)
+        await g.until("sum(w['restarts'] for w in s['workers']) == 2")
+        state = await g.until("[w['state'] for w in s['workers']] == ['ready'] * 2")
+        assert [worker["last_end"] for worker in state["workers"]] == ["ended with status 0"] * 2
