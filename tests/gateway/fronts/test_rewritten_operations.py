@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from adapters.fake import FakeAdapter, Script
-from adapters.types import AppRequest, GenerateRequest
+from adapters.types import AppRequest, ChatRequest, CompletionRequest, EmbeddingRequest, GenerateRequest
 from adapters.wire import openai as wire
 from adapters.wire import operation_fields
 from adapters.wire.named import CODEC
@@ -107,7 +107,7 @@ NUMBERS = {"n": 1, "max_tokens": 1, "max_completion_tokens": 1, "max_output_toke
 
 
 def test_every_operation_has_a_table() -> None:
-    paths = {kind.path for kind in (wire.ChatRequest, wire.CompletionRequest, wire.EmbeddingRequest)}
+    paths = {kind.path for kind in (ChatRequest, CompletionRequest, EmbeddingRequest)}
     assert set(PATHS) == {*CALLS, *paths, "/responses"}
 
 
