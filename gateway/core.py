@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from adapters.base import Answer, as_inference_error
-from adapters.errors import BackendError, CallerError, ClientGone, NotFound
+from adapters.errors import BackendError, CallerError, ClientGone, ContextTooLong, NotFound
 from adapters.types import Deadline, ModelOrder, ModelQuery, ModelRequest, Usage
 from config.money import Money
 from config.schema import TimeoutConfig
@@ -184,7 +184,11 @@ class Core:
         usage: Usage | None,
         error: BaseException | None,
     ) -> None:
-        """Charge what was used: what was streamed until a break, and nothing where nothing was answered."""
+        """Charge what was used: what was streamed until a break, and nothing where nothing was answered.
+
+        A prompt that is refused as too long costs the work of reading it: its estimated tokens count against the limits
+        of the tenant, but have no price.
+        """
         if usage is None and isinstance(as_inference_error(error), ClientGone) and request.upstream_seconds:
             # The client left while the upstream was at work on its prompt, which is what it pays for.
             usage = Usage(prompt_tokens=request.prompt_tokens, rows=request.rows)
@@ -192,7 +196,10 @@ class Core:
             self._device_time.told(record.model, usage.rows, usage.device_ms)
         if usage is not None and price is not None:
             record.cost = price.cost(usage.prompt_tokens, usage.completion_tokens)
-        reservation.settle(_amounts(request, usage), record.cost, self.clock())
+        charged = usage
+        if usage is None and isinstance(error, ContextTooLong):
+            charged = Usage(prompt_tokens=request.prompt_tokens)
+        reservation.settle(_amounts(request, charged), record.cost, self.clock())
         record.usage = usage
         record.attempts = len(request.tried)
         record.events = request.events

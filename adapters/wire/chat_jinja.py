@@ -6,6 +6,7 @@ a text it makes of a repetition, and how long its result is.
 """
 
 import json
+import threading
 from collections.abc import Iterable, Sized
 from datetime import datetime
 from typing import Any, NoReturn
@@ -34,7 +35,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 
     def __init__(self) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
-        self._left = 0
+        self._steps = threading.local()  # threads may render at the same time
         self.filters["tojson"] = _to_json
         self.filters[_COUNTED] = self._counted
         self.globals["raise_exception"] = _raise_exception
@@ -43,7 +44,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 
     def rendered(self, template: jinja2.Template, values: dict[str, Any]) -> str:
         """Raises whatever a program may, and `SecurityError` where it does too much."""
-        self._left = MAX_STEPS
+        self._steps.left = MAX_STEPS
         pieces, size = [], 0
         for piece in template.generate(values):
             size += len(piece)
@@ -71,8 +72,8 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             yield item
 
     def _spend(self, steps: int) -> None:
-        self._left -= steps
-        if self._left < 0:
+        self._steps.left -= steps
+        if self._steps.left < 0:
             raise SecurityError("the template takes too many steps")
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - as its base has it

@@ -15,6 +15,8 @@ from config.schema import EmbeddingsConfig
 FILE = "tokenizer.json"
 INLINE = 16 * 1024
 """Characters that are made tokens at once; more of them are in a thread, so that nobody else waits."""
+LONGEST_WORD = 100
+"""Characters of a word that a vocabulary of words has no token for and that is one token, as in BERT's."""
 
 Row = list[int]
 
@@ -61,6 +63,9 @@ class Texts:
         self._tokenizer = tokenizer(config)
         self._vocabulary = self._tokenizer.get_vocab_size()
         self._max = config.max_tokens
+        longest = max(map(len, self._tokenizer.get_vocab(with_added_tokens=True)), default=1)
+        self._most = self._max * max(longest, LONGEST_WORD)
+        """Characters: a longer text has more tokens than the model takes, whatever they are."""
         self._cut = config.too_long == "cut"
         self._batch = config.batch
 
@@ -74,6 +79,10 @@ class Texts:
         return [self._fitting(row) for row in rows]
 
     async def _encoded(self, texts: list[str]) -> list[Row]:
+        if not self._cut and any(len(text) > self._most for text in texts):  # encoding it would only take time
+            message = f"A text is longer than the {self._max} tokens that this model takes."
+            raise ContextTooLong(message, param="input")
+        texts = [text[: self._most] for text in texts]
         if sum(map(len, texts)) <= INLINE:
             return self._encode(texts)
         return await asyncio.to_thread(self._encode, texts)

@@ -1,5 +1,6 @@
 """Anthropic's door: `/v1/messages` over every pool that serves chats."""
 
+import asyncio
 import time
 
 import msgspec
@@ -24,6 +25,8 @@ MESSAGES = b"/v1/messages"
 MODELS = b"/v1/models"
 VERSION = "anthropic-version"
 """The header by which a client asks for models as Anthropic tells of them, at a path that is OpenAI's too."""
+INLINE = 64 * 1024
+"""Bytes of a request that are measured on the event loop; a larger one is measured in a thread."""
 ESTIMATED = ("x-headrace-estimate", "true")
 """Says that nobody counted."""
 _NOT_FOUND = "Unknown path. This gateway serves /v1/messages, /v1/messages/count_tokens and /v1/models."
@@ -83,7 +86,9 @@ class AnthropicFront:
         try:
             answer = await self._core.handle(principal, request, http.headers, record)
         except Unsupported:
-            response = self._told(record, _encode({"input_tokens": wire.estimate(request.asked)}))
+            large = len(body) > INLINE
+            estimate = await asyncio.to_thread(wire.estimate, request.asked) if large else wire.estimate(request.asked)
+            response = self._told(record, _encode({"input_tokens": estimate}))
             return Response(200, [*response.headers, ESTIMATED], response.body)
         return Response(200, [("content-type", "application/json"), *self._headers(record)], answer.body or b"")
 

@@ -6,9 +6,8 @@ message must not be able to: before rendering, a mark is put inside every spelli
 message; after it the prompt is cut at the marks and each part encoded by itself, so no such spelling is left.
 """
 
-import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jinja2
@@ -39,7 +38,6 @@ class ChatTemplate:
         self.tool_marks = {special[mark]: mark.encode() for mark in self.tool_format.marks if mark in special}
         """The control tokens of that."""
         self._tokenizer = tokenizer
-        self._spellings = _spelling_pattern(tokenizer.special_tokens)
         # A character that Unicode reserves for such use, and chance, so that no message can hold the mark.
         self._mark = "\ufdd0" + secrets.token_hex(8)
 
@@ -50,20 +48,28 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] = (),
         answer: bool = True,
         begun: bool = False,
+        limit: int | None = None,
     ) -> list[int]:
         """The prompt's ids, up to where the assistant's answer begins; without `answer`, to where the last message
-        ends. Raises CallerError if the template refuses them.
+        ends. Raises CallerError if the template refuses them, TooManyTokens for more than `limit`.
 
         An answer that has `begun` is the last message. Its text follows the prompt that it answers as a model
         says it, whatever the template does to a message that has ended.
         """
         if begun:
-            return self.encode(messages[:-1], tools=tools) + self._tokenizer.encode(messages[-1]["content"])
+            prompt = self.encode(messages[:-1], tools=tools, limit=limit)
+            left = None if limit is None else limit - len(prompt)
+            return prompt + self._tokenizer.encode(messages[-1]["content"], limit=left)
+        rendered = self._rendered(messages, tools, answer)
+        return self._tokenizer.encode_parts(rendered.split(self._mark), limit)
+
+    def _rendered(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], answer: bool) -> str:
+        """The prompt, with marks."""
         if self._knows is None:
             messages, tools = in_words(messages, tools), ()
         marked = self._marked(messages)
         try:
-            prompt = self._environment.rendered(
+            return self._environment.rendered(
                 self._template,
                 {
                     "messages": marked,
@@ -76,28 +82,11 @@ class ChatTemplate:
             )
         except Exception as error:  # a program that came with a download may fail in any way
             raise CallerError(f"The model's chat template refuses these messages: {error}", param="messages") from None
-        parts = prompt.split(self._mark)
-        return [id for part in parts for id in self._tokenizer.encode(part, allow_special=True)]
 
     def _marked(self, value: Any) -> Any:
         """All texts in it."""
         if isinstance(value, str):
-            if self._spellings is None:
-                return value
-            return self._spellings.sub(lambda match: match[0] + self._mark, value)
+            return self._mark.join(self._tokenizer.spellings.cut(value, open_end=True))
         if isinstance(value, Mapping):
             return {self._marked(key): self._marked(one) for key, one in value.items()}
         return [self._marked(one) for one in value] if isinstance(value, list | tuple) else value
-
-
-def _spelling_pattern(tokens: Iterable[str]) -> re.Pattern[str] | None:
-    """Matches the first character of every control token's spelling, and of a beginning of one at the very end
-    of a text, which what the template writes next could complete."""
-    whole = sorted((t for t in tokens if t), key=len, reverse=True)
-    if not whole:
-        return None
-    begun = sorted({token[:end] for token in whole for end in range(1, len(token))}, key=len, reverse=True)
-    alternatives = [re.escape(token) for token in whole]
-    if begun:
-        alternatives.append(rf"(?:{'|'.join(map(re.escape, begun))})\s*\Z")
-    return re.compile(rf"(?=(?:{'|'.join(alternatives)})).", re.DOTALL)

@@ -15,7 +15,7 @@ from adapters.wire.body import field, open_body
 from adapters.wire.embeddings import Vector
 from runtimes.llm.embedding_config import EmbeddingConfig
 from runtimes.llm.engine import QueueFull, TokenOutput
-from runtimes.llm.tokenizer import Tokenizer
+from runtimes.llm.submission import LoadedModel
 
 MAX_TOKENS = 300_000
 """Of all texts of one request, as at OpenAI."""
@@ -64,8 +64,9 @@ def check_dimensions(asked: Asked, config: EmbeddingConfig) -> None:
     raise CallerError(message, param="dimensions")
 
 
-async def rows_of(asked: Asked, tokenizer: Tokenizer, config: EmbeddingConfig, longest: int) -> list[list[int]]:
-    """The tokens of each text, `longest` at most. Raises `CallerError`."""
+async def rows_of(asked: Asked, model: LoadedModel) -> list[list[int]]:
+    """The tokens of each text, as many at most as the model takes. Raises `CallerError`."""
+    longest = model.engine.max_model_len
     cut = longest if asked.truncate == -1 else asked.truncate
     if cut is not None and not 0 < cut <= longest:
         message = f"`truncate_prompt_tokens` must be -1, or 1 to the {longest} tokens that this model takes."
@@ -73,7 +74,7 @@ async def rows_of(asked: Asked, tokenizer: Tokenizer, config: EmbeddingConfig, l
     inputs: list[str | list[int]] = [*asked.inputs]
     rows, total, said = list[list[int]](), 0, 0
     for index, given in enumerate(inputs):
-        rows.append(_row(given, tokenizer, config, cut, longest))
+        rows.append(await _row(given, model, cut))
         _check(rows[-1], longest, index)
         total += len(rows[-1])
         if total > MAX_TOKENS:
@@ -85,17 +86,17 @@ async def rows_of(asked: Asked, tokenizer: Tokenizer, config: EmbeddingConfig, l
     return rows
 
 
-def _row(
-    given: str | list[int], tokenizer: Tokenizer, config: EmbeddingConfig, cut: int | None, longest: int
-) -> list[int]:
+async def _row(given: str | list[int], model: LoadedModel, cut: int | None) -> list[int]:
     if isinstance(given, list):
         return given if cut is None else given[:cut]
-    text = config.prompt + given
+    tokenizer, longest = model.tokenizer, model.engine.max_model_len
+    text = model.embedding.prompt + given
     if len(text) > longest * tokenizer.longest_piece:
         if cut is None:  # encoding it would only take time
             raise ContextTooLong(f"`input` has a text of more than this model's {longest} tokens.", param="input")
         text = text[: longest * tokenizer.longest_piece]
-    return tokenizer.encode_whole(text.lower() if config.lowercase else text, cut)
+    text = text.lower() if model.embedding.lowercase else text
+    return await model.encoding.run(len(text), lambda: tokenizer.encode_whole(text, cut))
 
 
 def _check(row: list[int], longest: int, index: int) -> None:

@@ -65,7 +65,7 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
     def length(self) -> int:
         """Characters that a template must place."""
         calls = [len(call.function.name) + len(call.function.arguments) for call in self.tool_calls or ()]
-        return len(self.text) + sum(calls)
+        return len(self.text) + len(self.name or "") + sum(calls)
 
     def for_template(self) -> dict[str, Any]:
         """As chat templates know it: `developer` is OpenAI's newer word for `system`."""

@@ -27,7 +27,7 @@ from runtimes.llm.metrics import CONTENT_TYPE as METRICS_TYPE
 from runtimes.llm.metrics import Metrics
 from runtimes.llm.protocol import GenerateBody, decode_chat, decode_completion
 from runtimes.llm.standing import Asker
-from runtimes.llm.submission import Form, LoadedModel, check_length, compiled, encode_prompt, room, submit
+from runtimes.llm.submission import Form, LoadedModel, compiled, encode_chat, encode_prompt, room, submit
 from runtimes.llm.tokenize import decode_detokenize, decode_tokenize, text_of, tokens_of
 from runtimes.llm.told_tokens import TokenNames
 
@@ -100,10 +100,12 @@ class App:
         if model.chat_template is None:
             raise CallerError("This model has no chat template: use /v1/completions.", param="model")
         template, use = model.chat_template, body.tool_use()
-        check_length(model, sum([message.length for message in body.messages]), "messages")
-        prompt = template.encode(
-            [message.for_template() for message in body.messages],
-            tools=() if use is None else use.told,
+        prompt = await encode_chat(
+            model,
+            template,
+            body.messages,
+            () if use is None else use.told,
+            model.engine.max_model_len,
             answer=body.add_generation_prompt is not False,
             begun=body.continue_final_message or False,
         )
@@ -122,7 +124,7 @@ class App:
     async def _completions(self, request: Request) -> Response:
         body = decode_completion(await _json_body(request))
         model = self._answering(body.model)
-        prompts = [encode_prompt(model, prompt) for prompt in body.prompts]
+        prompts = [await encode_prompt(model, prompt) for prompt in body.prompts]
         names = None if body.told is None else TokenNames(model.tokenizer, "bytes:")
         writer = CompletionWriter(self.served_name, model.fingerprint, with_usage=body.wants_usage, names=names)
         form = Form(await compiled(model, body.grammar()))
@@ -136,7 +138,7 @@ class App:
         asked = embeddings.decode(await _json_body(request))
         model = self._ready(asked.model)
         embeddings.check_dimensions(asked, model.embedding)
-        rows = await embeddings.rows_of(asked, model.tokenizer, model.embedding, model.engine.max_model_len)
+        rows = await embeddings.rows_of(asked, model)
         asker = _asker(request, model)
         ended: Literal["stop", "abort", "error"] = "abort"
         try:
@@ -156,8 +158,7 @@ class App:
     async def _tokenize(self, request: Request) -> Response:
         body = decode_tokenize(await _json_body(request))
         model = self._ready(body.model)
-        check_length(model, body.length, "messages" if body.messages else "prompt")
-        tokens = tokens_of(body, model.tokenizer, model.chat_template)
+        tokens = await tokens_of(body, model)
         told: dict[str, object] = {"count": len(tokens), "max_model_len": model.engine.max_model_len, "tokens": tokens}
         if body.return_token_strs:
             told["token_strs"] = model.tokenizer.names(tokens)

@@ -1,22 +1,29 @@
 """From a request that was read to its sequences in the engine: what fits, how to sample, what to say of it."""
 
 import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import msgspec
 
 from adapters.errors import CallerError, ContextTooLong, InferenceError
 from runtimes.llm.chat_template import ChatTemplate
 from runtimes.llm.choice import Choice, Wanted
 from runtimes.llm.embedding_config import EmbeddingConfig
+from runtimes.llm.encoding_thread import EncodingThread
 from runtimes.llm.engine import AsyncEngine, SamplingParams
 from runtimes.llm.grammar import Compiled, Grammar, Grammars
+from runtimes.llm.messages import Message
 from runtimes.llm.protocol import GenerateBody
 from runtimes.llm.standing import Asker
-from runtimes.llm.tokenizer import Tokenizer
+from runtimes.llm.tokenizer import Tokenizer, TooManyTokens
 from runtimes.llm.told_tokens import EchoedPrompt
 
+TURN = 20
+"""Characters that take as long to encode as a template takes for one message."""
 _PLAIN = EmbeddingConfig()
+_encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +41,7 @@ class LoadedModel:
     """Whether it generates anything: encoders only embed."""
     grammars: Grammars | None = None
     """None for a model without a token that ends an answer: then none can be held to anything."""
+    encoding: EncodingThread = field(default_factory=EncodingThread)
 
 
 class Form(NamedTuple):
@@ -77,22 +85,54 @@ def submit(
     return choices
 
 
-def encode_prompt(model: LoadedModel, prompt: str | list[int]) -> list[int]:
+async def encode_prompt(model: LoadedModel, prompt: str | list[int]) -> list[int]:
+    """Raises ContextTooLong, before or as soon as the prompt is known not to fit."""
     if isinstance(prompt, list):
         return prompt
-    check_length(model, len(prompt), "prompt")
     # Whoever writes the whole prompt writes its control tokens too, as with token ids.
-    return model.tokenizer.encode(prompt, allow_special=True, add_bos=True)
+    encode = functools.partial(model.tokenizer.encode, prompt, allow_special=True, add_bos=True)
+    return await encode_within(model, encode, len(prompt), model.engine.max_model_len, "prompt")
 
 
-def check_length(model: LoadedModel, characters: int, param: str) -> None:
-    """Refuse what cannot fit before time is spent on encoding it."""
-    at_least = characters // model.tokenizer.longest_piece
-    if at_least > model.engine.max_model_len:
-        raise ContextTooLong(
-            f"`{param}` has more than {at_least} tokens; this model's context has {model.engine.max_model_len}.",
-            param=param,
-        )
+async def encode_chat(
+    model: LoadedModel,
+    template: ChatTemplate,
+    messages: Sequence[Message],
+    tools: Sequence[Mapping[str, Any]],
+    limit: int,
+    **how: Any,
+) -> list[int]:
+    """The prompt of a conversation; `how` is for the template. Raises CallerError."""
+    characters = sum([message.length for message in messages]) + (len(_encode(tools)) if tools else 0)
+    encode = functools.partial(_encode_chat, template, messages, tools=tools, **how)
+    return await encode_within(model, encode, characters, limit, "messages", turns=len(messages))
+
+
+def _encode_chat(template: ChatTemplate, messages: Sequence[Message], **how: Any) -> list[int]:
+    return template.encode([message.for_template() for message in messages], **how)
+
+
+async def encode_within(
+    model: LoadedModel, encode: Callable[..., list[int]], characters: int, limit: int, param: str, turns: int = 0
+) -> list[int]:
+    """The ids that `encode` makes of so many characters: `limit` at most, or ContextTooLong.
+
+    A text that cannot fit the context, and a conversation of more turns than it has tokens, is refused before it is
+    encoded. A large one is encoded in a thread.
+    """
+    context = model.engine.max_model_len
+    if characters > context * model.tokenizer.longest_piece or turns > context:
+        raise _too_long(model, context, param)
+    try:
+        work = functools.partial(encode, limit=limit)
+        return await model.encoding.run(characters + turns * TURN, work)
+    except TooManyTokens:
+        raise _too_long(model, limit, param) from None
+
+
+def _too_long(model: LoadedModel, limit: int, param: str) -> ContextTooLong:
+    message = f"`{param}` has more than {limit} tokens; this model's context has {model.engine.max_model_len}."
+    return ContextTooLong(message, param=param)
 
 
 def room(model: LoadedModel, body: GenerateBody, prompt_tokens: int, default: int | None, param: str) -> int:

@@ -1,13 +1,14 @@
 """`/tokenize` and `/detokenize`, as vLLM has them: the tokens that a prompt is, and the text that tokens are."""
 
+import functools
 from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from adapters.errors import CallerError
-from runtimes.llm.chat_template import ChatTemplate
 from runtimes.llm.messages import Message, check_messages
+from runtimes.llm.submission import LoadedModel, encode_chat, encode_within
 from runtimes.llm.tokenizer import Tokenizer
 from runtimes.llm.tools import MAX_TOOLS, Tool
 
@@ -26,11 +27,6 @@ class TokenizeBody(msgspec.Struct, forbid_unknown_fields=True):
     add_special_tokens: bool = True
     return_token_strs: bool | None = None
     tools: Annotated[list[Tool], Meta(max_length=MAX_TOOLS)] | None = None
-
-    @property
-    def length(self) -> int:
-        """Characters."""
-        return len(self.prompt or "") + sum([message.length for message in self.messages or ()])
 
 
 class DetokenizeBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -68,16 +64,20 @@ def _decoded(decoder: "msgspec.json.Decoder[Body]", body: bytes) -> Body:
         raise CallerError(f"The body is not valid: {error}.") from None
 
 
-def tokens_of(body: TokenizeBody, tokenizer: Tokenizer, template: ChatTemplate | None) -> list[int]:
-    """As the model would be given them. Raises `CallerError`."""
+async def tokens_of(body: TokenizeBody, model: LoadedModel) -> list[int]:
+    """As the model would be given them, also if they do not fit its context. Raises `CallerError`."""
+    limit = max(MAX_TOKENS, model.engine.max_model_len)
     if body.prompt is not None:
-        return tokenizer.encode(body.prompt, allow_special=True, add_bos=body.add_special_tokens)
-    if template is None:
+        encode = functools.partial(
+            model.tokenizer.encode, body.prompt, allow_special=True, add_bos=body.add_special_tokens
+        )
+        return await encode_within(model, encode, len(body.prompt), limit, "prompt")
+    if model.chat_template is None:
         raise CallerError("This model has no chat template: give a `prompt`.", param="model")
-    messages = [message.for_template() for message in body.messages or ()]
     begun = body.continue_final_message
     tools = [tool.for_template() for tool in body.tools or ()]
-    return template.encode(messages, tools=tools, answer=body.add_generation_prompt and not begun, begun=begun)
+    how = {"answer": body.add_generation_prompt and not begun, "begun": begun}
+    return await encode_chat(model, model.chat_template, body.messages or (), tools, limit, **how)
 
 
 def text_of(body: DetokenizeBody, tokenizer: Tokenizer) -> str:

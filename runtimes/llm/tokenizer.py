@@ -9,6 +9,9 @@ from typing import Literal
 
 import tokenizers
 
+from runtimes.llm.special_spellings import SpecialSpellings
+from runtimes.llm.text_slices import cuts_exactly, slices
+
 PieceKind = Literal["byte_level", "sentencepiece", "wordpiece"]
 # Control tokens that end an answer whatever the metadata declares: an instruct model may end its turn with one
 # and declare another. llama.cpp treats the same names so (llama-vocab.cpp, special_eog_ids).
@@ -21,8 +24,12 @@ class UnsupportedTokenizer(ValueError):
     """The model's tokenizer is of a kind that this runtime cannot reproduce exactly."""
 
 
+class TooManyTokens(ValueError):
+    """A text has more tokens than its caller takes; the rest of it was not encoded."""
+
+
 class Tokenizer:
-    """One model's tokenizer. Not thread-safe.
+    """One model's tokenizer. All methods may be called from any thread; the GIL is released while texts are encoded.
 
     `pieces[id]` are the bytes a token adds to a text: none for a control token. `special_tokens` are the control
     tokens by their spelling; in text they count only where the caller says so.
@@ -41,6 +48,7 @@ class Tokenizer:
     ) -> None:
         backend.no_truncation()
         backend.no_padding()
+        backend.encode_special_tokens = False  # never set again: other threads may encode at that moment
         self._backend = backend
         added = backend.get_added_tokens_decoder()
         self.special_tokens = {token.content: id for id, token in added.items() if token.special}
@@ -49,8 +57,10 @@ class Tokenizer:
         spelled = _sentencepiece_piece if kind == "sentencepiece" else str.encode
         literal = {id: b"" if token.special else spelled(token.content) for id, token in added.items()}
         self.pieces = _pieces(backend.get_vocab(with_added_tokens=True), kind) | literal
-        self.longest_piece = max(map(len, self.pieces.values()), default=1)
+        self.longest_piece = max(map(len, (*self.pieces.values(), *self._spellings.values())), default=1)
         """In bytes: a text of n bytes has n / longest_piece tokens at least."""
+        self.spellings = SpecialSpellings(self.special_tokens)
+        self._cuts = cuts_exactly(self._encode)
         self.bos_token = bos_token
         self.eos_token = eos_token
         self.eos_token_ids = eos_token_ids
@@ -59,23 +69,39 @@ class Tokenizer:
         self.chat_template = chat_template
         """The model's own Jinja template, or None."""
 
-    def encode(self, text: str, *, allow_special: bool = False, add_bos: bool = False) -> list[int]:
-        """The ids of `text`.
+    def encode(
+        self, text: str, *, allow_special: bool = False, add_bos: bool = False, limit: int | None = None
+    ) -> list[int]:
+        """The ids of `text`. Raises TooManyTokens for more than `limit`, without encoding the whole text.
 
         A control token's spelling in `text` is plain text unless `allow_special`. `add_bos` puts the token of
         a text's beginning in front, if the model wants one.
         """
-        self._backend.encode_special_tokens = not allow_special
-        ids = self._backend.encode(text, add_special_tokens=False).ids
-        return self._bos_ids + ids if add_bos else ids
+        leading = self._bos_ids if add_bos else []
+        return self.encode_parts([text] if allow_special else self.spellings.cut(text), limit, leading)
+
+    def encode_parts(self, parts: Iterable[str], limit: int | None, leading: Iterable[int] = ()) -> list[int]:
+        """The ids of texts, each encoded by itself, in one list after the `leading` ones. Spellings of control tokens
+        count. Raises TooManyTokens as `encode` does."""
+        ids = [*leading]
+        for part in parts:
+            for piece in slices(part, cut=self._cuts):
+                ids += self._encode(piece)
+                if limit is not None and len(ids) > limit:
+                    raise TooManyTokens(f"more than {limit} tokens")
+        return ids
+
+    def _encode(self, text: str) -> list[int]:
+        # Of a batch of one, because `encode` of the library holds the GIL.
+        ids: list[int] = self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        return ids
 
     def encode_whole(self, text: str, limit: int | None = None) -> list[int]:
         """The ids of a text that is all there is, between the control tokens that the model knows such a text by.
 
         Spellings of control tokens count. What is over `limit` is cut off before the tokens of the end.
         """
-        self._backend.encode_special_tokens = False
-        ids: list[int] = self._backend.encode(text, add_special_tokens=True).ids
+        ids: list[int] = self._backend.encode_batch_fast([text], add_special_tokens=True)[0].ids
         if ids[: len(self._bos_ids)] != self._bos_ids:
             ids = self._bos_ids + ids
         if limit is None or len(ids) <= limit:

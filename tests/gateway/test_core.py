@@ -13,6 +13,7 @@ from adapters.errors import (
     BackendError,
     CallerError,
     ClientGone,
+    ContextTooLong,
     DeadlineError,
     LimitExceeded,
     NotFound,
@@ -88,6 +89,17 @@ async def test_a_failure_before_the_first_chunk_costs_nothing() -> None:
         await one.core.handle(one.principal, chat(), {}, one.record())
     assert one.left("tokens") == 1000
     assert one.log.records == []  # the front tells of it, with the status it sends
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_prompt_that_is_refused_as_too_long_counts_against_the_limits_and_has_no_price() -> None:
+    one = rig(FakeAdapter(Script(fault=ContextTooLong("too long"))), limits={"tokens": "1000/min"})
+    request = chat()
+    with pytest.raises(ContextTooLong):
+        await one.core.handle(one.principal, request, {}, record := one.record())
+    assert one.left("tokens") == 1000 - request.prompt_tokens
+    assert (record.cost, record.usage) == (None, None)
     one.assert_idle()
 
 

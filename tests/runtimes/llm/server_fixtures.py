@@ -119,16 +119,20 @@ async def serving(
     num_blocks: int = 600,
     runner: Runner | None = None,
     template: str = CHATML,
+    tokenizer: Tokenizer | None = None,
+    max_body: int = 1 << 19,
+    context: int = CONTEXT,
 ) -> AsyncIterator[Running]:
     """Yields a Running; afterwards no sequence may live and no page be taken. What is found in a `prefix_cache` the
     parrot does not hear, so then it cannot go on with a prompt. With a `runner` there is no parrot to be heard."""
-    tokenizer = byte_tokenizer()
+    tokenizer = tokenizer or byte_tokenizer()
+    vocab, ends = len(tokenizer.pieces), tokenizer.eos_token_ids
     parrot = Parrot(tokenizer.encode(text), fails_after)
     bounds = SchedulerConfig(
-        max_model_len=CONTEXT, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_batched, max_queue=max_queue
+        max_model_len=context, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_batched, max_queue=max_queue
     )
     scheduler = Scheduler(bounds, BlockManager(num_blocks=num_blocks, block_size=16, caching=prefix_cache))
-    engine = AsyncEngine(Engine(scheduler, runner or parrot, vocab_size=258, eos_token_ids=END))
+    engine = AsyncEngine(Engine(scheduler, runner or parrot, vocab_size=vocab, eos_token_ids=ends))
     app = App(MODEL)
     app.model = LoadedModel(
         engine,
@@ -136,9 +140,9 @@ async def serving(
         ChatTemplate(template, tokenizer),
         1_700_000_000,
         "fp_test",
-        grammars=Grammars(tokenizer, 258, END),
+        grammars=Grammars(tokenizer, vocab, ends),
     )
-    server = Server(app, Limits(max_body=1 << 19), refusal)
+    server = Server(app, Limits(max_body=max_body), refusal)
     await engine.start()
     host, port = await server.listen_tcp("127.0.0.1", 0)
     url = f"http://{host}:{port}"

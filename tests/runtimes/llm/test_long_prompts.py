@@ -1,0 +1,140 @@
+"""Prompts far beyond the context, at every path that encodes texts: others do not wait for their refusal."""
+
+import asyncio
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapters.errors import CapacityError, ContextTooLong
+from runtimes.llm import encoding_thread
+from runtimes.llm.chat_template import ChatTemplate
+from runtimes.llm.encoding_thread import INLINE, EncodingThread
+from runtimes.llm.tokenizer import Tokenizer
+from runtimes.llm.tokenizer_loader import load_tokenizer
+from tests.runtimes.llm.server_fixtures import CHATML, MODEL, Running, post, serving
+
+CONTEXT = 8192
+LONGEST_TURN = 0.25
+"""Seconds: far above the milliseconds that a turn takes, far below the seconds that it took."""
+TEXTS = {
+    "angle brackets": "<" * 200_000,
+    "control tokens": "<|im_start|>" * 16_000,
+    "words": "hello " * 70_000,
+    "no place to cut": "中文字" * 60_000,
+    "digits": "1" * 200_000,
+    "white space": "\n" * 200_000,
+}
+
+
+def bodies(text: str) -> dict[str, dict[str, Any]]:
+    tool = {"type": "function", "function": {"name": "f", "description": text}}
+    return {
+        "/v1/chat/completions": {"messages": [{"role": "user", "content": text}]},
+        "/v1/chat/completions?tools": {"messages": [{"role": "user", "content": "x"}], "tools": [tool]},
+        "/v1/completions": {"prompt": text},
+        "/v1/responses": {"input": text},
+        "/v1/embeddings": {"input": text},
+        "/tokenize": {"prompt": text},
+    }
+
+
+@pytest.fixture(scope="module")
+def tokenizer(bundled_model: Path) -> Tokenizer:
+    return load_tokenizer(bundled_model)
+
+
+@pytest.fixture
+async def running(tokenizer: Tokenizer) -> AsyncIterator[Running]:
+    async with serving("x", tokenizer=tokenizer, max_body=4 << 20, context=CONTEXT) as running:
+        yield running
+
+
+class Watchdog:
+    """The longest turn of the loop while it watches."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+
+    async def __aenter__(self) -> "Watchdog":
+        self._task = asyncio.create_task(self._watch())
+        await asyncio.sleep(0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+
+    async def _watch(self) -> None:
+        last = time.perf_counter()
+        while True:
+            await asyncio.sleep(0.001)
+            now = time.perf_counter()
+            self.longest = max(self.longest, now - last)
+            last = now
+
+
+def asked(url: str, path: str, body: bytes) -> int:
+    """The status, for a caller in a thread."""
+    request = urllib.request.Request(url + path.partition("?")[0], body, {"content-type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as response:
+            response.read()
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        error.read()
+        return error.code
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+async def test_a_prompt_beyond_the_context_holds_no_turn_of_the_loop(running: Running, kind: str) -> None:
+    written = {path: json.dumps(body | {"model": MODEL}).encode() for path, body in bodies(TEXTS[kind]).items()}
+    for path, body in written.items():
+        async with Watchdog() as watchdog:
+            statuses = await asyncio.gather(*[asyncio.to_thread(asked, running.url, path, body) for _ in range(2)])
+        assert statuses == ([200, 200] if path == "/tokenize" else [400, 400]), path
+        assert watchdog.longest < LONGEST_TURN, path
+    status, _, _ = await post(running, "/v1/completions", {"model": MODEL, "prompt": "x", "max_tokens": 1})
+    assert status == 200
+
+
+async def test_a_conversation_of_more_turns_than_the_context_has_tokens_is_refused(running: Running) -> None:
+    turns = [{"role": "user", "content": ""}] * 100_000
+    async with Watchdog() as watchdog:
+        body = json.dumps({"model": MODEL, "messages": turns}).encode()
+        assert await asyncio.to_thread(asked, running.url, "/v1/chat/completions", body) == 400
+    assert watchdog.longest < LONGEST_TURN * 2
+
+
+async def test_a_refusal_names_the_prompt_and_the_context(running: Running) -> None:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "hello " * 20_000}]}
+    status, _, told = await post(running, "/v1/chat/completions", body)
+    assert (status, told["error"]["code"], told["error"]["param"]) == (400, ContextTooLong.code, "messages")
+    assert str(CONTEXT) in told["error"]["message"]
+
+
+async def test_large_texts_wait_for_each_other_and_a_flood_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding_thread, "MAX_WAITING", 2)
+    thread, gate, loop = EncodingThread(), threading.Event(), threading.get_ident()
+    first = asyncio.create_task(thread.run(INLINE + 1, gate.wait))
+    second = asyncio.create_task(thread.run(INLINE + 1, threading.get_ident))
+    await asyncio.sleep(0)
+    with pytest.raises(CapacityError):
+        await thread.run(INLINE + 1, threading.get_ident)
+    assert await thread.run(INLINE, threading.get_ident) == loop
+    gate.set()
+    assert await first
+    assert await second != loop
+    assert await thread.run(INLINE + 1, threading.get_ident) != loop
+
+
+async def test_templates_are_rendered_by_several_threads_at_a_time(tokenizer: Tokenizer) -> None:
+    template = ChatTemplate(CHATML, tokenizer)
+    messages = [[{"role": "user", "content": f"{'x ' * 500}{i}"}] * 50 for i in range(8)]
+    expected = [template.encode(one) for one in messages]
+    assert await asyncio.gather(*[asyncio.to_thread(template.encode, one) for one in messages]) == expected
