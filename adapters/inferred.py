@@ -1,9 +1,11 @@
 """An answer's tensors, whatever wire it came by; and tensors as an answer, from servers of any protocol."""
 
+from dataclasses import replace
+
 from adapters.base import Answer
 from adapters.errors import BackendError, InferenceError, Unsupported
 from adapters.oip_events import OneEvent
-from adapters.tensors import Inferred
+from adapters.tensors import FINAL, Inferred
 from adapters.types import OIP_JSON, PREDICT_V1, Form, InferRequest, Usage
 from adapters.wire import compression, oip_answers, oip_generate, predict_v1_answers, sse
 
@@ -37,8 +39,7 @@ def answer_of(request: InferRequest, inferred: Inferred, usage: Usage) -> Answer
         body = predict_v1_answers.encode_answer(inferred, request.verb, by_row=request.by_row)
         return Answer(content_type=JSON, body=body, usage=_of(usage, body), form=PREDICT_V1)
     if request.stream:
-        told = written(request, inferred)
-        return OneEvent(sse.encode(told), _of(usage, told))
+        return only_event(request, inferred, usage)
     if request.kind == "generate":
         body = written(request, inferred)
         return Answer(content_type=JSON, body=body, usage=_of(usage, body), form=OIP_JSON)
@@ -46,6 +47,13 @@ def answer_of(request: InferRequest, inferred: Inferred, usage: Usage) -> Answer
     body, length = oip_answers.encode_response(inferred, wanted)
     content_type = JSON if length is None else "application/octet-stream"
     return Answer(content_type=content_type, body=body, usage=_of(usage, body), form=Form("oip-http", length))
+
+
+def only_event(request: InferRequest, inferred: Inferred, usage: Usage) -> OneEvent:
+    """A stream of one response, which is marked as final. Raises `CallerError`."""
+    final = replace(inferred, parameters={**inferred.parameters, FINAL: True})
+    told = written(request, final)
+    return OneEvent(sse.encode(told), _of(usage, told))
 
 
 def written(request: InferRequest, inferred: Inferred) -> bytes:

@@ -106,7 +106,7 @@ class OipGrpcAdapter:
                 elif not (self._dialect.graphs and error.code == Code.NOT_FOUND):
                     raise
         answer, usage = await self._once(request, message, deadline)
-        return OneMessage(oip_proto_answers.encode_stream_response(answer), usage)
+        return OneMessage(oip_proto_answers.with_final(oip_proto_answers.encode_stream_response(answer), True), usage)
 
     async def _streamed(self, request: InferRequest, message: bytes, deadline: Deadline) -> Answer:
         exchange = await self._channel.stream(_PATHS["ModelStreamInfer"], self._told(request), deadline)

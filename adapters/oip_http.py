@@ -9,9 +9,9 @@ from adapters.base import Answer
 from adapters.dial import http1_client, names, probe_path
 from adapters.errors import BackendError, Unsupported
 from adapters.http1.client import Client, ClientResponse, encode_fields
-from adapters.inferred import MAX_ANSWER, answer_of, written
+from adapters.inferred import MAX_ANSWER, answer_of, only_event
 from adapters.oip_dialects import PIPELINE, TRITON, Dialect, dialect_of
-from adapters.oip_events import OneEvent, PromptedStream, ResponseStream
+from adapters.oip_events import PromptedStream, ResponseStream
 from adapters.oip_inference import FRESH, Reader
 from adapters.oip_responses import check, length_of, refuse, usage_of
 from adapters.registry import Address
@@ -25,7 +25,7 @@ from adapters.types import (
     ModelRequest,
     Usage,
 )
-from adapters.wire import compression, oip, oip_answers, oip_bodies, sse
+from adapters.wire import compression, oip, oip_answers, oip_bodies
 from config.protocols.oip import OipHttpProtocol
 from config.schema import PoolConfig
 
@@ -197,8 +197,8 @@ class OipHttpAdapter:
             await self._refuse(request, response, deadline)
         body = await response.read(MAX_ANSWER)
         check(request, body)
-        told = written(request, oip_answers.decode_response(body, length_of(response)))
-        return OneEvent(sse.encode(told), usage_of(request, response, len(told)))
+        inferred = oip_answers.decode_response(body, length_of(response))
+        return only_event(request, inferred, usage_of(request, response, 0))
 
     # ── orders ────────────────────────────────────────────────────────────────────────────────────────
 

@@ -13,12 +13,9 @@ import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError
-from adapters.tensors import Inference, Inferred, Parameter, Tensor
+from adapters.tensors import FINAL, Inference, Inferred, Parameter, Tensor
 from adapters.wire import oip, oip_data
 from adapters.wire.oip_bodies import TensorMetadata
-
-FINAL = "triton_final_response"
-"""Said over gRPC of each response, and told by the end of the stream here."""
 
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _scalar = msgspec.json.Decoder(str | int | float | bool).decode

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 
 from adapters.errors import BackendError, CallerError
-from adapters.tensors import ITEM_SIZE, SHARED_MEMORY, Data, Inferred, Parameters, Tensor
+from adapters.tensors import FINAL, ITEM_SIZE, SHARED_MEMORY, Data, Inferred, Parameters, Tensor
 from adapters.wire import oip_contents
 from adapters.wire.oip_proto import LONGEST_KNOWN, Described, add_id, describe, put_tensor
 from adapters.wire.proto_fields import Broken, head, numbers, split, tag
@@ -125,6 +125,29 @@ def _with_data(told: tuple[Tensor, ...], raw: list[Data]) -> list[Tensor]:
 def encode_stream_response(response: bytes) -> bytes:
     """One encoded response as a message of `ModelStreamInfer`."""
     return head(_STREAMED, len(response)) + response
+
+
+_FINAL = tuple(
+    encode_stream_response(encode_infer_response(Inferred("", parameters={FINAL: final}))) for final in (False, True)
+)
+_FINAL_NAME = FINAL.encode()
+
+
+def with_final(message: bytes, final: bool) -> bytes:
+    """A message of a stream whose response has the parameter `triton_final_response`.
+
+    Protobuf merges the two occurrences of the response, so the tensors are not read.
+    """
+    return message + _FINAL[final]
+
+
+def says_final(message: bytes) -> bool:
+    """Whether the response in a message of a stream has the parameter `triton_final_response`."""
+    try:
+        _, _, responses = split(message, tag(_FAILURE), _STREAMED)
+        return any(_FINAL_NAME in split(bytes(response), _ID, _RAW)[0] for response in responses)
+    except Broken:
+        return False
 
 
 def encode_stream_error(message: str, id_: str = "", model: str = "") -> bytes:

@@ -15,7 +15,7 @@ from adapters.errors import BackendError, ClientGone, InferenceError
 from adapters.http2.call import Call
 from adapters.http2.status import GrpcError
 from adapters.inferred import inferred
-from adapters.tensors import Inferred
+from adapters.tensors import FINAL, WANTS_FINAL, Inferred
 from adapters.types import InferRequest
 from adapters.wire import oip_answers, oip_proto_answers, sse
 from gateway.auth.keys import Principal
@@ -27,8 +27,6 @@ AT_ONCE = 32
 """Requests of one call that are under way; the next is read when one of them has ended."""
 AS_STATUS = "triton_grpc_error"
 """The metadata by which a client asks that a failure ends the call with its status."""
-WANTS_FINAL, FINAL = "triton_enable_empty_final_response", "triton_final_response"
-"""The parameters by which a client asks to be told of the last answer, and is."""
 
 Decode = Callable[[bytes], InferRequest]
 
@@ -120,30 +118,41 @@ class InferStream:
 
     async def _answer(self, request: InferRequest, answer: Answer, begun: asyncio.Event) -> None:
         """All there are to one request, as they come. Raises `InferenceError` where they break off."""
-        final = request.inference.parameters.get(WANTS_FINAL) is True
         if answer.body is not None:
-            response = inferred(answer)
-            if final:
-                response = replace(response, parameters={**response.parameters, FINAL: True})
-            await self._write(oip_proto_answers.encode_infer_response(response))
-            return
-        if answer.form.wire == "oip-grpc":
-            async for message in answer:
-                await self._send(message)
-                begun.set()
-            return
+            await self._write(replace(response := inferred(answer), parameters={**response.parameters, FINAL: True}))
+        elif answer.form.wire == "oip-grpc":
+            await self._messages(request, answer, begun)
+        else:
+            await self._events(request, answer, begun)
+
+    async def _messages(self, request: InferRequest, answer: Answer, begun: asyncio.Event) -> None:
+        """Of an upstream over gRPC. One that marks its first response marks the final response too."""
+        marks = False
+        async for message in answer:
+            marks = marks or oip_proto_answers.says_final(message)
+            await self._send(message if marks else oip_proto_answers.with_final(message, False))
+            begun.set()
+        if not marks:
+            await self._end(request, Inferred(request.model, request.version, request.inference.id))
+
+    async def _events(self, request: InferRequest, answer: Answer, begun: asyncio.Event) -> None:
+        """Of an upstream over HTTP."""
         last = Inferred(request.model, request.version, request.inference.id)
         async for piece in answer:
-            for event in self._events(piece):
-                last = event
-                await self._write(oip_proto_answers.encode_infer_response(event))
+            for event in self._decoded(piece):
+                last = replace(event, parameters={FINAL: False, **event.parameters})
+                await self._write(last)
                 begun.set()
-        if final:
-            empty = replace(last, parameters={FINAL: True}, outputs=[])
-            await self._write(oip_proto_answers.encode_infer_response(empty))
+        if last.parameters.get(FINAL) is not True:
+            await self._end(request, last)
+
+    async def _end(self, request: InferRequest, last: Inferred) -> None:
+        """Write an empty final response where the request enables it."""
+        if request.inference.parameters.get(WANTS_FINAL) is True:
+            await self._write(replace(last, parameters={FINAL: True}, outputs=[]))
 
     @staticmethod
-    def _events(piece: bytes) -> Iterator[Inferred]:
+    def _decoded(piece: bytes) -> Iterator[Inferred]:
         """What a piece of an upstream's event stream says. Raises `BackendError` for an error in it."""
         for event in piece.split(b"\n\n"):
             if data := sse.data_of(event):
@@ -151,8 +160,8 @@ class InferStream:
                     raise BackendError(message)
                 yield oip_answers.decode_response(data, None)
 
-    async def _write(self, response: bytes) -> None:
-        await self._send(oip_proto_answers.encode_stream_response(response))
+    async def _write(self, response: Inferred) -> None:
+        await self._send(oip_proto_answers.encode_stream_response(oip_proto_answers.encode_infer_response(response)))
 
     async def _failed(self, error: InferenceError, id_: str) -> None:
         """Say it in the stream, which goes on, or end the call with it."""

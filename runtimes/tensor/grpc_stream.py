@@ -21,8 +21,6 @@ from runtimes.tensor.service import InferenceService
 
 MAX_IN_FLIGHT = 256
 """Requests of one stream; who sends more is read no further until one is answered."""
-FINAL = "triton_final_response"
-WANTS_FINAL = "triton_enable_empty_final_response"
 
 
 class InferStream:
@@ -72,17 +70,12 @@ class InferStream:
             self._room.release()
 
     async def _answer(self, inference: Inference, before: asyncio.Task[None] | None) -> None:
-        """Any number of responses, each of which says whether it is the last; or one error."""
-        responses = self._service.stream(inference, self._deadline)
-        final = False
+        """Write any number of responses, or one error."""
+        responses = self._service.marked_stream(inference, self._deadline)
         try:
             async for computed in responses:
-                final = computed.final
                 self._device_seconds += computed.device_seconds
-                computed.parameters = {**computed.parameters, FINAL: final}
                 await self._write(computed, before)
-            if not final and inference.parameters.get(WANTS_FINAL) is True:
-                await self._write(Inferred(inference.model_name, "", inference.id, {FINAL: True}), None)
         except InferenceError as error:
             # Whether the model itself has failed is all that a client can go by: there is no status.
             by_model = error.kind not in ("caller", "capacity")

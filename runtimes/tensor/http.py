@@ -87,7 +87,7 @@ class HttpDoor:
 
     async def _infer_stream(self, request: Request, route: Route) -> Response:
         inference = oip.decode_request(await self._read(request), None, route.about, route.version)
-        return await events.answer(self._service.stream(inference), _encode_event)
+        return await events.answer(self._service.marked_stream(inference), _encode_event)
 
     async def _generate(self, request: Request, route: Route) -> Response:
         inference = await self._asked_to_generate(request, route)

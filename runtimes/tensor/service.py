@@ -11,7 +11,7 @@ from math import inf
 from typing import Any
 
 from adapters.errors import BackendError, CapacityError, DeadlineError
-from adapters.tensors import Inference, Inferred, Tensor
+from adapters.tensors import FINAL, WANTS_FINAL, Inference, Inferred, Tensor
 from runtimes.tensor import delivery
 from runtimes.tensor.log_settings import LogSettings
 from runtimes.tensor.manager import ModelManager
@@ -90,6 +90,20 @@ class InferenceService:
                 yield await self.infer(inference, deadline)
         finally:
             served.release()
+
+    async def marked_stream(self, inference: Inference, deadline: float = inf) -> AsyncGenerator[Computed, None]:
+        """`stream` in which each response has the parameter `triton_final_response`.
+
+        An empty response ends the stream where the request enables it and no other response is final.
+        """
+        final = False
+        async with aclosing(self.stream(inference, deadline)) as responses:
+            async for computed in responses:
+                final = computed.final
+                computed.parameters = {**computed.parameters, FINAL: final}
+                yield computed
+        if not final and inference.parameters.get(WANTS_FINAL) is True:
+            yield Computed(inference.model_name, "", inference.id, {FINAL: True})
 
     async def _responses(
         self, served: ServedModel, inference: Inference, deadline: float, began: float

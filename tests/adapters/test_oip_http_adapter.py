@@ -23,7 +23,7 @@ from adapters.errors import (
 )
 from adapters.http1.client import Client
 from adapters.oip_http import OipHttpAdapter
-from adapters.tensors import Inference, Inferred, Tensor
+from adapters.tensors import FINAL, Inference, Inferred, Tensor
 from adapters.types import Codec, Deadline, Form, InferRequest, ModelOrder, ModelQuery, Usage
 from adapters.wire import compression, oip, oip_answers
 from adapters.wire.oip_asked import request_of
@@ -36,6 +36,7 @@ Y = Tensor("y", "INT32", (2, 1), b"\x03\0\0\0\x04\0\0\0")
 JSON, _ = oip.encode_request(Inference("m", inputs=[X]), binary=False)
 BINARY, LENGTH = oip.encode_request(Inference("m", inputs=[X]))
 ANSWER, _ = oip_answers.encode_response(Inferred("m", "1", outputs=[Y]))
+FINAL_ANSWER, _ = oip_answers.encode_response(Inferred("m", "1", parameters={FINAL: True}, outputs=[Y]))
 BINARY_ANSWER, ANSWER_LENGTH = oip_answers.encode_response(Inferred("m", "1", outputs=[Y]), True)
 LONG = 10.0
 
@@ -334,7 +335,7 @@ async def test_a_server_without_streams_of_responses_is_asked_for_one() -> None:
     async with adapting(recording(got, none, one, one)) as (adapter, _):
         for request in (asked(BINARY, LENGTH, kind="infer_stream"), grpc("infer_stream")):
             begun = await adapter.call(request, within())
-            assert [event async for event in begun] == [b"data: " + ANSWER + b"\n\n"]
+            assert [event async for event in begun] == [b"data: " + FINAL_ANSWER + b"\n\n"]
             assert (begun.form, begun.ended) == (Form("oip-http"), True)
     assert [line.line.split()[1].rpartition("/")[2] for line in got] == ["infer_stream", "infer", "infer"]
     assert "inference-header-content-length" not in got[1].headers

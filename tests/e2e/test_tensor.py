@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import grpc
 import numpy as np
 import pytest
 import tritonclient.grpc.aio as over_grpc
 import tritonclient.http.aio as over_http
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc as stubs
 from tritonclient.utils import InferenceServerException
 
 from tests.servers.repositories import for_headrace
@@ -156,6 +159,38 @@ async def test_decoupled_models_stream_over_every_bridge(running: Setting) -> No
                 events = [json.loads(line[6:]) for line in (await response.text()).splitlines() if line]
             values = [event["outputs"][0]["data"] for event in events if event["outputs"]]
             assert values == [[4], [5]]
+
+
+def message(model: str, id_: str, enabled: bool, **tensors: np.ndarray[Any, Any]) -> pb.ModelInferRequest:
+    inputs = [
+        pb.ModelInferRequest.InferInputTensor(name=name, datatype="INT32", shape=array.shape)
+        for name, array in tensors.items()
+    ]
+    raw = [array.tobytes() for array in tensors.values()]
+    asked = pb.ModelInferRequest(model_name=model, id=id_, inputs=inputs, raw_input_contents=raw)
+    asked.parameters["triton_enable_empty_final_response"].bool_param = enabled
+    return asked
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+async def test_streams_mark_the_final_response_over_every_bridge(running: Setting, enabled: bool) -> None:
+    requests = [
+        message("add_sub", "one", enabled, INPUT0=RAMP, INPUT1=RAMP),
+        message("repeat", "three", enabled, IN=np.arange(3, dtype=np.int32)),
+        message("repeat", "none", enabled, IN=np.arange(0, dtype=np.int32)),
+    ]
+    last = [(True, False)] if enabled else []
+    expected = {"one": [(True, True)], "three": [(False, True)] * 3 + last, "none": last}
+    async with grpc.aio.insecure_channel(running.process.grpc) as channel:
+        for wire in WIRES:
+            marks: dict[str, list[tuple[bool, bool]]] = {}
+            stub = stubs.GRPCInferenceServiceStub(channel)
+            async for told in stub.ModelStreamInfer(iter(requests), metadata=list(running.to(wire).items())):
+                assert not told.error_message
+                response = told.infer_response
+                final = response.parameters["triton_final_response"].bool_param
+                marks.setdefault(response.id, []).append((final, bool(response.outputs)))
+            assert marks == {id_: answers for id_, answers in expected.items() if answers}
 
 
 async def test_sequences_keep_their_state_over_every_bridge(running: Setting) -> None:

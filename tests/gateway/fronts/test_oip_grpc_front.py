@@ -1,7 +1,7 @@
 """The gRPC door, by Triton's own client and by gRPC's."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -25,9 +25,16 @@ from adapters.errors import (
     UpstreamTimeout,
 )
 from adapters.fake import Script
-from adapters.tensors import Inferred, Tensor
+from adapters.tensors import FINAL, Inferred, Tensor
 from adapters.types import OIP_GRPC, OIP_JSON, Usage
-from adapters.wire.oip_proto_answers import encode_infer_response, encode_stream_error, encode_stream_response
+from adapters.wire import sse
+from adapters.wire.oip_answers import encode_response
+from adapters.wire.oip_proto_answers import (
+    encode_infer_response,
+    encode_stream_error,
+    encode_stream_response,
+    with_final,
+)
 from tests.gateway.fronts.oip import METADATA, WHOLE, TensorDoor, TensorFake, tensor_door
 
 DATA = np.array([4, 6], dtype=np.int32).tobytes()
@@ -355,6 +362,53 @@ async def test_the_last_answer_is_marked_for_who_asks() -> None:
         assert marked == [False, True]
         assert not answers[1].infer_response.outputs
         assert len(await g.stream(message())) == 1
+
+
+def _streams() -> Iterator[tuple[str, int, Script]]:
+    """What an upstream streams, the number of its tensors, and the same as a script."""
+    for count in range(4):
+        unmarked: list[tuple[dict[str, Any], bool]] = [({}, True)] * count
+        marked: list[tuple[dict[str, Any], bool]] = [({FINAL: False}, True)] * count
+        yield "unmarked", count, _events(unmarked)
+        yield "unmarked", count, _messages(unmarked)
+        for final in ([*marked[:-1], ({FINAL: True}, True)] if count else [], marked):
+            yield "marked", count, _events(final)
+            yield "marked", count, _messages(final)
+    yield "marked", 1, Script(chunks=(only_message(),), form=OIP_GRPC)
+
+
+def _responses(parts: list[tuple[dict[str, Any], bool]]) -> list[Inferred]:
+    tensors = [Tensor("SUM", "INT32", (1, 2), DATA)]
+    return [Inferred("chat", "1", "7", parameters, tensors if full else []) for parameters, full in parts]
+
+
+def _events(parts: list[tuple[dict[str, Any], bool]]) -> Script:
+    return Script(chunks=tuple(sse.encode(encode_response(one)[0]) for one in _responses(parts)), form=OIP_JSON)
+
+
+def _messages(parts: list[tuple[dict[str, Any], bool]]) -> Script:
+    chunks = tuple(encode_stream_response(encode_infer_response(one)) for one in _responses(parts))
+    return Script(chunks=chunks, form=OIP_GRPC)
+
+
+def only_message() -> bytes:
+    return with_final(encode_stream_response(response("7")), True)
+
+
+async def test_whatever_an_upstream_marks_each_response_is_marked_and_only_the_last_is_final() -> None:
+    scripts = list(_streams())
+    for enabled in (False, True):
+        async with grpc_door(TensorFake(*(script for _, _, script in scripts))) as g:
+            for upstream, count, script in scripts:
+                parameters = {"triton_enable_empty_final_response": True} if enabled else {}
+                answers = [one.infer_response for one in await g.stream(message(id="7", parameters=parameters))]
+                assert all(FINAL in answer.parameters for answer in answers), (upstream, script)
+                finals = [answer.parameters[FINAL].bool_param for answer in answers]
+                assert not any(finals[:-1]), (upstream, script)
+                assert sum(bool(answer.outputs) for answer in answers) == count, (upstream, script)
+                if enabled and upstream == "unmarked":
+                    assert finals[-1:] == [True], (upstream, script)
+                assert all(answer.raw_output_contents[0] == DATA for answer in answers if answer.outputs)
 
 
 async def test_a_client_that_leaves_a_stream_stops_all_of_it() -> None:
