@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from adapters import health, oip_refusals
 from adapters.apps import AppCalls
@@ -18,6 +17,7 @@ from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.http_app import target_of
 from adapters.inferred import JSON, MAX_ANSWER
 from adapters.oip_responses import MAX_ERROR_BODY, refuse
+from adapters.paths import segment
 from adapters.registry import Address
 from adapters.types import PREDICT_V1, AppRequest, Deadline, InferRequest, ModelQuery, ModelRequest, Usage
 from adapters.wire import kserve_v1, oip_bodies, predict_v1_upstream
@@ -43,7 +43,7 @@ def make(pool: PoolConfig, address: Address) -> KserveV1Adapter:
 
 @lru_cache(4096)
 def _target(base: str, model: str, verb: str) -> bytes:
-    return f"{base}/v1/models/{quote(model, safe='')}{verb}".encode()
+    return f"{base}/v1/models/{segment(model)}{verb}".encode()
 
 
 class KserveV1Adapter:
@@ -64,7 +64,7 @@ class KserveV1Adapter:
         self._model = model
         self._calls = AppCalls(client, keyed=keyed)
         self._declared = DeclaredModel(protocol, client.now)
-        own = f"/v1/models/{quote(model, safe='')}" if model else "/v1/models"
+        own = f"/v1/models/{segment(model)}" if model else "/v1/models"
         self._probe_target = (_base_of(client) + (probe or own)).encode()
 
     async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:

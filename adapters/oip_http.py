@@ -2,7 +2,6 @@
 
 from functools import lru_cache
 from typing import NoReturn
-from urllib.parse import quote
 
 from adapters import health, oip_orders, oip_refusals
 from adapters.base import Answer
@@ -14,6 +13,7 @@ from adapters.oip_dialects import PIPELINE, TRITON, Dialect, dialect_of
 from adapters.oip_events import PromptedStream, ResponseStream
 from adapters.oip_inference import FRESH, Reader
 from adapters.oip_responses import check, length_of, refuse, usage_of
+from adapters.paths import segment
 from adapters.registry import Address
 from adapters.types import (
     OIP_JSON,
@@ -37,9 +37,9 @@ _SPOKEN = {"infer": "infer", "infer_stream": "infer_stream", "generate": "infer"
 
 @lru_cache(4096)
 def _target(base: str, model: str, version: str, what: str) -> bytes:
-    path = f"{base}/v2/models/{quote(model, safe='')}"
+    path = f"{base}/v2/models/{segment(model)}"
     if version:
-        path += f"/versions/{quote(version, safe='')}"
+        path += f"/versions/{segment(version)}"
     return f"{path}/{what}".encode() if what else path.encode()
 
 

@@ -1,19 +1,18 @@
 """Orders to servers of the Open Inference Protocol over HTTP: by the repository extension, or as OpenVINO's have it."""
 
-from urllib.parse import quote
-
 from adapters import oip_refusals
 from adapters.base import Answer
 from adapters.errors import BackendError, Unsupported
 from adapters.http1.client import Client
 from adapters.oip_responses import MAX_ERROR_BODY, refuse
+from adapters.paths import segment
 from adapters.types import OIP_JSON, Deadline, ModelOrder
 from adapters.wire import ovms
 
 
 async def give(client: Client, base: str, model: str, order: ModelOrder, fields: bytes, deadline: Deadline) -> Answer:
     """`POST /v2/repository/models/NAME/load` and its like."""
-    target = f"{base}/v2/repository/models/{quote(model, safe='')}/{order.order}".encode()
+    target = f"{base}/v2/repository/models/{segment(model)}/{order.order}".encode()
     response = await client.request(b"POST", target, fields, order.body or b"{}", deadline)
     body = await response.read(MAX_ERROR_BODY)
     if response.status != 200:

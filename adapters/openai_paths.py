@@ -1,7 +1,8 @@
 """Where a server of OpenAI's family has what, below the URL that it is written with."""
 
 import re
-from urllib.parse import quote
+
+from adapters.paths import segment
 
 _API = re.compile(r"/v\d+$")
 
@@ -25,7 +26,7 @@ class Paths:
     def call(self, path: str, model: str) -> bytes:
         """Of a path below the API's root. Those in use are few, and remembered."""
         if self._version is not None:
-            return f"{self._deployments}{quote(model, safe='')}{path}?api-version={self._version}".encode()
+            return f"{self._deployments}{segment(model)}{path}?api-version={self._version}".encode()
         found = self._fixed.get(path)
         if found is None:
             found = self._fixed[path] = (self.api + path).encode()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
-from urllib.parse import quote
 
 from adapters import health, oip_refusals
 from adapters.base import Answer
@@ -17,6 +16,7 @@ from adapters.errors import BackendError, CallerError, TooLarge, Unsupported
 from adapters.failed_status import CALLER_STATUS, upstream_error
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.inferred import JSON, answer_of, takes_plain_inference
+from adapters.paths import segment
 from adapters.tfserving_models import Models, untold, wanted
 from adapters.types import (
     OIP_JSON,
@@ -49,9 +49,9 @@ def make(pool: PoolConfig, address: Address) -> TfServingAdapter:
 @lru_cache(4096)
 def _target(base: str, model: str, version: str, what: str) -> bytes:
     """A version is a number, and what is none is a label."""
-    path = f"{base}/v1/models/{quote(model, safe='')}"
+    path = f"{base}/v1/models/{segment(model)}"
     if version:
-        path += f"/{'versions' if version.isdigit() else 'labels'}/{quote(version, safe='')}"
+        path += f"/{'versions' if version.isdigit() else 'labels'}/{segment(version)}"
     return f"{path}{what}".encode()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from adapters.apps import AppCalls
 from adapters.base import Answer
@@ -13,6 +12,7 @@ from adapters.dial import beside, http1_client, names, probe_path
 from adapters.errors import Unsupported
 from adapters.http1.client import Client
 from adapters.http_app import call_for, healthy, no_such_kind, tensors
+from adapters.paths import segment
 from adapters.torchserve_models import Models
 from adapters.torchserve_refusals import judged
 from adapters.types import AppRequest, Deadline, InferRequest, ModelOrder, ModelQuery, ModelRequest
@@ -44,8 +44,8 @@ def models_of(pool: PoolConfig, address: Address, protocol: ManagedByTorchServe)
 
 @lru_cache(4096)
 def _target(base: str, verb: str, model: str, version: str) -> str:
-    path = f"{base}{verb}/{quote(model, safe='')}"
-    return f"{path}/{quote(version, safe='')}" if version else path
+    path = f"{base}{verb}/{segment(model)}"
+    return f"{path}/{segment(version)}" if version else path
 
 
 class TorchServeAdapter:

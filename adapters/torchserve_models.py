@@ -1,6 +1,6 @@
 """TorchServe's management API: which versions of a model there are, whether they have workers, and orders."""
 
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -10,6 +10,7 @@ from adapters.declared import json_answer
 from adapters.errors import CallerError, InferenceError
 from adapters.failed_status import upstream_error
 from adapters.http1.client import Client, ClientResponse, encode_fields
+from adapters.paths import segment
 from adapters.torchserve_refusals import judged, refuse_order
 from adapters.types import Deadline, ModelOrder, ModelQuery, ModelRequest
 from adapters.wire import oip_bodies
@@ -110,8 +111,8 @@ class Models:
         await response.read(MAX_ANSWER)
 
     def _path(self, request: ModelRequest, version: str) -> str:
-        path = f"/models/{quote(self._model or request.model, safe='')}"
-        return f"{path}/{quote(version, safe='')}" if version else path
+        path = f"/models/{segment(self._model or request.model)}"
+        return f"{path}/{segment(version)}" if version else path
 
     async def _send(self, method: bytes, path: str, deadline: Deadline) -> ClientResponse:
         return await self._client.request(method, path.encode(), _FIELDS, b"", deadline)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from msgspec import Raw
 
+from adapters.paths import check_path
+
 if TYPE_CHECKING:
     from adapters.errors import InferenceError
     from adapters.tensors import Inference
@@ -329,6 +331,10 @@ class AppRequest(ModelRequest):
     content_type: str = ""
     accept: str = ""
     body: bytes = field(default=b"", repr=False)
+
+    def __post_init__(self) -> None:
+        """Raises `CallerError` for a path that leaves the app's root: no door can make such a request."""
+        check_path(self.path, self.query)
 
     @property
     def shareable(self) -> bool:

@@ -148,6 +148,7 @@ class Core:
         name = asked if known is None else known.name or asked
         if (
             known is not None
+            and (known.name or asked.isprintable())  # a family's names are the client's, and go into headers and paths
             and snapshot.allowed[principal.tenant].allows(name)
             and (scope is None or scope.allows_model(name))
         ):

@@ -20,6 +20,7 @@ from adapters.http2.status import Metadata, encode_metadata, encode_timeout
 from adapters.types import Deadline
 
 MiB = 1024 * 1024
+MAX_HEADS = 1024
 MAX_TRIES = 4
 NO_DEADLINE = Deadline(NEVER, NEVER, NEVER)
 
@@ -152,6 +153,8 @@ class Channel:
         """What all calls of a path begin with. Paths are those of a service's methods: few."""
         found = self._heads.get(path)
         if found is None:
+            if len(self._heads) >= MAX_HEADS:  # clients of an app name its methods
+                self._heads.clear()
             found = self._heads[path] = encode([
                 (b":method", b"POST"), (b":scheme", self._scheme), (b":path", path), (b":authority", self._authority),
                 (b"te", b"trailers"), (b"content-type", b"application/grpc"), (b"user-agent", b"headrace"),

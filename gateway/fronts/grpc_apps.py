@@ -1,5 +1,6 @@
 """The door of apps over gRPC: TorchServe's own service, and any service of an app that the call's metadata names."""
 
+import re
 from collections.abc import Callable
 
 from adapters.base import Answer
@@ -16,6 +17,7 @@ from gateway.telemetry import Record
 APPLICATION = "application"
 """Where Ray Serve's clients say whom they call: here, which model."""
 PROTOBUF = "application/x-protobuf"
+_METHOD = re.compile(r"/(?:[A-Za-z_][A-Za-z0-9_]*\.)*[A-Za-z_][A-Za-z0-9_]*/[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 Encode = Callable[[bytes], bytes]
 
 
@@ -41,6 +43,8 @@ class GrpcAppsFront:
 
     async def _call(self, principal: Principal, call: Call, record: Record) -> None:
         """A message goes on as it is, and so do those of the answer, one or a stream of them."""
+        if not _METHOD.fullmatch(call.path):
+            raise CallerError("An app over gRPC is called as /package.Service/Method.", code="bad_path")
         request = self._request(call, record, call.metadata[APPLICATION], "", call.path, await call.unary())
         request.content_type = PROTOBUF
         request.stream = True

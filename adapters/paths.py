@@ -1,0 +1,53 @@
+"""The part of an upstream's path that comes from a client: one check for every door, before any call.
+
+A path is refused when a server may read it as another path than the gateway: decoded once or twice, with `\\` as `/`,
+without `;` and what follows, with empty and dot segments resolved. So no path leaves the address of its endpoint.
+"""
+
+import re
+from functools import lru_cache
+from urllib.parse import quote, unquote
+
+from adapters.errors import CallerError
+
+LONGEST = 4096
+_PLAIN = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*")
+_HIDDEN = re.compile(r"%(?:2[ef]|5c|25|3b|[01][0-9a-f]|7f)", re.IGNORECASE)
+"""Encoded dots, slashes, backslashes, per cent signs, semicolons and control characters."""
+_ELSEWHERE = re.compile(r"(?:^|/)(?:\.{1,2}(?:;[^/]*)?|;[^/]*)(?:/|$)|//")
+"""A segment that is `.`, `..` or empty, alone or before a `;`."""
+_QUERY = re.compile(r'[!"$-~\x80-\xff]*')
+_BAD = (
+    "The path or its query has an empty segment, `.` or `..`, an encoding of them, a `;` behind them, "
+    "or characters that need an encoding."
+)
+
+
+def check_path(path: str, query: str = "") -> None:
+    """Raises `CallerError` for a path, percent-encoded as the client sent it, that a server may read as another."""
+    if len(path) > LONGEST or not _is_plain(path) or not _QUERY.fullmatch(query):
+        raise CallerError(_BAD, code="bad_path")
+
+
+@lru_cache(1024)
+def _is_plain(path: str) -> bool:
+    if (path and not path.startswith("/")) or not _PLAIN.fullmatch(path) or _HIDDEN.search(path):
+        return False
+    if _ELSEWHERE.search(path):
+        return False
+    try:
+        unquote(path, errors="strict")
+    except UnicodeDecodeError:  # an overlong dot is no UTF-8
+        return False
+    return True
+
+
+def segment(name: str) -> str:
+    """A client's name of a model or a version as one segment of a path. Raises `CallerError`."""
+    if (
+        not {"", ".", ".."}.isdisjoint(name.split("/"))
+        or not {"%", ";", "\\"}.isdisjoint(name)
+        or not name.isprintable()
+    ):
+        raise CallerError("The name cannot be a part of a path.", code="bad_path")
+    return quote(name, safe="")
