@@ -19,6 +19,7 @@ _texts = msgspec.json.Decoder(list[str]).decode
 _text = msgspec.json.Decoder(str).decode
 _rows = msgspec.json.Decoder(list[Tokens]).decode
 _row = msgspec.json.Decoder(Tokens).decode
+_model = msgspec.json.Decoder(str | None)
 _format = msgspec.json.Decoder(Literal["float", "base64"] | None)
 _dimensions = msgspec.json.Decoder(Annotated[int, Meta(ge=1)] | None)
 _encode = msgspec.json.Encoder().encode
@@ -28,7 +29,7 @@ class Wanted(NamedTuple):
     """Texts, or their tokens; and the form of the vectors."""
 
     model: str
-    """As a route may have written it."""
+    """As a route may have written it; empty if the request has none."""
     inputs: Given
     base64: bool
     dimensions: int | None
@@ -42,7 +43,8 @@ def decode(fields: dict[str, Raw]) -> Wanted:
     if not inputs or not all(inputs):
         raise CallerError("`input` is empty, or has an empty entry.", param="input")
     format_ = _field(fields, "encoding_format", _format)
-    return Wanted(_text(fields["model"]), inputs, format_ == "base64", _field(fields, "dimensions", _dimensions))
+    model = _field(fields, "model", _model) or ""
+    return Wanted(model, inputs, format_ == "base64", _field(fields, "dimensions", _dimensions))
 
 
 def _inputs(raw: Raw) -> Given:
@@ -62,7 +64,7 @@ def _inputs(raw: Raw) -> Given:
 def _field(fields: dict[str, Raw], name: str, decoder: "msgspec.json.Decoder[T | None]") -> T | None:
     try:
         return decoder.decode(fields[name]) if name in fields else None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CallerError(f"`{name}` is not valid: {error}.", param=name) from None
 
 

@@ -195,7 +195,7 @@ class AsyncEngine:
             while self._engine.wait_for_work():
                 if outputs := self._engine.step():
                     self._call_loop(functools.partial(self._deliver, outputs))
-        except Exception as error:
+        except BaseException as error:  # a panic of an extension is no Exception
             _LOG.exception("the engine failed")
             dead = EngineDead("the engine failed")
             dead.__cause__ = error

@@ -3,6 +3,7 @@
 from adapters.errors import CallerError, CapacityError, DeadlineError, InferenceError, NotFound, TooLarge, Unavailable
 from adapters.http1.message import Response
 from adapters.wire import openai
+from runtimes.llm.engine import EngineDead
 
 RETRY_SECONDS = 1
 _JSON = ("content-type", "application/json")
@@ -42,5 +43,7 @@ def _status(error: InferenceError) -> int:
             return 429
         case DeadlineError():
             return 504
-        case _:  # the engine has died: another one may answer
+        case EngineDead():  # another endpoint may answer
             return 503
+        case _:
+            return 500

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from adapters.errors import InferenceError
+from adapters.errors import BackendError, InferenceError
 from adapters.wire import openai, sse
 from runtimes.llm.answers import AnswerWriter, Finished, PromptDetails, Usage
 from runtimes.llm.choice import Choice
@@ -39,7 +39,7 @@ class Answering:
         self._began = time.perf_counter()
         self._said_anything = self._failed = False
         # One place for each choice: who reads slowly slows the reading down, not the engine.
-        self._pieces: asyncio.Queue[Piece | Exception] = asyncio.Queue(maxsize=len(choices))
+        self._pieces: asyncio.Queue[Piece | InferenceError] = asyncio.Queue(maxsize=len(choices))
         self._open = set(choices)
         self._readers = [asyncio.ensure_future(self._read(choice)) for choice in choices]
 
@@ -49,8 +49,12 @@ class Answering:
                 token_ids, choice.token_ids = choice.token_ids, []
                 await self._pieces.put(Piece(choice, text, token_ids, choice.take_told()))
             await self._pieces.put(Piece(choice, None, told=choice.take_told()))
-        except Exception as error:
+        except InferenceError as error:
             await self._pieces.put(error)
+        except Exception as error:
+            failure = BackendError("The answer's text could not be made from its tokens.")
+            failure.__cause__ = error
+            await self._pieces.put(failure)
 
     def __aiter__(self) -> "Answering":
         return self
@@ -59,7 +63,7 @@ class Answering:
         if not self._open or self._failed:
             raise StopAsyncIteration
         piece = await self._pieces.get()
-        if isinstance(piece, Exception):
+        if isinstance(piece, InferenceError):
             self._failed = True
             raise piece
         if not self._said_anything:

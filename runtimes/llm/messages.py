@@ -91,3 +91,14 @@ def check_messages(messages: list[Message]) -> None:
         if (message.role == "tool") != (message.tool_call_id is not None):
             param = f"messages[{i}].tool_call_id"
             raise CallerError(f"`{param}` belongs to a message of role tool, which must have it.", param=param)
+
+
+def check_continued(messages: list[Message]) -> None:
+    """Raises CallerError for a conversation whose last message is not text of the assistant that can go on."""
+    last = messages[-1] if messages else None
+    if last is None or last.role != "assistant":
+        message = "`continue_final_message` needs the last message to be the assistant's."
+        raise CallerError(message, param="continue_final_message")
+    if last.tool_calls:
+        message = "`continue_final_message` continues text: the last message must have no `tool_calls`."
+        raise CallerError(message, param="continue_final_message")

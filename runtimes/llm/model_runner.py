@@ -2,7 +2,7 @@
 
 from runtimes.llm.executor import Executor
 from runtimes.llm.logprobs import prompt_logprobs
-from runtimes.llm.sampler import sample
+from runtimes.llm.sampler import sample_apart
 from runtimes.llm.sequence import Batch, Chunk, Sampled
 
 
@@ -25,7 +25,9 @@ class ModelRunner:
                 rows.append(row)
                 chunks.append(chunk)
         logits = self.executor.logits(batch.chunks, rows)
-        return _by_sequence(chunks, sample(logits, chunks)) if rows else {}
+        if not rows:
+            return {}
+        return _by_sequence(chunks, sample_apart(logits, chunks, lambda: self.executor.logits(batch.chunks, rows)))
 
     def _run_with_targets(self, batch: Batch) -> dict[int, Sampled]:
         rows: list[int] = []
@@ -39,7 +41,9 @@ class ModelRunner:
                 rows.append(first - 1)
                 chunks.append(chunk)
         logits = self.executor.logits(batch.chunks, rows)
-        found = _by_sequence(chunks, sample(logits[places], chunks)) if places else {}
+        found: dict[int, Sampled] = {}
+        if places:
+            found = _by_sequence(chunks, sample_apart(logits[places], chunks, lambda: logits[places]))
         for chunk, begin in spans:
             if chunk.targets:
                 told = logits[begin : begin + len(chunk.targets)]

@@ -13,8 +13,8 @@ from msgspec import Meta
 from adapters.errors import CallerError
 from runtimes.llm.answer_format import ResponseFormat, StructuredOutputs
 from runtimes.llm.grammar import Grammar
-from runtimes.llm.messages import Message, check_messages
-from runtimes.llm.sampling_fields import MAX_CHOICES, SamplingFields
+from runtimes.llm.messages import Message, check_continued, check_messages
+from runtimes.llm.sampling_fields import MAX_CHOICES, Count, SamplingFields, TokenId, check_ids
 from runtimes.llm.sampling_params import MAX_TOP_LOGPROBS
 from runtimes.llm.tools import MAX_TOOLS, Tool, ToolChoice, ToolUse, tool_use
 
@@ -64,7 +64,7 @@ class GenerateBody(SamplingFields, kw_only=True):
     cache_salt: Annotated[str, Meta(max_length=1024)] | None = None
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None
     return_token_ids: bool | None = None
-    continue_token_ids: list[int] | None = None
+    continue_token_ids: list[TokenId] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     response_format: ResponseFormat | None = None
@@ -86,6 +86,10 @@ class GenerateBody(SamplingFields, kw_only=True):
             if told is not None and getattr(self, name):
                 raise CallerError(f"With `{name}` no answer ends where `{told.param}` wants.", param=name)
         return told
+
+    def check_tokens(self, vocab_size: int) -> None:
+        super().check_tokens(vocab_size)
+        check_ids("continue_token_ids", self.continue_token_ids or (), vocab_size)
 
     @property
     def wants_usage(self) -> bool:
@@ -125,7 +129,7 @@ class ChatBody(GenerateBody, kw_only=True):
     tools: Annotated[list[Tool], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    max_completion_tokens: Annotated[int, Meta(ge=0)] | None = None
+    max_completion_tokens: Count | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     continue_final_message: bool | None = None
@@ -210,9 +214,7 @@ def decode_chat(body: bytes) -> ChatBody:
         if decoded.add_generation_prompt:
             message = "`continue_final_message` goes on with a message, `add_generation_prompt` begins one: give one."
             raise CallerError(message, param="continue_final_message")
-        if decoded.messages[-1].role != "assistant":
-            message = "`continue_final_message` needs the last message to be the assistant's."
-            raise CallerError(message, param="continue_final_message")
+        check_continued(decoded.messages)
     return decoded
 
 

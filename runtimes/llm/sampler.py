@@ -8,7 +8,8 @@ changes an answer. Each row is computed as if it were alone, whatever the others
 """
 
 import hashlib
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -17,12 +18,14 @@ from torch import Tensor
 from adapters.errors import BackendError
 from runtimes.llm.logits_processors import process
 from runtimes.llm.logprobs import Logprobs
+from runtimes.llm.memory import ran_out
 from runtimes.llm.sequence import Chunk, Sampled, TokenLogprobs
 from runtimes.llm.truncation import Limits, kept, likeliest, parts
 
 # Candidates that nearly always hold all that may be drawn.
 _FEW = 64
 _MANY = 4096
+log = logging.getLogger(__name__)
 
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]
@@ -43,6 +46,34 @@ def sample(logits: Tensor, chunks: Sequence[Chunk]) -> list[Sampled]:
     for row, error in errors.items():
         result[row] = Sampled(-1, error=error)
     return result
+
+
+def sample_apart(logits: Tensor, chunks: Sequence[Chunk], afresh: Callable[[], Tensor]) -> list[Sampled]:
+    """`sample`. If it raises, each row is sampled alone, so that only the rows at fault have an error.
+
+    `afresh` gives the logits again, which `sample` has changed. Raises only if memory runs out.
+    """
+    try:
+        return list(sample(logits, chunks))
+    except Exception as error:
+        if ran_out(error):
+            raise
+        log.exception("sampling a step of %d rows failed: each row is sampled alone", len(chunks))
+    logits = afresh()
+    return [_sample_alone(logits[row : row + 1], chunk) for row, chunk in enumerate(chunks)]
+
+
+def _sample_alone(logits: Tensor, chunk: Chunk) -> Sampled:
+    try:
+        (sampled,) = sample(logits, [chunk])
+    except Exception as error:
+        if ran_out(error):
+            raise
+        failure = BackendError("no token could be sampled for this answer")
+        failure.__cause__ = error
+        return Sampled(-1, error=failure)
+    assert isinstance(sampled, Sampled)
+    return sampled
 
 
 def uniform(seed: int, position: int) -> float:

@@ -1,20 +1,37 @@
 """What a request says of how its tokens are chosen: OpenAI's fields and vLLM's additions to them."""
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from adapters.errors import CallerError
-from runtimes.llm.sampling_params import MAX_BIASED, SamplingParams
+from runtimes.llm.sampling_params import (
+    MAX_BIASED,
+    MAX_COUNT,
+    MAX_REPETITION_PENALTY,
+    MIN_REPETITION_PENALTY,
+    SamplingParams,
+)
 
 MAX_CHOICES = 128
 MAX_STOPS = 4
 MAX_STOP_LENGTH = 256
 MAX_STOP_TOKENS = 64
+MAX_ID_DIGITS = 10
 
 _Penalty = Annotated[float, Meta(ge=-2, le=2)]
-_TokenId = Annotated[int, Meta(ge=0)]
+TokenId = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+
+
+def check_ids(param: str, ids: Iterable[int], vocab_size: int) -> None:
+    """Raise CallerError that names the first of `ids` that is not below `vocab_size`."""
+    for token_id in ids:
+        if token_id >= vocab_size:
+            message = f"`{param}` has token {token_id}: this model's are 0 to {vocab_size - 1}."
+            raise CallerError(message, param=param)
 
 
 class SamplingFields(msgspec.Struct, kw_only=True):
@@ -23,19 +40,19 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     JSON's keys are."""
 
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
-    max_tokens: Annotated[int, Meta(ge=0)] | None = None
-    min_tokens: Annotated[int, Meta(ge=0)] | None = None
+    max_tokens: Count | None = None
+    min_tokens: Count | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Meta(ge=-1)] | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=MAX_COUNT)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     presence_penalty: _Penalty | None = None
     frequency_penalty: _Penalty | None = None
-    repetition_penalty: Annotated[float, Meta(gt=0, le=100)] | None = None
+    repetition_penalty: Annotated[float, Meta(ge=MIN_REPETITION_PENALTY, le=MAX_REPETITION_PENALTY)] | None = None
     logit_bias: dict[str, float] | None = None
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     stop: str | list[str] | None = None
-    stop_token_ids: Annotated[list[_TokenId], Meta(max_length=MAX_STOP_TOKENS)] | None = None
+    stop_token_ids: Annotated[list[TokenId], Meta(max_length=MAX_STOP_TOKENS)] | None = None
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
 
@@ -51,22 +68,17 @@ class SamplingFields(msgspec.Struct, kw_only=True):
         if len(self.logit_bias or ()) > MAX_BIASED:
             raise CallerError(f"`logit_bias` takes up to {MAX_BIASED} tokens.", param="logit_bias")
         for token, bias in (self.logit_bias or {}).items():
-            if not (token.isascii() and token.isdigit()):
-                raise CallerError(f"`logit_bias` is for token ids: {token!r} is none.", param="logit_bias")
+            if not (token.isascii() and token.isdigit() and len(token) <= MAX_ID_DIGITS):
+                message = f"`logit_bias` is for token ids: {token[:40]!r} is not a token id."
+                raise CallerError(message, param="logit_bias")
             if not -100 <= bias <= 100:
                 message = f"`logit_bias` must be -100 to 100: {bias:g} for token {token} is not."
                 raise CallerError(message, param="logit_bias")
 
     def check_tokens(self, vocab_size: int) -> None:
         """Raise CallerError that names the first token that a model of so many has not."""
-        for name, ids in (
-            ("logit_bias", map(int, self.logit_bias or ())),
-            ("stop_token_ids", self.stop_token_ids or ()),
-        ):
-            for token_id in ids:
-                if token_id >= vocab_size:
-                    message = f"`{name}` has token {token_id}: this model's are 0 to {vocab_size - 1}."
-                    raise CallerError(message, param=name)
+        check_ids("logit_bias", map(int, self.logit_bias or ()), vocab_size)
+        check_ids("stop_token_ids", self.stop_token_ids or (), vocab_size)
 
     def params(
         self,

@@ -7,15 +7,22 @@ from dataclasses import dataclass, field
 
 MAX_TOP_LOGPROBS = 20
 MAX_BIASED = 1024
+MAX_COUNT = 2**31 - 1
+"""Of tokens and candidates."""
+GREEDY_BELOW = 1e-5
+"""A lower temperature is greedy: float32 logits that are divided by less overflow, or are divided by zero."""
+MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY = 0.01, 100.0
+"""A float32 logit that is divided or multiplied by a penalty between these is finite."""
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How to choose each next token, and when to stop.
 
-    `temperature` 0 is greedy; `top_k` 0, `top_p` 1 and `min_p` 0 mean no restriction. With a `seed` the same prompt
-    gets the same choices whatever else shares the batch; without one, chance is drawn from the operating system.
-    `max_tokens` 0 checks the prompt and generates nothing; before `min_tokens` no token that stops can come.
+    A `temperature` below `GREEDY_BELOW` is greedy and becomes 0; `top_k` 0, `top_p` 1 and `min_p` 0 mean no
+    restriction. With a `seed` the same prompt gets the same choices whatever else shares the batch; without
+    one, chance is drawn from the operating system. `max_tokens` 0 checks the prompt and generates nothing;
+    before `min_tokens` no token that stops can come.
 
     `logit_bias` is added to the logits of those tokens. The penalties are OpenAI's, which count generated tokens
     (`presence_penalty`, `frequency_penalty`), and Keskar et al.'s, which minds the prompt's too
@@ -49,6 +56,8 @@ class SamplingParams:
     def __post_init__(self) -> None:
         self._check_counts()
         self._check_numbers()
+        if self.temperature < GREEDY_BELOW:
+            object.__setattr__(self, "temperature", 0.0)
         if self.seed is not None and not -(2**63) <= self.seed < 2**63:
             raise ValueError(f"seed must fit a signed 64-bit integer, not {self.seed}")
         penalizes = bool(self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1)
@@ -57,12 +66,12 @@ class SamplingParams:
         object.__setattr__(self, "bias_values", array("f", self.logit_bias.values()).tobytes())
 
     def _check_counts(self) -> None:
-        if self.max_tokens < 0:
-            raise ValueError(f"max_tokens must be 0 or more, not {self.max_tokens}")
+        if not 0 <= self.max_tokens <= MAX_COUNT:
+            raise ValueError(f"max_tokens must be 0 to {MAX_COUNT}, not {self.max_tokens}")
         if not 0 <= self.min_tokens <= self.max_tokens:
             raise ValueError(f"min_tokens must be 0 to max_tokens ({self.max_tokens}), not {self.min_tokens}")
-        if self.top_k < 0:
-            raise ValueError(f"top_k must be 0 (no restriction) or more, not {self.top_k}")
+        if not 0 <= self.top_k <= MAX_COUNT:
+            raise ValueError(f"top_k must be 0 (no restriction) to {MAX_COUNT}, not {self.top_k}")
         for name in ("logprobs", "prompt_logprobs"):
             if (count := getattr(self, name)) is not None and not 0 <= count <= MAX_TOP_LOGPROBS:
                 raise ValueError(f"{name} must be 0 to {MAX_TOP_LOGPROBS}, not {count}")
@@ -77,8 +86,9 @@ class SamplingParams:
         for name in ("presence_penalty", "frequency_penalty"):
             if not -2 <= (penalty := getattr(self, name)) <= 2:
                 raise ValueError(f"{name} must be -2 to 2, not {penalty}")
-        if not 0 < self.repetition_penalty < math.inf:
-            raise ValueError(f"repetition_penalty must be a finite number over 0, not {self.repetition_penalty}")
+        if not MIN_REPETITION_PENALTY <= self.repetition_penalty <= MAX_REPETITION_PENALTY:
+            bounds = f"{MIN_REPETITION_PENALTY:g} to {MAX_REPETITION_PENALTY:g}"
+            raise ValueError(f"repetition_penalty must be {bounds}, not {self.repetition_penalty}")
         if len(self.logit_bias) > MAX_BIASED:
             raise ValueError(f"logit_bias takes up to {MAX_BIASED} tokens, not {len(self.logit_bias)}")
         for token_id, bias in self.logit_bias.items():

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from adapters.errors import CallerError
-from runtimes.llm.messages import Message, check_messages
+from runtimes.llm.messages import Message, check_continued, check_messages
 from runtimes.llm.submission import LoadedModel, encode_chat, encode_within
 from runtimes.llm.tokenizer import Tokenizer
 from runtimes.llm.tools import MAX_TOOLS, Tool
@@ -47,8 +47,8 @@ def decode_tokenize(body: bytes) -> TokenizeBody:
     if (decoded.messages is None) == (decoded.prompt is None):
         raise CallerError("Give either `messages` or `prompt`.", param="messages")
     check_messages(decoded.messages or [])
-    if decoded.continue_final_message and (not decoded.messages or decoded.messages[-1].role != "assistant"):
-        raise CallerError("`continue_final_message` needs a last message of the assistant's.", param="messages")
+    if decoded.continue_final_message:
+        check_continued(decoded.messages or [])
     return decoded
 
 

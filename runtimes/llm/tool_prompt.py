@@ -31,7 +31,7 @@ def in_words(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str,
 
 def _told(messages: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     told = _TOLD.format(tools="\n".join([json.dumps(tool, ensure_ascii=False) for tool in tools]))
-    if messages[0]["role"] != "system":
+    if not messages or messages[0]["role"] != "system":
         return [{"role": "system", "content": told}, *messages]
     return [messages[0] | {"content": f"{messages[0]['content']}\n\n{told}"}, *messages[1:]]
 

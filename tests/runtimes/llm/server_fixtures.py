@@ -22,6 +22,7 @@ from runtimes.llm.chat_template import ChatTemplate
 from runtimes.llm.engine import AsyncEngine, Engine, Runner
 from runtimes.llm.error_responses import refusal
 from runtimes.llm.grammar import Grammars
+from runtimes.llm.pooler import Pooler
 from runtimes.llm.scheduler import Scheduler
 from runtimes.llm.scheduler_config import SchedulerConfig
 from runtimes.llm.sequence import Batch, Sampled
@@ -118,6 +119,7 @@ async def serving(
     max_batched: int = CONTEXT,
     num_blocks: int = 600,
     runner: Runner | None = None,
+    pooler: Pooler | None = None,
     template: str = CHATML,
     tokenizer: Tokenizer | None = None,
     max_body: int = 1 << 19,
@@ -132,7 +134,7 @@ async def serving(
         max_model_len=context, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_batched, max_queue=max_queue
     )
     scheduler = Scheduler(bounds, BlockManager(num_blocks=num_blocks, block_size=16, caching=prefix_cache))
-    engine = AsyncEngine(Engine(scheduler, runner or parrot, vocab_size=vocab, eos_token_ids=ends))
+    engine = AsyncEngine(Engine(scheduler, runner or parrot, vocab_size=vocab, eos_token_ids=ends, pooler=pooler))
     app = App(MODEL)
     app.model = LoadedModel(
         engine,

@@ -18,6 +18,7 @@ from tests.runtimes.llm.test_equivalence import make_engine
 
 TEXT = "Hello, wörld! 😀 and so on"
 HI = [{"role": "user", "content": "hi"}]
+CALLED = {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{}"}}]}
 
 
 @pytest.fixture
@@ -100,6 +101,18 @@ def test_a_begun_answer_stands_where_the_prompt_wants_it() -> None:
     assert len(template.encode(HI)) > len(ended)
 
 
+def test_a_begun_answer_with_tools_may_be_the_only_message() -> None:
+    """The prompt then has the system's message only, which describes the tools."""
+    tokenizer = byte_tokenizer()
+    assert tokenizer.chat_template is not None
+    template = ChatTemplate(tokenizer.chat_template, tokenizer)
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+    text = tokenizer.decode(template.encode([{"role": "assistant", "content": "x"}], tools=tools, begun=True))
+    assert text.startswith("system\nYou may call functions")
+    assert '"name": "f"' in text
+    assert text.endswith("assistant\nx")
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -115,7 +128,9 @@ def test_a_begun_answer_stands_where_the_prompt_wants_it() -> None:
         ({"continue_token_ids": [1], "stream": False}, "continue_token_ids"),
         ({"return_token_ids": True, "stream": False}, "return_token_ids"),
         ({"continue_token_ids": [1], "n": 2}, "n"),
-        ({"continue_token_ids": [10**6]}, "messages"),
+        ({"continue_token_ids": [10**6]}, "continue_token_ids"),
+        ({"continue_token_ids": [-1]}, "continue_token_ids"),
+        ({"continue_final_message": True, "messages": [*HI, CALLED], "add_generation_prompt": False}, "continue_final"),
         ({"continue_token_ids": ["a"]}, "continue_token_ids"),
         ({"messages": None, "prompt": ["a", "b"], "continue_token_ids": [1]}, "prompt"),
     ],

@@ -1,11 +1,14 @@
 import math
 from collections import Counter
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtimes.llm.sampler import sample, uniform
+from adapters.errors import BackendError
+from runtimes.llm.sampler import sample, sample_apart, uniform
+from runtimes.llm.sampling_params import GREEDY_BELOW
 from runtimes.llm.sequence import Chunk, SamplingParams
 
 
@@ -56,6 +59,41 @@ def test_temperature_sharpens() -> None:
 
 def test_a_tiny_temperature_is_greedy_and_not_nan() -> None:
     assert shares(LOGITS, params(temperature=1e-40), draws=50) == {0: 1.0}
+
+
+@given(st.floats(min_value=0, max_value=2), st.integers(0, 2**32), st.sampled_from([1e-30, 1.0, 1e30]))
+@settings(max_examples=200, deadline=None)
+def test_every_temperature_draws_a_token(temperature: float, seed: int, spread: float) -> None:
+    """Subnormal numbers among them."""
+    logits = torch.randn(1, 300, generator=torch.Generator().manual_seed(seed)) * spread
+    best = int(logits.argmax())
+    drawn = sample(logits, [chunk(params(temperature=temperature), seed=seed)])[0]
+    assert drawn.error is None
+    assert 0 <= drawn.token_id < 300
+    assert drawn.token_id == best or temperature >= GREEDY_BELOW
+
+
+def test_a_row_whose_sampling_raises_fails_alone() -> None:
+    """A bias at a token that the logits do not have breaks the step of all rows."""
+    logits = torch.randn(4, 50, generator=torch.Generator().manual_seed(1))
+    sound = SamplingParams(max_tokens=1, temperature=1.0, repetition_penalty=1.5, logit_bias={3: 2.0})
+    broken = SamplingParams(max_tokens=1, logit_bias={2**31: 1.0})
+    chunks = [chunk(how, seed=row) for row, how in enumerate([sound, broken, sound, SamplingParams(max_tokens=1)])]
+    alone = [sample(logits[row : row + 1].clone(), [chunks[row]])[0] for row in (0, 2, 3)]
+    found = sample_apart(logits.clone(), chunks, logits.clone)
+    assert [found[row] for row in (0, 2, 3)] == alone
+    assert found[1].token_id == -1
+    assert isinstance(found[1].error, BackendError)
+
+
+def test_memory_that_runs_out_while_sampling_is_not_a_rows_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def process(*_: object) -> None:
+        raise RuntimeError("CUDA out of memory")
+
+    monkeypatch.setattr("runtimes.llm.sampler.process", process)
+    logits = torch.zeros(1, 5)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        sample_apart(logits, [chunk(params())], logits.clone)
 
 
 def test_top_k_keeps_the_k_likeliest() -> None:

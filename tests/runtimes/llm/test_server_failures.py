@@ -10,6 +10,7 @@ import pytest
 from openai.types.chat import ChatCompletionMessageParam
 
 from runtimes.llm.block_manager import BlockManager
+from runtimes.llm.detokenizer import Detokenizer
 from runtimes.llm.engine import Engine
 from runtimes.llm.memory import OutOfMemory
 from runtimes.llm.scheduler import Scheduler
@@ -154,3 +155,31 @@ def test_whoever_shares_a_step_that_runs_out_of_memory_is_told_and_others_are_no
     assert [output.token_id for _ in range(3) for output in engine.step().values()] == [7, 8, 9]
     assert third not in ended
     engine.check_idle()
+
+
+async def test_an_answer_whose_text_fails_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The token of "!" fails; a neighbour in the same steps has none."""
+    push = Detokenizer.push
+
+    def failing(self: Detokenizer, token_id: int) -> str:
+        if (text := push(self, token_id)) == "!":
+            raise ValueError("this token has no text")
+        return text
+
+    monkeypatch.setattr(Detokenizer, "push", failing)
+    async with serving("Hello! and so on") as running:
+        running.parrot.goes_on = True
+        neighbour = asyncio.ensure_future(post(running, "/v1/completions", COMPLETION | {"prompt": "Hello!"}))
+        status, _, answer = await post(running, "/v1/completions", COMPLETION)
+        assert status == 500
+        assert "text could not be made" in answer["error"]["message"]
+        assert (await neighbour)[2]["choices"][0]["text"] == " and so on"
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{running.url}/v1/completions", json=COMPLETION | {"stream": True}) as response,
+        ):
+            events = (await response.read()).decode()
+        assert '"text":"H"' in events
+        assert "text could not be made" in events
+        assert "[DONE]" not in events
+        await until_idle(running.engine)
