@@ -17,6 +17,7 @@ import httptools
 
 from adapters.errors import CallerError, InferenceError, TooLarge
 from adapters.http1 import head
+from adapters.http1.feeding import Data, Feeding
 from adapters.http1.head import Refused
 from adapters.http1.incoming import Incoming
 from adapters.http1.message import BodyStream, Response, Waiter, encode_head
@@ -31,16 +32,17 @@ UNREAD_BODY_BYTES = 64 * 1024
 NO_BODY_STATUS = frozenset({204, 304})
 
 
-class Connection(asyncio.Protocol):
+class Connection(Feeding):
     """See the module's docstring."""
 
     __slots__ = (
-        "_answering", "_arrived", "_asked", "_body_started", "_can_write", "_deaf", "_fields", "_in_head",
-        "_incoming", "_overhead", "_parser", "_queue", "_reading_paused", "_refusal", "_server", "_target",
-        "_task", "_transport", "_unsent", "_writing_paused", "deadline", "peer", "phase",
+        "_answering", "_arrived", "_asked", "_body_started", "_can_write", "_fields", "_in_head", "_incoming",
+        "_overhead", "_parser", "_queue", "_refusal", "_server", "_target", "_task", "_unsent", "_upgrading",
+        "_writing_paused", "deadline", "peer", "phase",
     )  # fmt: skip
 
     def __init__(self, server: "Server") -> None:
+        super().__init__(server.loop)
         self._server = server
         self._parser = httptools.HttpRequestParser(self)
         self._queue: deque[Incoming] = deque()
@@ -52,14 +54,13 @@ class Connection(asyncio.Protocol):
         self._arrived = Waiter(server.loop)
         self._can_write = Waiter(server.loop)
         self._writing_paused = False
-        self._reading_paused = False
-        self._deaf = False  # the last request has been seen: what follows is thrown away
         self._refusal: Response | None = None  # goes out after the answers that are due
         self._fields: list[tuple[bytes, bytes]] = []
         self._in_head = False
         self._overhead = 0  # bytes received since a request ended or a piece of a body came
         self._unsent = 0  # bytes that the client had not taken when it was last looked at
         self._target = b""
+        self._upgrading = False  # the parser stops behind this head, and takes the body for another protocol
         self._body_started = 0.0
         self.phase: Phase = "idle"
         self.deadline = NEVER
@@ -91,16 +92,13 @@ class Connection(asyncio.Protocol):
         self._writing_paused = False
         self._can_write.wake()
 
-    def data_received(self, data: bytes) -> None:
-        if self._deaf:
-            return
+    def _feed(self, data: Data) -> None:
         # Counted before the parser sees it: a field or a trailer that never ends is buffered inside the parser.
         self._overhead += len(data)
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # An upgrade may be ignored (RFC 9110 7.8), but llhttp will parse no more.
-            self._last_request()
+        except httptools.HttpParserUpgrade as upgrade:
+            self._ignore_upgrade(data, upgrade.args[0])
         except httptools.HttpParserError as error:
             self._malformed(error)
         else:
@@ -109,6 +107,23 @@ class Connection(asyncio.Protocol):
                     self._refuse(431, "headers_too_large", "The request head is too large.")
                 else:
                     self._break_body()
+
+    def _ignore_upgrade(self, data: Data, at: int) -> None:
+        """A server may ignore an upgrade (RFC 9110 7.8). llhttp does not: another parser reads the body behind it."""
+        incoming = self._incoming
+        if incoming is None:
+            self._last_request()
+            return
+        incoming.keep_alive = False
+        self._parser = httptools.HttpRequestParser(_BodyEvents(self))
+        framing = b"content-length: %d" % incoming.length if incoming.length else b"transfer-encoding: chunked"
+        self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % framing)
+        if at < len(data):
+            self._feed(data[at:])
+
+    def _body_left(self) -> int:
+        incoming = self._incoming
+        return 0 if incoming is None else max(0, incoming.length - incoming.size)
 
     # ── parser events ─────────────────────────────────────────────────────────────────────────────────
 
@@ -134,8 +149,11 @@ class Connection(asyncio.Protocol):
         self._in_head = False
         incoming = Incoming(self, method.decode("latin-1"), head.path_of(self._target), fields, http11=http11)
         incoming.keep_alive = self._parser.should_keep_alive()
-        if int(fields.get(b"content-length", b"0")) > self._server.limits.max_body:
+        incoming.length = int(fields.get(b"content-length", b"0"))
+        if incoming.length > self._server.limits.max_body:
             incoming.error = self._too_large()
+        if b"upgrade" in fields and self._parser.should_upgrade():
+            self._upgrading = incoming.length > 0 or b"transfer-encoding" in fields
         self._incoming = incoming
         self._queue.append(incoming)
         if not self._answering:
@@ -151,15 +169,17 @@ class Connection(asyncio.Protocol):
     def on_body(self, body: bytes) -> None:
         self._overhead = 0
         incoming = self._incoming
-        if incoming is None or incoming.error is not None:
+        if incoming is None:
             return
         incoming.size += len(body)
+        if incoming.error is not None:
+            return
         if incoming.size > self._server.limits.max_body:
             incoming.error = self._too_large()
             incoming.body.clear()
             self._arrived.wake()
             return
-        incoming.body.append(body)
+        incoming.add(body)
         if not incoming.wanted and incoming.size > UNREAD_BODY_BYTES:
             self._pause_reading()
         if self.phase == "body":
@@ -169,6 +189,9 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         incoming = self._incoming
         if incoming is None:
+            return
+        if self._upgrading:
+            self._upgrading = False
             return
         incoming.complete = True
         self._incoming = None
@@ -223,16 +246,6 @@ class Connection(asyncio.Protocol):
         while not incoming.complete and incoming.error is None:
             await self._arrived.wait()
 
-    def _pause_reading(self) -> None:
-        if not self._reading_paused and not self._transport.is_closing():
-            self._reading_paused = True
-            self._transport.pause_reading()
-
-    def _resume_reading(self) -> None:
-        if self._reading_paused and not self._transport.is_closing():
-            self._reading_paused = False
-            self._transport.resume_reading()
-
     def _last_request(self) -> None:
         """Hear no more; the connection closes after the answers that are due."""
         self._deaf = True
@@ -270,8 +283,10 @@ class Connection(asyncio.Protocol):
             self._queue.popleft()
             if not incoming.keep_alive:
                 return False
-            if self._reading_paused and len(self._queue) < self._server.limits.max_pipelined:
+            if self._paused and len(self._queue) < self._server.limits.max_pipelined:
                 self._resume_reading()
+            if self._queue:
+                await asyncio.sleep(0)  # pipelined requests must not hold the loop: others have a turn between two
         if self._refusal is not None:
             self._write_whole(None, self._refusal)
             return False
@@ -402,6 +417,16 @@ class Connection(asyncio.Protocol):
         if task is not None:
             task.cancel()
         return task
+
+
+class _BodyEvents:
+    """The callbacks of a parser that reads nothing but a body."""
+
+    __slots__ = ("on_body", "on_message_complete")
+
+    def __init__(self, connection: Connection) -> None:
+        self.on_body = connection.on_body
+        self.on_message_complete = connection.on_message_complete
 
 
 def _persistence(incoming: Incoming) -> bytes:

@@ -7,15 +7,19 @@ from typing import cast
 import httptools
 
 from adapters.errors import BackendError, DeadlineError, InferenceError, TransportError, UpstreamTimeout
+from adapters.http1.feeding import Data, Feeding
 from adapters.http1.message import Headers, Waiter
 from adapters.http1.sweeper import NEVER
 from adapters.types import Deadline
 
 MAX_HEAD = 64 * 1024
 HIGH_WATER = 256 * 1024
+SMALL_PIECE = 1024
+PIECE_COST = 64
+"""Bytes that a small piece of a body takes beside its own."""
 
 
-class Exchange(asyncio.Protocol):
+class Exchange(Feeding):
     """A connection to an upstream, and the answer that is being read from it.
 
     `answered` tells whether any byte of the current answer has come (a kept-alive connection that breaks
@@ -23,19 +27,17 @@ class Exchange(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_arrived", "_chunks", "_deadline", "_error", "_fields", "_framed", "_head_done", "_keep_alive", "_on_lost",
-        "_overhead", "_parser", "_reading_paused", "_size", "_transport", "answered", "complete", "deadline", "loop",
-        "rested_at", "status",
+        "_arrived", "_chunks", "_deadline", "_error", "_fields", "_framed", "_head_done", "_keep_alive", "_left",
+        "_on_lost", "_overhead", "_parser", "_size", "answered", "complete", "deadline", "rested_at", "status",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_lost: "Callable[[Exchange], None]") -> None:
-        self.loop = loop
+        super().__init__(loop)
         self._on_lost = on_lost
         self._parser = httptools.HttpResponseParser(self)
         self._arrived = Waiter(loop)
         self.deadline = NEVER
         self.rested_at = 0.0
-        self._reading_paused = False
         self._error: InferenceError | None = None
         self._begin(Deadline(NEVER, NEVER, NEVER))
         self.complete = True  # nothing is under way yet
@@ -47,6 +49,7 @@ class Exchange(asyncio.Protocol):
         self._fields: dict[bytes, bytes] = {}
         self._chunks: list[bytes] = []
         self._size = 0
+        self._left = 0  # bytes to come of a body of known length
         self._overhead = 0  # bytes received since the last piece of body
         self._head_done = False
         self._framed = False
@@ -59,14 +62,16 @@ class Exchange(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if exc is None:
+            self._feed_all()
         if self._head_done and not self._framed and exc is None and self._error is None:
             self.complete = True  # the answer was delimited by the close
         self._fail(TransportError("The upstream closed the connection before the end of its answer."))
         self._on_lost(self)
 
-    def data_received(self, data: bytes) -> None:
+    def _feed(self, data: Data) -> None:
         if self.complete:
-            self._transport.abort()  # nothing was asked
+            self._break_off()  # nothing was asked
             return
         self.answered = True
         # Counted before the parser sees it: a field or a trailer that never ends is buffered inside the parser.
@@ -75,11 +80,18 @@ class Exchange(asyncio.Protocol):
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._fail(BackendError("The upstream's answer is not valid HTTP/1.1."))
-            self._transport.abort()
+            self._break_off()
             return
         if self._overhead > MAX_HEAD and not self.complete:
             self._fail(BackendError("The upstream's response head or trailer is too large."))
-            self._transport.abort()
+            self._break_off()
+
+    def _break_off(self) -> None:
+        self._deaf = True
+        self._transport.abort()
+
+    def _body_left(self) -> int:
+        return max(0, self._left)
 
     def on_message_begin(self) -> None:
         if self.complete:
@@ -95,7 +107,10 @@ class Exchange(asyncio.Protocol):
         if self.status < 200:
             self._fields = {}
             return
-        self._framed = b"content-length" in self._fields or b"transfer-encoding" in self._fields
+        length = self._fields.get(b"content-length")
+        if length is not None:
+            self._left = int(length)
+        self._framed = length is not None or b"transfer-encoding" in self._fields
         self._keep_alive = self._parser.should_keep_alive()
         self._head_done = True
         self._arrived.wake()
@@ -103,10 +118,11 @@ class Exchange(asyncio.Protocol):
     def on_body(self, body: bytes) -> None:
         self._overhead = 0
         self._chunks.append(body)
-        self._size += len(body)
-        if self._size > HIGH_WATER and not self._reading_paused:
-            self._reading_paused = True
-            self._transport.pause_reading()
+        size = len(body)
+        self._left -= size
+        self._size += size if size >= SMALL_PIECE else size + PIECE_COST
+        if self._size > HIGH_WATER:
+            self._pause_reading()
         self._arrived.wake()
 
     def on_message_complete(self) -> None:
@@ -143,9 +159,8 @@ class Exchange(asyncio.Protocol):
         self.deadline = self._deadline.at
         chunks, self._chunks = self._chunks, []
         self._size = 0
-        if self._reading_paused:
-            self._reading_paused = False
-            self._transport.resume_reading()
+        if self._paused:
+            self._resume_reading()
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def more(self, patience: float | None = None) -> asyncio.Future[None]:
@@ -164,7 +179,7 @@ class Exchange(asyncio.Protocol):
     def reusable(self) -> bool:
         """Whether the answer is over and another may be asked for."""
         whole = self.complete and self._framed and self._keep_alive
-        return whole and not self._reading_paused and not self._transport.is_closing()
+        return whole and not self._stopped and not self._transport.is_closing()
 
     # ── ends ──────────────────────────────────────────────────────────────────────────────────────────
 

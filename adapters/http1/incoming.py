@@ -10,13 +10,17 @@ from adapters.http1.message import Headers, Request
 if TYPE_CHECKING:
     from adapters.http1.connection import Connection
 
+SMALL_PIECE = 4 * 1024
+"""Bytes below which a piece of a body is copied to the one before it."""
+
 
 class Incoming(Request):
     """What the connection knows of one request: how much of it is here, what is wrong with it, what it asks of
     the connection. Fronts see a `Request`."""
 
     __slots__ = (
-        "body", "complete", "connection", "error", "expects_continue", "http11", "keep_alive", "size", "wanted",
+        "body", "complete", "connection", "error", "expects_continue", "http11", "keep_alive", "length",
+        "size", "wanted",
     )  # fmt: skip
 
     def __init__(self, connection: "Connection", method: str, target: bytes, fields: Fields, *, http11: bool) -> None:
@@ -25,11 +29,22 @@ class Incoming(Request):
         self.http11 = http11
         self.keep_alive = True
         self.expects_continue = http11 and b"expect" in fields
-        self.body: list[bytes] = []
+        self.body: list[bytes | bytearray] = []
+        self.length = 0  # as the head gives it
         self.size = 0
         self.complete = False
         self.wanted = False
         self.error: InferenceError | None = None
+
+    def add(self, piece: bytes) -> None:
+        """Small pieces are put together at once: each would cost more than its own bytes."""
+        body = self.body
+        if not body or len(piece) >= SMALL_PIECE:
+            body.append(piece)
+        elif isinstance(body[-1], bytearray):
+            body[-1] += piece
+        else:
+            body.append(bytearray(piece))
 
     async def read(self) -> bytes:
         if not self.complete and self.error is None:
@@ -37,8 +52,9 @@ class Incoming(Request):
             await self.connection.receive_body(self)
         if self.error is not None:
             raise self.error
-        body = self.body
-        return body[0] if len(body) == 1 else b"".join(body)
+        if len(self.body) != 1 or isinstance(self.body[0], bytearray):
+            self.body = [b"".join(self.body)]  # the pieces are freed
+        return bytes(self.body[0])
 
     @property
     def peer_certificate(self) -> Mapping[str, Any] | None:

@@ -1,7 +1,8 @@
 """Our gRPC over HTTP/2 (RFC 9113), both sides, as `adapters.http1` is for HTTP/1.1. Bytes in, bytes out.
 
 frames.py      the frames' names and shapes; fields.py: header blocks (HPACK, RFC 7541)
-framing.py     bytes cut into frames; sending.py: frames out, within the peer's windows
+framing.py     bytes cut into frames, so many in each turn of the loop
+sending.py     frames out, within the peer's windows
 control.py     settings, pings, windows, resets; connection.py: header blocks, deadlines, ends
 stream.py      one stream, its sending half; receiving.py: the other; inbox.py: messages put together, inflated
 status.py      gRPC's codes, messages, timeouts and metadata

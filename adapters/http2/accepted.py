@@ -163,6 +163,10 @@ class Accepted(Connection[RequestHead]):
     def _report(self, message: str, error: Exception) -> None:
         self.loop.call_exception_handler({"message": message, "exception": error})
 
+    def charge_reset(self) -> None:
+        """The client made the server reset a stream. Raises `Violation` when it has done so too often."""
+        self._spend()
+
     def _was_reset(self, stream: Stream, code: int) -> None:
         stream.close(self._lost())
 

@@ -25,6 +25,8 @@ OK_TRAILERS = encode([(b"grpc-status", b"0")])
 ONE_WRITE = 64 * 1024
 """Bytes of a message above which copying it beside its head costs more than another write."""
 
+CLIENT_FAULTS = frozenset({ErrorCode.PROTOCOL_ERROR, ErrorCode.FLOW_CONTROL_ERROR, ErrorCode.STREAM_CLOSED})
+
 
 def _frame_head(kind: int, flags: int, block: bytes) -> bytes:
     return len(block).to_bytes(3, "big") + bytes([kind, flags])
@@ -207,6 +209,14 @@ class Call(Stream):
             self.fail(error.code, error.message, error.trailers)
             self._overruled = True
         self._cancel()
+
+    def break_off(self, code: ErrorCode) -> None:
+        """See `Stream`. A client that makes the server reset its streams pays as for resets of its own: otherwise it
+        could begin calls without an end, each of which the reset takes off its count (CVE-2025-8671)."""
+        blamed = not self.closed and code in CLIENT_FAULTS
+        super().break_off(code)
+        if blamed:
+            self.connection.charge_reset()
 
     def _cancel(self) -> None:
         if self.task is not None:

@@ -34,13 +34,11 @@ DRAIN_PING = b"draining"
 class Control(Framing):
     """See the module's docstring."""
 
-    __slots__ = ("_backlog", "_calm", "_calm_since", "loop", "outlet", "streams", "transport")
-    transport: asyncio.Transport
+    __slots__ = ("_backlog", "_calm", "_calm_since", "outlet", "streams")
     outlet: Outlet
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__()
-        self.loop = loop
+        super().__init__(loop)
         self.streams: dict[int, Stream] = {}
         self._backlog = 0  # bytes beside DATA that were written while the peer did not read
         self._calm = CALM

@@ -153,6 +153,8 @@ class Dialled(Connection[AnswerHead]):
         self._let_go()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if exc is None:
+            self._take_all()
         self._let_go()
         super().connection_lost(exc)
         self._owner.lost(self)

@@ -2,6 +2,9 @@
 
 A DATA frame is handed on as it arrives, so that its size costs no memory here; every other frame is handed on
 whole, and may be no larger than a head.
+
+One turn of the loop cuts a bounded number of frames of a connection. The rest waits for the next turn, and the socket
+is not read meanwhile: a connection that floods delays no other one.
 """
 
 import asyncio
@@ -14,6 +17,12 @@ MAX_DATA_FRAME = 1024 * 1024
 """What we allow the peer to send in one: fewer, larger frames cost less to cut."""
 MAX_OTHER_FRAME = 64 * 1024
 
+TURN_FRAMES = 64
+"""Frames of one turn of the loop. A frame other than DATA counts once more for each `COSTLY_BYTES` of it."""
+COSTLY_BYTES = 512
+MAX_WAITING = 64 * 1024
+"""Bytes that wait for their turn, above which no more are read."""
+
 OnFrame = Callable[[int, int, bytes], None]
 
 
@@ -21,10 +30,15 @@ class Framing(asyncio.Protocol):
     """The receiving half of a connection. Its events are the methods below `events`."""
 
     __slots__ = (
-        "_data_flags", "_data_left", "_data_stream", "_deaf", "_gathering", "_greeting", "_on_frame", "_rest", "heard",
+        "_data_flags", "_data_left", "_data_stream", "_deaf", "_gathering", "_greeting", "_on_frame", "_rest",
+        "_stopped", "_waiting", "heard", "loop", "transport",
     )  # fmt: skip
+    transport: asyncio.Transport
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._waiting = False  # whole frames wait for the next turn
+        self._stopped = False  # the transport does not read
         self._greeting: bytes | None = None  # what must come first, and then SETTINGS; None behind both
         self._rest = b""  # of a frame that is not whole
         self._data_left = 0  # bytes to come of a DATA frame of which a part was handed on
@@ -43,6 +57,13 @@ class Framing(asyncio.Protocol):
             return
         if self._rest:
             data = self._rest + data
+        if self._waiting:
+            self._rest = data
+            self._adjust_reading()
+        else:
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
         try:
             if self._greeting is not None:
                 data = self._greeted(data, self._greeting)
@@ -50,6 +71,30 @@ class Framing(asyncio.Protocol):
                 self._cut(data)
         except Violation as violation:
             self._on_violation(violation)
+
+    def _next_turn(self) -> None:
+        if not self._waiting:
+            return
+        self._waiting = False
+        data, self._rest = self._rest, b""
+        if not self._deaf:
+            self._take(data)
+        self._adjust_reading()
+
+    def _take_all(self) -> None:
+        """The peer has closed the connection: nothing comes behind the rest, which a read bounds."""
+        while self._waiting and not self._deaf:
+            self._next_turn()
+
+    def _adjust_reading(self) -> None:
+        """A connection that is closing is read until its peer has closed, too."""
+        stop = self._waiting and not self._deaf and len(self._rest) > MAX_WAITING
+        if stop is not self._stopped and not self.transport.is_closing():
+            self._stopped = stop
+            if stop:
+                self.transport.pause_reading()
+            else:
+                self.transport.resume_reading()
 
     def _greeted(self, data: bytes, greeting: bytes) -> bytes:
         """What follows the greeting; nothing while it is not whole."""
@@ -70,10 +115,14 @@ class Framing(asyncio.Protocol):
         return data[size:]
 
     def _cut(self, data: bytes) -> None:
-        at, end = 0, len(data)
+        at, end, left = 0, len(data), TURN_FRAMES
         if self._data_left:
             at = self._more_of_data(data, end)
         while end - at >= HEADER_BYTES:
+            if left <= 0:
+                self._waiting = True
+                self.loop.call_soon(self._next_turn)
+                break
             high, low, kind, flags, stream_id = HEADER.unpack_from(data, at)
             start = at + HEADER_BYTES
             stop = start + (high << 8 | low)
@@ -89,16 +138,21 @@ class Framing(asyncio.Protocol):
             if self._gathering and kind != frames.CONTINUATION:
                 raise Violation(ErrorCode.PROTOCOL_ERROR, "a header block is interrupted")
             if not kind and not flags & PADDED:
+                left -= 1
                 self._on_data(flags, stream_id & frames.MAX_STREAM_ID, data, start, stop, 0)
             elif kind < len(self._on_frame):
+                left -= 1 + (stop - start) // COSTLY_BYTES
                 self._on_frame[kind](flags, stream_id & frames.MAX_STREAM_ID, data[start:stop])
             else:
+                left -= 1
                 self._on_unknown(flags)
             if self._deaf:
                 at = end
         self._rest = data[at:] if at < end else b""
         if at:
             self.heard += 1
+        if self._waiting:
+            self._adjust_reading()
 
     def _check_size(self, kind: int, size: int) -> None:
         if size > (MAX_DATA_FRAME if kind == frames.DATA else MAX_OTHER_FRAME):

@@ -1,0 +1,97 @@
+"""The receiving half of a connection: bytes go to the parser, a bounded number of them in each turn of the loop.
+
+A read brings up to 256 KiB, and the loop reads again while more is there: thousands of small requests, or tens of
+thousands of chunks. A connection that parses all of them in one turn delays every other connection.
+"""
+
+import asyncio
+
+STRIDE = 8 * 1024
+"""Bytes that the parser takes at once, except within a body of known length."""
+TURN_BYTES = 32 * 1024
+"""Bytes of heads and chunks that one connection parses in one turn of the loop."""
+
+Data = bytes | memoryview
+
+
+class Feeding(asyncio.Protocol):
+    """A subclass parses in `_feed`. It may pause in any callback of its parser: the rest then waits, unparsed."""
+
+    __slots__ = ("_deaf", "_paused", "_rest", "_scheduled", "_stopped", "_transport", "loop")
+    _transport: asyncio.Transport
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._rest: memoryview | None = None  # received and not parsed; the socket is not read meanwhile
+        self._deaf = False  # what follows is thrown away
+        self._paused = False  # by the subclass
+        self._stopped = False  # the transport does not read
+        self._scheduled = False
+
+    def data_received(self, data: bytes) -> None:
+        if self._rest is None and len(data) <= STRIDE:
+            if not self._deaf:
+                self._feed(data)
+            return
+        rest = data if self._rest is None else b"".join((self._rest, data))
+        self._rest = memoryview(rest)
+        if not self._scheduled:
+            self._feed_rest()
+
+    def _feed_rest(self) -> None:
+        """Parse a turn's worth; the remainder waits for the next turn."""
+        self._scheduled = False
+        rest, self._rest = self._rest, None
+        if rest is None:
+            return
+        at, left = 0, TURN_BYTES
+        while at < len(rest) and left > 0 and not self._paused and not self._deaf:
+            size = self._body_left()
+            if not size:
+                size = STRIDE
+                left -= STRIDE
+            piece = rest[at : at + size]
+            at += len(piece)
+            self._feed(piece)
+        if at < len(rest) and not self._deaf and not self._transport.is_closing():
+            self._rest = rest[at:]
+        self._adjust_reading()
+
+    def _feed_all(self) -> None:
+        """The peer has closed the connection: nothing comes behind the rest, which a read bounds."""
+        rest, self._rest = self._rest, None
+        if rest is not None and not self._deaf:
+            self._feed(rest)
+
+    def _feed(self, data: Data) -> None:
+        """Parse."""
+        raise NotImplementedError
+
+    def _body_left(self) -> int:
+        """Bytes that are still to come of a body of known length; 0 outside one."""
+        return 0
+
+    def _pause_reading(self) -> None:
+        if not self._paused:
+            self._paused = True
+            self._adjust_reading()
+
+    def _resume_reading(self) -> None:
+        if self._paused:
+            self._paused = False
+            self._adjust_reading()
+
+    def _adjust_reading(self) -> None:
+        if self._transport.is_closing():
+            self._rest = None
+            return
+        stop = self._paused or self._rest is not None
+        if stop is not self._stopped:
+            self._stopped = stop
+            if stop:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+        if self._rest is not None and not self._paused and not self._scheduled:
+            self._scheduled = True
+            self.loop.call_soon(self._feed_rest)
