@@ -20,6 +20,7 @@ from typing import Literal
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper, grammar_from
 
 from adapters.errors import CallerError, CapacityError
+from runtimes.llm.after_mark import AfterMark, Rules, mark_of
 from runtimes.llm.tokenizer import Tokenizer
 
 MAX_CHARACTERS = 1 << 18
@@ -49,27 +50,26 @@ class Grammar:
     kind: Kind
     text: str
     param: str
-    wakes: str = ""
-    """If not empty, all is allowed until this is said."""
+    after: str = ""
+    """A text that comes before what the rules are for; until then any text may come."""
 
     @property
     def key(self) -> bytes:
         return blake2b(
-            f"{self.kind}\n{self.wakes}\n{self.text}".encode(errors="surrogatepass"), digest_size=16
+            f"{self.kind}\n{self.after}\n{self.text}".encode(errors="surrogatepass"), digest_size=16
         ).digest()
 
 
 class Matcher:
-    """One answer's place in a grammar. While it is `free` the mask is not needed: all is allowed."""
+    """One answer's place in a grammar: the `Rules` of what it is."""
 
-    __slots__ = ("_matcher", "_tail", "_wakes", "_width", "free")
+    __slots__ = ("_matcher", "_vocabulary", "_width")
+    free = False
 
-    def __init__(self, matcher: LLMatcher, width: int, wakes: "Wakes | None") -> None:
-        self.free = wakes is not None
+    def __init__(self, matcher: LLMatcher, width: int, vocabulary: "_Vocabulary") -> None:
         self._matcher = matcher
         self._width = width
-        self._wakes = wakes
-        self._tail = b""
+        self._vocabulary = vocabulary
 
     def mask(self) -> bytes:
         """A bit a token, the lowest of a byte first: 1 for what may come next.
@@ -80,54 +80,36 @@ class Matcher:
 
     def advance(self, token_id: int) -> None:
         """`token_id` has come. Raises GrammarInvalid if nothing can come of this any more."""
-        if self._wakes is not None and not self._listen(self._wakes, token_id):
-            return
         # A failure while the mask was made shows here.
         if self._matcher.is_error() or not self._matcher.consume_token(token_id):
             raise GrammarInvalid(f"The answer's grammar has failed: {_reason(self._matcher)}.")
 
-    def _listen(self, wakes: "Wakes", token_id: int) -> bool:
-        """Whether the grammar is to know of the token. It is awake from the whole of what wakes it on, and where a
-        part of that was said the next token must not say the rest and more than is allowed."""
-        if token_id == wakes.token_id:
-            self._wakes, self.free = None, False
-            return True
-        piece = wakes.tokenizer.piece(token_id)
-        if not piece:  # another control token, which is no text
-            return False
-        self._tail = (self._tail + piece)[-len(wakes.text) - len(piece) :]
-        if wakes.text in self._tail:
-            self._wakes, self.free = None, False
-        else:
-            ends = range(1, len(wakes.text))
-            self.free = not any(self._tail.endswith(wakes.text[:end]) for end in ends)
-        return True
+    def allows(self, text: bytes) -> bool:
+        token_ids = self._vocabulary.spelled(text)
+        return token_ids is not None and self._matcher.validate_tokens(token_ids) == len(token_ids)
 
-
-@dataclass(frozen=True, slots=True)
-class Wakes:
-    """What a grammar waits for: a text, or the one token that it is."""
-
-    text: bytes
-    token_id: int | None
-    tokenizer: Tokenizer
+    def take(self, text: bytes) -> None:
+        for token_id in self._vocabulary.spelled(text) or ():
+            self.advance(token_id)
 
 
 class Compiled:
     """A grammar for one model."""
 
-    def __init__(self, matcher: LLMatcher, width: int, wakes: Wakes | None) -> None:
+    def __init__(self, matcher: LLMatcher, width: int, vocabulary: "_Vocabulary", after: str) -> None:
         self._matcher = matcher
         self._width = width
-        self._wakes = wakes
+        self._vocabulary = vocabulary
+        self._after = mark_of(after, vocabulary.tokenizer) if after else None
 
-    def start(self, said: Iterable[int] = ()) -> Matcher:
+    def start(self, said: Iterable[int] = ()) -> Rules:
         """A new answer's place, after what of it is `said`. Raises GrammarInvalid if that does not follow the rules."""
         # A copy shares what has been learnt of the grammar so far: each makes the next one faster.
-        matcher = Matcher(self._matcher.deep_copy(), self._width, self._wakes)
+        matcher = Matcher(self._matcher.deep_copy(), self._width, self._vocabulary)
+        rules = matcher if self._after is None else AfterMark(self._after, matcher, self._width)
         for token_id in said:
-            matcher.advance(token_id)
-        return matcher
+            rules.advance(token_id)
+        return rules
 
 
 class Grammars:
@@ -192,15 +174,10 @@ class Grammars:
             raise GrammarInvalid(f"`{grammar.param}` takes too long to compile.", param=grammar.param) from None
         finally:
             self._one.release()
-        self._kept[key] = compiled = Compiled(matcher, self._width, self._wakes(grammar.wakes))
+        self._kept[key] = compiled = Compiled(matcher, self._width, self._vocabulary, grammar.after)
         while len(self._kept) > MAX_KEPT:
             self._kept.popitem(last=False)
         return compiled
-
-    def _wakes(self, text: str) -> Wakes | None:
-        if not text:
-            return None
-        return Wakes(text.encode(), self._vocabulary.tokenizer.special_tokens.get(text), self._vocabulary.tokenizer)
 
     def _compile(self, grammar: Grammar) -> LLMatcher:
         try:
@@ -226,6 +203,19 @@ class _Vocabulary:
         self.eos_token_id = min(eos_token_ids)
         self.bos_token_id = None
         self.tokenizer = tokenizer
+        self._by_piece = {piece: id for id, piece in tokenizer.pieces.items() if piece}
+
+    def spelled(self, text: bytes) -> list[int] | None:
+        """Tokens that are `text` together, which is short; None if there are none."""
+        token_ids, start = [], 0
+        while start < len(text):
+            ends = range(len(text), start, -1)
+            end = next((end for end in ends if text[start:end] in self._by_piece), None)
+            if end is None:
+                return None
+            token_ids.append(self._by_piece[text[start:end]])
+            start = end
+        return token_ids
 
     def __call__(self, text: str) -> list[int]:
         """Only asked for where tokens are forced, which nobody here does."""

@@ -110,10 +110,8 @@ def calls_grammar(
     more = f"({spelled(tool_format.between)} call)*" if parallel else ""
     calls = f"{_quoted(tool_format.begins)} call {more} {_quoted(tool_format.closing)}"
     rules = ["%llguidance {}"]
-    if after_text and control is None:
-        rules += [f"start: TEXT | begun {calls}", f"begun[lazy]: TEXT {trigger}", "TEXT: /(.|\\n)*/"]
-    elif after_text:
-        rules += [f"start: TEXT | TEXT {trigger} {calls}", "TEXT: /(.|\\n)*/"]
+    if after_text:
+        rules += [f"start: {calls}"]
     elif answer is not None:
         rules += [f"start: {trigger} {calls} | answer", f"answer: %json {answer.text}"]
     else:
@@ -123,8 +121,7 @@ def calls_grammar(
         head = f'{{"name": {json.dumps(function.name)}, "{tool_format.arguments}": '
         schema = json_text({"type": "object", **function.parameters}, strict=function.strict)
         rules.append(f'call_{i}: {_quoted(head)} %json {schema} "}}"')
-    wakes = tool_format.trigger if after_text else ""
-    return Grammar("lark", "\n".join(rules), "tools", wakes)
+    return Grammar("lark", "\n".join(rules), "tools", after=tool_format.trigger if after_text else "")
 
 
 def _quoted(text: str) -> str:

@@ -144,3 +144,14 @@ async def test_what_makes_no_sense_is_refused_alone(sdk: openai.AsyncOpenAI, fie
     assert refused.value.type == "invalid_request_error"
     assert field in f"{refused.value.param} {refused.value.message}"
     assert (await neighbour).choices[0].message.content
+
+
+async def test_free_text_of_a_model_that_may_call_a_tool_holds_any_bytes(sdk: openai.AsyncOpenAI) -> None:
+    """Token 187 is one byte of a character of several."""
+    asked: Any = {
+        "model": "smollm2", "messages": QUESTION, "temperature": 0, "max_tokens": 8, "logit_bias": {"187": 100},
+    }  # fmt: skip
+    plain = await sdk.chat.completions.create(**asked)
+    told = await sdk.chat.completions.create(**asked, tools=[{"type": "function", "function": {"name": "now"}}])
+    assert "\ufffd" in (plain.choices[0].message.content or "")
+    assert "\ufffd" in (told.choices[0].message.content or "")

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from adapters.errors import CapacityError
 from runtimes.llm import grammar as module
+from runtimes.llm.after_mark import Rules
 from runtimes.llm.answer_format import of_schema
-from runtimes.llm.grammar import Compiled, Grammar, GrammarInvalid, Grammars, Matcher
+from runtimes.llm.grammar import Compiled, Grammar, GrammarInvalid, Grammars
 from tests.runtimes.llm.schemas import schemas
 from tests.runtimes.llm.server_fixtures import byte_tokenizer
 
@@ -39,12 +40,12 @@ def compiled(grammar: Grammar) -> Compiled:
     return asyncio.run(grammars().compiled(grammar))
 
 
-def allowed(matcher: Matcher) -> list[int]:
+def allowed(matcher: Rules) -> list[int]:
     mask = matcher.mask()
     return [id for id in range(min(VOCAB, 8 * len(mask))) if mask[id // 8] >> id % 8 & 1]
 
 
-def babble(matcher: Matcher, chance: random.Random, *, most: int = 4000) -> str | None:
+def babble(matcher: Rules, chance: random.Random, *, most: int = 4000) -> str | None:
     """What a model without any sense says; None if it does not end."""
     said: list[int] = []
     likely = set(tokenizer().encode(LIKELY.decode())) | {END}
