@@ -34,6 +34,7 @@ from adapters.types import AppRequest, Deadline, GenerateRequest, ModelOrder, Mo
 from adapters.wire import openai as wire
 from adapters.wire import responses_native, standing
 from adapters.wire.dialects import AUTO, DIALECTS, MODELS, PLAIN, Dialect, of_owners
+from adapters.wire.hints import IGNORED, STRICT
 from adapters.wire.model_list import Listed, decode_models
 from adapters.wire.named import usage_of, with_model
 from adapters.wire.openai_calls import CALLS
@@ -43,6 +44,7 @@ from config.schema import PoolConfig
 MAX_LIST = 1024 * 1024
 
 encode = msgspec.json.Encoder().encode
+_STRICT = encode_fields([(STRICT, "true")])
 _VAGUE = frozenset({"", "text/plain", "application/octet-stream"})
 """Types that say nothing: what comes is what was asked for, or cannot be read as it."""
 
@@ -108,11 +110,15 @@ class OpenAIAdapter:
         if self._ours:
             left = max(deadline.at - asyncio.get_running_loop().time(), 0.001)
             fields += encode_fields(standing.encode(request.tenant, request.share, request.priority or "normal", left))
+            if request.hints.strict:
+                fields += _STRICT
         body = wire.upstream_body(request, self._model, self._dialect)
         target = self._paths.call(request.path, self._model or request.model)
         response = await self._client.request(b"POST", target, fields, body, deadline)
         if response.status != 200:
             await self._refuse(request, response)
+        if self._ours and (ignored := response.headers.get(IGNORED)):
+            request.hints.ignored += [name for name in ignored.split(", ") if name not in request.hints.ignored]
         kind = (response.headers.get("content-type") or "").partition(";")[0].strip().lower()
         if request.stream and (kind == "text/event-stream" or kind in _VAGUE):
             stream = ResponsesStream if isinstance(request, ResponsesRequest) else ChunkStream

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 from msgspec import Raw
 
 from adapters.paths import check_path
+from adapters.wire.hints import Hints
 
 if TYPE_CHECKING:
     from adapters.errors import InferenceError
@@ -144,6 +145,12 @@ class ModelRequest:
     place: str = ""
     """The only endpoint that may answer it, where there is one."""
     codec: Codec = field(default=NO_WIRE, repr=False)
+    hints: Hints = field(default_factory=Hints)
+    """Its fields that the model has no use for. Copies of a request share them."""
+    removed: tuple[frozenset[str], ...] = ()
+    """Fields that were not valid and that a route may drop, each under all of its names."""
+    refusal: InferenceError | None = None
+    """The error of the first of them, for a route that keeps it."""
     repeatable: bool = True
     """Whether it may be sent once more where a server may have begun on it."""
     _features: dict[Feature, bool] | None = field(default=None, repr=False)

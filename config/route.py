@@ -77,6 +77,9 @@ class RouteConfig(Section):
     """Answers kept, and calls shared; none when absent."""
     timeout: TimeoutConfig = TimeoutConfig()
     """How long to wait for what."""
+    strict: bool = False
+    """Whether a field that the model has no use for is refused. Otherwise it is left out, and the answer's header
+    ``x-headrace-ignored`` lists it."""
     priority: Priority | None = None
     """Of its requests in a full pool; their tenant's when absent."""
     when_full: Literal["wait", "fallback"] = "wait"

@@ -24,6 +24,7 @@ from policies.price import Price, expected_output
 from policies.rewrite import NotANumber, Rewrite
 from policies.rules import Known
 
+NONE = frozenset[str]()
 ORDER_SECONDS = 600.0
 """What a server has to load a model."""
 
@@ -69,6 +70,10 @@ class Core:
         request.priority = priority_of(decision.priority or standing.priority, headers)
         if not request.repeatable and decision.retry.methods == "all":
             request.repeatable = True
+        record.ignored, dropped = request.hints.ignored, NONE if decision.rewrite is None else decision.rewrite.gone
+        if request.refusal is not None and not all(names & dropped for names in request.removed):
+            raise request.refusal
+        request.hints.enforce(decision.strict, dropped)
         if decision.rewrite is not None:
             _rewrite(decision.rewrite, request)
         now = self.clock()

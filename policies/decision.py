@@ -28,6 +28,8 @@ class Decision:
     cache: CacheConfig | None = None
     priority: Priority | None = None
     """While a pool is full; None for the tenant's."""
+    strict: bool = False
+    """Whether a field that the model has no use for is refused."""
     elsewhere_first: bool = False
     """Whether a request waits for a full pool only when no other one of these can take it."""
 

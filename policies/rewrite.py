@@ -35,13 +35,14 @@ class Rewrite:
     in that only is not sent on: it would get around the rule.
     """
 
-    __slots__ = ("_added", "_capped", "_defaults", "_gone", "_governed")
+    __slots__ = ("_added", "_capped", "_defaults", "_governed", "gone")
 
     def __init__(self, config: RewriteConfig) -> None:
         names = (*config.force, *config.drop)
-        self._gone = frozenset(twin for name in names for twin in twins(name))
+        self.gone = frozenset(twin for name in names for twin in twins(name))
+        """Fields of which nothing that a client writes is sent on."""
         self._capped = {twin: (cap, _raw(cap)) for name, cap in config.caps.items() for twin in twins(name)}
-        self._governed = {name.casefold(): name for name in (*self._gone, *self._capped, "model")}
+        self._governed = {name.casefold(): name for name in (*self.gone, *self._capped, "model")}
         self._added = {name: _raw(value) for name, value in config.force.items()}
         self._defaults = {name: _raw(value) for name, value in config.defaults.items()}
         # An answer whose length nobody bounds is as long as the model allows, which is above any cap.
@@ -58,7 +59,7 @@ class Rewrite:
             exact = self._governed.get(name.casefold())
             if exact is None:
                 sent[name] = value
-            elif exact == name and name not in self._gone:
+            elif exact == name and name not in self.gone:
                 sent[name] = self._at_most(name, value)
         for name, value in self._added.items():
             if (known := _known(name, takes)) is not None:

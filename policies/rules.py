@@ -24,12 +24,14 @@ ARM_SIGN = ">"
 class Rules:
     """One model's routes; the first that matches wins."""
 
-    __slots__ = ("_routes", "model", "price")
+    __slots__ = ("_routes", "dropped", "model", "price")
 
     def __init__(self, model: ModelConfig) -> None:
         self.model = model.name
         """As configured: a glob for a family, so that it can label a metric."""
         self.price = None if model.price is None else Price(model.price)
+        self.dropped = frozenset().union(*(Rewrite(r.rewrite).gone for r in model.routes if r.rewrite is not None))
+        """Fields of which some route sends nothing that a client writes."""
         self._routes = tuple(
             (conditions(route.when, self.price), _pick(model.name, index, route, target))
             for index, (route, target) in enumerate(zip(model.routes, targets(model), strict=True))
@@ -132,6 +134,7 @@ def _pick(model: str, index: int, route: RouteConfig, target: Target) -> Pick:
             hedge=route.hedge,
             cache=route.cache,
             priority=route.priority,
+            strict=route.strict,
             elsewhere_first=route.when_full == "fallback",
         )
         return lambda _facts, _rng: decision

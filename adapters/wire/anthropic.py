@@ -6,16 +6,17 @@ for any other the request is made a chat (anthropic_chat.py).
 
 import re
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Raw
 
-from adapters.errors import CallerError
+from adapters.errors import CallerError, NotFound
 from adapters.messages import MessagesRequest, TokenCount
 from adapters.types import Codec, Feature, ModelRequest
 from adapters.wire import anthropic_chat, canonical, operation_fields
 from adapters.wire.body import field, open_body
+from adapters.wire.hints import Hints
 from adapters.wire.openai import BYTES_PER_TOKEN, LENGTHS, MAX_TOKENS
 
 VERSION = "2023-06-01"
@@ -41,7 +42,12 @@ class _Metadata(msgspec.Struct):
     user_id: str | None = None
 
 
+class _Thread(msgspec.Struct):
+    type: Literal["create", "continue"]
+
+
 _metadata = msgspec.json.Decoder(_Metadata | None)
+_thread = msgspec.json.Decoder(_Thread | None)
 
 
 def decode_message(body: bytes, betas: str | None = None) -> MessagesRequest:
@@ -61,6 +67,7 @@ def decode_count(body: bytes, betas: str | None = None) -> TokenCount:
         user=asked.user,
         prompt=asked.prompt,
         asked=asked,
+        hints=asked.hints,
         codec=_COUNTED,
     )
 
@@ -71,6 +78,8 @@ def _request(fields: dict[str, Raw], betas: str | None) -> MessagesRequest:
     model = field(fields, "model", _string, required=True)
     field(fields, "system", _system)
     fields["model"] = fields.pop("model")  # last, as in a chat
+    hints = Hints()
+    _leave_thread(fields, hints)
     prompt = memoryview(fields["messages"])
     if "system" in fields:
         prompt = memoryview(bytes(fields["system"]) + bytes(prompt))
@@ -87,8 +96,21 @@ def _request(fields: dict[str, Raw], betas: str | None) -> MessagesRequest:
         max_tokens=field(fields, "max_tokens", _tokens),
         user=_user(fields),
         prompt=prompt,
+        hints=hints,
         codec=_CODEC,
     )
+
+
+def _leave_thread(fields: dict[str, Raw], hints: Hints) -> None:
+    """A client library asks for a conversation that the server holds, and sends all messages where there is none."""
+    thread = field(fields, "thread", _thread)
+    fields.pop("thread", None)
+    if thread is None:
+        return
+    if thread.type == "continue":
+        # No `param`: without the field the messages are only a part of the conversation, so no route may drop it.
+        raise NotFound("This gateway holds no thread: send all messages.", code="thread_not_found")
+    hints.ignore("thread")
 
 
 def _betas(given: str | None) -> str:

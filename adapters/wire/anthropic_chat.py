@@ -41,10 +41,6 @@ class _OutputConfig(msgspec.Struct, forbid_unknown_fields=True):
     format: _Format | None = None
 
 
-class _Metadata(msgspec.Struct, forbid_unknown_fields=True):
-    user_id: str | None = None
-
-
 class _Message(msgspec.Struct, forbid_unknown_fields=True):
     role: Literal["user", "assistant", "system"]
     content: str | list[blocks.Block]
@@ -53,7 +49,7 @@ class _Message(msgspec.Struct, forbid_unknown_fields=True):
 _messages = msgspec.json.Decoder(list[_Message])
 _system = msgspec.json.Decoder(str | list[blocks.Text] | None)
 _output_config = msgspec.json.Decoder(_OutputConfig | None)
-_metadata = msgspec.json.Decoder(_Metadata | None)
+_metadata = msgspec.json.Decoder(dict[str, Any] | None)
 _stops = msgspec.json.Decoder(list[str] | None)
 
 
@@ -68,11 +64,13 @@ def chat_fields(request: MessagesRequest) -> dict[str, Raw]:
         told["stream_options"] = {"include_usage": True}
     if messages[-1]["role"] == "assistant":  # the answer goes on where this ends
         told |= {"add_generation_prompt": False, "continue_final_message": True}
-    if stops := field(native, "stop_sequences", _stops):
+    if stops := request.hints.stops(field(native, "stop_sequences", _stops)):
         told["stop"] = stops
-    metadata = field(native, "metadata", _metadata)
-    if metadata is not None and metadata.user_id is not None:
-        told["user"] = metadata.user_id
+    metadata = field(native, "metadata", _metadata) or {}
+    if metadata.get("user_id") is not None:
+        told["user"] = metadata["user_id"]
+    if metadata.keys() - {"user_id"}:
+        request.hints.ignore("metadata")
     if tools := functions(native):
         told["tools"] = tools
     fields |= {name: Raw(_encode(value)) for name, value in told.items()}

@@ -14,6 +14,7 @@ from adapters.types import ChatRequest
 from adapters.wire import anthropic_turns as turns
 from adapters.wire.anthropic_tools import choice_of, tools_of
 from adapters.wire.body import field
+from adapters.wire.hints import NAMES, Hints, allowed_tools
 
 Object = dict[str, Any]
 
@@ -23,10 +24,7 @@ _SAID = (
     "max_completion_tokens", "max_tokens", "messages", "parallel_tool_calls", "reasoning_effort", "response_format",
     "safety_identifier", "service_tier", "stop", "tool_choice", "tools", "user",
 )  # fmt: skip
-_LEFT_OUT = (
-    "metadata", "model", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "seed", "store",
-    "stream_options",
-)  # fmt: skip
+_LEFT_OUT = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "seed", "store")
 _NEUTRAL = {
     "add_generation_prompt": ("true", "false"),
     "continue_final_message": ("true", "false"),
@@ -37,15 +35,17 @@ _NEUTRAL = {
     "modalities": ('["text"]',),
     "n": ("1",),
     "presence_penalty": ("0", "0.0"),
+    "store": ("false",),
     "top_logprobs": ("0",),
     "verbosity": ('"medium"',),
 }
 """What may be said of other fields without asking for anything; null always may."""
-_KNOWN = frozenset((*_SAME, *_SAID, *_LEFT_OUT))
+_KNOWN = frozenset((*_SAME, *_SAID, "model", "stream_options"))
 _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh"}
 _TIERS = {"auto": "auto", "default": "standard_only"}
 
 _encode = msgspec.json.Encoder().encode
+_any = msgspec.json.Decoder()
 _string = msgspec.json.Decoder(str | None)
 _count = msgspec.json.Decoder(int | None)
 _stop = msgspec.json.Decoder(str | list[str] | None)
@@ -67,8 +67,8 @@ _response_format = msgspec.json.Decoder(_ResponseFormat | None)
 def message_body(request: ChatRequest, model: str | None, max_tokens: int) -> bytes:
     """The body of `/v1/messages`. `max_tokens` is for a chat that names none, since a message must. Raises
     `CallerError`."""
-    fields = request.fields
-    _check_known(fields)
+    fields = _with_allowed_tools(request.fields)
+    _check_known(fields, request.hints)
     system, messages = turns.told(fields)
     body: Object = {name: fields[name] for name in _SAME if _is_given(fields, name)}
     body["model"] = request.model if model is None else model
@@ -77,8 +77,8 @@ def message_body(request: ChatRequest, model: str | None, max_tokens: int) -> by
     body["max_tokens"] = next((most for most in asked if most is not None), max_tokens)
     if system:
         body["system"] = system
-    if stop := field(fields, "stop", _stop):
-        body["stop_sequences"] = [stop] if isinstance(stop, str) else stop
+    if stops := request.hints.stops(field(fields, "stop", _stop)):
+        body["stop_sequences"] = stops
     if user := field(fields, "user", _string) or field(fields, "safety_identifier", _string):
         body["metadata"] = {"user_id": user}
     if (tier := _TIERS.get(field(fields, "service_tier", _string) or "")) is not None:
@@ -89,13 +89,23 @@ def message_body(request: ChatRequest, model: str | None, max_tokens: int) -> by
     return _encode(body | _output(fields, body))
 
 
-def _check_known(fields: dict[str, Raw]) -> None:
+def _with_allowed_tools(fields: dict[str, Raw]) -> dict[str, Raw]:
+    """A message has no list of allowed tools: it has only those tools. Raises `CallerError`."""
+    if b"allowed_tools" not in bytes(fields.get("tool_choice", b"")):
+        return fields
+    told = allowed_tools({name: field(fields, name, _any) for name in ("tools", "tool_choice") if name in fields})
+    return fields | {name: Raw(_encode(value)) for name, value in told.items()}
+
+
+def _check_known(fields: dict[str, Raw], hints: Hints) -> None:
     for name, raw in fields.items():
-        if name not in _KNOWN and (value := bytes(raw)) != _NULL:
-            allowed = _NEUTRAL.get(name, ())
-            if msgspec.json.format(value, indent=-1).decode() not in allowed:
+        if name in _KNOWN or (value := bytes(raw)) == _NULL:
+            continue
+        if msgspec.json.format(value, indent=-1).decode() not in _NEUTRAL.get(name, ()):
+            if name not in _LEFT_OUT and name not in NAMES:
                 message = f"`{name[:64]}` cannot be asked of this model, whose servers speak Anthropic's protocol."
                 raise CallerError(message, param=name[:64], code="unsupported_parameter")
+            hints.ignore(name)
 
 
 def _is_given(fields: dict[str, Raw], name: str) -> bool:

@@ -5,6 +5,7 @@ here, and what a server behind keeps under the gateway's credential is nobody's 
 """
 
 import re
+from collections.abc import Iterable
 
 import msgspec
 from msgspec import Raw
@@ -13,7 +14,9 @@ from adapters.errors import CallerError
 from adapters.types import ChatRequest, ResponsesRequest
 from adapters.wire import openai as wire
 from adapters.wire.body import open_body
-from adapters.wire.responses_chat import Asked, chat_fields, unsupported
+from adapters.wire.hints import Hints
+from adapters.wire.responses_chat import Asked as Asked
+from adapters.wire.responses_chat import chat_fields, unsupported
 from adapters.wire.responses_input import KEPT_ELSEWHERE, messages_of
 
 _FALSE = Raw(b"false")
@@ -68,9 +71,12 @@ def decode(body: bytes) -> tuple[ChatRequest, Asked, dict[str, Raw]]:
         raise CallerError(
             f"`{foreign[0]}` is a chat's: Responses has none.", param=foreign[0], code="unknown_parameter"
         )
-    said = {"messages": messages_of(asked.input, asked.instructions), **chat_fields(asked)}
+    hints = Hints()
+    said = {"messages": messages_of(asked.input, asked.instructions), **chat_fields(asked, hints)}
     fields |= {name: Raw(_encode(value)) for name, value in said.items()}
-    return wire.chat_request(fields), asked, given
+    request = wire.chat_request(fields)
+    request.hints = hints
+    return request, asked, given
 
 
 def decode_native(body: bytes) -> ResponsesRequest:
@@ -85,6 +91,11 @@ def decode_native(body: bytes) -> ResponsesRequest:
 def param_of(param: str | None) -> str | None:
     """What a chat's field is called here. Of what a field holds, the field: its parts are other ones here."""
     return param if param is None else _PARAMS.get(re.split(r"[.\[]", param)[0], param)
+
+
+def route_names(field: str) -> Iterable[str]:
+    """The names that a route's rewrite has for a field of a Response: those of a chat's fields."""
+    return [name for name, known in _PARAMS.items() if known.partition(".")[0] == field]
 
 
 def _refuse(given: dict[str, Raw], table: dict[str, tuple[str, frozenset[bytes]]]) -> None:

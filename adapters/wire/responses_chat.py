@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta, Raw
 
 from adapters.errors import CallerError
+from adapters.wire.hints import Hints
 from adapters.wire.openai import MAX_TOKENS
 
 _NULL, _ABSENT = Raw(b"null"), Raw(b"")
@@ -86,9 +87,9 @@ class Asked(msgspec.Struct):
     user: str | None = None
 
 
-def chat_fields(asked: Asked) -> dict[str, Any]:
+def chat_fields(asked: Asked, hints: Hints) -> dict[str, Any]:
     """All but the messages. Raises `CallerError` for what no chat can say."""
-    return {**_limits(asked), **_wishes(asked), **_format(asked), **_tools(asked)}
+    return {**_limits(asked), **_wishes(asked, hints), **_format(asked), **_tools(asked)}
 
 
 def unsupported(param: str, why: str) -> CallerError:
@@ -104,7 +105,7 @@ def _limits(asked: Asked) -> dict[str, Any]:
     return said
 
 
-def _wishes(asked: Asked) -> dict[str, Any]:
+def _wishes(asked: Asked, hints: Hints) -> dict[str, Any]:
     said: dict[str, Any] = {}
     if asked.stream_options is not None and asked.stream_options.include_obfuscation:
         raise unsupported("stream_options.include_obfuscation", "is not possible here")
@@ -115,7 +116,7 @@ def _wishes(asked: Asked) -> dict[str, Any]:
         said |= {"logprobs": True, "top_logprobs": asked.top_logprobs or 0}
     if asked.reasoning is not None:
         if asked.reasoning.summary not in (None, "auto"):
-            raise unsupported("reasoning.summary", "is not possible in a chat")
+            hints.ignore("reasoning.summary")
         if asked.reasoning.effort is not None:
             said["reasoning_effort"] = asked.reasoning.effort
     return said

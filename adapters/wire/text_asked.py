@@ -13,6 +13,7 @@ from msgspec import Meta, Raw
 from adapters.errors import CallerError, Unsupported
 from adapters.types import ChatRequest, CompletionRequest, GenerateRequest
 from adapters.wire.continuation import NOTHING
+from adapters.wire.hints import NAMES
 from adapters.wire.openai import Count
 
 MAX_STOPS = 64
@@ -22,7 +23,7 @@ DEFAULT_TOKENS = 16
 
 _CHAT = frozenset(("messages", "chat_template_kwargs", "add_generation_prompt", "continue_final_message"))
 _BOOKS = frozenset((
-    "model", "stream", "stream_options", "user", "metadata", "store", "safety_identifier", "prompt_cache_key",
+    "model", "stream", "stream_options", "user", "store", "safety_identifier", "prompt_cache_key",
     "prompt_cache_options", "prompt_cache_retention", "service_tier", "parallel_tool_calls", "tool_choice", "n",
 ))  # fmt: skip
 """About who asks and for whose books; and what means nothing without what is refused."""
@@ -109,6 +110,7 @@ class Options(msgspec.Struct):
 
 _encode = msgspec.json.Encoder().encode
 _options = msgspec.json.Decoder(Options).decode
+_stop = msgspec.json.Decoder(str | list[str] | None).decode
 _prompt = msgspec.json.Decoder(str | list[Any]).decode
 
 LENGTHS = frozenset(("max_tokens", "max_completion_tokens"))
@@ -124,13 +126,18 @@ def options(request: GenerateRequest, known: Container[str]) -> Options:
             continue
         if bytes(raw) == b"null":
             continue
-        if name in known:
+        if name in NAMES and name not in known:
+            if not _asks_nothing(name, raw):
+                request.hints.ignore(name)
+        elif name in known:
             given[name] = raw
         elif not _asks_nothing(name, raw):
             raise Unsupported(
                 f"`{name[:64]}` cannot be asked of this model: its servers do not know it.", param=name[:64]
             )
     try:
+        if "stop" in given:
+            given["stop"] = Raw(_encode(request.hints.stops(_stop(given["stop"]))))
         read = _options(_encode(given))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CallerError(f"The request is not valid: {error}.") from None

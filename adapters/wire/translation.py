@@ -10,6 +10,7 @@ from adapters.errors import BackendError, CallerError, Unsupported
 from adapters.types import ChatRequest, CompletionRequest, GenerateRequest
 from adapters.wire import text_asked
 from adapters.wire.continuation import NOTHING
+from adapters.wire.hints import NAMES
 
 Fields = dict[str, Raw]
 
@@ -108,7 +109,11 @@ def _refuse(request: GenerateRequest, names: frozenset[str]) -> None:
         value = msgspec.json.format(raw, indent=-1)
         if name == "tools" and bytes(request.fields.get("tool_choice", _NULL)) == b'"none"':
             continue
-        if value not in NOTHING and value not in _ASKS_NOTHING.get(name, ()):
+        if value in NOTHING or value in _ASKS_NOTHING.get(name, ()):
+            continue
+        if name in NAMES:
+            request.hints.ignore(name)
+        else:
             raise Unsupported(f"`{name}` cannot be asked of this model: its servers do not know it.", param=name)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from functools import partial
 
 import msgspec
 
@@ -13,9 +14,10 @@ from adapters.wire import anthropic as wire
 from adapters.wire import anthropic_errors
 from adapters.wire.anthropic_answers import message_of
 from adapters.wire.anthropic_events import MessageEvents
+from adapters.wire.anthropic_words import name_of, route_names
 from gateway.auth.keys import Principal
 from gateway.explain import header
-from gateway.fronts import errors, rate_limits
+from gateway.fronts import decoding, errors, rate_limits
 from gateway.fronts.door import Door, Fields, Route
 from gateway.fronts.openai import require_json
 from gateway.telemetry import Record
@@ -62,13 +64,14 @@ class AnthropicFront:
     async def _message(self, principal: Principal, http: Request, record: Record) -> Response:
         require_json(http)
         body, betas = await http.read(), http.headers.get("anthropic-beta")
-        request = wire.decode_message(body, betas)
-        request.request_id, request.size = record.request_id, len(body)
         snapshot = self._core.snapshot
+        read = partial(decoding.decode, snapshot, partial(wire.decode_message, betas=betas), words=route_names)
+        request = read(body)
+        request.request_id, request.size = record.request_id, len(body)
         if header.NAME in http.headers and header.may_ask(snapshot, principal):
-            again = wire.decode_message(body, betas)
-            record.explanation = header.told(snapshot, principal, again, http.headers, self._core.wall())
+            record.explanation = header.told(snapshot, principal, read(body), http.headers, self._core.wall())
         answer = await self._core.handle(principal, request, http.headers, record)
+        record.ignored = tuple(map(name_of, record.ignored))
         headers = [("content-type", answer.content_type), *self._headers(record), *answer.headers]
         if answer.body is None:
             events = None if answer.form.wire == "anthropic" else MessageEvents(wire.stops(request))
@@ -80,7 +83,8 @@ class AnthropicFront:
         """By the model's own server, where it counts."""
         require_json(http)
         body = await http.read()
-        request = wire.decode_count(body, http.headers.get("anthropic-beta"))
+        count = partial(wire.decode_count, betas=http.headers.get("anthropic-beta"))
+        request = decoding.decode(self._core.snapshot, count, body, route_names)
         request.request_id, request.size = record.request_id, len(body)
         request.asked.request_id = record.request_id
         try:

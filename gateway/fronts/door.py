@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from adapters.errors import CallerError, ClientGone, InferenceError, NotFound
 from adapters.http1.message import Request, Response
+from adapters.wire.hints import IGNORED
 from config.globs import is_glob
 from config.schema import ModelConfig
 from gateway.auth.keys import Principal, bearer
@@ -130,6 +131,8 @@ class Door:
                 headers.append(("x-headrace-queue-ms", f"{record.queue_seconds * 1000:.2f}"))
         if record.arm is not None:  # kept answers and failures are its own too
             headers.append(("x-headrace-arm", record.arm))
+        if record.ignored:
+            headers.append((IGNORED, ", ".join(record.ignored)))
         if record.explanation:
             headers.append((header.NAME, record.explanation))
         allowances = record.allowances or self.core.ledger.shown(record.tenant, now)

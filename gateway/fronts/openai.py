@@ -11,7 +11,7 @@ from adapters.wire import openai as wire
 from adapters.wire import sse
 from gateway.auth.keys import Principal
 from gateway.explain import header
-from gateway.fronts import errors
+from gateway.fronts import decoding, errors
 from gateway.fronts.door import Door, Route
 from gateway.telemetry import Record
 from policies import rules
@@ -49,11 +49,12 @@ class OpenAIFront:
     ) -> Response:
         require_json(http)
         body = await http.read()
-        request = decode(body)
-        request.request_id, request.size = record.request_id, len(body)
         snapshot = self._core.snapshot
+        read = partial(decoding.decode, snapshot, decode)
+        request = read(body)
+        request.request_id, request.size = record.request_id, len(body)
         if header.may_ask(snapshot, principal) and header.NAME in http.headers:
-            record.explanation = header.told(snapshot, principal, decode(body), http.headers, self._core.wall())
+            record.explanation = header.told(snapshot, principal, read(body), http.headers, self._core.wall())
         answer = await self._core.handle(principal, request, http.headers, record)
         headers = [("content-type", answer.content_type), *self._door.headers(record), *answer.headers]
         if answer.body is not None:

@@ -3,6 +3,7 @@
 from typing import NoReturn
 
 import msgspec
+from msgspec import Raw
 
 from adapters.base import Answer
 from adapters.errors import CallerError, InferenceError, NotFound
@@ -14,7 +15,7 @@ from adapters.wire.responses_events import Events
 from adapters.wire.responses_native import Told
 from gateway.auth.keys import Principal
 from gateway.explain import header
-from gateway.fronts import errors
+from gateway.fronts import decoding, errors
 from gateway.fronts.door import Door, Route
 from gateway.fronts.openai import require_json
 from gateway.telemetry import Record
@@ -56,19 +57,30 @@ class ResponsesFront:
     async def _answer(self, principal: Principal, http: Request, record: Record) -> Response:
         require_json(http)
         body = await http.read()
-        request: ChatRequest | ResponsesRequest
-        if self._is_native(body):
-            request, shell = wire.decode_native(body), None
-        else:
-            request, asked, given = wire.decode(body)
-            shell = answers.Shell(asked, given)
+        request, shell = self._read(body)
         answer = await self._asked(principal, request, body, http, record)
+        record.ignored = [wire.param_of(name) or name for name in record.ignored]
         headers = [*self._door.headers(record), *answer.headers]
         if answer.body is None:
             fields = [("content-type", "text/event-stream"), *headers, ("cache-control", "no-cache")]
             return Response(answer.status, fields, _Stream(answer, Told() if shell is None else Events(shell)))
         told = answer.body if shell is None else answers.whole(answer.body, shell, answer.usage)
         return Response(answer.status, [("content-type", "application/json"), *headers], told)
+
+    def _read(self, body: bytes) -> tuple[ChatRequest | ResponsesRequest, answers.Shell | None]:
+        """The request, and for servers of chats the Response that its answer becomes. Raises `CallerError`."""
+        snapshot = self._core.snapshot
+        if self._is_native(body):
+            return decoding.decode(snapshot, wire.decode_native, body, wire.route_names), None
+        asked: tuple[wire.Asked, dict[str, Raw]]
+
+        def chat(body: bytes) -> ChatRequest:
+            nonlocal asked
+            request, read, given = wire.decode(body)
+            asked = read, given
+            return request
+
+        return decoding.decode(snapshot, chat, body, wire.route_names), answers.Shell(*asked)
 
     async def _asked(
         self, principal: Principal, request: ChatRequest | ResponsesRequest, body: bytes, http: Request, record: Record
@@ -77,8 +89,7 @@ class ResponsesFront:
         request.request_id, request.size = record.request_id, len(body)
         snapshot = self._core.snapshot
         if header.NAME in http.headers and header.may_ask(snapshot, principal):
-            again = wire.decode_native(body) if isinstance(request, ResponsesRequest) else wire.decode(body)[0]
-            record.explanation = header.told(snapshot, principal, again, http.headers, self._core.wall())
+            record.explanation = header.told(snapshot, principal, self._read(body)[0], http.headers, self._core.wall())
         try:
             return await self._core.handle(principal, request, http.headers, record)
         except CallerError as error:

@@ -1,5 +1,7 @@
 """What is remembered of one request until its end: the source of its log line and its metrics."""
 
+from collections.abc import Sequence
+
 from adapters.errors import InferenceError
 from adapters.types import Usage
 from config.money import Money
@@ -16,8 +18,8 @@ class Record:
 
     __slots__ = (
         "allowances", "arm", "attempts", "client", "cost", "ended", "endpoint", "error", "events", "explanation",
-        "first_chunk", "key", "model", "operation", "pool", "queue_seconds", "request_id", "roles", "shadowed",
-        "started", "status", "stream", "tenant", "time", "upstream_seconds", "usage",
+        "first_chunk", "ignored", "key", "model", "operation", "pool", "queue_seconds", "request_id", "roles",
+        "shadowed", "started", "status", "stream", "tenant", "time", "upstream_seconds", "usage",
     )  # fmt: skip
 
     def __init__(self, request_id: str, operation: str, client: str, started: float) -> None:
@@ -44,6 +46,8 @@ class Record:
         self.shadowed: tuple[Shadowed, ...] = ()
         self.upstream_seconds = 0.0
         self.queue_seconds = 0.0
+        self.ignored: Sequence[str] = ()
+        """Fields of the request that the model had no use for."""
         self.explanation = ""
         """For the client's eyes, where it asked and may."""
         self.error: InferenceError | None = None

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from adapters.errors import CallerError
+from adapters.wire.hints import NAMES, Hints, allowed_tools
 from runtimes.llm.answer_format import ResponseFormat, StructuredOutputs
 from runtimes.llm.grammar import Grammar
 from runtimes.llm.messages import Message, check_continued, check_messages
@@ -29,6 +30,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "functions": ([],),
     "modalities": (["text"],),
     "prediction": (),
+    "metadata": ({},),
     "reasoning_effort": ("none",),
     "store": (False,),
     "suffix": ("",),
@@ -39,7 +41,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 # About the request rather than the answer: for whoever keeps the books.
 _BOOKKEEPING = frozenset(
     {
-        "metadata", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention",
+        "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention",
         "safety_identifier", "service_tier", "user",
     }
 )  # fmt: skip
@@ -204,9 +206,9 @@ class CompletionBody(GenerateBody, kw_only=True):
 B = TypeVar("B", bound=GenerateBody)
 
 
-def decode_chat(body: bytes) -> ChatBody:
+def decode_chat(body: bytes, hints: Hints | None = None) -> ChatBody:
     """Raises CallerError that names the parameter at fault."""
-    decoded = _decode(body, ChatBody)
+    decoded = _decode(body, ChatBody, hints or Hints())
     check_messages(decoded.messages)
     if decoded.continue_token_ids and decoded.tools:
         raise CallerError("`continue_token_ids` is for answers without `tools`.", param="continue_token_ids")
@@ -218,9 +220,9 @@ def decode_chat(body: bytes) -> ChatBody:
     return decoded
 
 
-def decode_completion(body: bytes) -> CompletionBody:
+def decode_completion(body: bytes, hints: Hints | None = None) -> CompletionBody:
     """Raises CallerError that names the parameter at fault."""
-    decoded = _decode(body, CompletionBody)
+    decoded = _decode(body, CompletionBody, hints or Hints())
     if len(decoded.prompts) * decoded.candidates > MAX_CHOICES:
         several = "n" if decoded.best_of is None else "best_of"
         raise CallerError(f"prompts times `{several}` must be at most {MAX_CHOICES}.", param=several)
@@ -229,7 +231,7 @@ def decode_completion(body: bytes) -> CompletionBody:
     return decoded
 
 
-def _decode(body: bytes, kind: type[B]) -> B:
+def _decode(body: bytes, kind: type[B], hints: Hints) -> B:
     try:
         fields = msgspec.json.decode(body, type=dict[str, Any])
     except msgspec.ValidationError:
@@ -238,11 +240,14 @@ def _decode(body: bytes, kind: type[B]) -> B:
         raise CallerError(f"The body is not valid JSON: {error}.", code="invalid_json") from None
     known = kind.__struct_fields__
     for name in fields.keys() - set(known):
-        _check_unsupported(name, fields[name])
+        _check_unsupported(name, fields[name], hints)
+    if "tool_choice" in known:
+        fields = allowed_tools(fields)
     try:
         decoded = msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
         raise _invalid(str(error)) from None
+    decoded.stop = hints.stops(decoded.stop)
     decoded.check()
     for name in ("stream_options", "return_token_ids", "continue_token_ids"):
         if fields.get(name) and not decoded.stream:
@@ -252,13 +257,16 @@ def _decode(body: bytes, kind: type[B]) -> B:
     return decoded
 
 
-def _check_unsupported(name: str, value: Any) -> None:
+def _check_unsupported(name: str, value: Any, hints: Hints) -> None:
     if name in _BOOKKEEPING or (value is None and name in _NEUTRAL):
         return
     if name not in _NEUTRAL:
         raise CallerError(f"Unknown parameter: `{name}`.", param=name, code="unknown_parameter")
     # 0 == False, yet `logprobs: 0` asks for something and `logprobs: false` does not.
     if not any(value == neutral and isinstance(value, bool) == isinstance(neutral, bool) for neutral in _NEUTRAL[name]):
+        if name in NAMES:
+            hints.ignore(name)
+            return
         message = f"`{name}` is not supported by this server: leave it out."
         raise CallerError(message, param=name, code="unsupported_parameter")
 

@@ -20,6 +20,8 @@ class Asked:
         chat, asked, given = wire.decode(body)
         self.chat = _encode(chat.fields)
         """As `/v1/chat/completions` takes it."""
+        self.ignored = chat.hints.ignored
+        """Fields that no chat has a use for."""
         self._shell = answers.Shell(asked, given)
 
     def whole(self, chat: bytes) -> bytes:

@@ -17,6 +17,7 @@ from adapters.errors import (
     Unsupported,
 )
 from adapters.http1.message import Request, Response
+from adapters.wire.hints import IGNORED, Hints
 from adapters.wire.standing import decode as decode_standing
 from runtimes.llm import embeddings, responses
 from runtimes.llm.answers import AnswerWriter, ChatWriter, CompletionWriter
@@ -80,22 +81,25 @@ class App:
     # ── generation ────────────────────────────────────────────────────────────────────────────────────
 
     async def _chat(self, request: Request) -> Response:
-        return await self._answer_chat(request, await _json_body(request))
+        hints = Hints.of(request.headers)
+        return _reported(await self._answer_chat(request, await _json_body(request), hints), hints)
 
     async def _responses(self, request: Request) -> Response:
-        asked = responses.Asked(await _json_body(request))
+        asked, hints = responses.Asked(await _json_body(request)), Hints.of(request.headers)
         try:
-            answer = await self._answer_chat(request, asked.chat)
+            for name in asked.ignored:
+                hints.ignore(name)
+            answer = await self._answer_chat(request, asked.chat, hints)
         except CallerError as error:
             error.param = responses.param_of(error.param)
             raise
         if isinstance(answer.body, EventStream):
-            return Response(200, _STREAM_HEADERS, asked.events(answer.body))
+            return _reported(Response(200, _STREAM_HEADERS, asked.events(answer.body)), hints)
         assert isinstance(answer.body, bytes)
-        return Response(200, [_JSON], asked.whole(answer.body))
+        return _reported(Response(200, [_JSON], asked.whole(answer.body)), hints)
 
-    async def _answer_chat(self, request: Request, written: bytes) -> Response:
-        body = decode_chat(written)
+    async def _answer_chat(self, request: Request, written: bytes, hints: Hints) -> Response:
+        body = decode_chat(written, hints)
         model = self._answering(body.model)
         if model.chat_template is None:
             raise CallerError("This model has no chat template: use /v1/completions.", param="model")
@@ -122,16 +126,18 @@ class App:
         return await self._generate(model, body, [prompt], asker, writer, form, "messages", default_max_tokens=None)
 
     async def _completions(self, request: Request) -> Response:
-        body = decode_completion(await _json_body(request))
+        hints = Hints.of(request.headers)
+        body = decode_completion(await _json_body(request), hints)
         model = self._answering(body.model)
         prompts = [await encode_prompt(model, prompt) for prompt in body.prompts]
         names = None if body.told is None else TokenNames(model.tokenizer, "bytes:")
         writer = CompletionWriter(self.served_name, model.fingerprint, with_usage=body.wants_usage, names=names)
         form = Form(await compiled(model, body.grammar()))
         asker = _asker(request, model, body.cache_salt, body.priority)
-        return await self._generate(
+        answer = await self._generate(
             model, body, prompts, asker, writer, form, "prompt", default_max_tokens=COMPLETION_MAX_TOKENS
         )
+        return _reported(answer, hints)
 
     async def _embeddings(self, request: Request) -> Response:
         began = time.perf_counter()
@@ -252,6 +258,13 @@ async def _streamed(events: EventStream) -> Response:
         await events.aclose()
         raise
     return Response(200, _STREAM_HEADERS, events)
+
+
+def _reported(answer: Response, hints: Hints) -> Response:
+    """The answer, with a header that lists the fields which were left out."""
+    if not hints.ignored:
+        return answer
+    return Response(answer.status, [*answer.headers, (IGNORED, ", ".join(hints.ignored))], answer.body)
 
 
 async def _json_body(request: Request) -> bytes:

@@ -204,7 +204,6 @@ async def test_how_likely_tokens_were() -> None:
         {"functions": [{"name": "f"}]},
         {"modalities": ["text", "audio"]},
         {"audio": {"voice": "x"}},
-        {"reasoning_effort": "high"},
     ],
 )
 async def test_what_only_chats_have_is_refused(fields: dict[str, Any]) -> None:

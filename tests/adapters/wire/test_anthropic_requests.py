@@ -408,3 +408,10 @@ def test_two_requests_are_the_same_only_if_nobody_can_tell() -> None:
     assert len({told(), told(top_k=1), told(stream=True), told("b"), told(system="s")}) == 5
     chat = openai.decode_chat(message())
     assert told() != chat.codec.canonical(chat)
+
+
+def test_a_message_has_the_allowed_tools_only() -> None:
+    tools = [{"type": "function", "function": {"name": name}} for name in ("a", "b")]
+    choice = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": tools[1:]}}
+    told = as_messages(tools=tools, tool_choice=choice)
+    assert ([tool["name"] for tool in told["tools"]], told["tool_choice"]) == (["b"], {"type": "any"})

@@ -171,7 +171,6 @@ def test_what_limits_go_by() -> None:
         ({"context_management": [{"type": "compaction"}]}, "context_management"),
         ({"include": ["everything"]}, "include"),
         ({"stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
-        ({"reasoning": {"summary": "detailed"}}, "reasoning.summary"),
         ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format"),
         ({"text": {"format": {"type": "grammar"}}}, "text.format"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),

@@ -65,6 +65,16 @@ async def test_the_function_that_is_named_is_the_one_that_is_called() -> None:
             assert (call["function"]["name"], json.loads(call["function"]["arguments"])) == ("now", {})
 
 
+async def test_only_an_allowed_tool_is_called() -> None:
+    async with serving(runner=Babbler(2), template=KNOWING) as running:
+        allowed = {"mode": "required", "tools": [{"type": "function", "function": {"name": "now"}}]}
+        body = CHAT | {"tool_choice": {"type": "allowed_tools", "allowed_tools": allowed}, "n": 4}
+        status, _, answer = await post(running, "/v1/chat/completions", body)
+        assert status == 200, answer
+        calls = [call for choice in answer["choices"] for call in choice["message"]["tool_calls"] or ()]
+        assert {call["function"]["name"] for call in calls} == {"now"}
+
+
 async def test_text_before_a_call_streams_as_text_and_the_call_piece_by_piece() -> None:
     async with serving(f"Let me see.\n{CALL}", template=KNOWING) as running:
         text, reason = "", None
