@@ -1,10 +1,27 @@
 """What every runtime's section has."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from config.protocols.base import Serves
 from config.section import Section
+from config.text import ENV_NAME, Secret, Shape
 from config.units import Duration
+
+
+def _written_number(value: object) -> object:
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+Argument = Annotated[
+    str,
+    BeforeValidator(_written_number),
+    Shape(r"[^\x00]*", "text without a NUL"),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}]}),
+]
+"""Numbers need no quotes."""
+EnvName = Annotated[str, Shape(ENV_NAME, "the name of an environment variable")]
 
 
 class RuntimeConfig(Section):
@@ -17,3 +34,9 @@ class RuntimeConfig(Section):
     """Which server."""
     start_timeout: Duration = 300.0
     """How long a new one may take until it answers; a reload that waits for it is given up then."""
+    env: dict[EnvName, Argument] = Field(default_factory=dict)
+    """Environment variables. Of the gateway's own it gets those that programs need of a machine, such as ``PATH``,
+    ``OMP_NUM_THREADS`` and ``HF_HOME``, and no credentials."""
+    secrets: dict[EnvName, Secret] = Field(default_factory=dict)
+    """Environment variables whose values are secret: ``${NAME}`` or ``file:PATH``. Every user of the machine can read
+    arguments, and cannot read these."""

@@ -6,7 +6,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from config.runtimes.program import Argument, ProgramRuntime
+from config.runtimes.base import Argument
+from config.runtimes.program import ProgramRuntime
 from config.text import ProbePath
 
 PLACES = re.compile(r"\{(port|socket)(?::([a-z][a-z0-9_-]{0,31}))?\}")

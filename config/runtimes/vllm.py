@@ -4,7 +4,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from config.runtimes.program import Argument, ProgramRuntime
+from config.runtimes.base import Argument
+from config.runtimes.program import ProgramRuntime
 from config.units import Duration
 
 _OURS = ("--model", "--served-model-name", "--uds", "--host", "--port", "--api-key", "--ssl-keyfile", "--ssl-certfile")

@@ -16,8 +16,8 @@ class Launch:
     command: list[str]
     address: str
     stop_seconds: float
-    env: Mapping[str, str] | None = None
-    """All that it gets; ours if None."""
+    env: Mapping[str, str]
+    """All that it gets."""
     cwd: Path | None = None
 
     @property

@@ -14,6 +14,7 @@ from pathlib import Path
 from config.schema import LlmRuntime, ProgramRuntime, RuntimeConfig, TensorRuntime
 from config.units import format_size_or_share
 from gateway.placement import programs
+from gateway.placement.environment import environment
 from gateway.placement.launch import Launch
 from gateway.placement.ports import Ports
 from gateway.placement.runtime import OnExit
@@ -37,7 +38,8 @@ class LocalRuntimes:
         """Raises `CannotLaunch`."""
         socket = Path(self._folder.name) / f"{name.replace('/', '_')[:32]}-{os.urandom(3).hex()}.sock"
         if not isinstance(config, ProgramRuntime):
-            launch = Launch(command(name, config, socket), f"unix:{socket}", STOP_SECONDS)
+            env = environment(os.environ, config.env, config)
+            launch = Launch(command(name, config, socket), f"unix:{socket}", STOP_SECONDS, env)
             return LocalRuntime(name, config, launch, on_exit)
         ports: list[int] = []
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from config.schema import CommandRuntime, ProgramRuntime, VllmRuntime
 from gateway.placement import guard
+from gateway.placement.environment import environment
 from gateway.placement.launch import CannotLaunch, Launch
 
 GUARD_SECONDS = 8.0
@@ -43,7 +44,8 @@ def _command(name: str, config: CommandRuntime, socket: Path, port: Callable[[],
         return str(ports[called])
 
     command = [_PLACES.sub(place, argument) for argument in config.command]
-    env = _environment(config, {key: _PLACES.sub(place, value) for key, value in config.env.items()})
+    written = {name: _PLACES.sub(place, value) for name, value in config.env.items()}
+    env = environment(os.environ, written, config)
     command[0] = _program(command[0], env, config.cwd)
     address = f"unix:{socket}" if config.listens == "socket" else f"http://127.0.0.1:{ports['']}"
     return _guarded(name, config, command, address, env, signal.Signals[config.stop_signal])
@@ -70,7 +72,7 @@ def _vllm(name: str, config: VllmRuntime, socket: Path) -> Launch:
     command = [str(program), "serve", *_vllm_model(config.model), "--served-model-name", name, "--uds", str(socket)]
     # Its own folder first: it starts compilers and workers by name.
     path = f"{program.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    env = _environment(config, {"PATH": path, "VLLM_NO_USAGE_STATS": "1", **config.env})
+    env = environment(os.environ, {"PATH": path, "VLLM_NO_USAGE_STATS": "1", **config.env}, config)
     return _guarded(name, config, [*command, *config.args], f"unix:{socket}", env, signal.SIGTERM)
 
 
@@ -101,11 +103,6 @@ def _vllm_model(written: str) -> list[str]:
 
 
 # ── both ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _environment(config: ProgramRuntime, plain: Mapping[str, str]) -> dict[str, str]:
-    secret = {name: value.get_secret_value() for name, value in config.secrets.items()}
-    return {**os.environ, **plain, **secret}
 
 
 def _guarded(

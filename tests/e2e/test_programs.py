@@ -73,12 +73,14 @@ async def gone(processes: list[psutil.Process]) -> None:
 
 async def test_a_command_s_server_is_started_watched_started_again_and_stopped(tmp_path: Path) -> None:
     runtime = {"kind": "command", "command": [*MORTAL, "{port}"], "ready": "/health", "env": {"LEVEL": 3}}
-    async with gateway(tmp_path, configuration(runtime)) as g:
+    async with gateway(tmp_path, configuration(runtime), env={"PROVIDER_KEY": "sk-1"}) as g:
         key = (await g.printed(KEY))[1]
         assert (await answered(g, key))["model"] == "chat"
         state = await g.until("s['endpoints'][0]['health'] == 'healthy'")
         [server] = below(state["endpoints"][0]["pid"])
         assert server.environ()["LEVEL"] == "3"
+        for process in below(g.process.pid):
+            assert "PROVIDER_KEY" not in process.environ(), process.cmdline()
         port = server.cmdline()[-1]
         await g.printed(rf"INFO runtime\.theirs {port}\n")  # what it printed
 

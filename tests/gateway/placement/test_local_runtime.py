@@ -11,7 +11,7 @@ from gateway.placement.local import LocalRuntime, command
 
 
 def runtime(folder: Path, line: list[str], exits: list[str], stop_seconds: float = 10) -> LocalRuntime:
-    launch = Launch(line, f"unix:{folder}/s.sock", stop_seconds)
+    launch = Launch(line, f"unix:{folder}/s.sock", stop_seconds, {})
     return LocalRuntime("pool/one", LlmRuntime(kind="llm", model="any"), launch, exits.append)
 
 

@@ -58,11 +58,12 @@ def test_the_guard_knows_how_it_is_stopped(tmp_path: Path) -> None:
     assert launch.cwd == tmp_path
 
 
-def test_the_environment_is_ours_and_what_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OURS", "kept")
+def test_the_environment_is_what_a_machine_needs_and_what_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROVIDER_KEY", "ours")
     launch, line = launched(command("sh", "{port}", env={"A": "1"}, secrets={"TOKEN": "s3cret"}))
     assert launch.env is not None
-    assert (launch.env["OURS"], launch.env["A"], launch.env["TOKEN"]) == ("kept", "1", "s3cret")
+    assert (launch.env["PATH"], launch.env["A"], launch.env["TOKEN"]) == (os.environ["PATH"], "1", "s3cret")
+    assert "PROVIDER_KEY" not in launch.env
     assert "s3cret" not in " ".join(launch.command + line)
 
 
