@@ -23,6 +23,7 @@ class Finished(NamedTuple):
     text: str
     finish_reason: FinishReason
     told: Sequence[ToldToken] = ()
+    token_ids: Sequence[int] = ()
 
 
 class PromptDetails(msgspec.Struct):
@@ -72,6 +73,7 @@ class _ChatChoice(msgspec.Struct):
     message: _Message
     finish_reason: Ending
     logprobs: dict[str, Any] | None = None
+    token_ids: Sequence[int] | UnsetType = UNSET
 
 
 class _ChatChunkChoice(msgspec.Struct):
@@ -113,16 +115,21 @@ class AnswerWriter(Protocol):
     def opening(self, index: int) -> bytes | None:
         """The chunk before a choice's first text, if the API has one."""
 
-    def text(
-        self, index: int, text: str, token_ids: Sequence[int] | None = None, told: Sequence[ToldToken] = ()
-    ) -> list[bytes]:
+    def text(self, index: int, text: str, token_ids: Sequence[int] = (), told: Sequence[ToldToken] = ()) -> list[bytes]:
         """Chunks, none while nothing is certain.
 
-        `token_ids` are the tokens that were generated since the text before, `told` those that begin in it; where
+        `token_ids` are the tokens that were generated since the text before, `told` those that begin in it, where
         asked for."""
 
-    def finish(self, index: int, rest: str, reason: FinishReason, told: Sequence[ToldToken] = ()) -> list[bytes]:
-        """`rest` is the last of the text, and empty nearly always."""
+    def finish(
+        self,
+        index: int,
+        rest: str,
+        reason: FinishReason,
+        token_ids: Sequence[int] = (),
+        told: Sequence[ToldToken] = (),
+    ) -> list[bytes]:
+        """`rest` is the last of the text, and empty nearly always; `token_ids` are the last of the tokens."""
 
     def usage(self, usage: Usage) -> bytes:
         """The chunk after all choices that says what it cost."""
@@ -133,9 +140,18 @@ class _Writer:
     whole_object: ClassVar[str]
     chunk_object: ClassVar[str]
 
-    def __init__(self, model: str, fingerprint: str, *, with_usage: bool, names: TokenNames | None = None) -> None:
+    def __init__(
+        self,
+        model: str,
+        fingerprint: str,
+        *,
+        with_usage: bool,
+        with_token_ids: bool = False,
+        names: TokenNames | None = None,
+    ) -> None:
         """With `names` log-probabilities are told."""
         self._names = names
+        self._with_token_ids = with_token_ids
         self._id = f"{self.id_prefix}-{secrets.token_hex(16)}"
         self._created = int(time.time())
         self._model = model
@@ -154,6 +170,9 @@ class _Writer:
 
     def _chunk_logprobs(self, told: Sequence[ToldToken]) -> dict[str, Any] | None:
         return self._logprobs(told) if told else None
+
+    def _ids(self, token_ids: Sequence[int]) -> Sequence[int] | UnsetType:
+        return token_ids if self._with_token_ids else UNSET
 
     def _chunk(self, choice: _Choice) -> bytes:
         return self._body(self.chunk_object, [choice], self._no_usage_yet)
@@ -178,31 +197,30 @@ class ChatWriter(_Writer):
         fingerprint: str,
         *,
         with_usage: bool,
+        with_token_ids: bool = False,
         names: TokenNames | None = None,
         parser: Callable[[], ToolParser] | None = None,
     ) -> None:
         """A `parser` finds a choice's calls of tools."""
-        super().__init__(model, fingerprint, with_usage=with_usage, names=names)
+        super().__init__(model, fingerprint, with_usage=with_usage, with_token_ids=with_token_ids, names=names)
         self._parsers = None if parser is None else defaultdict[int, ToolParser](parser)
 
     def whole(self, choices: Sequence[Finished], usage: Usage) -> bytes:
         written = []
         for i, choice in enumerate(choices):
             message, reason = self._message(i, choice)
-            written.append(_ChatChoice(i, message, reason, self._logprobs(choice.told)))
+            written.append(_ChatChoice(i, message, reason, self._logprobs(choice.told), self._ids(choice.token_ids)))
         return self._body(self.whole_object, written, usage)
 
     def opening(self, index: int) -> bytes | None:
         return self._chunk(_ChatChunkChoice(index, _Delta(role="assistant", content="")))
 
-    def text(
-        self, index: int, text: str, token_ids: Sequence[int] | None = None, told: Sequence[ToldToken] = ()
-    ) -> list[bytes]:
-        logprobs, ids = self._chunk_logprobs(told), _told(token_ids)
+    def text(self, index: int, text: str, token_ids: Sequence[int] = (), told: Sequence[ToldToken] = ()) -> list[bytes]:
+        logprobs, ids = self._chunk_logprobs(told), self._ids(token_ids)
         if self._parsers is None:
             return [self._chunk(_ChatChunkChoice(index, _Delta(content=text), None, logprobs, ids))]
         deltas = [_delta(part) for part in self._parsers[index].push(text)]
-        if not deltas and (told or token_ids):
+        if not deltas and (told or ids):
             deltas = [_Delta()]
         chunks = []
         for delta in deltas:
@@ -210,14 +228,21 @@ class ChatWriter(_Writer):
             logprobs, ids = None, UNSET
         return chunks
 
-    def finish(self, index: int, rest: str, reason: FinishReason, told: Sequence[ToldToken] = ()) -> list[bytes]:
-        logprobs = self._chunk_logprobs(told)
+    def finish(
+        self,
+        index: int,
+        rest: str,
+        reason: FinishReason,
+        token_ids: Sequence[int] = (),
+        told: Sequence[ToldToken] = (),
+    ) -> list[bytes]:
+        logprobs, ids = self._chunk_logprobs(told), self._ids(token_ids)
         if self._parsers is None:
-            return [self._chunk(_ChatChunkChoice(index, _Delta(content=rest or UNSET), reason, logprobs))]
+            return [self._chunk(_ChatChunkChoice(index, _Delta(content=rest or UNSET), reason, logprobs, ids))]
         parser = self._parsers[index]
         deltas = [_delta(part) for part in (*parser.push(rest), *parser.finish())]
         chunks = [self._chunk(_ChatChunkChoice(index, delta)) for delta in deltas]
-        return [*chunks, self._chunk(_ChatChunkChoice(index, _Delta(), _ending(parser, reason), logprobs))]
+        return [*chunks, self._chunk(_ChatChunkChoice(index, _Delta(), _ending(parser, reason), logprobs, ids))]
 
     def _message(self, index: int, choice: Finished) -> tuple[_Message, Ending]:
         if self._parsers is None:
@@ -266,7 +291,7 @@ class CompletionWriter(_Writer):
 
     def whole(self, choices: Sequence[Finished], usage: Usage) -> bytes:
         written = [
-            _TextChoice(i, choice.text, choice.finish_reason, self._logprobs(choice.told))
+            _TextChoice(i, choice.text, choice.finish_reason, self._logprobs(choice.told), self._ids(choice.token_ids))
             for i, choice in enumerate(choices)
         ]
         return self._body(self.whole_object, written, usage)
@@ -274,14 +299,15 @@ class CompletionWriter(_Writer):
     def opening(self, index: int) -> bytes | None:
         return None
 
-    def text(
-        self, index: int, text: str, token_ids: Sequence[int] | None = None, told: Sequence[ToldToken] = ()
+    def text(self, index: int, text: str, token_ids: Sequence[int] = (), told: Sequence[ToldToken] = ()) -> list[bytes]:
+        return [self._chunk(_TextChoice(index, text, None, self._chunk_logprobs(told), self._ids(token_ids)))]
+
+    def finish(
+        self,
+        index: int,
+        rest: str,
+        reason: FinishReason,
+        token_ids: Sequence[int] = (),
+        told: Sequence[ToldToken] = (),
     ) -> list[bytes]:
-        return [self._chunk(_TextChoice(index, text, None, self._chunk_logprobs(told), _told(token_ids)))]
-
-    def finish(self, index: int, rest: str, reason: FinishReason, told: Sequence[ToldToken] = ()) -> list[bytes]:
-        return [self._chunk(_TextChoice(index, rest, reason, self._chunk_logprobs(told)))]
-
-
-def _told(token_ids: Sequence[int] | None) -> Sequence[int] | UnsetType:
-    return UNSET if token_ids is None else token_ids
+        return [self._chunk(_TextChoice(index, rest, reason, self._chunk_logprobs(told), self._ids(token_ids)))]

@@ -48,7 +48,7 @@ class Answering:
             async for text in choice.texts():
                 token_ids, choice.token_ids = choice.token_ids, []
                 await self._pieces.put(Piece(choice, text, token_ids, choice.take_told()))
-            await self._pieces.put(Piece(choice, None, told=choice.take_told()))
+            await self._pieces.put(Piece(choice, None, choice.token_ids, choice.take_told()))
         except InferenceError as error:
             await self._pieces.put(error)
         except Exception as error:
@@ -78,11 +78,14 @@ class Answering:
         """All choices, when all have ended."""
         texts: list[list[str]] = [[] for _ in self.choices]
         told: list[list[ToldToken]] = [[] for _ in self.choices]
-        async for choice, text, _, tokens in self:
+        ids: list[list[int]] = [[] for _ in self.choices]
+        async for choice, text, token_ids, tokens in self:
             texts[choice.index].append(choice.rest if text is None else text)
             told[choice.index] += tokens
+            ids[choice.index] += token_ids
         return [
-            Finished("".join(texts[choice.index]), choice.finish_reason, told[choice.index]) for choice in self.choices
+            Finished("".join(texts[choice.index]), choice.finish_reason, told[choice.index], ids[choice.index])
+            for choice in self.choices
         ]
 
     async def best(self, n: int) -> list[Finished]:
@@ -121,13 +124,10 @@ class EventStream:
     the whole.
     """
 
-    def __init__(
-        self, answering: Answering, writer: AnswerWriter, *, with_usage: bool, with_token_ids: bool = False
-    ) -> None:
+    def __init__(self, answering: Answering, writer: AnswerWriter, *, with_usage: bool) -> None:
         self._answering = answering
         self._writer = writer
         self._with_usage = with_usage
-        self._with_token_ids = with_token_ids
         self._unopened = set(range(len(answering.choices)))
         self._first: Piece | None = None
         self._ended = False
@@ -170,10 +170,9 @@ class EventStream:
                 events = sse.encode(opening)
         if piece.text is None:
             choice = piece.choice
-            chunks = self._writer.finish(index, choice.rest, choice.finish_reason, piece.told)
+            chunks = self._writer.finish(index, choice.rest, choice.finish_reason, piece.token_ids, piece.told)
         else:
-            token_ids = piece.token_ids if self._with_token_ids else None
-            chunks = self._writer.text(index, piece.text, token_ids, piece.told)
+            chunks = self._writer.text(index, piece.text, piece.token_ids, piece.told)
         return events + b"".join([sse.encode(chunk) for chunk in chunks])
 
     def _closing(self) -> bytes:

@@ -249,7 +249,7 @@ def _decode(body: bytes, kind: type[B], hints: Hints) -> B:
         raise _invalid(str(error)) from None
     decoded.stop = hints.stops(decoded.stop)
     decoded.check()
-    for name in ("stream_options", "return_token_ids", "continue_token_ids"):
+    for name in ("stream_options", "continue_token_ids"):
         if fields.get(name) and not decoded.stream:
             raise CallerError(f"`{name}` needs `stream`: true.", param=name)
     if decoded.continue_token_ids and (decoded.n or 1) > 1:

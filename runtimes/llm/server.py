@@ -116,7 +116,12 @@ class App:
         names = None if body.told is None else TokenNames(model.tokenizer)
         parser = None if use is None else functools.partial(use.parser, template.tool_format)
         writer = ChatWriter(
-            self.served_name, model.fingerprint, with_usage=body.wants_usage, names=names, parser=parser
+            self.served_name,
+            model.fingerprint,
+            with_usage=body.wants_usage,
+            with_token_ids=body.return_token_ids or False,
+            names=names,
+            parser=parser,
         )
         grammar = body.grammar()
         if use is not None:
@@ -131,7 +136,13 @@ class App:
         model = self._answering(body.model)
         prompts = [await encode_prompt(model, prompt) for prompt in body.prompts]
         names = None if body.told is None else TokenNames(model.tokenizer, "bytes:")
-        writer = CompletionWriter(self.served_name, model.fingerprint, with_usage=body.wants_usage, names=names)
+        writer = CompletionWriter(
+            self.served_name,
+            model.fingerprint,
+            with_usage=body.wants_usage,
+            with_token_ids=body.return_token_ids or False,
+            names=names,
+        )
         form = Form(await compiled(model, body.grammar()))
         asker = _asker(request, model, body.cache_salt, body.priority)
         answer = await self._generate(
@@ -191,10 +202,7 @@ class App:
         choices = submit(model, body, prompts, asker, left, param, form)
         answering = Answering(choices, sum(map(len, prompts)), self.metrics)
         if body.stream:
-            events = EventStream(
-                answering, writer, with_usage=body.wants_usage, with_token_ids=body.return_token_ids or False
-            )
-            return await _streamed(events)
+            return await _streamed(EventStream(answering, writer, with_usage=body.wants_usage))
         try:
             chosen = body.candidates > (body.n or 1)
             finished = await (answering.best(body.n or 1) if chosen else answering.whole())

@@ -7,13 +7,15 @@ from typing import Any
 
 import aiohttp
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from runtimes.llm.chat_template import ChatTemplate
 from runtimes.llm.engine import Engine, SamplingParams
 from runtimes.llm.loader import load_model
 from runtimes.llm.model import Llama
 from runtimes.llm.tokenizer_loader import load_tokenizer
-from tests.runtimes.llm.server_fixtures import MODEL, Running, byte_tokenizer, post, serving, until_idle
+from tests.runtimes.llm.server_fixtures import MODEL, Parrot, Running, byte_tokenizer, post, serving, until_idle
 from tests.runtimes.llm.test_equivalence import make_engine
 
 TEXT = "Hello, wörld! 😀 and so on"
@@ -64,7 +66,7 @@ async def test_from_every_token_on_it_is_the_same_stream(running: Running, field
     """Text, end and usage, wherever the first stream is cut: in a character, or in what may be a stop string."""
     whole = await hear(running, **fields, return_token_ids=True)
     assert whole.text == text
-    for cut in range(len(whole.pieces) + 1):
+    for cut in range(len(whole.pieces)):  # the last one is the end, which nobody continues
         said = [token_id for _, token_ids in whole.pieces[:cut] for token_id in token_ids]
         rest = await hear(running, **fields, continue_token_ids=said)
         assert "".join(text for text, _ in whole.pieces[:cut]) + rest.text == whole.text
@@ -75,6 +77,45 @@ async def test_from_every_token_on_it_is_the_same_stream(running: Running, field
         assert rest.usage | {"prompt_tokens_details": whole.usage["prompt_tokens_details"]} == whole.usage
         assert not rest.pieces  # nobody asked for token ids
     await until_idle(running.engine)
+
+
+CONTROL = 256
+
+
+@pytest.mark.parametrize(
+    ("path", "tools"),
+    [("/v1/chat/completions", False), ("/v1/chat/completions", True), ("/v1/completions", False)],
+)
+@given(data=st.data())
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+async def test_all_tokens_of_an_answer_are_told_whatever_their_text(
+    path: str, tools: bool, data: st.DataObject
+) -> None:
+    """Also half a character, control tokens, and what may begin a stop text, whole and in a stream."""
+    token_ids = st.sampled_from([*range(256), CONTROL, CONTROL, 257])
+    script = data.draw(st.lists(token_ids, min_size=1, max_size=12))
+    length = data.draw(st.integers(1, len(script)))
+    asked: dict[str, Any] = {"messages": HI} if "chat" in path else {"prompt": "hi"}
+    if tools:
+        asked["tools"] = [{"type": "function", "function": {"name": "f"}}]
+    fields: dict[str, Any] = {"max_tokens": length, "ignore_eos": True, "stop": ["z" * 20], "n": 2}
+    if tools:
+        fields.pop("ignore_eos")
+        length = script.index(257) if 257 in script[:length] else length
+    async with serving(runner=Parrot(script), context=1024) as running:
+        body = {"model": MODEL, "return_token_ids": True, **asked, **fields}
+        status, _, whole = await post(running, path, body)
+        assert status == 200
+        assert [choice["token_ids"] for choice in whole["choices"]] == [script[:length]] * 2
+        streamed: dict[int, list[int]] = {0: [], 1: []}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(running.url + path, json=body | {"stream": True}) as response,
+        ):
+            for event in (await response.read()).split(b"\n\n"):
+                for choice in json.loads(event[6:])["choices"] if b"{" in event else ():
+                    streamed[choice["index"]] += choice.get("token_ids", [])
+        assert streamed == {0: script[:length], 1: script[:length]}
 
 
 async def test_an_answer_is_continued_from_its_text(running: Running) -> None:
@@ -126,7 +167,6 @@ def test_a_begun_answer_with_tools_may_be_the_only_message() -> None:
             "continue_final_message",
         ),
         ({"continue_token_ids": [1], "stream": False}, "continue_token_ids"),
-        ({"return_token_ids": True, "stream": False}, "return_token_ids"),
         ({"continue_token_ids": [1], "n": 2}, "n"),
         ({"continue_token_ids": [10**6]}, "continue_token_ids"),
         ({"continue_token_ids": [-1]}, "continue_token_ids"),
