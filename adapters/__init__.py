@@ -6,6 +6,7 @@ errors.py    every way to fail, drawn as a tree; its kinds decide retries, break
 base.py      `Upstream.call(request, deadline) -> Answer`: the one interface that everything composes by
 wire/        bytes ↔ types without I/O: openai.py, oip*.py, sse.py, compression.py
 http1/       HTTP/1.1, server and client, for the gateway and the runtimes
+offload/     codec work on large bodies, in a process of its own
 registry.py  which module speaks a pool's protocol; dial.py: how its servers are reached
 openai.py    the adapter for servers that speak OpenAI
 oip_http.py  the adapter for servers that speak the Open Inference Protocol over HTTP; oip_grpc.py: over gRPC

@@ -6,7 +6,8 @@ BYTES is each element's length in four bytes, then the element.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from array import array
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from struct import Struct
@@ -46,6 +47,8 @@ MAX_ELEMENTS = 1 << 40
 """Of a tensor without any data: a dimension of zero must not hide others that nothing can hold."""
 
 _LENGTH = Struct("<I")
+_AT_ONCE = 65536
+"""Elements."""
 
 
 @dataclass(slots=True)
@@ -104,8 +107,15 @@ def byte_size(datatype: str, shape: tuple[int, ...]) -> int:
     return prod(shape) * ITEM_SIZE[datatype]
 
 
-def join_bytes(elements: list[bytes]) -> bytes:
+def join_bytes(elements: Sequence[bytes]) -> bytes:
     """The binary form of BYTES elements."""
+    if len(elements) <= _AT_ONCE:
+        return _joined(elements)
+    # In pieces: the lengths of all elements at once would take more memory than the elements.
+    return b"".join([_joined(elements[at : at + _AT_ONCE]) for at in range(0, len(elements), _AT_ONCE)])
+
+
+def _joined(elements: Sequence[bytes]) -> bytes:
     pack = _LENGTH.pack
     return b"".join([part for element in elements for part in (pack(len(element)), element)])
 
@@ -119,14 +129,45 @@ def split_bytes(data: Data, count: int, name: str) -> list[bytes]:
     while at < end and len(elements) <= count:
         start = at + 4
         if start > end:
-            raise CallerError(f"BYTES tensor `{name}` ends within the length of an element.", param=name)
+            raise _cut_length(name)
         at = start + unpack(view, at)[0]
         if at > end:
-            raise CallerError(
-                f"BYTES tensor `{name}` has an element of {at - start} bytes where {end - start} are left.", param=name
-            )
+            raise _cut_element(name, at - start, end - start)
         add(bytes(view[start:at]))
     if len(elements) != count or at < end:
-        found = f"{len(elements)}" if at >= end else f"more than {count}"
-        raise CallerError(f"BYTES tensor `{name}` holds {found} elements, and its shape has {count}.", param=name)
+        raise _miscounted(name, len(elements), count, more=at < end)
     return elements
+
+
+def row_ends(data: Data, count: int, rows: int, name: str) -> array[int]:
+    """Where each of the rows of a BYTES tensor ends. Raises `CallerError` like `split_bytes`."""
+    view = memoryview(data)
+    end, at, found = len(view), 0, 0
+    ends, width, unpack = array("q"), count // rows, _LENGTH.unpack_from
+    while at < end and found <= count:
+        start = at + 4
+        if start > end:
+            raise _cut_length(name)
+        at = start + unpack(view, at)[0]
+        if at > end:
+            raise _cut_element(name, at - start, end - start)
+        found += 1
+        if not found % width:
+            ends.append(at)
+    if found != count or at < end:
+        raise _miscounted(name, found, count, more=at < end)
+    return ends
+
+
+def _cut_length(name: str) -> CallerError:
+    return CallerError(f"BYTES tensor `{name}` ends within the length of an element.", param=name)
+
+
+def _cut_element(name: str, size: int, left: int) -> CallerError:
+    message = f"BYTES tensor `{name}` has an element of {size} bytes where {left} are left."
+    return CallerError(message, param=name)
+
+
+def _miscounted(name: str, found: int, count: int, *, more: bool) -> CallerError:
+    told = f"more than {count}" if more else f"{found}"
+    return CallerError(f"BYTES tensor `{name}` holds {told} elements, and its shape has {count}.", param=name)

@@ -68,6 +68,15 @@ def _truth(parameters: Parameters, name: str, default: bool) -> bool:
     raise CallerError(f"The parameter `{name}` is not true or false.", param=name)
 
 
+def json_bytes(inferred: Inferred, wanted: Wanted = False) -> int:
+    """Bytes of tensors that `encode_response` writes as JSON."""
+    size = 0
+    for tensor in inferred.outputs:
+        if not (wanted if isinstance(wanted, bool) else wanted.get(tensor.name, False)):
+            size += len(tensor.data)
+    return size
+
+
 def encode_response(inferred: Inferred, wanted: Wanted = False) -> tuple[bytes, int | None]:
     """A body, and the length of its JSON, None where that is all of it.
 

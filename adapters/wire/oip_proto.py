@@ -25,11 +25,14 @@ from adapters.tensors import (
     byte_size,
 )
 from adapters.wire import oip, oip_contents, oip_data
-from adapters.wire.proto_fields import Broken, head, split, tag
+from adapters.wire.proto_fields import Broken, bytes_beside, head, split, tag
 from adapters.wire.protos import inference as messages
 
 LONGEST_KNOWN = 1024
 """Bytes. What is longer is parsed each time, so that what is remembered stays small."""
+
+MOST_FIELDS = 1024
+"""A message with more of them is parsed slowly."""
 
 _NAME, _VERSION, _ID, _RAW = tag(1), tag(2), tag(3), tag(7)
 
@@ -57,6 +60,11 @@ class _Asked(NamedTuple):
     raw: Sequence[bytes]
     """Raw contents behind a tag that nobody knows."""
     typed: bool
+
+
+def parsed_bytes(message: bytes) -> int:
+    """Bytes of a request that take parsing: raw contents do not."""
+    return bytes_beside(message, _RAW, MOST_FIELDS)
 
 
 def decode_infer_request(message: bytes) -> Inference:

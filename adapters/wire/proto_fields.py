@@ -49,6 +49,24 @@ def split(message: bytes, text: int, raw: int) -> tuple[bytes, str, list[Data]]:
         raise Broken(str(error)) from None
 
 
+def bytes_beside(message: bytes, raw: int, most: int) -> int:
+    """Bytes of a message beside its fields of tag `raw`; all of them where it has more than `most` fields."""
+    at, end, beside = 0, len(message), 0
+    try:
+        for _ in range(most):
+            if at >= end:
+                return beside
+            start, length = _length(message, at + 1)
+            if message[at] & 7 != _DELIMITED:
+                break
+            if message[at] != raw:
+                beside += start - at + length
+            at = start + length
+    except IndexError:
+        pass
+    return end
+
+
 def numbers(message: bytes) -> set[int]:
     """Which fields a message has, as far as they are delimited. Raises `Broken`."""
     found, at = set[int](), 0

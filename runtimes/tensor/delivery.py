@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from adapters import offload
 from adapters.errors import CallerError
 from adapters.tensors import CLASSES, SHARED_MEMORY, Inference, Tensor
 from runtimes.tensor.classification import classes_wanted, classify
@@ -38,7 +39,9 @@ def check(inference: Inference, memory: SharedMemory) -> None:
             memory.check(output.parameters, output.name)
 
 
-def delivered(outputs: list[Tensor], inference: Inference, config: ModelConfig, memory: SharedMemory) -> list[Tensor]:
+async def delivered(
+    outputs: list[Tensor], inference: Inference, config: ModelConfig, memory: SharedMemory
+) -> list[Tensor]:
     """The outputs as they are to be told of. Raises `CallerError`."""
     asked = {output.name: output.parameters for output in inference.outputs}
     told = []
@@ -46,7 +49,9 @@ def delivered(outputs: list[Tensor], inference: Inference, config: ModelConfig, 
         parameters = asked.get(tensor.name, {})
         if count := classes_wanted(parameters, tensor.name):
             spec = config.output(tensor.name)
-            tensor = classify(tensor, count, spec.labels if spec else (), batched=config.max_batch_size > 0)
+            labels = spec.labels if spec else ()
+            batched = config.max_batch_size > 0
+            tensor = await offload.run(len(tensor.data), classify, tensor, count, labels, batched=batched)
         elif SHARED_MEMORY in parameters:
             tensor = memory.write(tensor, parameters)
         told.append(tensor)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from adapters.errors import InferenceError
 from adapters.http1.message import Response
@@ -12,12 +12,13 @@ from runtimes.tensor.service import Computed
 _FIELDS = [("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache")]
 
 
+Encode = Callable[[Computed], Awaitable[bytes]]
+
+
 class Events:
     """The body of an answer. The status is out with the first response, so what fails later is an event."""
 
-    def __init__(
-        self, responses: AsyncGenerator[Computed, None], encode: Callable[[Computed], bytes], first: bytes | None
-    ) -> None:
+    def __init__(self, responses: AsyncGenerator[Computed, None], encode: Encode, first: bytes | None) -> None:
         self._responses = responses
         self._encode = encode
         self._first = first
@@ -33,7 +34,7 @@ class Events:
         if self._over:
             raise StopAsyncIteration
         try:
-            return _event(self._encode(await anext(self._responses)))
+            return _event(await self._encode(await anext(self._responses)))
         except InferenceError as error:
             self._over = True
             return _event(oip_answers.encode_error(error.message))
@@ -42,11 +43,11 @@ class Events:
         await self._responses.aclose()
 
 
-async def answer(responses: AsyncGenerator[Computed, None], encode: Callable[[Computed], bytes]) -> Response:
+async def answer(responses: AsyncGenerator[Computed, None], encode: Encode) -> Response:
     """Waits for the first response: what fails before it still has a status of its own."""
     try:
         computed = await anext(responses, None)
-        first = None if computed is None else _event(encode(computed))
+        first = None if computed is None else _event(await encode(computed))
     except BaseException:
         await responses.aclose()
         raise

@@ -11,8 +11,9 @@ from google.protobuf.message import DecodeError
 from adapters.errors import CallerError, InferenceError, NotFound
 from adapters.http2.call import Call
 from adapters.http2.status import Code, GrpcError
+from adapters.offload import codecs
 from adapters.types import DEVICE_MS
-from adapters.wire import oip_proto, oip_proto_answers
+from adapters.wire import oip_proto_answers
 from adapters.wire.oip_bodies import Load
 from adapters.wire.proto_json import fill
 from adapters.wire.protos import HEALTH_METHODS, METHODS, Method
@@ -79,7 +80,7 @@ class GrpcDoor:
     # ── inference ─────────────────────────────────────────────────────────────────────────────────────
 
     async def _infer(self, call: Call) -> None:
-        inference = oip_proto.decode_infer_request(await call.unary())
+        inference = await codecs.decode_message(await call.unary())
         deadline = call.deadline
         computed = await self._service.infer(inference, inf if deadline is None else deadline)
         message = oip_proto_answers.encode_infer_response(computed)

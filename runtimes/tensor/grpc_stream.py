@@ -12,9 +12,10 @@ from math import inf
 from adapters.errors import InferenceError
 from adapters.http2.call import Call
 from adapters.http2.status import GrpcError
+from adapters.offload import codecs
 from adapters.tensors import Inference, Inferred
 from adapters.types import DEVICE_MS
-from adapters.wire import oip_proto, oip_proto_answers
+from adapters.wire import oip_proto_answers
 from runtimes.tensor.control import Control
 from runtimes.tensor.refusals import grpc_code, grpc_trailers
 from runtimes.tensor.service import InferenceService
@@ -46,15 +47,15 @@ class InferStream:
                     message = await self._call.read()
                     if message is None:
                         break
-                    self._begin(requests, message)
+                    await self._begin(requests, message)
         except BaseExceptionGroup as group:
             # The first that failed has ended the others.
             raise group.exceptions[0] from None
         self._call.finish(((DEVICE_MS, f"{self._device_seconds * 1000:.3f}"),))
 
-    def _begin(self, requests: asyncio.TaskGroup, message: bytes) -> None:
+    async def _begin(self, requests: asyncio.TaskGroup, message: bytes) -> None:
         try:
-            inference = oip_proto.decode_infer_request(message)
+            inference = await codecs.decode_message(message)
         except InferenceError as error:
             self._before = requests.create_task(self._refused(error, self._before))
             return

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
+from adapters import offload
 from adapters.errors import CallerError, InferenceError
 from adapters.http1.message import Request, Response
+from adapters.offload import codecs
 from adapters.tensors import Inference
 from adapters.types import DEVICE_MS
 from adapters.wire import compression, oip, oip_answers, oip_generate, oip_raw
@@ -64,11 +66,11 @@ class HttpDoor:
             body = await self._decompressed(body, request)
         length = headers.get(_LENGTH)
         size = None if length is None else oip.header_length(length.decode("latin-1"))
-        inference = oip.decode_request(body, size, route.about, route.version)
+        inference = await codecs.decode_body(body, size, route.about, route.version)
         if size == 0:
             inference = self._complete(inference)
         computed = await self._service.infer(inference)
-        body, size = oip_answers.encode_response(computed, oip_answers.wanted(inference))
+        body, size = await codecs.encode_body(computed, oip_answers.wanted(inference))
         device = (DEVICE_MS, f"{computed.device_seconds * 1000:.3f}")
         fields = [JSON, device] if size is None else [_BINARY, (oip.HEADER, str(size)), device]
         if b"accept-encoding" in headers and len(body) >= compression.SMALLEST:
@@ -86,7 +88,7 @@ class HttpDoor:
         return oip_raw.complete(inference, spec.name, spec.datatype, spec.dims, batched=config.max_batch_size > 0)
 
     async def _infer_stream(self, request: Request, route: Route) -> Response:
-        inference = oip.decode_request(await self._read(request), None, route.about, route.version)
+        inference = await codecs.decode_body(await self._read(request), None, route.about, route.version)
         return await events.answer(self._service.marked_stream(inference), _encode_event)
 
     async def _generate(self, request: Request, route: Route) -> Response:
@@ -99,16 +101,16 @@ class HttpDoor:
                 only = computed
         if only is None:
             raise _not_one("no", inference.model_name)
-        return Response(200, [JSON], oip_generate.encode_generate(only))
+        return Response(200, [JSON], await _encode_generated(only))
 
     async def _generate_stream(self, request: Request, route: Route) -> Response:
         inference = await self._asked_to_generate(request, route)
-        return await events.answer(self._service.stream(inference), oip_generate.encode_generate)
+        return await events.answer(self._service.stream(inference), _encode_generated)
 
     async def _asked_to_generate(self, request: Request, route: Route) -> Inference:
         body = await self._read(request)
         inputs = {tensor.name: tensor for tensor in self._control.model(route.about, route.version).inputs}
-        return oip_generate.decode_generate(body, route.about, route.version, inputs)
+        return await offload.run(len(body), oip_generate.decode_generate, body, route.about, route.version, inputs)
 
     async def _read(self, request: Request) -> bytes:
         body = await request.read()
@@ -121,8 +123,14 @@ class HttpDoor:
         return await asyncio.to_thread(compression.decompress, body, coding, self._max_body)
 
 
-def _encode_event(computed: Computed) -> bytes:
-    return oip_answers.encode_response(computed)[0]
+async def _encode_event(computed: Computed) -> bytes:
+    body, _ = await codecs.encode_body(computed)
+    return body
+
+
+async def _encode_generated(computed: Computed) -> bytes:
+    size = oip_answers.json_bytes(computed)
+    return await offload.run(size, oip_generate.encode_generate, codecs.plain(computed))
 
 
 def _not_one(count: str, model: str) -> CallerError:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
+from adapters import offload
 from adapters.errors import CallerError, Unavailable
 from adapters.http1.message import Request, Response
 from adapters.wire import oip_bodies
@@ -16,6 +17,7 @@ from runtimes.tensor.routes import Route
 from runtimes.tensor.triton_writing import to_json
 
 Answer = Callable[[Request, Route], Awaitable[Response]]
+T = TypeVar("T")
 
 
 class HttpControl:
@@ -79,15 +81,15 @@ class HttpControl:
     # ── the repository ────────────────────────────────────────────────────────────────────────────────
 
     async def _index(self, request: Request, route: Route) -> Response:
-        ready = oip_bodies.decode_index_request(await self._read(request))
+        ready = await _decoded(oip_bodies.decode_index_request, await self._read(request))
         return _json(await self._control.index(ready=ready))
 
     async def _load(self, request: Request, route: Route) -> Response:
-        await self._control.load(route.about, oip_bodies.decode_load(await self._read(request)))
+        await self._control.load(route.about, await _decoded(oip_bodies.decode_load, await self._read(request)))
         return Response(200, [JSON])
 
     async def _unload(self, request: Request, route: Route) -> Response:
-        oip_bodies.decode_unload(await self._read(request))  # no model of ours depends on another
+        await _decoded(oip_bodies.decode_unload, await self._read(request))  # no model of ours depends on another
         await self._control.unload(route.about)
         return Response(200, [JSON])
 
@@ -98,7 +100,7 @@ class HttpControl:
         return _json([{"name": r.name, "key": r.key, "offset": r.offset, "byte_size": r.byte_size} for r in regions])
 
     async def _register(self, request: Request, route: Route) -> Response:
-        told = oip_bodies.decode_object(await self._read(request))
+        told = await _decoded(oip_bodies.decode_object, await self._read(request))
         key, offset, size = told.get("key"), told.get("offset", 0), told.get("byte_size")
         if not isinstance(key, str) or type(offset) is not int or type(size) is not int:
             raise CallerError("A region is registered with its `key`, its `byte_size` and, if not 0, its `offset`.")
@@ -124,14 +126,20 @@ class HttpControl:
         if route.about:
             self._control.config(route.about)
         if request.method == "POST":
-            return _json(tracer.update(oip_bodies.decode_object(await self._read(request)), route.about))
+            return _json(
+                tracer.update(await _decoded(oip_bodies.decode_object, await self._read(request)), route.about)
+            )
         return _json(tracer.settings.told(route.about))
 
     async def _logging(self, request: Request, route: Route) -> Response:
         logs = self._control.logs
         if request.method == "POST":
-            return _json(logs.update(oip_bodies.decode_object(await self._read(request))))
+            return _json(logs.update(await _decoded(oip_bodies.decode_object, await self._read(request))))
         return _json(logs.told())
+
+
+async def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
+    return await offload.run(len(body), decode, body)
 
 
 def _json(value: Any) -> Response:

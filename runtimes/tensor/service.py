@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+from adapters import offload
 from adapters.errors import BackendError, CapacityError, DeadlineError
 from adapters.tensors import FINAL, WANTS_FINAL, Inference, Inferred, Tensor
-from runtimes.tensor import delivery
+from runtimes.tensor import delivery, text_index
 from runtimes.tensor.log_settings import LogSettings
 from runtimes.tensor.manager import ModelManager
 from runtimes.tensor.refusals import not_implemented
@@ -60,11 +61,11 @@ class InferenceService:
                     f"Model `{served.name}` answers any number of times: ask by ModelStreamInfer, infer_stream or"
                     " generate_stream."
                 )
-            special = self._prepare(inference)
+            special = await self._prepare(inference)
             pending = served.scheduler.infer(inference, deadline)
             outputs = await pending
             if special:
-                outputs = delivery.delivered(outputs, inference, served.config, self.memory)
+                outputs = await delivery.delivered(outputs, inference, served.config, self.memory)
             answer = Computed(served.name, served.version, inference.id, outputs=outputs)
             answer.device_seconds = getattr(pending, "device_seconds", 0.0)  # the cache computes nothing
             served.statistics.succeeded(self._time() - began)
@@ -113,11 +114,11 @@ class InferenceService:
         last: Computed | None = None
         told, count, statistics = 0.0, 0, served.statistics
         try:
-            special = self._prepare(inference)
+            special = await self._prepare(inference)
             responses = served.scheduler.stream(inference, deadline)
             async for outputs in responses:
                 if special:
-                    outputs = delivery.delivered(outputs, inference, served.config, self.memory)
+                    outputs = await delivery.delivered(outputs, inference, served.config, self.memory)
                 last = Computed(served.name, served.version, inference.id, outputs=outputs, final=False)
                 last.device_seconds = max(0.0, self._time() - _started(responses) - told)
                 told += last.device_seconds
@@ -148,11 +149,15 @@ class InferenceService:
         limit = None if deadline == inf else deadline
         return await self.manager.wait_for(inference.model_name, inference.model_version, limit)
 
-    def _prepare(self, inference: Inference) -> bool:
+    async def _prepare(self, inference: Inference) -> bool:
         """Fetch what lies elsewhere; whether any output is to be delivered other than as it is."""
         for tensor in inference.inputs:
             if tensor.parameters:
                 delivery.with_inputs(inference, self.memory)
+                break
+        for tensor in inference.inputs:
+            if tensor.datatype == "BYTES" and len(tensor.data) >= offload.LARGE:
+                await text_index.index(inference)
                 break
         if not inference.outputs or not delivery.is_special(inference):
             return False

@@ -14,7 +14,10 @@ from runtimes.tensor.model_config import ModelConfig
 Array = npt.NDArray[Any]
 Tensors = Mapping[str, Array]
 """By name. With a batch dimension first where the model has one. BYTES are object arrays of `bytes`; BF16 is a
-uint16 array of the upper halves of float32, which numpy has no type for."""
+uint16 array of the upper halves of float32, which numpy has no type for.
+
+On the way to a model and from it, a large BYTES tensor is a `texts.Texts`, which has what schedulers use of an array.
+"""
 
 
 @dataclass(frozen=True, slots=True)

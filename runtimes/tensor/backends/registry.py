@@ -67,6 +67,8 @@ def known(name: str) -> str:
 def in_thread(config: ModelConfig) -> bool:
     """Whether a thread serves as well as a process. Known without the framework, which may be for processes only."""
     ours = known(config.backend)
+    if any(spec.datatype == "BYTES" for spec in (*config.inputs, *config.outputs)):
+        return False  # its texts are Python's objects, which a thread makes while it holds the lock
     if ours == "torch" and ("class" in config.parameters or config.default_model_filename.endswith(".safetensors")):
         return False  # a module of Python code
     return _BACKENDS[ours].in_thread

@@ -46,6 +46,11 @@ class Arena:
             self._open()
         return self._bytes[:size].data
 
+    def copy(self, size: int) -> bytes:
+        """The first `size` bytes. Does not hold Python's lock for as long as it takes."""
+        with self._lock:
+            return os.pread(self.fd, size, 0)
+
     def _open(self) -> None:
         # Views of the old mapping keep it for as long as they live.
         self._bytes = np.frombuffer(mmap.mmap(self.fd, os.fstat(self.fd).st_size), np.uint8)

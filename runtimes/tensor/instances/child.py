@@ -27,6 +27,7 @@ from runtimes.tensor.instances.order import decode_job, encode_config
 from runtimes.tensor.instances.quantization import loaded
 from runtimes.tensor.instances.runner import Runner
 from runtimes.tensor.instances.worker import Job
+from runtimes.tensor.texts import expanded
 
 _PR_SET_PDEATHSIG = 1
 
@@ -162,9 +163,13 @@ def _serve(channel: Channel, runner: Runner) -> None:
             channel.blob(frames.FAILED, b"MemoryError")
 
 
+def _inputs(packet: frames.Packet) -> Tensors:
+    return {name: expanded(array) for name, array in frames.tensors_of(packet).items()}
+
+
 def _infer(channel: Channel, runner: Runner, packet: frames.Packet) -> None:
     try:
-        outputs = runner.infer(frames.tensors_of(packet), packet.number)
+        outputs = runner.infer(_inputs(packet), packet.number)
     except RowsFailed as some:
         channel.blob(frames.ROW_ERRORS, msgspec.msgpack.encode(some.errors))
         outputs = some.outputs
@@ -180,7 +185,7 @@ def _stream(channel: Channel, runner: Runner, packet: frames.Packet) -> None:
         channel.tensors(frames.RESPONSE, 0, outputs)
         return True
 
-    runner.stream(frames.tensors_of(packet), send)
+    runner.stream(_inputs(packet), send)
     channel.signal(frames.STREAMED)
 
 

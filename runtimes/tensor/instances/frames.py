@@ -1,7 +1,8 @@
 """How tensors cross to a process and back: one packet each, with large ones in memory that both sides see.
 
     packet  = prefix, header (a msgpack list of name, dtype, shape and bytes of each tensor), payload
-    payload = the tensors' bytes, each at a multiple of 64; BYTES as a msgpack list of binaries
+    payload = the tensors' bytes, each at a multiple of 64; BYTES as a msgpack list of binaries, and large ones in the
+              protocol's binary form, to which a model's process adds before it where each row ends
 
 Nothing is pickled, and the bytes of a batch's members are written one after the other, so that they arrive joined.
 """
@@ -17,11 +18,14 @@ import numpy as np
 
 from runtimes.tensor.backends.base import Array, Tensors
 from runtimes.tensor.instances.arena import Arena
+from runtimes.tensor.texts import Texts, as_array, is_texts
+from runtimes.tensor.texts import packed as packed_texts
 
 LOAD, COMPLETE, INFER, STREAM, GO_ON, STOP = range(1, 7)
 """What a process is told."""
 LOADED, COMPLETED, REFUSED, OUTPUTS, ROW_ERRORS, FAILED, RESPONSE, STREAMED = range(11, 19)
 """What it answers. ROW_ERRORS come before the OUTPUTS that they are about."""
+_ANSWERS: Final = frozenset({OUTPUTS, RESPONSE})
 
 INLINE: Final = 64 * 1024
 """Bytes of header and payload that go in the packet itself."""
@@ -36,6 +40,9 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[tuple[str, str, tuple[int, ...], int]]).decode
 _decode_items = msgspec.msgpack.Decoder(list[bytes]).decode
 
+TEXTS: Final = "texts"
+ROWS: Final = "rows of texts"
+"""What the header has in place of a dtype for BYTES in binary form, without and with the ends of rows."""
 Piece = Array | bytes
 
 
@@ -110,17 +117,37 @@ def _with_texts(kind: int, number: int, members: Sequence[Tensors]) -> Frame:
     pieces: list[Piece] = []
     size = 0
     for name in members[0]:
-        array = members[0][name] if len(members) == 1 else np.concatenate([member[name] for member in members])
-        texts = array.dtype.hasobject
-        piece = _encode(array.ravel().tolist()) if texts else np.ascontiguousarray(array)
-        nbytes = len(piece) if isinstance(piece, bytes) else piece.nbytes
-        fields.append((name, array.dtype.str, array.shape, nbytes))
-        pieces.append(piece)
+        dtype, shape, parts = _parts([member[name] for member in members], large=kind in _ANSWERS)
+        nbytes = sum([len(part) if isinstance(part, bytes) else part.nbytes for part in parts])
+        fields.append((name, dtype, shape, nbytes))
+        pieces += parts
         size += nbytes
         if over := -size % ALIGN:
             pieces.append(_PAD[:over])
             size += over
     return Frame(kind, number, _encode(fields), pieces, size)
+
+
+def _parts(arrays: Sequence[Array], *, large: bool) -> tuple[str, tuple[int, ...], list[Piece]]:
+    """One tensor of all members: dtype, shape and bytes. `large` ones may take their binary form."""
+    shape = arrays[0].shape
+    if len(arrays) > 1:
+        shape = (sum([len(one) for one in arrays]), *shape[1:])
+    if any(is_texts(one) for one in arrays):
+        return TEXTS, shape, [np.frombuffer(_packed(one).data, np.uint8) for one in arrays]
+    array = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+    if not array.dtype.hasobject:
+        return array.dtype.str, shape, [np.ascontiguousarray(array)]
+    encoded = _encode(array.ravel().tolist())
+    if not large or len(encoded) < INLINE:
+        return array.dtype.str, shape, [encoded]
+    texts = packed_texts(array)
+    data = np.frombuffer(texts.data, np.uint8)
+    return (TEXTS, shape, [data]) if texts.ends is None else (ROWS, shape, [texts.ends, data])
+
+
+def _packed(array: Array) -> Texts:
+    return array if is_texts(array) else packed_texts(array)
 
 
 def blob_frame(kind: int, number: int, blob: bytes) -> Frame:
@@ -162,12 +189,15 @@ def parse(data: bytes | bytearray, arena: Arena) -> Packet:
     return Packet(kind, number, bytes(data[_PREFIX.size : start]), payload, bool(in_arena))
 
 
-_layouts: dict[bytes, list[tuple[str, np.dtype[Any], tuple[int, ...], int, int]]] = {}
+_Place = tuple[str, np.dtype[Any] | str, tuple[int, ...], int, int]
+_layouts: dict[bytes, list[_Place]] = {}
 
 
-def owned(packet: Packet) -> Packet:
+def owned(packet: Packet, arena: Arena) -> Packet:
     """The packet with a payload of its own."""
-    return packet._replace(payload=memoryview(bytes(packet.payload)), shared=False) if packet.shared else packet
+    if not packet.shared:
+        return packet
+    return packet._replace(payload=memoryview(arena.copy(len(packet.payload))), shared=False)
 
 
 def tensors_of(packet: Packet) -> dict[str, Array]:
@@ -178,7 +208,9 @@ def tensors_of(packet: Packet) -> dict[str, Array]:
     payload = packet.payload
     tensors: dict[str, Array] = {}
     for name, dtype, shape, offset, nbytes in layout:
-        if dtype.hasobject:
+        if isinstance(dtype, str):
+            tensors[name] = as_array(_texts(dtype, shape, payload[offset : offset + nbytes]))
+        elif dtype.hasobject:
             items = _decode_items(payload[offset : offset + nbytes])
             array: Array = np.empty(len(items), dtype=object)
             array[:] = items
@@ -188,15 +220,23 @@ def tensors_of(packet: Packet) -> dict[str, Array]:
     return tensors
 
 
-def _layout(header: bytes) -> list[tuple[str, np.dtype[Any], tuple[int, ...], int, int]]:
+def _texts(dtype: str, shape: tuple[int, ...], data: memoryview) -> Texts:
+    if dtype == TEXTS:
+        return Texts(data, shape)
+    size = shape[0] * 8
+    return Texts(data[size:], shape, np.frombuffer(data[:size], np.int64))
+
+
+def _layout(header: bytes) -> list[_Place]:
     """Where each tensor lies. Kept, since a model's batches have few shapes; BYTES have a length each time."""
-    layout = []
+    layout: list[_Place] = []
     offset = 0
     kept = True
     for name, dtype, shape, nbytes in _decode(header):
-        layout.append((name, np.dtype(dtype), shape, offset, nbytes))
+        texts = dtype in (TEXTS, ROWS)
+        layout.append((name, dtype if texts else np.dtype(dtype), shape, offset, nbytes))
         offset += nbytes + -nbytes % ALIGN
-        kept = kept and dtype != "|O"
+        kept = kept and not texts and dtype != "|O"
     if kept:
         if len(_layouts) >= MAX_KEPT:
             _layouts.clear()

@@ -138,14 +138,12 @@ class ProcessWorker:
             self._settle(packet)
         elif self._gone or self._listener is None:
             pass
-        elif packet.kind == frames.OUTPUTS:
+        elif packet.kind in (frames.OUTPUTS, frames.RESPONSE):
             if packet.shared and len(packet.payload) > ELSEWHERE:
-                copying = self._loop.run_in_executor(None, frames.owned, packet)
+                copying = self._loop.run_in_executor(None, frames.owned, packet, self._child.outputs)
                 copying.add_done_callback(self._copied)
             else:
-                self._outputs(frames.owned(packet))
-        elif packet.kind == frames.RESPONSE:
-            self._listener.responded(frames.tensors_of(frames.owned(packet)))
+                self._outputs(frames.owned(packet, self._child.outputs))
         elif packet.kind == frames.ROW_ERRORS:
             self._row_errors = _decode_errors(packet.payload)
         elif packet.kind == frames.FAILED:
@@ -165,6 +163,9 @@ class ProcessWorker:
         if self._gone or self._listener is None:
             return
         outputs = frames.tensors_of(packet)
+        if packet.kind == frames.RESPONSE:
+            self._listener.responded(outputs)
+            return
         if self._row_errors:
             errors, self._row_errors = self._row_errors, {}
             self._listener.answered(RowsFailed(outputs, errors))

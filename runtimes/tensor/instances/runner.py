@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from runtimes.tensor import texts
 from runtimes.tensor.backends.base import Array, Batch, Model, ModelFailed, RowsFailed, Tensors
 from runtimes.tensor.instances.outputs import Outputs, reshaped
 from runtimes.tensor.model_config import ModelConfig
@@ -100,8 +101,8 @@ def joined(batch: Batch) -> Tensors:
     """The members' inputs, one after the other."""
     members = batch.members
     if len(members) == 1:
-        return members[0]
-    return {name: np.concatenate([member[name] for member in members]) for name in members[0]}
+        return {name: texts.expanded(array) for name, array in members[0].items()}
+    return {name: texts.joined([member[name] for member in members]) for name in members[0]}
 
 
 def _responses(source: Any) -> Iterator[Any]:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from runtimes.tensor import texts
 from runtimes.tensor.backends.base import Batch, LoadReport, ModelFailed, ModelLoadError, Tensors
 from runtimes.tensor.instances.memory import resident_bytes
 from runtimes.tensor.instances.model_log import ModelLog
@@ -24,6 +25,7 @@ from runtimes.tensor.instances.worker import Job, Listener
 MAX_LEFT_ALONE: Final = 4
 """Threads of one model that hang; no further replacement is made while there are so many."""
 CLOSE_SECONDS = 5.0
+MANY_TEXTS: Final = 4096
 log = logging.getLogger(__name__)
 
 _left_alone: dict[str, int] = {}
@@ -186,20 +188,29 @@ class ThreadWorker:
                 self._queue.put(None)  # for `_serve`, to end
             if word is not True:
                 return False
-            self._tell(self._respond, outputs)
+            self._tell(self._respond, _compact(outputs))
             return True
 
         try:
-            runner.stream(inputs, send)
+            runner.stream({name: texts.expanded(array) for name, array in inputs.items()}, send)
         except ModelFailed as error:
             self._tell(self._answer, error)
         else:
             self._tell(self._streamed)
 
 
+def _compact(outputs: Tensors) -> Tensors:
+    """Many texts in binary form, so that the loop does not encode them."""
+    if not any(array.dtype.hasobject and array.size > MANY_TEXTS for array in outputs.values()):
+        return outputs
+    return {
+        name: texts.as_array(texts.packed(array)) if array.dtype.hasobject else array for name, array in outputs.items()
+    }
+
+
 def _outcome(runner: Runner, batch: Batch) -> Tensors | BaseException:
     try:
-        return runner.infer(joined(batch), sum(batch.rows))
+        return _compact(runner.infer(joined(batch), sum(batch.rows)))
     except ModelFailed as error:
         return error
     except Exception as error:  # the batch could not be joined, or there is no memory for it

@@ -9,8 +9,6 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
-import numpy as np
-
 from adapters.errors import BackendError, InferenceError
 from adapters.tensors import Inference, Tensor
 from runtimes.tensor.backends.base import Array, Batch, Instance, InstanceLost, RowsFailed, Tensors
@@ -23,6 +21,7 @@ from runtimes.tensor.scheduling.outlet import Outlet
 from runtimes.tensor.scheduling.pending import Asked, Execution, Pending
 from runtimes.tensor.scheduling.recorder import Recorder
 from runtimes.tensor.scheduling.responses import Responses
+from runtimes.tensor.texts import joined
 
 _LOG = logging.getLogger(__name__)
 
@@ -98,7 +97,7 @@ class Batcher(Dispatcher):
         missing = self._sizes[at] - execution.rows if at < len(self._sizes) else 0
         if missing:
             last, rows = batch.members[-1], batch.rows[-1]
-            filler = {name: np.concatenate([rows_of(array, rows, 0, 1)] * missing) for name, array in last.items()}
+            filler = {name: joined([rows_of(array, rows, 0, 1)] * missing) for name, array in last.items()}
             batch.members = [*batch.members, filler]
             batch.rows = [*batch.rows, missing]
             execution.rows += missing

@@ -13,6 +13,8 @@ from runtimes.tensor.backends.base import Array
 from runtimes.tensor.datatypes import DTYPES
 from runtimes.tensor.model_config import ModelConfig, TensorSpec
 from runtimes.tensor.scheduling.pending import Asked
+from runtimes.tensor.text_index import IndexedTensor
+from runtimes.tensor.texts import Texts, as_array, expanded
 
 MAX_PARTS = 256
 """Batches that one request may be cut into."""
@@ -63,6 +65,8 @@ class Reader:
         if not self._fits(shape):
             raise self._wrong(f"has shape {list(shape)}, and the model expects {self._expected()}")
         if not self.item:
+            if isinstance(tensor, IndexedTensor):
+                return as_array(Texts(data, shape, tensor.ends))
             elements = np.empty(prod(shape), object)
             elements[:] = split_bytes(tensor.data, elements.size, tensor.name)
             return elements.reshape(shape)
@@ -92,6 +96,7 @@ class Reader:
                     cuts[axis] = (0, 0)
         if tuple(shape) == array.shape:
             return array
+        array = expanded(array)
         padded = np.full(shape, b"", object) if array.dtype == object else np.zeros(shape, array.dtype)
         padded[tuple(slice(size) for size in array.shape)] = array
         return padded

@@ -11,6 +11,7 @@ from runtimes.tensor.backends.base import Array, Tensors
 from runtimes.tensor.datatypes import datatype_of
 from runtimes.tensor.model_config import ModelConfig
 from runtimes.tensor.scheduling.pending import Asked
+from runtimes.tensor.texts import expanded, is_texts
 
 _BYTE = np.dtype(np.uint8)
 
@@ -65,7 +66,9 @@ class Outlet:
         """One output of one request, whole."""
         for axis, (padded, own) in (member.cuts or {}).items():
             if axis in self._variable.get(name, ()) and array.shape[axis] == padded:
-                array = array.take(range(own), axis)
+                array = expanded(array).take(range(own), axis)
+        if is_texts(array):
+            return Tensor(name, datatype, array.shape, array.data, NO_PARAMETERS)
         if array.dtype == object:
             return Tensor(name, datatype, array.shape, join_bytes(list(array.reshape(-1))), NO_PARAMETERS)
         data = np.ascontiguousarray(array).reshape(-1).view(_BYTE).data

@@ -35,16 +35,16 @@ def test_most_requests_ask_for_nothing_of_this() -> None:
     assert delivery.is_special(asking(shared_memory_region="r"))
 
 
-def test_classes_have_the_labels_of_the_model(memory: SharedMemory) -> None:
-    first, rest = delivery.delivered(OUTPUTS, asking(classification=2), CONFIG, memory)
+async def test_classes_have_the_labels_of_the_model(memory: SharedMemory) -> None:
+    first, rest = await delivery.delivered(OUTPUTS, asking(classification=2), CONFIG, memory)
     assert split_bytes(first.data, 2, "OUT") == [b"2.000000:1:dog", b"1.000000:0:cat"]
     assert rest is OUTPUTS[1]
 
 
-def test_an_output_goes_into_memory(memory: SharedMemory, tmp_path: Path) -> None:
+async def test_an_output_goes_into_memory(memory: SharedMemory, tmp_path: Path) -> None:
     asked = asking(shared_memory_region="r", shared_memory_byte_size=8)
     delivery.check(asked, memory)
-    first, _ = delivery.delivered(OUTPUTS, asked, CONFIG, memory)
+    first, _ = await delivery.delivered(OUTPUTS, asked, CONFIG, memory)
     assert first.data == b""
     assert (tmp_path / "out").read_bytes()[:8] == OUTPUTS[0].data
 

@@ -12,6 +12,7 @@ import numpy as np
 from runtimes.tensor.backends.base import Array, Batch, Instance, InstanceLost, Tensors
 from runtimes.tensor.instances import placement
 from runtimes.tensor.model_config import InstanceGroup, ModelConfig, TensorSpec
+from runtimes.tensor.texts import expanded
 
 PATIENCE = 60.0
 Kind = Literal["thread", "process"]
@@ -84,7 +85,7 @@ async def outputs(instance: Instance, *members: Tensors) -> Tensors:
     got = await outcome(instance, *members)
     if isinstance(got, BaseException):
         raise got
-    return got
+    return {name: expanded(array) for name, array in got.items()}
 
 
 async def ready(instance: Instance) -> None:

@@ -1,0 +1,15 @@
+"""Codec work on large bodies, outside of the process that serves.
+
+pool.py     `run`: call a codec's function, at once for a small body and in a worker process for a large one
+codecs.py   codecs that the gateway and the tensor runtime both run
+lane.py     one worker process, and the jobs that wait for it
+process.py  the server's side of a worker process; worker.py: its own side
+jobs.py     calls and their outcomes; packets.py: the form in which arguments and results cross
+
+A decoder that is written in C holds Python's lock for as long as it runs, and so does a copy of many bytes. A thread
+therefore does not bound how long other requests wait; a process does.
+"""
+
+from adapters.offload.pool import LARGE, run, scan
+
+__all__ = ["LARGE", "run", "scan"]

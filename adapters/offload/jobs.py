@@ -1,0 +1,42 @@
+"""What a worker process is given, and what it answers."""
+
+from typing import Any, NamedTuple
+
+from adapters.errors import InferenceError
+
+
+class Job(NamedTuple):
+    """One call."""
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class Failed(NamedTuple):
+    """An `InferenceError` that the function raised."""
+
+    kind: type[InferenceError]
+    message: str
+    code: str
+    param: str | None
+    retry_after: float | None
+
+
+class OutOfMemory(NamedTuple):
+    """The job needs more memory than the worker may take."""
+
+
+class Crashed(NamedTuple):
+    """Any other exception: an error in our code."""
+
+    text: str
+
+
+class Done(NamedTuple):
+    """The function returned."""
+
+    value: Any
+
+
+Outcome = Done | Failed | OutOfMemory | Crashed

@@ -1,0 +1,129 @@
+"""One worker process, the jobs that wait for it, and the thread that hands them over."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from concurrent.futures import Future
+from typing import Any, Final
+
+from adapters.errors import CapacityError, InferenceError, TooLarge
+from adapters.offload.jobs import Crashed, Done, Failed, Job, Outcome
+from adapters.offload.process import Lost, Process
+
+IDLE_SECONDS: Final = 60.0
+"""The process ends after this time without a job."""
+MAX_WAITING: Final = 64
+log = logging.getLogger(__name__)
+
+
+class Lane:
+    """Runs one job at a time, in the order of arrival. `memory` bounds the process, in bytes."""
+
+    def __init__(self, memory: int) -> None:
+        self._memory = memory
+        self._jobs: queue.SimpleQueue[tuple[Future[Any], Job]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._process: Process | None = None
+        self._waiting: set[Future[Any]] = set()
+        self._running: Future[Any] | None = None
+
+    def submit(self, job: Job) -> Future[Any]:
+        """Raises `CapacityError` where too many jobs wait."""
+        future: Future[Any] = Future()
+        with self._lock:
+            if len(self._waiting) >= MAX_WAITING:
+                raise CapacityError("Too many large bodies wait to be decoded. Try again later.", retry_after=1.0)
+            self._waiting.add(future)
+            self._jobs.put((future, job))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="codec", daemon=True)
+                self._thread.start()
+        return future
+
+    def abandon(self, future: Future[Any]) -> None:
+        """End a job whose request has ended."""
+        cancelled = future.cancel()
+        with self._lock:
+            if cancelled:
+                self._waiting.discard(future)
+            elif self._running is future and self._process is not None:
+                self._process.kill()
+
+    # From here on, the thread.
+
+    def _run(self) -> None:
+        while (entry := self._next()) is not None:
+            future, job = entry
+            with self._lock:
+                self._waiting.discard(future)
+            if future.set_running_or_notify_cancel():
+                self._perform(future, job)
+            del entry, future, job  # the next one may arrive much later
+
+    def _next(self) -> tuple[Future[Any], Job] | None:
+        """None when the lane has been idle for long."""
+        while True:
+            try:
+                return self._jobs.get(timeout=IDLE_SECONDS)
+            except queue.Empty:
+                with self._lock:
+                    if self._jobs.empty():
+                        self._thread = None
+                        self._end()
+                        return None
+
+    def _perform(self, future: Future[Any], job: Job) -> None:
+        try:
+            outcome = self._asked(future, job)
+        except (Lost, OSError) as error:
+            log.warning("the process that decodes large bodies was lost: %s", error)
+            future.set_exception(CapacityError("The process that decodes large bodies was lost. Try again."))
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            self._settle(future, outcome)
+
+    def _asked(self, future: Future[Any], job: Job) -> Outcome:
+        with self._lock:
+            if self._process is not None and not self._process.alive:
+                self._end()
+            if self._process is None:
+                self._process = Process(self._memory)
+            self._running = future
+        kept = False
+        try:
+            outcome = self._process.ask(job)
+            kept = True
+            return outcome
+        finally:
+            with self._lock:
+                self._running = None
+                if not kept:
+                    self._end()
+
+    def _settle(self, future: Future[Any], outcome: Outcome) -> None:
+        if isinstance(outcome, Done):
+            future.set_result(outcome.value)
+        elif isinstance(outcome, Failed):
+            future.set_exception(_rebuilt(outcome))
+        elif isinstance(outcome, Crashed):
+            future.set_exception(RuntimeError(f"a codec raised in its process:\n{outcome.text}"))
+        else:
+            limit = self._memory // 1024**2
+            future.set_exception(
+                TooLarge(f"The body takes more than {limit} MiB of memory to decode. Send tensors in binary form.")
+            )
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+
+def _rebuilt(failed: Failed) -> InferenceError:
+    error = failed.kind.__new__(failed.kind)
+    InferenceError.__init__(error, failed.message, code=failed.code, param=failed.param, retry_after=failed.retry_after)
+    return error

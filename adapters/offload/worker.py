@@ -1,0 +1,81 @@
+"""`python -m adapters.offload.worker FD MEMORY`: runs codec functions that arrive over a socket, one at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import resource
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from adapters.errors import InferenceError
+from adapters.offload import packets
+from adapters.offload.jobs import Crashed, Done, Failed, Outcome, OutOfMemory
+
+
+def main() -> int:
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    _limit(int(sys.argv[2]))
+    trim = _trimmer()
+    while True:
+        data, fds, _, _ = socket.recv_fds(channel, 1, 1)
+        if not data or not fds:
+            return 0  # the server has closed its end
+        answer = packets.open_file()
+        try:
+            _serve(fds[0], answer)
+            socket.send_fds(channel, [b"\1"], [answer])
+        finally:
+            os.close(fds[0])
+            os.close(answer)
+        trim(0)
+
+
+def _limit(memory: int) -> None:
+    os.nice(5)  # requests that are small go first
+    # When memory runs out, the kernel ends the worker and not the server.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("500")
+    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    gc.disable()  # a job makes millions of objects and no cycles
+    gc.freeze()
+
+
+def _serve(question: int, answer: int) -> None:
+    outcome = _outcome(question)
+    try:
+        packets.write(answer, outcome)
+    except (MemoryError, OSError):
+        del outcome
+        os.ftruncate(answer, 0)
+        packets.write(answer, OutOfMemory())
+
+
+def _outcome(question: int) -> Outcome:
+    try:
+        function, args, kwargs = packets.read(question)
+        return Done(function(*args, **kwargs))
+    except InferenceError as error:
+        return Failed(type(error), error.message, error.code, error.param, error.retry_after)
+    except MemoryError:
+        return OutOfMemory()
+    except Exception:
+        return Crashed(traceback.format_exc())
+
+
+def _trimmer() -> Any:
+    """Gives free memory back to the system, where the C library can."""
+    try:
+        return ctypes.CDLL(None).malloc_trim
+    except AttributeError:
+        return lambda _: None
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError, ConnectionResetError):
+        sys.exit(main())

@@ -1,0 +1,195 @@
+"""Codec functions give the same here and in a worker process, and a worker that fails harms its own job only."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from adapters import offload
+from adapters.errors import CallerError, CapacityError, LimitExceeded, TooLarge
+from adapters.offload import lane as lanes
+from adapters.offload import packets
+from adapters.offload.jobs import Job
+from adapters.offload.lane import MAX_WAITING, Lane
+from adapters.tensors import NO_PARAMETERS, Inference, Tensor
+from adapters.wire import oip
+
+MiB = 1024 * 1024
+PARTS = st.binary(max_size=2 * packets.INLINE)
+
+
+def crossed(obj: Any) -> Any:
+    """What arrives at the other end."""
+    file = packets.open_file()
+    try:
+        packets.write(file, obj)
+        return packets.read(file)
+    finally:
+        os.close(file)
+
+
+LEAVES = PARTS | st.integers() | st.text()
+
+
+@given(st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+def test_plain_data_crosses_unchanged(obj: Any) -> None:
+    assert crossed(obj) == obj
+
+
+@given(PARTS)
+def test_bytes_keep_their_types(data: bytes) -> None:
+    plain, view, raw, nothing = crossed((data, memoryview(data), Raw(data), NO_PARAMETERS))
+    assert (type(plain), type(view), type(raw)) == (bytes, memoryview, Raw)
+    assert bytes(plain) == bytes(view) == bytes(raw) == data
+    assert nothing is NO_PARAMETERS
+
+
+def of_process(*_: object) -> int:
+    """Which process runs a job."""
+    return os.getpid()
+
+
+def refused(kind: type[CapacityError] | type[CallerError]) -> None:
+    if kind is LimitExceeded:
+        raise LimitExceeded("too often", limit="requests", retry_after=3.0)
+    raise kind("not so", code="wrong", param="x", retry_after=2.0)
+
+
+def _exists(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def exits() -> None:
+    os._exit(7)
+
+
+def takes(size: int) -> int:
+    return len(bytearray(size))
+
+
+def sleeps(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def divides() -> float:
+    return 1 / 0
+
+
+@pytest.fixture
+def lane(monkeypatch: pytest.MonkeyPatch) -> Lane:
+    """Its process ends soon after its last job."""
+    monkeypatch.setattr(lanes, "IDLE_SECONDS", 0.5)
+    return Lane(256 * MiB)
+
+
+async def on(lane: Lane, function: Any, *args: Any) -> Any:
+    async with asyncio.timeout(30):
+        return await asyncio.wrap_future(lane.submit(Job(function, args, {})))
+
+
+async def test_a_small_body_stays_and_a_large_one_leaves() -> None:
+    assert await offload.run(offload.LARGE - 1, of_process) == os.getpid()
+    elsewhere = await offload.run(offload.LARGE, of_process)
+    assert elsewhere != os.getpid()
+    assert await offload.run(offload.LARGE, of_process) == elsewhere
+    assert await offload.scan(offload.LARGE, of_process) == os.getpid()
+
+
+async def test_a_huge_body_does_not_hold_up_a_large_one() -> None:
+    huge, large = 64 * MiB, offload.LARGE
+    assert await offload.run(huge, of_process) != await offload.run(large, of_process)
+
+
+@pytest.mark.parametrize("kind", [CallerError, TooLarge, CapacityError, LimitExceeded])
+async def test_a_refusal_arrives_as_it_was_raised(kind: type[CallerError]) -> None:
+    with pytest.raises(kind) as here:
+        refused(kind)
+    with pytest.raises(kind) as there:
+        await offload.run(offload.LARGE, refused, kind)
+    assert type(there.value) is kind
+    assert (
+        vars(there.value).items()
+        >= {
+            name: value
+            for name, value in vars(here.value).items()
+            if name in ("message", "param", "retry_after", "code")
+        }.items()
+    )
+
+
+async def test_a_worker_that_ends_fails_its_job_and_the_next_one_runs(lane: Lane) -> None:
+    with pytest.raises(CapacityError):
+        await on(lane, exits)
+    assert await on(lane, of_process) != os.getpid()
+
+
+async def test_a_job_that_takes_too_much_memory_is_refused(lane: Lane) -> None:
+    assert await on(lane, takes, 64 * MiB) == 64 * MiB
+    with pytest.raises(TooLarge, match="256 MiB"):
+        await on(lane, takes, 512 * MiB)
+    assert await on(lane, takes, MiB) == MiB
+
+
+async def test_an_error_of_ours_names_its_place(lane: Lane) -> None:
+    with pytest.raises(RuntimeError, match="in divides"):
+        await on(lane, divides)
+
+
+async def test_a_job_ends_with_its_request(lane: Lane) -> None:
+    worker = await on(lane, of_process)
+    job = lane.submit(Job(sleeps, (60.0,), {}))
+    async with asyncio.timeout(30):
+        while not job.running():
+            await asyncio.sleep(0.001)
+        lane.abandon(job)
+        assert await on(lane, of_process) != worker
+
+
+async def test_no_more_jobs_wait_than_may(lane: Lane) -> None:
+    await on(lane, of_process)
+    first = lane.submit(Job(sleeps, (60.0,), {}))
+    async with asyncio.timeout(30):
+        while not first.running():
+            await asyncio.sleep(0.001)
+    waiting = [lane.submit(Job(of_process, (), {})) for _ in range(MAX_WAITING)]
+    with pytest.raises(CapacityError):
+        lane.submit(Job(of_process, (), {}))
+    for job in [*waiting, first]:
+        lane.abandon(job)
+    assert all(job.cancelled() for job in waiting)
+    assert await on(lane, of_process) != os.getpid()
+
+
+async def test_a_worker_without_jobs_ends(lane: Lane) -> None:
+    worker = await on(lane, of_process)
+    async with asyncio.timeout(30):
+        while _exists(worker):
+            await asyncio.sleep(0.01)
+    assert await on(lane, of_process) != worker
+
+
+async def test_the_worker_sees_no_secret(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UPSTREAM_KEY", "sk-secret")
+    assert await on(lane, os.getenv, "UPSTREAM_KEY") is None
+
+
+async def test_a_request_is_decoded_the_same() -> None:
+    body = msgspec.json.encode(
+        {
+            "inputs": [
+                {"name": "a", "datatype": "FP32", "shape": [2, 20_000], "data": [0.5] * 40_000},
+                {"name": "b", "datatype": "BYTES", "shape": [3], "data": ["é", "", "x" * 9]},
+            ]
+        }
+    )
+    there = await offload.run(len(body), oip.decode_request, body, None, "m")
+    assert there == oip.decode_request(body, None, "m")
+    assert isinstance(there, Inference)
+    assert isinstance(there.inputs[0], Tensor)
