@@ -21,6 +21,7 @@ MAX_NODES = 500_000  # after aliases are written out
 _CONSTANTS = {"": None, "~": None, "null": None, "true": True, "false": False}
 _INTEGER = re.compile(r"[-+]?\d{1,18}")
 _FLOAT = re.compile(r"[-+]?\d{1,18}\.\d{0,18}")
+_BARE_REFERENCE = re.compile(r"""[\[{,:]\s*(\$\{[A-Za-z_][A-Za-z0-9_]*\}[^\s,\]}"']*)""")
 _PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
 
 
@@ -99,10 +100,21 @@ def parse_text(text: str, file: str, example: str = "version: 1") -> Document:
         raise ConfigError([Problem(file, None, "", "holds a control character, which YAML refuses")]) from None
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else None
-        raise ConfigError([Problem(file, line, "", f"is not valid YAML: {error.problem}")]) from None
+        message = f"is not valid YAML: {error.problem}{_remedy(text, error)}"
+        raise ConfigError([Problem(file, line, "", message)]) from None
     except _TooMuchError as error:
         raise ConfigError([Problem(file, error.line, "", str(error))]) from None
     return _Builder(file).document(root, example)
+
+
+def _remedy(text: str, error: yaml.MarkedYAMLError) -> str:
+    """A reference that is not in quotes opens a mapping inside a list or mapping in brackets."""
+    if error.problem_mark is None:
+        return ""
+    first = min(error.context_mark.line if error.context_mark else error.problem_mark.line, error.problem_mark.line)
+    written = "\n".join(text.splitlines()[first : error.problem_mark.line + 1])
+    found = _BARE_REFERENCE.search(written)
+    return f'. Inside brackets a reference needs quotes: "{found[1]}"' if found else ""
 
 
 class _TooMuchError(Exception):

@@ -28,10 +28,14 @@ def type_at(place: Place, root: type[Section] = Config) -> object:
 
 def fields_at(place: Place, root: type[Section] = Config) -> tuple[str, ...]:
     """The fields of the section there; none where it is no section."""
+    section = section_at(place, root)
+    return () if section is None else tuple(field.alias or name for name, field in section.model_fields.items())
+
+
+def section_at(place: Place, root: type[Section] = Config) -> type[Section] | None:
+    """The section that belongs there; None where no section does."""
     hint = _form(type_at(place, root), "")
-    if not (isinstance(hint, type) and issubclass(hint, Section)):
-        return ()
-    return tuple(field.alias or name for name, field in hint.model_fields.items())
+    return hint if isinstance(hint, type) and issubclass(hint, Section) else None
 
 
 def _inside(hint: object, step: str | int) -> object:

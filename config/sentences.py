@@ -1,13 +1,14 @@
 """pydantic's errors as sentences that name what to change, with the line each is on."""
 
 from collections.abc import Container, Iterator
+from contextlib import suppress
 from typing import get_args
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from config.document import Document
-from config.place import Place, fields_at, type_at
+from config.place import Place, fields_at, section_at, type_at
 from config.problem import Problem, closest
 from config.schema import Config
 from config.section import Section
@@ -57,13 +58,42 @@ def _already_told(doc: Document, place: Place, details: ErrorDetails) -> bool:
 def _problem(doc: Document, place: Place, details: ErrorDetails, root: type[Section]) -> Problem:
     kind = details["type"]
     if kind == "extra_forbidden":
-        section = details["loc"][:-1]
-        return doc.problem_with_key(place, "unknown field", closest(str(place[-1]), fields_at(section, root)))
+        return _unknown_field(doc, place, fields_at(details["loc"][:-1], root))
     if kind == "missing":
         return doc.problem(place, "is required")
     if kind == "literal_error":
         return _not_a_choice(doc, place, type_at(details["loc"], root))
-    return doc.problem(place, sentence(details) + _got(doc.value(place)))
+    value = doc.value(place)
+    shape = _shape(place, value, root) if kind in ("model_type", "dict_type") else ""
+    return doc.problem(place, sentence(details) + shape + _got(value))
+
+
+def _unknown_field(doc: Document, place: Place, fields: tuple[str, ...]) -> Problem:
+    suggestion = closest(str(place[-1]), fields)
+    known = f": the fields here are {', '.join(fields)}" if fields and suggestion is None else ""
+    return doc.problem_with_key(place, f"unknown field{known}", suggestion)
+
+
+def _shape(place: Place, value: object, root: type[Section]) -> str:
+    """The fields that belong to a section, with the value that was written in their place put where it fits."""
+    section = section_at(place, root)
+    if section is None:
+        return ""
+    names = ", ".join(fields_at(place, root))
+    example = _example(section, value)
+    return f" ({names}), such as `{place[-1]}: {example}`" if example else f" ({names})"
+
+
+def _example(section: type[Section], value: object) -> str:
+    """``{attempts: 3}`` for the section of a retry and 3; empty where the value fits no field."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return ""
+    for name, field in section.model_fields.items():
+        for written in (value, f"{value}s"):
+            with suppress(ValidationError):
+                section.model_validate({field.alias or name: written}, strict=True)
+                return f"{{{field.alias or name}: {written}}}"
+    return ""
 
 
 def sentence(details: ErrorDetails) -> str:

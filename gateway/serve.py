@@ -8,6 +8,7 @@ from pathlib import Path
 
 import uvloop
 
+from adapters.temporary import sweep
 from config.schema import Config
 from config.watcher import Watcher
 from gateway.app import Gateway, StartError
@@ -25,6 +26,7 @@ def run(path: Path, config: Config) -> int:
 
 async def _serve(path: Path, config: Config) -> int:
     signals = Signals()
+    await asyncio.to_thread(sweep)
     try:
         gateway = Supervisor(path, config) if config.workers > 1 else Gateway(path, config)
     except StartError as error:

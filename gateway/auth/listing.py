@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from rich.console import Console
 from rich.markup import escape
@@ -61,16 +61,31 @@ def as_json(keys: Iterable[ListedKey]) -> str:
 
 
 def show_table(keys: Iterable[ListedKey]) -> None:
-    """Print for people. What comes with keys has a column where some key has any."""
-    shown = [(key, _grant(key)) for key in keys]
-    some = any(grant for _, grant in shown)
-    table = Table(Column("id", no_wrap=True), "tenant", "label", "status", "kept in", "created", "expires")
-    for name in ("replaced by", *(("comes with",) if some else ())):
-        table.add_column(name)
-    for key, grant in shown:
-        cells = (key.id, key.tenant, key.label, key.status, key.kept_in, key.created, key.expires, key.replaced_by)
-        table.add_row(*(escape(cell or "") for cell in (*cells, *((grant,) if some else ()))))
+    """Print for people, on a terminal of 80 columns too: days without times, and all that few keys have in `notes`."""
+    table = Table(Column("id", no_wrap=True), Column("tenant", overflow="fold"), box=None, pad_edge=False)
+    for name in ("status", "created", "expires"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("notes", overflow="fold")
+    for key in keys:
+        created = (key.created or "").partition("T")[0]
+        table.add_row(key.id, escape(key.tenant), key.status, created, _last_day(key.expires), escape(_notes(key)))
     Console().print(table)
+
+
+def _last_day(expires: str | None) -> str:
+    """The last day on which a key is valid; a key that expires at midnight is valid on the day before."""
+    if expires is None:
+        return ""
+    return (datetime.fromisoformat(expires) - timedelta(seconds=1)).date().isoformat()
+
+
+def _notes(key: ListedKey) -> str:
+    notes = [key.label, _grant(key)]
+    if key.kept_in == "file":
+        notes.append("in the file")
+    if key.replaced_by is not None:
+        notes.append(f"replaced by {key.replaced_by}")
+    return ", ".join(filter(None, notes))
 
 
 def _grant(key: ListedKey) -> str:

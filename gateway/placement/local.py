@@ -6,11 +6,11 @@ import logging
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from adapters.temporary import TemporaryFolder
 from config.schema import LlmRuntime, ProgramRuntime, RuntimeConfig, TensorRuntime
 from config.units import format_size_or_share
 from gateway.placement import programs
@@ -31,7 +31,7 @@ class LocalRuntimes:
     """Starts each one here, as a child, with its socket in a folder that only this user may enter."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="headrace-")
+        self._folder = TemporaryFolder()
         self._ports = Ports()
 
     def make(self, name: str, config: RuntimeConfig, on_exit: OnExit) -> "LocalRuntime":

@@ -3,13 +3,13 @@
 import asyncio
 import logging
 import os
-import tempfile
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 from aiohttp import web
 
+from adapters.temporary import TemporaryFolder
 from config.handover import pack
 from config.loader import ConfigError
 from config.schema import Config
@@ -58,7 +58,7 @@ class Supervisor:
         self.trail: Trail | None = None
         self.watcher: Watcher | None = None
         self._tls = ServerTls(config.listen.tls if config.listen.admin_tls else None)
-        self._folder = tempfile.TemporaryDirectory(prefix="headrace-")  # nobody else may enter it
+        self._folder = TemporaryFolder()  # nobody else may enter it
         self._sockets = Sockets(config.listen.http, config.listen.grpc)
         demo = self.demo.plaintext if self.demo else None
         self._seats = Seats(config.workers)

@@ -8,6 +8,7 @@ import os
 import sys
 from pathlib import Path
 
+from adapters.temporary import sweep
 from runtimes.arguments import duration, port, positive, size
 from runtimes.tensor.log_settings import LogSettings, OneLine
 from runtimes.tensor.restrictions import Restriction, parse
@@ -60,6 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
         drain_seconds=args.drain_timeout,
         exit_with_parent=args.exit_with_parent,
     )
+    sweep()
     return run(options, logs)
 
 

@@ -7,8 +7,10 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+from adapters.temporary import TemporaryFolder
 from runtimes.tensor.repository import ModelFolder, RepositoryError, model_at
 
 MAX_PARTS = 16
@@ -44,10 +46,16 @@ def check_files(files: Mapping[str, bytes]) -> None:
             raise RepositoryError(f"file:{name[:64]!r} is no file of a model: write file:VERSION/NAME")
 
 
+@cache
+def _folder() -> TemporaryFolder:
+    """The process's own, for all such models."""
+    return TemporaryFolder()
+
+
 def unpack(name: str, override: Override) -> ModelFolder:
     """Write the files into a new folder. Blocks for the disk. Raises `RepositoryError`; then nothing stays."""
     check_files(override.files)
-    folder = Path(tempfile.mkdtemp(prefix="headrace-model-"))
+    folder = Path(tempfile.mkdtemp(prefix="model-", dir=_folder().name))
     try:
         for file, content in override.files.items():
             path = (folder / file).resolve()

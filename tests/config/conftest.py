@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from config.loader import ConfigError, load
+from config.section import Section
 
 RIGHT = """\
 version: 1
@@ -23,6 +24,12 @@ tenants:
   - name: acme
     models: [chat]
 """
+
+
+def fields_of(section: type[Section]) -> str:
+    """The names that a problem with an unknown field lists."""
+    return ", ".join(field.alias or name for name, field in section.model_fields.items())
+
 
 Complaints = Callable[[str], list[str]]
 

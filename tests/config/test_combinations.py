@@ -1,6 +1,10 @@
 import pytest
 
-from .conftest import RIGHT, Complaints
+from config.protocols.openai import OpenAIProtocol
+from config.runtimes.llm import LlmRuntime
+from config.runtimes.tensor import TensorRuntime
+
+from .conftest import RIGHT, Complaints, fields_of
 
 TO = "to: vllm"
 LATER = "to: vllm\n        {}\n      - to: vllm\n        {}"
@@ -94,12 +98,12 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
         (
             "endpoints: [http://10.0.0.7:8000]",
             "runtime: {kind: tensor, repository: models, max_num_seqs: 4}",
-            "6: pools[1].runtime.max_num_seqs: unknown field",
+            f"6: pools[1].runtime.max_num_seqs: unknown field: the fields here are {fields_of(TensorRuntime)}",
         ),
         (
             "endpoints: [http://10.0.0.7:8000]",
             "runtime: {kind: llm, model: m, repository: models}",
-            "6: pools[1].runtime.repository: unknown field",
+            f"6: pools[1].runtime.repository: unknown field: the fields here are {fields_of(LlmRuntime)}",
         ),
         (
             "endpoints: [http://10.0.0.7:8000]",
@@ -139,12 +143,12 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
         (
             "endpoints: [http://10.0.0.7:8000]",
             "runtime: llm",
-            "6: pools[1].runtime: expected fields",
+            f"6: pools[1].runtime: expected fields ({fields_of(LlmRuntime)})",
         ),
         (
             "name: spare",
             "name: spare\n    protocol: {name: openai, binary: false}",
-            "6: pools[1].protocol.binary: unknown field",
+            f"6: pools[1].protocol.binary: unknown field: the fields here are {fields_of(OpenAIProtocol)}",
         ),
         (
             "name: spare",

@@ -1,8 +1,9 @@
+import re
 from pathlib import Path
 
 import pytest
 
-from config.document import MAX_BYTES, Lines, parse
+from config.document import MAX_BYTES, Lines, parse, parse_text
 from config.problem import ConfigError
 
 from .conftest import Complaints
@@ -115,3 +116,27 @@ def test_files_that_are_no_text(tmp_path: Path) -> None:
     path.write_bytes(b"#" * (MAX_BYTES + 1))
     with pytest.raises(ConfigError, match="is larger than 8 MiB"):
         parse(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pools: [${URL}]\n",
+        "pools:\n  - {name: a, endpoints: [${URL}]}\n",
+        "pools: [http://a, ${URL}]\n",
+        "pools: [\n  http://a,\n  ${URL}\n]\n",
+        "pools: [${URL}:8000/v1]\n",
+    ],
+)
+def test_a_reference_without_quotes_inside_brackets_is_named(text: str) -> None:
+    with pytest.raises(ConfigError, match=r'Inside brackets a reference needs quotes: "\$\{URL\}') as refused:
+        parse_text(text, "file.yaml")
+    quoted = re.sub(r"\$\{URL\}[^\],}\s]*", lambda found: f'"{found[0]}"', text)
+    assert not parse_text(quoted, "file.yaml").problems
+    assert len(refused.value.problems) == 1
+
+
+def test_another_mistake_in_brackets_names_no_reference() -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_text('key: "${KEY}"\npools: [a b: c: d, {]\n', "file.yaml")
+    assert "reference" not in str(refused.value)

@@ -3,9 +3,10 @@ from pathlib import Path
 import pytest
 
 from config.loader import ConfigError, Problem, load
+from config.pool import PoolConfig
 from config.schema import Config
 
-from .conftest import RIGHT, Complaints
+from .conftest import RIGHT, Complaints, fields_of
 
 
 def test_a_right_file_loads(tmp_path: Path) -> None:
@@ -28,8 +29,17 @@ def test_a_right_file_loads(tmp_path: Path) -> None:
             "Endpoints: [x]",
             '6: pools[1].Endpoints: unknown field (did you mean "endpoints"?)',
         ),
-        ("name: spare", "name: spare\n    qqq: 1", "6: pools[1].qqq: unknown field"),
-        ("name: spare", "name: spare\n    probe: 5", "6: pools[1].probe: expected fields, got 5"),
+        (
+            "name: spare",
+            "name: spare\n    qqq: 1",
+            f"6: pools[1].qqq: unknown field: the fields here are {fields_of(PoolConfig)}",
+        ),
+        (
+            "name: spare",
+            "name: spare\n    probe: 5",
+            "6: pools[1].probe: expected fields (path, interval, timeout, unhealthy_after, healthy_after, ask), "
+            "such as `probe: {interval: 5s}`, got 5",
+        ),
         ("name: spare", "name: spare\n    probe: {path: x}", "6: pools[1].probe.path: expected a path such as /health"),
         (
             "name: spare",

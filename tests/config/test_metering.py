@@ -133,7 +133,8 @@ def test_who_counts_is_written_at_the_limit(complaints: Complaints, text: str) -
         ),
         (
             PRICED.replace("price:", "limits: {per: key, requests: 5/s}\n    price:"),
-            "9: models[0].limits.per: unknown field",
+            "9: models[0].limits.per: unknown field: the fields here are requests, tokens, rows, bytes, device_ms, "
+            "spend, concurrency, count, on_redis_failure, enforce",
         ),
         (
             RIGHT.replace("- name: chat", "- name: chat\n    limits: {spend: 1 usd/day}"),

@@ -64,7 +64,10 @@ def test_a_name_alone_is_short_for_a_section(complaints: Complaints) -> None:
     [
         ("{name: oip-http, binery: false}", 'pools[1].protocol.binery: unknown field (did you mean "binary"?)'),
         ("{name: oip-http, binary: 3}", "pools[1].protocol.binary: expected true or false, got 3"),
-        ("{name: oip-grpc, binary: false}", "pools[1].protocol.binary: unknown field"),
+        (
+            "{name: oip-grpc, binary: false}",
+            "pools[1].protocol.binary: unknown field: the fields here are name, server",
+        ),
     ],
 )
 def test_options_are_checked(complaints: Complaints, protocol: str, problem: str) -> None:

@@ -6,7 +6,7 @@ from config.loader import load
 from config.pool import PoolConfig
 from config.schema import CommandRuntime, VllmRuntime
 
-from .conftest import RIGHT, Complaints
+from .conftest import RIGHT, Complaints, fields_of
 
 SPARE = "endpoints: [http://10.0.0.7:8000]"
 COMMAND = "runtime: {kind: command, command: [serve, --port, '{port}']}"
@@ -85,7 +85,10 @@ def test_what_the_pool_of_another_s_server_serves_is_what_its_protocol_does(tmp_
             "runtime: {kind: command, command: ['{port}'], stop_signal: SIGKILL}",
             "pools[1].runtime.stop_signal: expected SIGTERM or SIGINT or SIGQUIT or SIGHUP",
         ),
-        ("runtime: {kind: command, command: ['{port}'], model: m}", "pools[1].runtime.model: unknown field"),
+        (
+            "runtime: {kind: command, command: ['{port}'], model: m}",
+            f"pools[1].runtime.model: unknown field: the fields here are {fields_of(CommandRuntime)}",
+        ),
         ("runtime: {kind: vllm}", "pools[1].runtime.model: is required"),
         (
             "runtime: {kind: vllm, model: 'bundled:smollm2-135m-instruct'}",

@@ -1,6 +1,7 @@
 """The one connection to Redis: quick while it is well, quick to say that it is not, and back by itself."""
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from hashlib import sha1
@@ -25,6 +26,7 @@ BACKOFF, MOST = 0.1, 5.0
 """Seconds before the second try and, doubled each time, at most; the real wait is drawn between half and all."""
 GRACE = 0.005
 """A busy gateway's timers ring before it has read what came: a reply gets this much more."""
+log = logging.getLogger(__name__)
 _encode, _decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder().decode
 
 
@@ -51,6 +53,8 @@ class Link:
         self.next_try = 0.0
         """Loop time of the next attempt."""
         self.breaks = 0
+        self._lost = False
+        """Whether the log has the loss; each loss is logged once, and its end."""
 
     @property
     def up(self) -> bool:
@@ -67,6 +71,9 @@ class Link:
                     await opened()
                 self.error, failures = "", 0
                 self.is_up.set()
+                if self._lost:
+                    self._lost = False
+                    log.info("Redis answers again: limits are counted there")
                 await self._broken.wait()
             except LinkDown:
                 pass
@@ -129,20 +136,23 @@ class Link:
         except Exception as error:  # whatever it is, it is no answer
             self._break(f"{type(error).__name__}: {error}"[:200])
 
-    def _break(self, why: str) -> None:
-        """Every call that waits fails now."""
+    def _break(self, why: str, *, is_end: bool = False) -> None:
+        """Every call that waits fails now. At the end of the gateway nothing is logged."""
         if not self._broken.is_set():
             self._broken.set()
             self.breaks += self.is_up.is_set()
             self.is_up.clear()
             self.error = why
+            if not self._lost and not is_end:
+                self._lost = True
+                log.warning("Redis is lost (%s): each limit's `on_redis_failure` applies until it answers", why)
         waiting, self._waiting = self._waiting, deque()
         for future in waiting:
             if not future.done():
                 future.set_exception(LinkDown(why))
 
     async def _drop(self) -> None:
-        self._break("closed")
+        self._break("closed", is_end=True)
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.disconnect(nowait=True)

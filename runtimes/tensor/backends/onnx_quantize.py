@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import onnx
 
+from adapters.temporary import TemporaryFolder
 from runtimes.tensor.backends.base import ModelLoadError
 from runtimes.tensor.model_config import ModelConfig
 
@@ -36,7 +36,7 @@ def _operators(config: ModelConfig) -> list[str] | None:
 def _int8(path: Path, operators: list[str] | None) -> bytes:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+    with TemporaryFolder() as folder:
         out = Path(folder) / "model.onnx"
         quantize_dynamic(path, out, op_types_to_quantize=operators, weight_type=QuantType.QInt8)
         return out.read_bytes()

@@ -1,16 +1,21 @@
 import getpass
+import io
 import json
 import re
 import socket
 import sqlite3
 import stat
 import time
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
 from typer.testing import CliRunner, Result
 
 from adapters.errors import CredentialError
@@ -18,6 +23,7 @@ from config.loader import load
 from gateway.auth.audit_cli import app as audit_app
 from gateway.auth.cli import app
 from gateway.auth.keys import id_of
+from gateway.auth.listing import ListedKey, show_table
 from gateway.auth.pepper import load_pepper
 from gateway.auth.store import KeyStore
 from gateway.auth.table import KeyTable
@@ -131,7 +137,8 @@ def test_what_comes_with_a_key_is_stored_or_printed(keys: Keys) -> None:
     listed = keys.listed()[key_id]
     assert listed["scopes"] == {"models": ["ch*"], "fronts": ["chat", "models"]}
     assert (listed["labels"], listed["role"]) == ({"team": "search", "a": "b=c"}, "user")
-    assert "comes with" in keys.ok("list")
+    shown = " ".join(keys.ok("list").split())
+    assert all(text in shown for text in ("models:ch*", "fronts:chat", "fronts:models", "team=search", "a=b=c"))
     result = keys.run("create", "--tenant", "globex", "--yaml", *GRANT)
     (line,) = [line.strip() for line in result.stderr.splitlines() if line.strip().startswith("- {")]
     keys.write(keys=f", keys: [{line.removeprefix('- ')}]")
@@ -239,6 +246,39 @@ def test_list_shows_a_table_with_labels_as_they_are(keys: Keys) -> None:
     shown = keys.ok("list")
     assert key_id in shown
     assert "[red]ci[/red]" in shown
+
+
+@given(
+    tenant=st.from_regex(r"[a-z][a-z0-9-]{0,62}", fullmatch=True),
+    label=st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), max_size=80),
+    status=st.sampled_from(["active", "replaced", "expired", "revoked"]),
+    scopes=st.lists(st.from_regex(r"[a-z*]{1,40}", fullmatch=True), max_size=4),
+)
+def test_a_list_fits_80_columns_and_cuts_nothing(tenant: str, label: str, status: Any, scopes: list[str]) -> None:
+    key = ListedKey(
+        "dbayyt437i6g", tenant, label, status, "file", "2026-11-22T16:00:00Z", "2027-07-01T00:00:00Z", None,
+        "75xaxqchemno", "tenant-admin", {"models": scopes},
+    )  # fmt: skip
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "80")
+        patch.setattr("sys.stdout", printed)
+        show_table([key])
+    lines = printed.getvalue().splitlines()
+    assert all(cell_len(line) <= 80 for line in lines)
+    row = lines[1].split()
+    assert row[0] == "dbayyt437i6g"
+    assert {status, "2026-11-22", "2027-06-30"} <= set(row)
+    shown = re.sub(r"\s", "", printed.getvalue())
+    # Cells that wrap are interleaved, so only the multiset of their characters is the same.
+    words = (
+        tenant
+        + label
+        + "tenant-admin"
+        + "".join(f"models:{name}" for name in scopes)
+        + "inthefilereplacedby75xaxqchemno"
+    )
+    assert not Counter(re.sub(r"\s", "", words)) - Counter(shown)
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,28 @@ async def test_killed_and_back_again_what_was_used_meanwhile_is_charged(redis: R
         assert row["l0"] == pytest.approx(100 - 6, abs=0.1)
 
 
+async def test_a_loss_of_redis_is_logged_once_and_so_is_its_return(
+    redis: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "gateway.limits.remote.link")
+    async with gateways(1, redis, limits("exact")) as (one,):
+        await one.until(up=True)
+        assert caplog.messages == []
+        for losses in (1, 2):
+            redis.kill()
+            await one.until(up=False)
+            tries = {one.books.link.next_try}
+            while len(tries) < 3:
+                await asyncio.sleep(0.01)
+                tries.add(one.books.link.next_try)
+            await redis.start(keep=True)
+            await one.until(up=True)
+            assert len(caplog.messages) == 2 * losses
+            assert caplog.messages[-2].startswith("Redis is lost (")
+            assert caplog.messages[-1].startswith("Redis answers again")
+    assert len(caplog.messages) == 4
+
+
 @pytest.mark.parametrize("count", ["exact", "leased"])
 async def test_while_redis_is_away_each_gateway_holds_the_limit_by_itself(redis: RedisServer, count: str) -> None:
     async with gateways(1, redis, limits(count)) as (one,):
