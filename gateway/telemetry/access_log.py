@@ -73,6 +73,9 @@ class AccessLog:
         self._writing = asyncio.Lock()
         self._second = (0, "")
         self.dropped = 0
+        self._lost = 0
+        """Since the last line that was written."""
+        self._torn = False
 
     def write(self, record: Record) -> None:
         """Take the line of a request that has ended."""
@@ -138,14 +141,30 @@ class AccessLog:
                 await asyncio.to_thread(self._write_out, lines)
 
     def _write_out(self, lines: list[bytes]) -> None:
+        """Runs in a thread. A loss is logged when it begins and when it ends, however long it lasts."""
+        written = 0
         try:
             for batch in [lines] if self._is_file else _kept_together(lines):
-                data = memoryview(b"\n".join(batch) + b"\n")
-                while data:
-                    data = data[os.write(self._fd, data) :]
+                self._write_batch(batch)
+                written += len(batch)
         except OSError as error:
-            self.dropped += len(lines)
-            _log.warning("access log: %d lines lost: %s", len(lines), error)
+            lost = len(lines) - written
+            self.dropped += lost
+            if not self._lost:
+                _log.warning("access log: lines are lost: %s", error)
+            self._lost += lost
+        else:
+            if self._lost:
+                _log.warning("access log: written again; %d lines were lost", self._lost)
+                self._lost = 0
+
+    def _write_batch(self, batch: list[bytes]) -> None:
+        """Raises OSError. A line that a full disk cut off is ended before the next one begins."""
+        data = memoryview((b"\n" if self._torn else b"") + b"\n".join(batch) + b"\n")
+        while data:
+            count = os.write(self._fd, data)
+            self._torn = data[count - 1] != ord("\n")
+            data = data[count:]
 
     async def aclose(self) -> None:
         """Write what is left."""

@@ -5,7 +5,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -111,9 +111,12 @@ async def gateway(
 
 @asynccontextmanager
 async def starting_gateway(
-    folder: Path, configuration: dict[str, Any], *, env: dict[str, str] | None = None
+    folder: Path, configuration: dict[str, Any], *, env: dict[str, str] | None = None, behind: Sequence[str] = ()
 ) -> AsyncIterator[GatewayProcess]:
-    """Start one on free ports, wait for nothing, and stop it at the end. No process of it may end by a bug."""
+    """Start one on free ports, wait for nothing, and stop it at the end. No process of it may end by a bug.
+
+    `behind` is a command that becomes the gateway, whose command line follows it.
+    """
     path = folder / "headrace.yaml"
     listen = {"http": "127.0.0.1:0", "admin": "127.0.0.1:0"}
     base = {
@@ -124,6 +127,7 @@ async def starting_gateway(
     }
     path.write_text(yaml.safe_dump({**base, **configuration}, sort_keys=False))
     process = await asyncio.create_subprocess_exec(
+        *behind,
         *HEADRACE,
         "serve",
         "--config",

@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import json
 import os
 import threading
@@ -90,6 +91,39 @@ async def test_a_disk_that_is_full_costs_lines_and_no_request() -> None:
     await log._flush_soon()
     assert log.dropped == 2
     await log.aclose()
+
+
+async def test_a_line_that_a_full_disk_cut_off_does_not_spoil_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    room, write = [700], os.write
+
+    def limited(fd: int, data: bytes) -> int:
+        """A disk with so much room: it takes a part, and then refuses."""
+        count = min(room[0], len(data))
+        if not count:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        room[0] -= count
+        return write(fd, data[:count])
+
+    monkeypatch.setattr(os, "write", limited)
+    log = AccessLog(str(tmp_path / "log"))
+    for _ in range(3):
+        for _ in range(5):
+            log.write(record())
+        await log._flush()
+    room[0] = 10**6
+    log.write(record())
+    await log._flush()
+    await log.aclose()
+    lines = (tmp_path / "log").read_bytes().splitlines()
+    torn = [line for line in lines if not line.endswith(b"}")]
+    assert len(torn) == 1
+    assert all(json.loads(line)["status"] == 200 for line in lines if line not in torn)
+    assert len(lines) >= 3
+    assert json.loads(lines[-1])["status"] == 200
+    # One line of the log when the loss begins, and one when it ends.
+    assert [message.partition(":")[2].split()[0] for message in caplog.messages] == ["lines", "written"]
 
 
 async def test_an_end_is_told_once_and_soon(tmp_path: Path) -> None:
