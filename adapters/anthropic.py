@@ -20,6 +20,7 @@ from adapters.wire import anthropic_errors as errors
 from adapters.wire.anthropic import VERSION
 from adapters.wire.anthropic_answers import completion_of, read_message
 from adapters.wire.anthropic_messages import message_body
+from adapters.wire.operation_fields import COUNT
 from config.protocols.anthropic import AnthropicProtocol
 from config.schema import PoolConfig
 
@@ -33,6 +34,7 @@ class _Count(msgspec.Struct):
     input_tokens: int
 
 
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _count = msgspec.json.Decoder(_Count).decode
 
 
@@ -118,10 +120,13 @@ class AnthropicAdapter:
 
     async def _counted(self, request: TokenCount, deadline: Deadline) -> Answer:
         asked = request.asked
-        body = self._own(
-            asked, {name: raw for name, raw in asked.native.items() if name not in ("max_tokens", "stream")}
-        )
-        response = await self._post(self._counts, request, body, asked.betas, deadline, may_be_missing=True)
+        if isinstance(asked, MessagesRequest):
+            native = {name: raw for name, raw in asked.native.items() if name not in ("max_tokens", "stream")}
+            body, betas = self._own(asked, native), asked.betas
+        else:
+            message = _fields(message_body(asked, self._model, self._max_tokens))
+            body, betas = _encode({name: raw for name, raw in message.items() if name in COUNT}), ""
+        response = await self._post(self._counts, request, body, betas, deadline, may_be_missing=True)
         try:
             told = _count(await response.read(MAX_ERROR_BODY))
         except (msgspec.DecodeError, UnicodeDecodeError):

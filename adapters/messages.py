@@ -51,7 +51,7 @@ class TokenCount(ModelRequest):
     operation: ClassVar[str] = "chat"
 
     n: int = 0
-    asked: MessagesRequest = field(repr=False)
+    asked: ChatRequest = field(repr=False)
 
     @property
     def shareable(self) -> bool:

@@ -6,6 +6,7 @@ A pool that no route goes to is no mistake: moving a route away from a pool in t
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 
+from config.default_models import DefaultModelsConfig
 from config.document import Document
 from config.globs import covers, is_glob, may_overlap
 from config.node import Node, names
@@ -22,6 +23,7 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     yield from _issuers_tenants(doc, root)
     yield from _shadowed_models(doc, root)
     yield from _explainers(doc, root)
+    yield from _default_models(doc, root)
 
 
 def within(target: Node) -> Iterator[Node]:
@@ -175,3 +177,11 @@ def _explainers(doc: Document, root: Node) -> Iterator[Problem]:
             yield doc.problem(explainer.place, "is this model: an explainer is another one")
         elif not any(may_overlap(explainer.text, name) for name in known):
             yield doc.problem(explainer.place, f'no model is named "{explainer.text}"', closest(explainer.text, known))
+
+
+def _default_models(doc: Document, root: Node) -> Iterator[Problem]:
+    known = [name for model in root["models"] for name in (model["name"].text, *model["aliases"].texts()) if name]
+    for operation in DefaultModelsConfig.model_fields:
+        default = root["default_models"][operation]
+        if default.text is not None and known and not any(may_overlap(default.text, name) for name in known):
+            yield doc.problem(default.place, f'no model is named "{default.text}"', closest(default.text, known))

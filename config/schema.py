@@ -13,6 +13,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, PrivateAttr
 
 from config.balance import BalanceConfig, OutliersConfig, SignalsConfig
+from config.default_models import DefaultModelsConfig
 from config.discovery import DiscoverConfig, KubernetesConfig
 from config.embeddings import EmbeddingInputs, EmbeddingsConfig
 from config.globs import is_glob
@@ -272,6 +273,8 @@ class Config(Section):
     """Servers that answer."""
     models: tuple[ModelConfig, ...] = Field(min_length=1)
     """Names that clients ask for."""
+    default_models: DefaultModelsConfig = DefaultModelsConfig()
+    """The models of requests that name none."""
     tenants: tuple[TenantConfig, ...] = Field(min_length=1)
     """Who may ask."""
 

@@ -13,7 +13,7 @@ from msgspec import Meta, Raw
 
 from adapters.errors import CallerError, NotFound
 from adapters.messages import MessagesRequest, TokenCount
-from adapters.types import Codec, Feature, ModelRequest
+from adapters.types import ChatRequest, Codec, Feature, ModelRequest
 from adapters.wire import anthropic_chat, canonical, operation_fields
 from adapters.wire.body import field, open_body
 from adapters.wire.hints import Hints
@@ -59,7 +59,11 @@ def decode_message(body: bytes, betas: str | None = None) -> MessagesRequest:
 
 def decode_count(body: bytes, betas: str | None = None) -> TokenCount:
     """`/v1/messages/count_tokens`. Raises `CallerError` that names the field at fault."""
-    asked = _request(open_body(body), betas)
+    return count_of(_request(open_body(body), betas))
+
+
+def count_of(asked: ChatRequest) -> TokenCount:
+    """The count of a request's tokens in the place of its answer."""
     asked.stream = False
     return TokenCount(
         model=asked.model,
@@ -132,10 +136,11 @@ def stops(request: MessagesRequest) -> list[str]:
     return field(request.native, "stop_sequences", _stops) or []
 
 
-def estimate(request: MessagesRequest) -> int:
+def estimate(request: ChatRequest) -> int:
     """How many tokens its prompt may have, by its length, where nobody can be asked: one for every four bytes of
     text, whatever the model's tokenizer is."""
-    told = [_measured(field(request.native, name, _any)) for name in ("system", "messages", "tools")]
+    fields = request.native if isinstance(request, MessagesRequest) else request.fields
+    told = [_measured(field(fields, name, _any)) for name in ("system", "messages", "tools")]
     size, pictures = map(sum, zip(*told, strict=True))
     return size // BYTES_PER_TOKEN + pictures * IMAGE_TOKENS + 1
 
@@ -145,7 +150,7 @@ def _measured(value: Any) -> tuple[int, int]:
     if isinstance(value, str):
         return len(value.encode()), 0
     if isinstance(value, dict):
-        if value.get("type") in ("base64", "url", "file"):
+        if value.get("type") in ("base64", "url", "file", "image_url"):
             return 0, 1
         value = [inner for name, inner in value.items() if name not in ("type", "role", "cache_control", "signature")]
     if not isinstance(value, list):

@@ -50,6 +50,12 @@ def field_of(content_type: str, body: bytes, name: str) -> Field | None:
     return found
 
 
+def with_field(content_type: str, body: bytes, name: str, value: str) -> bytes:
+    """The form with one more field, the first. Neither text may have a line break."""
+    part = f'Content-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+    return b"%b\r\n%b%b" % (_boundary(content_type), part.encode(), body)
+
+
 def _boundary(content_type: str) -> bytes:
     parameters = _parameters(content_type.partition(";")[1] + content_type.partition(";")[2])
     boundary = parameters.get("boundary", "")

@@ -53,6 +53,13 @@ def read(content_type: str, body: bytes) -> tuple[str, bool, str | None]:
     return model_field.value, streams is not None and streams.value.strip().lower() in ("true", "1"), None
 
 
+def names_model(content_type: str, body: bytes) -> bool:
+    """Whether there is such a field, whatever its value is. Raises `CallerError`."""
+    if form.is_form(content_type):
+        return form.field_of(content_type, body, "model") is not None
+    return "model" in open_body(body)
+
+
 def with_model(content_type: str, body: bytes, model: str) -> bytes:
     """The body under another model's name. Of JSON each value is as it was, and there once."""
     if not form.is_form(content_type):
@@ -62,12 +69,12 @@ def with_model(content_type: str, body: bytes, model: str) -> bytes:
         # Last: a server that takes `Model` for it too goes by the last that it reads.
         return _encode({**fields, "model": model})
     found = form.field_of(content_type, body, "model")
-    if found is None:
-        raise CallerError("`model` is missing.", param="model")
-    if found.value == model:
-        return body
     if "\r" in model or "\n" in model:
         raise CallerError("`model` is not a name.", param="model")
+    if found is None:
+        return form.with_field(content_type, body, "model", model)
+    if found.value == model:
+        return body
     return b"%b%b%b" % (body[: found.start], model.encode(), body[found.end :])
 
 

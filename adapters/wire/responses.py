@@ -19,6 +19,7 @@ from adapters.wire.responses_chat import Asked as Asked
 from adapters.wire.responses_chat import chat_fields, unsupported
 from adapters.wire.responses_input import KEPT_ELSEWHERE, messages_of
 
+OPERATION = "responses"
 _FALSE = Raw(b"false")
 _NOT_KEPT = f"is not possible: {KEPT_ELSEWHERE}"
 _NOTHING = frozenset({b"null"})

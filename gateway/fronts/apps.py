@@ -16,7 +16,7 @@ from gateway.telemetry import Record
 
 PATHS = (b"/apps/", b"/predictions/", b"/explanations/")
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-IDEMPOTENT = frozenset({"GET", "PUT", "DELETE"})
+IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 _APP = re.compile(r"/apps/([^/]+)(/.*)?")
 _SERVE = re.compile(r"/(predictions|explanations)/([^/]+)(?:/([^/]+))?/?")
 _NOT_FOUND = "Unknown path. Apps are called as /apps/NAME/PATH, and TorchServe's models as /predictions/NAME."
@@ -77,7 +77,7 @@ class AppsFront:
         request = AppRequest(
             model=model,
             version=version,
-            method="POST" if target.predicts else http.method,
+            method="POST" if target.predicts else "GET" if http.method == "HEAD" else http.method,
             path=target.path,
             query=http.query,
             content_type=http.headers.get("content-type") or "",

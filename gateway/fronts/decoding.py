@@ -8,6 +8,7 @@ import msgspec
 
 from adapters.errors import CallerError
 from adapters.types import ModelRequest
+from adapters.wire import named
 from adapters.wire.body import field, open_body
 from gateway.snapshot import Snapshot
 
@@ -24,8 +25,9 @@ def same(name: str) -> tuple[str, ...]:
     return (name,)
 
 
-def decode(snapshot: Snapshot, read: Callable[[bytes], R], body: bytes, words: Words = same) -> R:
-    """The request, without each field that is not valid and that a route of its model drops.
+def decode(snapshot: Snapshot, read: Callable[[bytes], R], body: bytes, words: Words = same, operation: str = "") -> R:
+    """The request, without each field that is not valid and that a route of its model drops. A request that names no
+    model gets the default of its operation.
 
     Which route takes the request is known later: `Core.handle` raises the refusal where that route keeps the field.
     Raises `CallerError`.
@@ -33,7 +35,19 @@ def decode(snapshot: Snapshot, read: Callable[[bytes], R], body: bytes, words: W
     try:
         return read(body)
     except CallerError as error:
+        if (filled := with_default_model(snapshot, operation, "", body, error)) is not None:
+            return decode(snapshot, read, filled, words)
         return _without(snapshot, read, body, words, error)
+
+
+def with_default_model(
+    snapshot: Snapshot, operation: str, content_type: str, body: bytes, error: CallerError
+) -> bytes | None:
+    """The body with the default model of its operation; None where there is none, or the body names a model."""
+    default = snapshot.config.default_models.of(operation)
+    if default is None or error.param != "model" or named.names_model(content_type, body):
+        return None
+    return named.with_model(content_type, body, default)
 
 
 def _without(snapshot: Snapshot, read: Callable[[bytes], R], body: bytes, words: Words, refusal: CallerError) -> R:

@@ -55,7 +55,7 @@ class Door:
             principal = self._authenticate(http, record)
             if route is None:
                 raise CallerError(unknown, code="unknown_url")
-            if http.method not in route.methods:
+            if http.method not in route.methods and not (http.method == "HEAD" and "GET" in route.methods):
                 raise CallerError(f"This path takes {' or '.join(route.methods)} only.", code="method_not_allowed")
             if principal.scope is not None:
                 principal.scope.check_front(route.operation)
@@ -85,7 +85,9 @@ class Door:
                 "and revoke the one you sent.",
                 code="key_in_url",
             )
-        token = bearer(http.headers.get("authorization"), http.headers.get("x-api-key"))
+        # `api-key` is the header of Azure's clients.
+        headers = http.headers
+        token = bearer(headers.get("authorization"), headers.get("x-api-key") or headers.get("api-key"))
         return self.principal(token, http.peer_certificate if token is None else None, record)
 
     def principal(self, token: str | None, certificate: Mapping[str, Any] | None, record: Record) -> Principal:

@@ -12,6 +12,7 @@ from gateway.fronts.metadata import Metadata
 from gateway.fronts.oip_http import OipFront
 from gateway.fronts.openai import OpenAIFront
 from gateway.fronts.passed import PassedFront
+from gateway.fronts.paths import readdressed
 from gateway.fronts.predict_v1 import PredictFront
 from gateway.fronts.responses import PATH as RESPONSES
 from gateway.fronts.responses import ResponsesFront
@@ -40,6 +41,7 @@ class Fronts:
 
     def __call__(self, http: Request) -> Awaitable[Response]:
         """Answer one request."""
+        http = readdressed(http)
         if http.target.startswith(MODELS) and VERSION in http.headers:
             return self._anthropic(http)
         if self._passed.serves(http.target):

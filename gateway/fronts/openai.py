@@ -29,10 +29,11 @@ class OpenAIFront:
         self._door = door
         self._core = door.core
         self._created = created
+        generate = partial(partial, self._generate)
         self._routes = {
-            b"/v1/chat/completions": Route(("POST",), "chat", partial(self._generate, wire.decode_chat)),
-            b"/v1/completions": Route(("POST",), "text_completion", partial(self._generate, wire.decode_completion)),
-            b"/v1/embeddings": Route(("POST",), "embeddings", partial(self._generate, wire.decode_embedding)),
+            b"/v1/chat/completions": Route(("POST",), "chat", generate("chat", wire.decode_chat)),
+            b"/v1/completions": Route(("POST",), "text_completion", generate("completions", wire.decode_completion)),
+            b"/v1/embeddings": Route(("POST",), "embeddings", generate("embeddings", wire.decode_embedding)),
             b"/v1/models": Route(("GET",), "models", self._models),
         }
 
@@ -45,12 +46,17 @@ class OpenAIFront:
         return await self._door.serve(http, self._routes.get(http.target), _NOT_FOUND, errors.openai_response)
 
     async def _generate(
-        self, decode: Callable[[bytes], GenerateRequest], principal: Principal, http: Request, record: Record
+        self,
+        operation: str,
+        decode: Callable[[bytes], GenerateRequest],
+        principal: Principal,
+        http: Request,
+        record: Record,
     ) -> Response:
         require_json(http)
         body = await http.read()
         snapshot = self._core.snapshot
-        read = partial(decoding.decode, snapshot, decode)
+        read = partial(decoding.decode, snapshot, decode, operation=operation)
         request = read(body)
         request.request_id, request.size = record.request_id, len(body)
         if header.may_ask(snapshot, principal) and header.NAME in http.headers:

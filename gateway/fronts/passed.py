@@ -2,12 +2,13 @@
 
 from functools import partial
 
+from adapters.errors import CallerError
 from adapters.http1.message import Request, Response
 from adapters.types import AppRequest
 from adapters.wire import named
 from adapters.wire.openai_calls import CALLS
 from gateway.auth.keys import Principal
-from gateway.fronts import errors
+from gateway.fronts import decoding, errors
 from gateway.fronts.apps import response_of
 from gateway.fronts.door import Door, Route
 from gateway.telemetry import Record
@@ -38,7 +39,14 @@ class PassedFront:
 
     async def _call(self, path: str, principal: Principal, http: Request, record: Record) -> Response:
         content_type, body = http.headers.get("content-type") or "", await http.read()
-        model, stream, user = named.read(content_type, body)
+        try:
+            model, stream, user = named.read(content_type, body)
+        except CallerError as error:
+            filled = decoding.with_default_model(self._core.snapshot, CALLS[path].kind, content_type, body, error)
+            if filled is None:
+                raise
+            body = filled
+            model, stream, user = named.read(content_type, body)
         request = AppRequest(
             model=model,
             path=path,

@@ -15,7 +15,7 @@ from adapters.wire.responses_events import Events
 from adapters.wire.responses_native import Told
 from gateway.auth.keys import Principal
 from gateway.explain import header
-from gateway.fronts import decoding, errors
+from gateway.fronts import decoding, errors, input_tokens
 from gateway.fronts.door import Door, Route
 from gateway.fronts.openai import require_json
 from gateway.telemetry import Record
@@ -39,16 +39,19 @@ class ResponsesFront:
         self._door = door
         self._core = door.core
         self._create = Route(("POST",), "chat", self._answer)
+        self._counts = input_tokens.InputTokens(door).route
         self._kept = Route(("GET", "POST", "DELETE"), "chat", self._refuse)
 
     def routes(self) -> list[Route]:
         """All there are."""
-        return [self._create, self._kept]
+        return [self._create, self._counts, self._kept]
 
     async def __call__(self, http: Request) -> Response:
         """Answer one request."""
         target = http.target
         route = self._create if target == PATH else self._kept if target.startswith(PATH + b"/") else None
+        if target == input_tokens.PATH:
+            route = self._counts
         return await self._door.serve(http, route, _UNKNOWN, errors.openai_response)
 
     async def _refuse(self, principal: Principal, http: Request, record: Record) -> NoReturn:
@@ -71,7 +74,7 @@ class ResponsesFront:
         """The request, and for servers of chats the Response that its answer becomes. Raises `CallerError`."""
         snapshot = self._core.snapshot
         if self._is_native(body):
-            return decoding.decode(snapshot, wire.decode_native, body, wire.route_names), None
+            return decoding.decode(snapshot, wire.decode_native, body, wire.route_names, wire.OPERATION), None
         asked: tuple[wire.Asked, dict[str, Raw]]
 
         def chat(body: bytes) -> ChatRequest:
@@ -80,7 +83,7 @@ class ResponsesFront:
             asked = read, given
             return request
 
-        return decoding.decode(snapshot, chat, body, wire.route_names), answers.Shell(*asked)
+        return decoding.decode(snapshot, chat, body, wire.route_names, wire.OPERATION), answers.Shell(*asked)
 
     async def _asked(
         self, principal: Principal, request: ChatRequest | ResponsesRequest, body: bytes, http: Request, record: Record
@@ -102,7 +105,8 @@ class ResponsesFront:
         if not snapshot.responses_models:
             return False
         try:
-            known = snapshot.catalogue.find(_named(body).model)
+            default = snapshot.config.default_models.of(wire.OPERATION)
+            known = snapshot.catalogue.find(_named(body).model or default or "")
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return False
         return known is not None and known.rules.model in snapshot.responses_models

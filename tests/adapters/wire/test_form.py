@@ -51,7 +51,6 @@ def test_any_file_stays_as_it_is(data: bytes, name: str) -> None:
 @pytest.mark.parametrize(
     ("content_type", "body"),
     [
-        (TYPE, FILE + END),
         (TYPE, model() + model(b"other") + END),
         (TYPE, model() + part('Content-Disposition: form-data; name="model"; filename="m"', b"x") + END),
         (TYPE, part('Content-Disposition: form-data; name="file"; name="model"', b"x") + END),
@@ -84,6 +83,15 @@ def test_what_two_readers_could_read_in_two_ways_is_refused(content_type: str, b
         named.read(content_type, body)
     with pytest.raises(CallerError):
         named.with_model(content_type, body, "theirs")
+
+
+def test_a_form_without_a_model_gets_one() -> None:
+    body = FILE + END
+    with pytest.raises(CallerError):
+        named.read(TYPE, body)
+    named_now = named.with_model(TYPE, body, "ours")
+    assert named_now.endswith(body)
+    assert named.read(TYPE, named_now)[0] == "ours"
 
 
 @given(st.binary(max_size=300))

@@ -1,0 +1,63 @@
+"""`POST /v1/responses/input_tokens`: how many tokens a Response's input has."""
+
+import asyncio
+
+import msgspec
+
+from adapters.errors import CallerError, Unsupported
+from adapters.http1.message import Request, Response
+from adapters.messages import TokenCount
+from adapters.wire import responses as wire
+from adapters.wire.anthropic import count_of, estimate
+from gateway.auth.keys import Principal
+from gateway.fronts import decoding
+from gateway.fronts.anthropic import ESTIMATED, INLINE
+from gateway.fronts.door import Door, Route
+from gateway.fronts.openai import require_json
+from gateway.telemetry import Record
+
+PATH = b"/v1/responses/input_tokens"
+
+
+class _Count(msgspec.Struct):
+    input_tokens: int
+
+
+_count = msgspec.json.Decoder(_Count).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class InputTokens:
+    """The model's own server counts where it can; elsewhere the gateway estimates."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._core = door.core
+        self.route = Route(("POST",), "chat", self._answer)
+
+    async def _answer(self, principal: Principal, http: Request, record: Record) -> Response:
+        require_json(http)
+        body = await http.read()
+        request = decoding.decode(self._core.snapshot, _read, body, wire.route_names, wire.OPERATION)
+        request.request_id, request.size = record.request_id, len(body)
+        request.asked.request_id = record.request_id
+        try:
+            answer = await self._core.handle(principal, request, http.headers, record)
+        except Unsupported:
+            large = len(body) > INLINE
+            tokens = await asyncio.to_thread(estimate, request.asked) if large else estimate(request.asked)
+            response = self._door.told(record, _told(tokens))
+            return Response(200, [*response.headers, ESTIMATED], response.body)
+        except CallerError as error:
+            error.param = wire.param_of(error.param)
+            raise
+        fields = [("content-type", "application/json"), *self._door.headers(record)]
+        return Response(200, fields, _told(_count(answer.body or b"").input_tokens))
+
+
+def _read(body: bytes) -> TokenCount:
+    return count_of(wire.decode(body)[0])
+
+
+def _told(tokens: int) -> bytes:
+    return _encode({"object": "response.input_tokens", "input_tokens": tokens})

@@ -1,0 +1,60 @@
+"""Paths that client libraries write in other ways: Azure's, and a slash at the end."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from adapters.http1.message import Request
+from adapters.wire.named import with_model
+from gateway.fronts.apps import PATHS as APPS
+
+AZURE = b"/openai/"
+_DEPLOYMENT = re.compile(rb"/openai/deployments/([^/]{1,512})(/.*)")
+_VERSIONED = b"/openai/v1/"
+
+
+class Readdressed(Request):
+    """A client's request under the gateway's own path. A deployment in the path is the request's model."""
+
+    __slots__ = ("_model", "_received")
+
+    def __init__(self, received: Request, target: bytes, model: str) -> None:
+        super().__init__(received.method, target, received.headers, received.peer)
+        self.query = received.query
+        self._received = received
+        self._model = model
+
+    @property
+    def peer_certificate(self) -> Mapping[str, Any] | None:
+        return self._received.peer_certificate
+
+    async def read(self) -> bytes:
+        body = await self._received.read()
+        if not self._model:
+            return body
+        return with_model(self.headers.get("content-type") or "", body, self._model)
+
+
+def readdressed(http: Request) -> Request:
+    """The request itself where its path is the gateway's own."""
+    target = http.target
+    if target.startswith(AZURE):
+        target, model = _own_path(target)
+        return Readdressed(http, _without_slash(target), model)
+    if target.endswith(b"/") and not target.startswith(APPS):
+        return Readdressed(http, _without_slash(target), "")
+    return http
+
+
+def _own_path(target: bytes) -> tuple[bytes, str]:
+    """The path, and the deployment that Azure's path names."""
+    if match := _DEPLOYMENT.fullmatch(target):
+        return b"/v1" + match[2], unquote_to_bytes(match[1]).decode(errors="replace")
+    if target.startswith(_VERSIONED):
+        return b"/v1/" + target[len(_VERSIONED) :], ""
+    return b"/v1/" + target[len(AZURE) :], ""
+
+
+def _without_slash(target: bytes) -> bytes:
+    return target[:-1] if len(target) > 1 and target.endswith(b"/") else target
