@@ -75,9 +75,11 @@ class OpenAIAdapter:
         probe: str | None = None,
         options: OpenAIProtocol | None = None,
         ours: bool = False,
+        share_prefixes: bool = False,
     ) -> None:
         self._client = client
         self._ours = ours
+        self._share_prefixes = share_prefixes or (options is not None and options.share_prefixes)
         self._model = model
         self._options = options or OpenAIProtocol()
         self._passes = {"tokenize"} if ours else frozenset(self._options.passes)
@@ -109,10 +111,12 @@ class OpenAIAdapter:
         fields = self._post_fields + encode_fields((("x-request-id", request.request_id),))
         if self._ours:
             left = max(deadline.at - asyncio.get_running_loop().time(), 0.001)
-            fields += encode_fields(standing.encode(request.tenant, request.share, request.priority or "normal", left))
+            priority, salt = request.priority or "normal", "" if self._share_prefixes else request.salt
+            fields += encode_fields(standing.encode(request.tenant, request.share, priority, left, salt))
             if request.hints.strict:
                 fields += _STRICT
-        body = wire.upstream_body(request, self._model, self._dialect)
+        salted = self._dialect.salts and not self._share_prefixes
+        body = wire.upstream_body(request, self._model, self._dialect, request.salt if salted else "")
         target = self._paths.call(request.path, self._model or request.model)
         response = await self._client.request(b"POST", target, fields, body, deadline)
         if response.status != 200:

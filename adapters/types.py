@@ -125,6 +125,8 @@ class ModelRequest:
     tenant: str = ""
     key: str = ""
     """The key's id, never its secret."""
+    salt: str = ""
+    """What keeps the tenant's prompts apart from others' in a server's prefix cache; nobody else can compute it."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Lower-case names. With tenant and key, what balancing may go by; no adapter sends them on."""
     request_id: str = ""

@@ -122,6 +122,7 @@ class Gateway:
         try:
             await self.identity.open()
             self._ends.callback(self.identity.close)
+            self.fleet.secret = self.identity.secret("endpoint ids")
             self._load_tls()
             self.kept.embedders = await asyncio.to_thread(embedders, self.config)
             change = self.fleet.prepare(self.config)
@@ -192,7 +193,8 @@ class Gateway:
 
     def _build(self, config: Config, pools: Mapping[str, Pool]) -> Snapshot:
         keys, tokens = self.identity.keys, self.identity.tokens
-        return build(config, keys, pools, self.rng, self.clock, tokens, self.kept)
+        salt = self.identity.secret("prefix caches")
+        return build(config, keys, pools, self.rng, self.clock, tokens, self.kept, salt)
 
     def _keep_trail(self) -> None:
         """Ends before the database is given up, and after all that leaves an entry."""

@@ -66,7 +66,7 @@ class Core:
         request.tenant, request.key, request.headers = principal.tenant, principal.key_id, headers
         facts, decision = self._decide(snapshot, principal, request, record)
         standing = snapshot.standings[principal.tenant]
-        request.share = standing.share
+        request.share, request.salt = standing.share, snapshot.salts[principal.tenant]
         request.priority = priority_of(decision.priority or standing.priority, headers)
         if not request.repeatable and decision.retry.methods == "all":
             request.repeatable = True

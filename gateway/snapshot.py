@@ -1,5 +1,7 @@
 """Everything one request reads, built whole and swapped whole."""
 
+import hmac
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -30,6 +32,8 @@ class Snapshot:
     """Which models each tenant may use."""
     standings: Mapping[str, TenantConfig]
     """Of each tenant, its share and priority."""
+    salts: Mapping[str, str]
+    """Of each tenant: what keeps its prompts apart from others' in the prefix caches of servers."""
     explaining: frozenset[str]
     """Tenants whose clients may ask why."""
     prices: Mapping[str, Price]
@@ -63,8 +67,11 @@ def build(
     clock: Callable[[], float],
     tokens: Tokens | None = None,
     kept: Kept | None = None,
+    salt: bytes = b"",
 ) -> Snapshot:
-    """Compile a configuration that has been checked."""
+    """Compile a configuration that has been checked. `salt` keys what servers know tenants by; one of this process
+    alone when empty."""
+    salt = salt or secrets.token_bytes(32)
     allowed = {tenant.name: ModelList(tenant.models) for tenant in config.tenants}
     kept = kept or Kept()
     kept.retain(config)
@@ -72,6 +79,7 @@ def build(
     return Snapshot(
         config=config,
         standings={tenant.name: tenant for tenant in config.tenants},
+        salts={tenant.name: _salt(salt, tenant.name) for tenant in config.tenants},
         explaining=frozenset(tenant.name for tenant in config.tenants if tenant.explain),
         credentials=Credentials(keys, tokens or Tokens((), clock), Certificates(config.tenants), allowed),
         catalogue=Catalogue(config.models),
@@ -93,6 +101,10 @@ def _users(model: ModelConfig, allowed: Mapping[str, ModelList]) -> int:
 
 def _takes_tensors(model: ModelConfig, pools: Mapping[str, PoolConfig]) -> bool:
     return any(pools[name].takes_tensors for route in model.routes for name in route.pools())
+
+
+def _salt(secret: bytes, tenant: str) -> str:
+    return hmac.digest(secret, tenant.encode(errors="surrogatepass"), "sha256").hex()[:32]
 
 
 def _knows_responses(model: ModelConfig, pools: Mapping[str, PoolConfig]) -> bool:

@@ -22,6 +22,8 @@ class Dialect(NamedTuple):
     """Whose its models are, in its list of them: how it is known."""
     sleeps: bool = False
     """Whether it can be put to sleep, and tells that it is."""
+    salts: bool = False
+    """Whether it keeps prompts of another `cache_salt` apart in its prefix cache."""
     orders: str = ""
     """Whose way of loading and unloading models it has."""
 
@@ -40,8 +42,8 @@ DIALECTS = {
         owners=frozenset({"mistralai"}),
     ),
     "groq": Dialect((MODELS,), root="/openai/v1"),
-    "vllm": Dialect(owners=frozenset({"vllm"}), sleeps=True, orders="vllm"),
-    "sglang": Dialect(owners=frozenset({"sglang"}), orders="sglang"),
+    "vllm": Dialect(owners=frozenset({"vllm"}), sleeps=True, salts=True, orders="vllm"),
+    "sglang": Dialect(owners=frozenset({"sglang"}), salts=True, orders="sglang"),
     "llama.cpp": Dialect(owners=frozenset({"llamacpp"}), orders="llama.cpp"),
     "ollama": Dialect(("/",), _TO_MAX_TOKENS, owners=frozenset({"library"}), orders="ollama"),
     "lm-studio": Dialect((MODELS,), _TO_MAX_TOKENS, owners=frozenset({"organization_owner"})),

@@ -5,6 +5,7 @@ stays the bytes that the client or the server sent.
 """
 
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -36,6 +37,7 @@ MAX_TOKENS = 2**31 - 1
 LENGTHS = ("max_tokens", "max_completion_tokens", "n_predict", "max_output_tokens")
 """Names of one field: which of them counts differs from server to server."""
 MAX_MESSAGE = 2_000
+CACHE_SALT = "cache_salt"
 FAILED_AFTER_ALL = "The upstream failed in the middle of its answer."
 
 _TRUE, _NULL, _ABSENT = Raw(b"true"), Raw(b"null"), Raw(b"")
@@ -186,8 +188,11 @@ def _as_responses(fields: dict[str, Raw]) -> dict[str, Raw]:
     return {**fields, "max_output_tokens": lengths[0]} if lengths else fields
 
 
-def upstream_body(request: GenerateRequest, model: str | None, dialect: Dialect = PLAIN) -> bytes:
+def upstream_body(request: GenerateRequest, model: str | None, dialect: Dialect = PLAIN, salt: str = "") -> bytes:
     """The body to send on: the client's values, the upstream's name of the model, usage always asked for.
+
+    A `salt` is the tenant's, for the server's prefix cache. The client's own `cache_salt` divides the tenant's prompts
+    further, and never leads to those of another tenant.
 
     Built anew, so that a key given twice reaches the upstream once, with the value that was authorised.
     """
@@ -201,6 +206,10 @@ def upstream_body(request: GenerateRequest, model: str | None, dialect: Dialect 
     elif request.stream and not request.include_usage:
         options = _options.decode(fields.get("stream_options") or b"null")
         fields = {**fields, "stream_options": Raw(_encode({**(options or {}), "include_usage": _TRUE}))}
+    if salt and not isinstance(request, EmbeddingRequest):
+        own = fields.get(CACHE_SALT)
+        whole = salt if own is None else blake2b(salt.encode() + bytes(own), digest_size=16).hexdigest()
+        fields = {**fields, CACHE_SALT: Raw(_encode(whole))}
     return _encode(fields)
 
 

@@ -13,6 +13,7 @@ TENANT = "x-headrace-tenant"
 SHARE = "x-headrace-share"
 PRIORITY = "x-headrace-priority"
 TIMEOUT = "x-headrace-timeout"
+SALT = "x-headrace-salt"
 
 PRIORITIES: Mapping[str, int] = {"high": -1, "normal": 0, "low": 1}
 """As vLLM's `priority` counts: the lowest goes first."""
@@ -31,11 +32,14 @@ class Told(NamedTuple):
     share: float = 1.0
     priority: int | None = None
     seconds: float = inf
+    salt: str | None = None
+    """Whose prefixes it may share, where that is not its tenant's alone."""
 
 
-def encode(tenant: str, share: float, priority: str, seconds: float) -> tuple[tuple[str, str], ...]:
+def encode(tenant: str, share: float, priority: str, seconds: float, salt: str) -> tuple[tuple[str, str], ...]:
     """As header fields."""
-    return (TENANT, tenant), (SHARE, f"{share:g}"), (PRIORITY, priority), (TIMEOUT, f"{seconds:.3f}")
+    standing = (TENANT, tenant), (SHARE, f"{share:g}"), (PRIORITY, priority), (TIMEOUT, f"{seconds:.3f}")
+    return (*standing, (SALT, salt))
 
 
 def decode(fields: Fields) -> Told:
@@ -44,7 +48,8 @@ def decode(fields: Fields) -> Told:
     if priority is not None and priority not in PRIORITIES:
         raise CallerError(f"`{PRIORITY}` is {', '.join(PRIORITIES)}.", param=PRIORITY)
     rank = None if priority is None else PRIORITIES[priority]
-    return Told(fields.get(TENANT) or "", _number(fields, SHARE, 1.0), rank, _number(fields, TIMEOUT, inf))
+    tenant, salt = fields.get(TENANT) or "", fields.get(SALT)
+    return Told(tenant, _number(fields, SHARE, 1.0), rank, _number(fields, TIMEOUT, inf), salt)
 
 
 def _number(fields: Fields, name: str, default: float) -> float:

@@ -27,6 +27,10 @@ class OpenAIProtocol(ProtocolConfig):
     api_version: Annotated[str, Shape(r"[A-Za-z0-9.-]{1,64}", "a version such as 2024-10-21")] | None = None
     """Azure's: its models are deployments then, ``/openai/deployments/MODEL/…?api-version=``. When absent, they are
     below ``/openai/v1``."""
+    share_prefixes: bool = False
+    """Whether the prompts of all tenants share the servers' prefix caches. A tenant can then find out by the time to an
+    answer's first token how another tenant's prompts begin. Else the gateway sends each tenant's own ``cache_salt`` to
+    servers that know it: vLLM and SGLang."""
     length: Literal["max_tokens", "max_completion_tokens"] | None = None
     """The name by which its chats take an answer's length; when absent, the dialect's, or the client's."""
     passes: tuple[Call, ...] = ()
@@ -55,6 +59,12 @@ class OpenAIProtocol(ProtocolConfig):
     def _of_azure(self) -> Self:
         if self.api_version is not None and self.dialect != "azure":
             raise ValueError("api_version is Azure's: it needs dialect azure")
+        return self
+
+    @model_validator(mode="after")
+    def _salted(self) -> Self:
+        if self.share_prefixes and self.dialect not in ("auto", "vllm", "sglang"):
+            raise ValueError(f"share_prefixes has no effect: no salt is sent to servers of the dialect {self.dialect}")
         return self
 
     @model_validator(mode="after")

@@ -48,6 +48,9 @@ class LlmRuntime(RuntimeConfig):
     prefix_cache: bool = True
     """Whether what was computed of a prompt is kept, for those of the same tenant that begin alike, until the
     cache needs its place."""
+    share_prefixes: bool = False
+    """Whether prompts of all tenants share what was computed of them. A tenant can then find out by the time to an
+    answer's first token how another tenant's prompts begin."""
     pooling: Literal["auto", "mean", "last", "cls"] = "auto"
     """Which of a text's hidden states its embedding is made of. ``auto``: as the model's own files say; where they do
     not, the last one, and of an encoder the mean of all."""

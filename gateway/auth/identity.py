@@ -8,7 +8,7 @@ from config.schema import Config
 from gateway.auth.certificates import Certificates
 from gateway.auth.credentials import Credentials
 from gateway.auth.keys import ApiKey
-from gateway.auth.pepper import load_pepper
+from gateway.auth.pepper import derived, load_pepper
 from gateway.auth.store import KeyStore
 from gateway.auth.table import KeyTable
 from gateway.auth.tokens import Tokens
@@ -33,10 +33,11 @@ class Identity:
         self._demo = demo
         self._on_change = on_change
         self._watcher: KeyWatcher
+        self._pepper = b""
 
     async def open(self) -> None:
         """Know every key before the first request. Raises `KeysError`; an issuer that is away can be waited for."""
-        pepper = await asyncio.to_thread(load_pepper, self._config)
+        pepper = self._pepper = await asyncio.to_thread(load_pepper, self._config)
         self.store = await asyncio.to_thread(KeyStore, self._config.state.database, pepper)
         try:
             self._watcher = KeyWatcher(self.store, pepper, self._config, self._changed, demo=self._demo)
@@ -45,6 +46,10 @@ class Identity:
             self.store.close()
             raise
         await self.tokens.load()
+
+    def secret(self, purpose: str) -> bytes:
+        """A secret of this deployment for one purpose, once opened: the same in all of its processes, for ever."""
+        return derived(self._pepper, purpose)
 
     def works(self) -> Iterator[tuple[str, Coroutine[object, object, None]]]:
         """What keeps it up to date, each with a name."""

@@ -1,5 +1,6 @@
 """The pepper: the server's secret, without which a key's hash can be neither made nor checked."""
 
+import hmac
 import os
 import secrets
 import tempfile
@@ -28,6 +29,11 @@ def load_pepper(config: Config) -> bytes:
             "Make one with `openssl rand -hex 32` and give it as ${ENV} or file:PATH"
         )
     return _from_file(path)
+
+
+def derived(pepper: bytes, purpose: str) -> bytes:
+    """A secret of the deployment for one purpose: the same in every process that has the pepper, and no way back."""
+    return hmac.digest(pepper, b"headrace\0" + purpose.encode(), "sha256")
 
 
 def pepper_path(config: Config) -> Path | None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
@@ -85,6 +85,7 @@ class Tenants:
         check_label(label)
         grant = parse_grant(self._desk.config, body)
         self._check_role(request, grant.role)
+        self._check_labels(request, grant.labels)
         create = partial(self._desk.store.create, tenant.name, label, by=visit(request).actor, now=now)
         key = await self._in_thread(partial(create, expires_at=ends, grant=grant))
         recorded(request)
@@ -126,6 +127,17 @@ class Tenants:
         """Nobody hands out, or takes over, more than they have."""
         if role == "operator" and visit(request).within is not None:
             raise Refused(403, "forbidden", "only an operator manages operators' keys")
+
+    def _check_labels(self, request: web.Request, labels: Mapping[str, str]) -> None:
+        """A tenant does not choose the routes of its requests."""
+        if visit(request).within is None:
+            return
+        routes = (route for model in self._desk.config.models for route in model.routes)
+        matched = {name for route in routes for name in route.when.label or ()}
+        for name in labels:
+            if name in matched:
+                message = f"routes match the label `{name}`: only an operator sets it"
+                raise Refused(403, "forbidden", message, param=f"labels.{name}")
 
     # ── the audit log ─────────────────────────────────────────────────────────────────────────────────
 

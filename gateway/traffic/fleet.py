@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +16,7 @@ from gateway.placement.runtime import Runtimes
 from gateway.traffic import agreement
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.learned import Learned, learned
-from gateway.traffic.member import FleetError, Member, tls_of
+from gateway.traffic.member import FleetError, Member, endpoint_id, tls_of
 from gateway.traffic.members import POLL_SECONDS, Members
 from gateway.traffic.pool import Pool
 from gateway.traffic.queue import PoolQueue
@@ -46,6 +47,8 @@ class Fleet:
         self.pools: dict[str, Pool] = {}
         self.configs: dict[str, PoolConfig] = {}
         self.clock = clock
+        self.secret = secrets.token_bytes(32)
+        """Keys the ids of endpoints. The deployment's own, once that is known, makes them last."""
         self._rng = rng
         self._members = Members(rng, runtimes or LocalRuntimes())
         self._learned: dict[str, Learned] = {}
@@ -53,6 +56,10 @@ class Fleet:
 
     def __iter__(self) -> Iterator[Member]:
         return iter(self._members)
+
+    def endpoint_id(self, pool: str, url: str) -> str:
+        """The id of an endpoint of the pool at that address."""
+        return endpoint_id(self.secret, pool, url)
 
     def members_of(self, pool: str) -> list[Member]:
         """Those of one pool."""
@@ -233,7 +240,8 @@ class Fleet:
 
     def _wanted(self, pool: PoolConfig, discoverer: Discoverer | None) -> list[Wanted]:
         found = discoverer.targets if discoverer is not None else ()
-        return wanted(pool, found, self.overrides.get(pool.name, Overrides()), self.clock())
+        name = partial(self.endpoint_id, pool.name)
+        return wanted(pool, name, found, self.overrides.get(pool.name, Overrides()), self.clock())
 
     async def aclose(self) -> None:
         """Stop everything now."""

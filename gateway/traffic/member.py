@@ -19,7 +19,7 @@ from adapters.openai import OpenAIAdapter
 from adapters.registry import Address, Unmakeable
 from adapters.registry import make as make_adapter
 from adapters.tls import FileTimes
-from config.schema import CommandRuntime, PoolConfig, ProbeConfig, ProgramRuntime, SignalsConfig
+from config.schema import CommandRuntime, LlmRuntime, PoolConfig, ProbeConfig, ProgramRuntime, SignalsConfig
 from gateway.discovery.target import Target
 from gateway.placement.launch import CannotLaunch
 from gateway.placement.runtime import Runtime, Runtimes
@@ -82,9 +82,10 @@ class Member:
             await self.runtime.stop()
 
 
-def endpoint_id(pool: str, url: str) -> str:
-    """Says nothing of the address, which clients may not see, and is the same in every gateway and always."""
-    return f"{pool}/{blake2b(url.encode(), digest_size=5).hexdigest()}"
+def endpoint_id(secret: bytes, pool: str, url: str) -> str:
+    """The id that clients see. The `secret` keeps them from finding the address by trying; the deployment's own gives
+    the same id in each of its processes and after every restart."""
+    return f"{pool}/{blake2b(url.encode(), digest_size=5, key=secret).hexdigest()}"
 
 
 def source_of(pool: PoolConfig, target: Target | None, times: FileTimes) -> object:
@@ -98,7 +99,7 @@ def source_of(pool: PoolConfig, target: Target | None, times: FileTimes) -> obje
     )  # fmt: skip
 
 
-def make(pool: PoolConfig, target: Target, source: object) -> Member:
+def make(pool: PoolConfig, id_: str, target: Target, source: object) -> Member:
     """An endpoint of the pool. Raises `FleetError`."""
     try:
         checked = tls_of(pool, pool.protocol.name) if target.url.startswith("https://") else None
@@ -106,7 +107,7 @@ def make(pool: PoolConfig, target: Target, source: object) -> Member:
     except Unmakeable as error:
         raise FleetError(f"pool {pool.name}: {error}") from None
     breaker = Breaker(pool.breaker.failures, pool.breaker.open_for)
-    endpoint = Endpoint(endpoint_id(pool.name, target.url), adapter, breaker, address=target.url)
+    endpoint = Endpoint(id_, adapter, breaker, address=target.url)
     if isinstance(adapter, AutoAdapter):
         endpoint.probed("What it speaks is not known yet.", healthy_after=1, unhealthy_after=1)
     return Member(pool.name, source, endpoint, pool.probe)
@@ -141,7 +142,8 @@ def _runtime_adapter(pool: PoolConfig, address: str) -> Adapter:
     client = Client(address, max_connections=pool.max_connections + 1)
     if pool.takes_tensors:
         return OipHttpAdapter(client, model=pool.model_name)
-    return OpenAIAdapter(client, model=pool.model_name, ours=True)
+    shared = isinstance(pool.runtime, LlmRuntime) and pool.runtime.share_prefixes
+    return OpenAIAdapter(client, model=pool.model_name, ours=True, share_prefixes=shared)
 
 
 def tls_of(pool: PoolConfig, spoken: str) -> ssl.SSLContext:

@@ -46,7 +46,7 @@ class Members:
                 if member is not None and member.source == source:
                     self._leaving.pop(member).cancel()
                 else:
-                    member = make(pool, one.target, source)
+                    member = make(pool, one.id, one.target, source)
                     member.watch(self._rng)
                 new.append(member)
             gathered.append(member)

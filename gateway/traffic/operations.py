@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.discovery.target import MAX_TARGETS, Target
 from gateway.traffic.fleet import Fleet
-from gateway.traffic.member import FleetError, Member, endpoint_id, tls_of
+from gateway.traffic.member import FleetError, Member, tls_of
 from gateway.traffic.wanted import Added, Overrides
 
 Verb = Literal["add", "remove", "drain", "undrain", "weigh"]
@@ -57,7 +57,7 @@ def operate(fleet: Fleet, operation: Operation) -> Member | None:
     overrides = fleet.overrides[pool.name]
     if operation.verb == "add":
         _add(fleet, operation, overrides)
-        id_ = endpoint_id(pool.name, operation.url)
+        id_ = fleet.endpoint_id(pool.name, operation.url)
     else:
         _change(fleet, operation, overrides)
         id_ = operation.endpoint
@@ -67,7 +67,7 @@ def operate(fleet: Fleet, operation: Operation) -> Member | None:
 
 def _add(fleet: Fleet, operation: Operation, overrides: Overrides) -> None:
     pool, url = fleet.configs[operation.pool], operation.url
-    id_ = endpoint_id(pool.name, url)
+    id_ = fleet.endpoint_id(pool.name, url)
     known = _find(fleet, pool.name, id_)
     if known is not None and known.origin != "operator":
         if operation.expires is not None:

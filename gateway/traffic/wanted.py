@@ -1,11 +1,10 @@
 """Which endpoints a pool is to have: what the file says, what discovery finds, what operators changed. No I/O."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from config.schema import PoolConfig
 from gateway.discovery.target import MAX_TARGETS, Target
-from gateway.traffic.member import endpoint_id
 
 MAX_OVERRIDES = 4 * MAX_TARGETS
 
@@ -54,8 +53,11 @@ class Overrides:
                 kept.pop(next(iter(kept)))
 
 
-def wanted(pool: PoolConfig, found: Iterable[Target], overrides: Overrides, now: float) -> list[Wanted]:
-    """Each once, in this order: as configured, as found, as added. What operators changed wins over all."""
+def wanted(
+    pool: PoolConfig, name: Callable[[str], str], found: Iterable[Target], overrides: Overrides, now: float
+) -> list[Wanted]:
+    """Each once, in this order: as configured, as found, as added. What operators changed wins over all. `name` gives
+    the id of a URL."""
     added = (one.target for one in overrides.added.values() if now < one.until)
     sources = (
         ("configuration", map(Target.of, pool.endpoints)),
@@ -65,7 +67,7 @@ def wanted(pool: PoolConfig, found: Iterable[Target], overrides: Overrides, now:
     listed: dict[str, Wanted] = {}
     for origin, targets in sources:
         for target in targets:
-            id_ = endpoint_id(pool.name, target.url)
+            id_ = name(target.url)
             if id_ in listed or id_ in overrides.removed:
                 continue
             weight = overrides.weights.get(id_, target.weight)

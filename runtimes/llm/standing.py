@@ -41,7 +41,7 @@ class Asker(NamedTuple):
     def of(cls, told: Told, salt: str | None, priority: int | None, now: float) -> "Asker":
         """Of what the gateway told in headers, and of what the request itself says: a `priority` that can only be
         lower than what the gateway told, and a `salt` within the tenant's own."""
-        whose = f"{told.tenant}\n{salt or ''}".encode(errors="surrogatepass")
+        whose = f"{told.tenant if told.salt is None else told.salt}\n{salt or ''}".encode(errors="surrogatepass")
         rank = [number for number in (told.priority, priority) if number is not None]
         standing = Standing(told.tenant, told.share, max(rank, default=0), now + told.seconds)
         return cls(blake2b(whose, digest_size=16).digest(), standing)

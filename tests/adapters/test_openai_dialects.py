@@ -104,6 +104,24 @@ async def test_where_what_is(base: str, options: dict[str, str], calls: str, pro
     assert lines(got)[:2] == [f"POST {calls}", f"GET {probes}"]
 
 
+@pytest.mark.parametrize(
+    ("options", "salted"),
+    [
+        ({"dialect": "vllm"}, True),
+        ({"dialect": "sglang"}, True),
+        ({"dialect": "vllm", "share_prefixes": True}, False),
+        ({"dialect": "openai"}, False),
+        ({}, False),
+    ],
+)
+async def test_servers_with_a_prefix_cache_get_the_tenant_s_salt(options: dict[str, Any], salted: bool) -> None:
+    async with adapting(http(BODY), **options) as (adapter, got):
+        request = chat()
+        request.salt = "a" * 32
+        await adapter.call(request, within())
+    assert json.loads(got[0].body).get("cache_salt") == ("a" * 32 if salted else None)
+
+
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -21,6 +21,7 @@ from adapters.errors import (
 )
 from adapters.fake import FakeAdapter, Script
 from adapters.types import Deadline, ModelRequest, Usage
+from gateway.auth.keys import Principal
 from gateway.auth.scope import Scope
 from policies.amounts import Rated
 from tests.support.gateways import Rig, chat, config, infer
@@ -39,6 +40,18 @@ async def test_the_truth_is_charged_at_the_end() -> None:
     assert one.left("tokens") == 1000 - 5
     assert (record.model, record.pool, record.endpoint, record.status) == ("chat", "main", "main/0", 200)
     assert one.log.records == [record]
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_each_tenant_s_prompts_have_a_salt_of_their_own() -> None:
+    fake = FakeAdapter()
+    one = Rig(config(tenants=[{"name": name, "models": ["*"]} for name in ("acme", "beta")]), {"main": [fake]})
+    for tenant in ("acme", "beta", "acme"):
+        await one.core.handle(Principal(tenant, "k"), chat(), {"x-headrace-salt": "mine"}, one.record())
+    first, second, third = (call.request.salt for call in fake.calls)
+    assert first == third != second
+    assert "acme" not in first
     one.assert_idle()
 
 

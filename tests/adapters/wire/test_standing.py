@@ -12,8 +12,8 @@ from adapters.wire.standing import PRIORITIES, Told, decode, encode
     st.text("abcXYZ09._:/-", max_size=20), st.floats(1e-3, 1e6), st.sampled_from(list(PRIORITIES)), st.floats(1e-3, 1e9)
 )
 def test_what_is_written_is_read(tenant: str, share: float, priority: str, seconds: float) -> None:
-    told = decode(dict(encode(tenant, share, priority, seconds)))
-    assert (told.tenant, told.priority) == (tenant, PRIORITIES[priority])
+    told = decode(dict(encode(tenant, share, priority, seconds, "salt")))
+    assert (told.tenant, told.priority, told.salt) == (tenant, PRIORITIES[priority], "salt")
     assert told.share == pytest.approx(share, rel=1e-5)
     assert told.seconds == pytest.approx(seconds, abs=1e-3)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.auth.errors import KeyConfigError, StoreUnavailable
-from gateway.auth.pepper import load_pepper, pepper_path
+from gateway.auth.pepper import derived, load_pepper, pepper_path
 from tests.gateway.auth.conftest import MakeConfig
 
 
@@ -84,3 +84,9 @@ def test_a_folder_that_cannot_be_made(make_config: MakeConfig, tmp_path: Path) -
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreUnavailable, match="cannot make the folder"):
         load_pepper(make_config(state=f"sqlite:///{tmp_path}/file/state.db"))
+
+
+def test_a_derived_secret_lasts_and_tells_nothing_of_the_pepper_or_of_another() -> None:
+    one, same, other = derived(b"p" * 32, "a"), derived(b"p" * 32, "a"), derived(b"p" * 32, "b")
+    assert one == same != other
+    assert derived(b"q" * 32, "a") != one

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from gateway.auth.keys import id_of
-from tests.gateway.fronts.conftest import AdminDoor, OpenDoor
+from tests.gateway.fronts.conftest import TENANTS, AdminDoor, OpenDoor
+from tests.support.gateways import config
 
 KEYS = "/admin/tenants/acme/keys"
 
@@ -98,6 +99,19 @@ async def test_a_tenant_admin_manages_its_own_tenant_and_no_more_than_it_has(adm
         _, tenants = await d.ask("GET", "/admin/tenants", admin)
         assert [tenant["tenant"] for tenant in tenants["tenants"]] == ["acme"]
         assert d.desk.authenticate(beta, None, time.time()).tenant == "beta/eu"
+
+
+async def test_only_operators_set_labels_that_routes_match(admin_door: OpenDoor) -> None:
+    async with admin_door(required=True) as d:
+        routes = [{"when": {"label": {"tier": "gold"}}, "to": "main"}, {"to": "main"}]
+        d.desk.config = config(tenants=TENANTS, models=[{"name": "chat", "routes": routes}])
+        admin, operator = d.desk.key(role="tenant-admin"), d.desk.key(role="operator")
+        assert (await create(d, admin, labels={"team": "search"}))["id"]
+        status, body = await d.ask("POST", KEYS, admin, {"labels": {"team": "search", "tier": "gold"}})
+        assert (status, body["error"]["code"], body["error"]["param"]) == (403, "forbidden", "labels.tier")
+        made = await create(d, operator, labels={"tier": "gold"})
+        status, again = await d.ask("POST", f"{KEYS}/{made['id']}/rotate", admin)
+        assert d.desk.authenticate(again["key"], None, time.time()).labels == {"tier": "gold"}
 
 
 async def test_a_tenant_is_shown_with_what_it_uses(admin_door: OpenDoor) -> None:

@@ -113,11 +113,12 @@ async def test_a_request_tries_again_at_an_endpoint_that_a_reload_has_taken_away
         await fleet.aclose()
 
 
-async def test_an_endpoint_has_one_id_in_every_gateway_and_after_every_reload() -> None:
+async def test_an_endpoint_has_one_id_in_every_gateway_of_a_secret_and_after_every_reload() -> None:
     third = "http://127.0.0.1:11"
     ids: dict[str, str] = {}
     for urls in (URLS, [*URLS[1:], third], [third, *URLS]):
         fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+        fleet.secret = b"s" * 32
         for reloaded in (urls, urls[::-1]):
             for endpoint in use(fleet, two({}, reloaded)).endpoints:
                 assert ids.setdefault(endpoint.address, endpoint.id) == endpoint.id

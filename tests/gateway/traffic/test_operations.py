@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from hashlib import blake2b
 from random import Random
 from typing import Any
 
@@ -11,14 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.schema import PoolConfig
+from gateway.auth.pepper import derived
 from gateway.discovery.discoverer import Discoverer
 from gateway.discovery.target import MAX_TARGETS, Target
 from gateway.traffic.fleet import Fleet
-from gateway.traffic.member import FleetError, endpoint_id
+from gateway.traffic.member import FleetError
 from gateway.traffic.operations import NotDone, Operation, adopt, operate, pack
 from gateway.traffic.wanted import MAX_OVERRIDES, Added, Overrides, wanted
 from tests.support.gateways import config
 
+SECRET = b"s" * 32
 A, B, C = "http://127.0.0.1:19", "http://127.0.0.1:20", "http://127.0.0.1:21"
 
 
@@ -26,6 +29,7 @@ A, B, C = "http://127.0.0.1:19", "http://127.0.0.1:20", "http://127.0.0.1:21"
 async def fleet() -> AsyncIterator[Fleet]:
     """Pool `main` with A and B, unprobed."""
     made = Fleet(Random(1), asyncio.get_running_loop().time)
+    made.secret = SECRET
     use(made)
     yield made
     await made.aclose()
@@ -37,7 +41,7 @@ def use(fleet: Fleet, **changes: Any) -> None:
 
 
 def do(fleet: Fleet, verb: str, url: str, **fields: Any) -> None:
-    given = {"url": url} if verb == "add" else {"endpoint": endpoint_id("main", url)}
+    given = {"url": url} if verb == "add" else {"endpoint": fleet.endpoint_id("main", url)}
     operate(fleet, Operation(verb=verb, pool="main", **given, **fields))  # type: ignore[arg-type]
 
 
@@ -97,6 +101,7 @@ async def test_a_weight_is_changed_and_stays(fleet: Fleet) -> None:
 @pytest.mark.looptime
 async def test_an_endpoint_is_added_for_a_time() -> None:
     fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+    fleet.secret = SECRET
     use(fleet)
     do(fleet, "add", C, expires=time.time() + 60)
     do(fleet, "drain", C)
@@ -133,6 +138,7 @@ async def test_the_last_endpoint_is_kept_unless_it_is_meant(fleet: Fleet) -> Non
 )
 async def test_what_cannot_be_is_refused_and_changes_nothing(operation: Operation, status: int) -> None:
     fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+    fleet.secret = SECRET
     pools = [{"name": "main", "endpoints": [A, B], "probe": None}]
     fleet.commit(fleet.prepare(config(pools=pools)))
     fleet.configs["local"] = PoolConfig.model_validate({"name": "local", "runtime": {"kind": "llm", "model": "x"}})
@@ -147,6 +153,7 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(operation: Operatio
 async def test_the_same_operations_twice_come_to_the_same(fleet: Fleet) -> None:
     """Workers are told the same, and one may have heard it already."""
     other = Fleet(Random(2), asyncio.get_running_loop().time)
+    other.secret = SECRET
     use(other)
     script = [("add", C, {}), ("drain", A, {}), ("weigh", C, {"weight": 3.0}), ("remove", B, {})]
     for verb, url, fields in script:
@@ -166,6 +173,7 @@ async def test_a_worker_that_comes_later_has_what_was_changed_before(fleet: Flee
     do(fleet, "drain", A)
     do(fleet, "weigh", B, weight=0.5)
     later = Fleet(Random(2), lambda: 1e6)  # a clock of its own
+    later.secret = SECRET
     use(later)
     adopt(later, pack(fleet))
     assert addresses(later) == addresses(fleet) == [B, C, "http://127.0.0.1:22"]
@@ -187,6 +195,7 @@ verbs = st.sampled_from(["add", "remove", "drain", "undrain", "weigh"])
 def test_whatever_operators_do_each_endpoint_is_there_once(script: list[tuple[str, str, bool]]) -> None:
     async def play() -> None:
         fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+        fleet.secret = SECRET
         use(fleet)
         for verb, url, force in script:
             try:
@@ -196,7 +205,7 @@ def test_whatever_operators_do_each_endpoint_is_there_once(script: list[tuple[st
             ids = [member.endpoint.id for member in fleet]
             assert len(ids) == len(set(ids))
             assert verb != "remove" or url not in addresses(fleet)
-            assert verb != "add" or endpoint_id("main", url) in ids
+            assert verb != "add" or fleet.endpoint_id("main", url) in ids
         await fleet.aclose()
 
     asyncio.run(play())
@@ -205,10 +214,23 @@ def test_whatever_operators_do_each_endpoint_is_there_once(script: list[tuple[st
 def test_who_says_it_first_is_where_an_endpoint_comes_from() -> None:
     pool = PoolConfig.model_validate({"name": "main", "endpoints": [A]})
     added = Overrides(added={"x": Added(Target(C), float("inf")), "y": Added(Target(B, 9.0), float("inf"))})
-    found = wanted(pool, [Target(A, 5.0), Target(B, 2.0)], added, 0.0)
+    found = wanted(pool, str, [Target(A, 5.0), Target(B, 2.0)], added, 0.0)
     assert [(w.target.url, w.target.weight, w.origin) for w in found] == [
         (A, 1.0, "configuration"), (B, 2.0, "discovery"), (C, 1.0, "operator"),
     ]  # fmt: skip
+
+
+async def test_an_endpoint_s_id_tells_nothing_without_the_secret_and_lasts_with_it() -> None:
+    one, same, other = (Fleet(Random(0), asyncio.get_running_loop().time) for _ in range(3))
+    one.secret = same.secret = derived(b"p" * 32, "endpoint ids")
+    assert one.endpoint_id("main", A) == same.endpoint_id("main", A)
+    assert one.endpoint_id("main", A) != other.endpoint_id("main", A)
+    for fleet in (one, same, other):
+        digest = fleet.endpoint_id("main", A).rpartition("/")[2]
+        assert digest not in {blake2b(A.encode(), digest_size=size).hexdigest() for size in range(1, 65)}
+        use(fleet)
+        assert fleet.endpoint_id("main", A) in {member.endpoint.id for member in fleet}
+        await fleet.aclose()
 
 
 def test_overrides_of_endpoints_that_come_and_go_do_not_pile_up() -> None:

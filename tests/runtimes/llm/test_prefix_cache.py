@@ -40,6 +40,8 @@ async def test_a_prompt_again_and_one_that_begins_like_it() -> None:
         ({"cache_salt": "a"}, {"cache_salt": "b"}),
         ({"headers": {"x-headrace-tenant": "a"}}, {"cache_salt": "a"}),
         ({}, {"cache_salt": "a"}),
+        ({"headers": {"x-headrace-salt": "a"}}, {"headers": {"x-headrace-salt": "b"}}),
+        ({"headers": {"x-headrace-tenant": "a"}}, {"headers": {"x-headrace-tenant": "a", "x-headrace-salt": "b"}}),
     ],
 )
 async def test_nobody_finds_what_another_tenant_or_salt_has_left(one: dict[str, Any], other: dict[str, Any]) -> None:
@@ -47,6 +49,12 @@ async def test_nobody_finds_what_another_tenant_or_salt_has_left(one: dict[str, 
         assert await cached(running, **one) == 0
         assert await cached(running, **other) == 0
         assert await cached(running, **one) == 32
+
+
+async def test_tenants_share_where_the_gateway_gives_them_one_salt() -> None:
+    async with serving(prefix_cache=True) as running:
+        for tenant, found in (("a", 0), ("b", 32)):
+            assert await cached(running, headers={"x-headrace-tenant": tenant, "x-headrace-salt": ""}) == found
 
 
 async def test_it_can_be_turned_off() -> None:
