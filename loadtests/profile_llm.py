@@ -26,7 +26,8 @@ from runtimes.llm.store import resolve
 from runtimes.llm.tokenizer_loader import load_tokenizer
 
 MODEL = "bundled:smollm2-135m-instruct"
-CONTEXT, ANSWER, PROMPT = 128, 128, 512
+CONTEXT, ANSWER = 128, 128
+PROMPTS = (512, 2000, 4000)
 CASES = {"1 answer": 1, "8 answers": 8, "32 answers": 32}
 
 
@@ -54,8 +55,8 @@ class Clock:
             setattr(owner, name, call)
 
 
-def steps(engine: Engine, params: SamplingParams, prompts: list[list[int]], *, skip: int) -> dict[str, float]:
-    """Medians of the parts of a step, in ms, but for the first `skip` steps."""
+def steps(engine: Engine, params: SamplingParams, prompts: list[list[int]]) -> list[dict[str, float]]:
+    """The seconds of each part of each step, until all prompts are answered."""
     executor = engine._runner.executor  # type: ignore[attr-defined]
     native = isinstance(executor, NativeExecutor)
     clock, told = Clock(), []
@@ -74,7 +75,17 @@ def steps(engine: Engine, params: SamplingParams, prompts: list[list[int]], *, s
             parts = {name: after[name] - before[name] for name in before} | clock.spent
             told.append(parts | {"the rest": whole - sum(parts.values()), "whole": whole})
             left -= sum(output.finish_reason is not None for output in outputs.values())
-    return {name: 1e3 * statistics.median([step.get(name, 0.0) for step in told[skip:]]) for name in told[-1]}
+    return told
+
+
+def medians(rows: list[dict[str, float]]) -> dict[str, float]:
+    """Of each part, in ms."""
+    return {name: 1e3 * statistics.median([row.get(name, 0.0) for row in rows]) for name in rows[-1]}
+
+
+def sums(rows: list[dict[str, float]]) -> dict[str, float]:
+    """Of each part, in seconds."""
+    return {name: sum(row.get(name, 0.0) for row in rows) for name in rows[-1]}
 
 
 def per_call(call: Callable[[], object], calls: int = 20_000) -> float:
@@ -94,11 +105,12 @@ def profile(weights: str, threads: int) -> list[tuple[str, dict[str, float]]]:
     for case, count in CASES.items():
         prompts = [[1000 + 7 * i + j for j in range(CONTEXT)] for i in range(count)]
         first = -(-CONTEXT * count // 512) + count  # until all prompts are computed
-        found.append((f"{case}, greedy", steps(engine, greedy, prompts, skip=first)))
-    found.append(("32 answers, top_p", steps(engine, drawn, prompts, skip=first)))
+        found.append((f"{case}, greedy", medians(steps(engine, greedy, prompts)[first:])))
+    found.append(("32 answers, top_p", medians(steps(engine, drawn, prompts)[first:])))
     one = SamplingParams(max_tokens=1, temperature=0)
-    rounds = [steps(engine, one, [[2000 + i + j for j in range(PROMPT)]], skip=0) for i in range(5)]
-    found.append((f"prompt of {PROMPT}", {name: statistics.median([r[name] for r in rounds]) for name in rounds[0]}))
+    for length in PROMPTS:
+        rounds = [sums(steps(engine, one, [[2000 + i + j for j in range(length)]])) for i in range(5)]
+        found.append((f"prompt of {length:,}", medians(rounds)))
     return found
 
 
@@ -108,13 +120,15 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     found = profile(options.weights, options.threads)
-    table = Table(title=f"ms of a step, {options.weights}, {options.threads} threads: medians")
+    table = Table(
+        title=f"ms of a step, or of all steps of a prompt, {options.weights}, {options.threads} threads: medians"
+    )
     table.add_column("part")
     for case, _ in found:
         table.add_column(case, justify="right")
     for part in found[0][1]:
         table.add_row(part, *(f"{parts[part]:.2f}" for _, parts in found))
-    console = Console(width=140)
+    console = Console(width=160)
     console.print(table)
     tokenizer = load_tokenizer(resolve(MODEL, progress=False))
     detokenizer, writer = Detokenizer(tokenizer), ChatWriter("model", "fp", with_usage=False)

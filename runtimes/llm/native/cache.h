@@ -33,9 +33,8 @@ struct Cache {
     size_t strip_bytes() const { return (size_t)head_dim * STRIP * (small ? 1 : 2); }
     size_t count() const { return (size_t)layers * pages * heads * strips; }
 
-    // Of one layer's head, the strip that position `position` of a sequence with these pages is in.
-    size_t strip(int layer, int head, const int* table, int position) const {
-        const int page = table[position / (strips * STRIP)], strip = position / STRIP % strips;
+    // The `strip`th strip of a page, for one head of one layer.
+    size_t strip(int layer, int head, int page, int strip) const {
         return (((size_t)layer * pages + page) * heads + head) * strips + strip;
     }
 };

@@ -34,6 +34,7 @@ struct Avx512 {
     static Floats max(Floats a, Floats b) { return _mm512_max_ps(a, b); }
     static float sum(Floats v) { return _mm512_reduce_add_ps(v); }
     static float greatest(Floats v) { return _mm512_reduce_max_ps(v); }
+    static bool any_above(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
 
     // The lanes begin … end - 1 of sixteen; either may lie outside.
     static Mask lanes(int begin, int end) { return below(end) & ~below(begin); }
@@ -71,6 +72,7 @@ struct Avx512 {
     };
 
     static Floats exp(Floats x);
+    static Floats exp2(Floats x);
 
     static void prefetch_far(const void* p) { _mm_prefetch((const char*)p, _MM_HINT_T1); }
     static void prefetch(const void* p) { _mm_prefetch((const char*)p, _MM_HINT_T0); }
@@ -97,6 +99,18 @@ inline Avx512::Floats Avx512::exp(Floats x) {
     p = fma(p, f, all(6.9314718e-1f));
     p = fma(p, f, all(1.f));
     return _mm512_scalef_ps(p, n);
+}
+
+// 2^floor(x) · 2^f with 0 ≤ f < 1: a polynomial of degree 4 for 2^f, exact at 0, wrong by 3e-6 at most of the value. For
+// attention, which rounds the result to bf16.
+inline Avx512::Floats Avx512::exp2(Floats x) {
+    const Floats f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    Floats p = all(1.34267e-2f);
+    p = fma(p, f, all(5.224245e-2f));
+    p = fma(p, f, all(2.4128022e-1f));
+    p = fma(p, f, all(6.9304484e-1f));
+    p = fma(p, f, all(1.f));
+    return _mm512_scalef_ps(p, x);
 }
 
 }  // namespace headrace

@@ -44,6 +44,13 @@ struct Plain {
         return most;
     }
 
+    static bool any_above(Floats a, Floats b) {
+        const Mask above = a > b;
+        int32_t any = 0;
+        for (int i = 0; i < 16; i++) any |= above[i];
+        return any;
+    }
+
     static Mask lanes(int begin, int end) {
         const Mask lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
         return (lane >= begin) & (lane < end);
@@ -105,6 +112,21 @@ struct Plain {
         p = p * f + 6.9314718e-1f;
         p = p * f + 1.f;
         const Mask exponent = ((Mask)shifted - 0x4b400000 + 127) << 23;
+        return p * (Floats)exponent;
+    }
+
+    // 2^floor(x) · 2^f with 0 ≤ f < 1, as in isa_avx512.h; from 2^-126 on.
+    static Floats exp2(Floats x) {
+        const Floats t = x < -126.f ? all(-126.f) : x;
+        const Floats shifted = t + 12582912.f, nearest = shifted - 12582912.f;
+        const Mask more = nearest > t;  // -1 where the nearest whole number is above
+        const Floats f = t - nearest - __builtin_convertvector(more, Floats);
+        Floats p = all(1.34267e-2f);
+        p = p * f + 5.224245e-2f;
+        p = p * f + 2.4128022e-1f;
+        p = p * f + 6.9304484e-1f;
+        p = p * f + 1.f;
+        const Mask exponent = ((Mask)shifted - 0x4b400000 + more + 127) << 23;
         return p * (Floats)exponent;
     }
 

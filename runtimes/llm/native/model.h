@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "attention.h"
 #include "cache.h"
 #include "matrix.h"
 #include "team.h"
@@ -50,8 +51,8 @@ struct Buffers {
     Memory<uint16_t> input, query, attended, inner;
     std::vector<Work> work;
     std::vector<int> chunk_of;
-    std::vector<Memory<uint16_t>> tiles;      // of each thread's own
-    std::vector<Memory<float>> attention;
+    std::vector<Memory<uint16_t>> tiles;  // of each thread's own
+    std::vector<AttentionBuffers> attention;
 };
 
 // What a step's time goes to, as its first thread sees it.

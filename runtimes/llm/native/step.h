@@ -36,22 +36,29 @@ class Step {
         b.sums.reserve((size_t)rows * deepest / 16);
         b.tiles.resize(team.threads());
         b.attention.resize(team.threads());
-        for (auto& memory : b.attention) memory.reserve((size_t)Attention<I>::ROWS * shape.head_dim);
+        for (auto& buffers : b.attention) Attention<I>::reserve(buffers, m.cache);
         plan();
     }
 
-    // Which queries each piece of attention's work has; the same for every layer.
+    // Which queries each tile of attention has; the same for every layer.
     void plan() {
-        const int shared = shape.heads / shape.kv_heads;
+        const int shared = shape.heads / shape.kv_heads, most = tile_rows(shared);
         b.work.clear();
         b.chunk_of.resize(tokens);
         for (int c = 0; c < (int)batch.chunks.size(); c++) {
             const Chunk& chunk = batch.chunks[c];
             std::fill_n(b.chunk_of.begin() + chunk.first, chunk.count, c);
             for (int head = 0; head < shape.kv_heads; head++)
-                for (int row = 0; row < chunk.count * shared; row += Attention<I>::ROWS)
-                    b.work.push_back({c, head, row, std::min(row + Attention<I>::ROWS, chunk.count * shared)});
+                for (int row = 0; row < chunk.count * shared; row += most)
+                    b.work.push_back({c, head, row, std::min(row + most, chunk.count * shared)});
         }
+    }
+
+    // Large tiles read keys and values less often, but every thread needs a few of them.
+    int tile_rows(int shared) const {
+        constexpr int ROWS = Attention<I>::ROWS, BLOCKS = Attention<I>::BLOCKS, EACH = 8;
+        const long blocks = (long)tokens * shared * shape.kv_heads / ROWS;
+        return ROWS * (int)std::clamp<long>(blocks / (EACH * team.threads()), 1, BLOCKS);
     }
 
     void run() {
@@ -250,7 +257,7 @@ class Step {
         const Work& work = b.work[i];
         const Chunk& chunk = batch.chunks[work.chunk];
         const int shared = shape.heads / shape.kv_heads, dim = shape.head_dim;
-        typename Attention<I>::Query queries[Attention<I>::ROWS];
+        typename Attention<I>::Query queries[Attention<I>::TILE_ROWS];
         for (int q = work.begin; q < work.end; q++) {
             const int token = q / shared, end = chunk.position + token + 1;
             const size_t at = (size_t)(chunk.first + token) * m.query_width() + (work.head * shared + q % shared) * dim;
@@ -260,7 +267,7 @@ class Step {
         const int end = batch.chunks[next.chunk].position + next.begin / shared + 1;
         const auto following =
             Attention<I>::strips_of(where(index, next), first_seen(layer, end) / Attention<I>::SPAN * Attention<I>::SPAN, end);
-        Attention<I>::run(where(index, work), queries, work.end - work.begin, b.attention[thread].get(), following);
+        Attention<I>::run(where(index, work), queries, work.end - work.begin, b.attention[thread], following);
     }
 
     typename Attention<I>::Where where(int index, const Work& work) const {

@@ -93,6 +93,15 @@ def test_every_feature_of_a_model(target: str, features: dict[str, Any]) -> None
     assert_near(whole(native(config, target), prompt), expected)
 
 
+@pytest.mark.parametrize("kv_dtype", [torch.bfloat16, torch.int8], ids=["bf16", "int8"])
+@pytest.mark.parametrize("features", ["llama", "windows", "soft caps", "a key head each"])
+def test_a_prompt_of_several_spans_and_tiles(target: str, features: str, kv_dtype: torch.dtype) -> None:
+    config = shape(**SHAPES[features])
+    prompt = tokens(470)
+    given = whole(native(config, target, kv_dtype=kv_dtype), prompt)
+    assert_near(given, whole(reference(config), prompt), 2 * TOLERANCE if kv_dtype == torch.int8 else TOLERANCE)
+
+
 @pytest.mark.parametrize("weights", WEIGHTS.values(), ids=WEIGHTS.keys())
 def test_every_kind_of_weights(target: str, weights: tuple[int, int, bool] | None) -> None:
     config = shape(intermediate_size=96, tie_word_embeddings=False)
@@ -164,6 +173,21 @@ def test_company_and_cuts_change_no_bit(
             done[one.sequence_id] = one.end
             if one.end == LENGTHS[one.sequence_id]:
                 del done[one.sequence_id]
+
+
+@pytest.mark.parametrize("cuts", [(420,), (7, 129, 256, 28), (64,) * 6 + (36,), (128, 1, 127, 164)])
+def test_a_long_prompt_is_equal_however_it_is_cut(executor: NativeExecutor, cuts: tuple[int, ...]) -> None:
+    """Spans have 128 positions, tiles up to 96 queries: the cuts meet and cross both."""
+    prompt, table, neighbour = tokens(420), pages(420), [pages(PAGES * BLOCK)[-1]]
+    expected = torch.cat(
+        [executor.logits([chunk(0, prompt[i : i + 1], table, i)], [0]).clone() for i in range(len(prompt))]
+    )
+    begin, given = 0, []
+    for count in cuts:
+        step = [chunk(1, tokens(3), neighbour), chunk(0, prompt[begin : begin + count], table, begin)]
+        given.append(executor.logits(step, range(3, 3 + count)).clone())
+        begin += count
+    assert torch.equal(torch.cat(given), expected)
 
 
 def test_threads_change_no_bit(target: str) -> None:
