@@ -30,6 +30,7 @@ class Mark:
         self.token_id = tokenizer.special_tokens.get(text)
         self.pieces: Mapping[int, bytes] = tokenizer.pieces
         self._rests: dict[int, dict[int, bytes]] = {}
+        self._parts: dict[bytes, list[int]] = {}
 
     def begun(self, tail: bytes) -> int:
         """How many bytes at the end of `tail` are a beginning of the mark."""
@@ -43,6 +44,14 @@ class Mark:
             left = self.text[begun:]
             known = {id: piece[len(left) :] for id, piece in self.pieces.items() if piece.startswith(left)}
             self._rests[begun] = known
+        return known
+
+    def parts(self, left: bytes) -> list[int]:
+        """Tokens that are a part of the mark, of which `left` is still to come."""
+        known = self._parts.get(left)
+        if known is None:
+            known = [id for id, piece in self.pieces.items() if piece and left != piece and left.startswith(piece)]
+            self._parts[left] = known
         return known
 
 
@@ -65,6 +74,11 @@ class AfterMark:
         self._width = width
         self._tail = b""
         self._waits = True
+
+    @property
+    def waits(self) -> bool:
+        """Whether the mark has not come yet."""
+        return self._waits
 
     @property
     def free(self) -> bool:

@@ -9,9 +9,11 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from runtimes.llm.answer_parser import AnswerParser, Part
 from runtimes.llm.sequence import FinishReason
+from runtimes.llm.think_parser import Thought
 from runtimes.llm.told_tokens import TokenNames, ToldToken, chat_logprobs, completion_logprobs
-from runtimes.llm.tool_parser import CallBegun, Part, Said, ToolParser
+from runtimes.llm.tool_parser import CallBegun, Said
 
 _encode = msgspec.json.Encoder().encode
 Ending = FinishReason | Literal["tool_calls"]
@@ -32,6 +34,12 @@ class PromptDetails(msgspec.Struct):
     cached_tokens: int = 0
 
 
+class CompletionDetails(msgspec.Struct):
+    """How many of its tokens are thoughts."""
+
+    reasoning_tokens: int
+
+
 class Usage(msgspec.Struct):
     """What it cost, in tokens. The prompt counts once, however many choices it has."""
 
@@ -39,6 +47,7 @@ class Usage(msgspec.Struct):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptDetails
+    completion_tokens_details: CompletionDetails | UnsetType = UNSET
 
 
 class _Called(msgspec.Struct, omit_defaults=True):
@@ -60,12 +69,14 @@ class _Message(msgspec.Struct):
     role: str = "assistant"
     refusal: None = None
     tool_calls: Sequence[_ToolCall] | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
 
 
 class _Delta(msgspec.Struct, omit_defaults=True):
     role: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
     tool_calls: Sequence[_ToolCall] | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
 
 
 class _ChatChoice(msgspec.Struct):
@@ -111,6 +122,9 @@ class AnswerWriter(Protocol):
     """Writes one answer, whole or chunk by chunk, in one API's shape."""
 
     def whole(self, choices: Sequence[Finished], usage: Usage) -> bytes: ...
+
+    def resume(self, index: int, said: str) -> None:
+        """The choice goes on after a text that its client has."""
 
     def opening(self, index: int) -> bytes | None:
         """The chunk before a choice's first text, if the API has one."""
@@ -199,11 +213,11 @@ class ChatWriter(_Writer):
         with_usage: bool,
         with_token_ids: bool = False,
         names: TokenNames | None = None,
-        parser: Callable[[], ToolParser] | None = None,
+        parser: Callable[[], AnswerParser] | None = None,
     ) -> None:
-        """A `parser` finds a choice's calls of tools."""
+        """A `parser` finds a choice's thoughts and calls of tools."""
         super().__init__(model, fingerprint, with_usage=with_usage, with_token_ids=with_token_ids, names=names)
-        self._parsers = None if parser is None else defaultdict[int, ToolParser](parser)
+        self._parsers = None if parser is None else defaultdict[int, AnswerParser](parser)
 
     def whole(self, choices: Sequence[Finished], usage: Usage) -> bytes:
         written = []
@@ -211,6 +225,10 @@ class ChatWriter(_Writer):
             message, reason = self._message(i, choice)
             written.append(_ChatChoice(i, message, reason, self._logprobs(choice.told), self._ids(choice.token_ids)))
         return self._body(self.whole_object, written, usage)
+
+    def resume(self, index: int, said: str) -> None:
+        if self._parsers is not None:
+            self._parsers[index].push(said)
 
     def opening(self, index: int) -> bytes | None:
         return self._chunk(_ChatChunkChoice(index, _Delta(role="assistant", content="")))
@@ -249,25 +267,33 @@ class ChatWriter(_Writer):
             return _Message(choice.text), choice.finish_reason
         parser = self._parsers[index]
         texts: list[str] = []
+        thoughts: list[str] = []
         calls: list[_ToolCall] = []
         arguments: list[list[str]] = []
         for part in (*parser.push(choice.text), *parser.finish()):
             if isinstance(part, Said):
                 texts.append(part.text)
+            elif isinstance(part, Thought):
+                thoughts.append(part.text)
             elif isinstance(part, CallBegun):
                 calls.append(_ToolCall(id=part.id, type="function", function=_Called(part.name)))
                 arguments.append([])
             else:
                 arguments[part.at].append(part.text)
+        thought = "".join(thoughts) or UNSET
         if not calls:
-            return _Message("".join(texts)), choice.finish_reason
+            content = "".join(texts) or (None if thoughts else "")
+            return _Message(content, reasoning_content=thought), choice.finish_reason
         for call, pieces in zip(calls, arguments, strict=True):
             assert isinstance(call.function, _Called)
             call.function.arguments = "".join(pieces)
-        return _Message("".join(texts) or None, tool_calls=calls), _ending(parser, choice.finish_reason)
+        message = _Message("".join(texts) or None, tool_calls=calls, reasoning_content=thought)
+        return message, _ending(parser, choice.finish_reason)
 
 
 def _delta(part: Part) -> _Delta:
+    if isinstance(part, Thought):
+        return _Delta(reasoning_content=part.text)
     if isinstance(part, Said):
         return _Delta(content=part.text)
     if isinstance(part, CallBegun):
@@ -275,7 +301,7 @@ def _delta(part: Part) -> _Delta:
     return _Delta(tool_calls=[_ToolCall(part.at, function=_Called(arguments=part.text))])
 
 
-def _ending(parser: ToolParser, reason: FinishReason) -> Ending:
+def _ending(parser: AnswerParser, reason: FinishReason) -> Ending:
     """An answer that calls ends by that, unless it was cut."""
     return "tool_calls" if reason == "stop" and parser.num_calls else reason
 
@@ -295,6 +321,9 @@ class CompletionWriter(_Writer):
             for i, choice in enumerate(choices)
         ]
         return self._body(self.whole_object, written, usage)
+
+    def resume(self, index: int, said: str) -> None:
+        pass  # a completion's text is not parsed
 
     def opening(self, index: int) -> bytes | None:
         return None

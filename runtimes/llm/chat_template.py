@@ -8,16 +8,20 @@ message; after it the prompt is cut at the marks and each part encoded by itself
 
 import secrets
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import jinja2
 
 from adapters.errors import CallerError
 from adapters.wire.chat_jinja import ChatEnvironment
+from runtimes.llm.think_parser import think_format_of
 from runtimes.llm.tokenizer import Tokenizer, UnsupportedTokenizer
 from runtimes.llm.tool_formats import HERMES, format_of
 from runtimes.llm.tool_prompt import in_words
 
+TAIL = 16
+"""Tokens at the end of a prompt, among which the mark of a thought is found."""
 Message = Mapping[str, Any]
 """`role`, `content` and perhaps `name`, `tool_calls`, `tool_call_id`."""
 
@@ -37,6 +41,11 @@ class ChatTemplate:
         special = tokenizer.special_tokens
         self.tool_marks = {special[mark]: mark.encode() for mark in self.tool_format.marks if mark in special}
         """The control tokens of that."""
+        self.think_format = think_format_of(source)
+        """How its model writes thoughts; None if it writes none."""
+        thoughts = self.think_format or ()
+        self.think_marks = {special[mark]: mark.encode() for mark in thoughts if mark in special}
+        self.source = source
         self._tokenizer = tokenizer
         # A character that Unicode reserves for such use, and chance, so that no message can hold the mark.
         self._mark = "\ufdd0" + secrets.token_hex(8)
@@ -48,22 +57,42 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] = (),
         answer: bool = True,
         begun: bool = False,
+        variables: Mapping[str, Any] = MappingProxyType({}),
         limit: int | None = None,
     ) -> list[int]:
         """The prompt's ids, up to where the assistant's answer begins; without `answer`, to where the last message
         ends. Raises CallerError if the template refuses them, TooManyTokens for more than `limit`.
 
         An answer that has `begun` is the last message. Its text follows the prompt that it answers as a model
-        says it, whatever the template does to a message that has ended.
+        says it, whatever the template does to a message that has ended. `variables` are the template's own, such as
+        whether the model is to think.
         """
         if begun:
-            prompt = self.encode(messages[:-1], tools=tools, limit=limit)
+            prompt = self.encode(messages[:-1], tools=tools, variables=variables, limit=limit)
             left = None if limit is None else limit - len(prompt)
             return prompt + self._tokenizer.encode(messages[-1]["content"], limit=left)
-        rendered = self._rendered(messages, tools, answer)
+        rendered = self._rendered(messages, tools, answer, variables)
         return self._tokenizer.encode_parts(rendered.split(self._mark), limit)
 
-    def _rendered(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], answer: bool) -> str:
+    def ends_in_thought(self, prompt: Sequence[int], begun: str | None = None) -> bool:
+        """Whether the answer to the prompt goes on with a thought: of the template, or of the text that it has
+        `begun` with."""
+        known = self.think_format
+        if known is None:
+            return False
+        if begun is not None and (known.opens in begun or known.closes in begun):
+            return begun.rfind(known.opens) > begun.rfind(known.closes)
+        if begun:
+            return False
+        return self._tokenizer.decode(prompt[-TAIL:], special=True).rstrip().endswith(known.opens)
+
+    def _rendered(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]],
+        answer: bool,
+        variables: Mapping[str, Any],
+    ) -> str:
         """The prompt, with marks."""
         if self._knows is None:
             messages, tools = in_words(messages, tools), ()
@@ -72,6 +101,7 @@ class ChatTemplate:
             return self._environment.rendered(
                 self._template,
                 {
+                    **self._marked(variables),
                     "messages": marked,
                     "add_generation_prompt": answer,
                     "bos_token": self._tokenizer.bos_token or "",

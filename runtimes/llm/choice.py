@@ -1,11 +1,12 @@
 """From the engine's tokens to the text of one answer."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from runtimes.llm.detokenizer import Detokenizer, StopStrings
 from runtimes.llm.engine import Generation
 from runtimes.llm.sequence import FinishReason, TokenOutput
+from runtimes.llm.think_parser import ThinkParser
 from runtimes.llm.tokenizer import Tokenizer
 from runtimes.llm.told_tokens import EchoedPrompt, ToldToken
 
@@ -27,6 +28,8 @@ class Wanted:
     told: bool = False
     shown: Mapping[int, bytes] | None = None
     """Control tokens that are spelled in it."""
+    think: Callable[[], ThinkParser] | None = None
+    """Finds the thoughts in it."""
 
 
 class Choice:
@@ -52,6 +55,10 @@ class Choice:
         self.cached_tokens = 0
         self.finish_reason: FinishReason = "length"
         self.completion_tokens = 0
+        self.thought_tokens: int | None = None if wanted.think is None else 0
+        """Tokens of its thoughts; None for a model that does not think."""
+        self.said_text = ""
+        """The text that was certain with the tokens of `said`."""
         self.token_ids: list[int] = []
         """Those since they were last taken: all that the text so far, certain or not, was made of."""
         self.rest = ""
@@ -64,9 +71,10 @@ class Choice:
         self._generation = generation
         self._detokenizer = Detokenizer(tokenizer, wanted.shown)
         self._stops = StopStrings(wanted.stops, included=wanted.includes_stop)
+        self._think = None if wanted.think is None else wanted.think()
         for token_id in said:
             self.completion_tokens += 1
-            self._text_of(token_id)
+            self.said_text += self._text_of(token_id)
         if self._stops.matched is not None:
             generation.cancel()
 
@@ -128,6 +136,9 @@ class Choice:
 
     def _text_of(self, token_id: int) -> str:
         text = self._detokenizer.push(token_id)
+        if self._think is not None and self.thought_tokens is not None:
+            self._think.push(text)
+            self.thought_tokens += self._think.thinks
         self._read += len(text)
         if self.completion_tokens > self._wanted.min_tokens:
             text = self._stops.push(text)

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from msgspec import UNSET
+
 from adapters.errors import BackendError, InferenceError
 from adapters.wire import openai, sse
-from runtimes.llm.answers import AnswerWriter, Finished, PromptDetails, Usage
+from runtimes.llm.answers import AnswerWriter, CompletionDetails, Finished, PromptDetails, Usage
 from runtimes.llm.choice import Choice
 from runtimes.llm.metrics import Metrics
 from runtimes.llm.told_tokens import ToldToken
@@ -101,7 +103,9 @@ class Answering:
         completion = sum([choice.completion_tokens for choice in self.choices])
         # The first of several answers to a prompt tells: the others find what that one computed.
         cached = sum({choice.prompt: choice.cached_tokens for choice in reversed(self.choices)}.values())
-        return Usage(self._prompt_tokens, completion, self._prompt_tokens + completion, PromptDetails(cached))
+        thought = [choice.thought_tokens for choice in self.choices if choice.thought_tokens is not None]
+        details = CompletionDetails(sum(thought)) if thought else UNSET
+        return Usage(self._prompt_tokens, completion, self._prompt_tokens + completion, PromptDetails(cached), details)
 
     def close(self) -> None:
         """Free whatever still runs, now. Idempotent."""

@@ -55,6 +55,13 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
     refusal: None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+
+    @property
+    def thought(self) -> str | None:
+        """What the assistant thought; newer servers name it `reasoning`."""
+        return self.reasoning if self.reasoning_content is None else self.reasoning_content
 
     @property
     def text(self) -> str:
@@ -65,7 +72,7 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
     def length(self) -> int:
         """Characters that a template must place."""
         calls = [len(call.function.name) + len(call.function.arguments) for call in self.tool_calls or ()]
-        return len(self.text) + len(self.name or "") + sum(calls)
+        return len(self.text) + len(self.name or "") + len(self.thought or "") + sum(calls)
 
     def for_template(self) -> dict[str, Any]:
         """As chat templates know it: `developer` is OpenAI's newer word for `system`."""
@@ -76,6 +83,8 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
             message["tool_calls"] = [call.for_template() for call in self.tool_calls]
         if self.tool_call_id is not None:
             message["tool_call_id"] = self.tool_call_id
+        if self.thought is not None:
+            message["reasoning_content"] = self.thought
         return message
 
 
@@ -85,7 +94,10 @@ def check_messages(messages: list[Message]) -> None:
         if message.tool_calls and message.role != "assistant":
             param = f"messages[{i}].tool_calls"
             raise CallerError(f"`{param}` is the assistant's alone.", param=param)
-        if message.content is None and not message.tool_calls:
+        if message.thought is not None and message.role != "assistant":
+            param = f"messages[{i}].reasoning_content"
+            raise CallerError(f"`{param}` is the assistant's alone.", param=param)
+        if message.content is None and not message.tool_calls and message.thought is None:
             param = f"messages[{i}].content"
             raise CallerError(f"`{param}` is missing.", param=param)
         if (message.role == "tool") != (message.tool_call_id is not None):

@@ -17,6 +17,7 @@ from runtimes.llm.grammar import Grammar
 from runtimes.llm.messages import Message, check_continued, check_messages
 from runtimes.llm.sampling_fields import MAX_CHOICES, Count, SamplingFields, TokenId, check_ids
 from runtimes.llm.sampling_params import MAX_TOP_LOGPROBS
+from runtimes.llm.thinking_fields import Effort, Thinking, ThinkingWish, Variables, variables_of
 from runtimes.llm.tools import MAX_TOOLS, Tool, ToolChoice, ToolUse, tool_use
 
 MAX_BEST_OF = 20
@@ -31,7 +32,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "modalities": (["text"],),
     "prediction": (),
     "metadata": ({},),
-    "reasoning_effort": ("none",),
     "store": (False,),
     "suffix": ("",),
     "top_logprobs": (0,),
@@ -136,6 +136,27 @@ class ChatBody(GenerateBody, kw_only=True):
     top_logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     continue_final_message: bool | None = None
     add_generation_prompt: bool | None = None
+    chat_template_kwargs: Variables | None = None
+    enable_thinking: bool | None = None
+    reasoning_effort: Effort | None = None
+    thinking: Thinking | None = None
+    thinking_token_budget: Count | None = None
+    thinking_budget: Count | None = None
+    max_thinking_tokens: Count | None = None
+    include_reasoning: bool | None = None
+
+    def wish(self) -> ThinkingWish:
+        """How the model is to think. Raises CallerError."""
+        enabled = self.enable_thinking
+        if enabled is None and self.thinking is not None:
+            enabled = self.thinking.type != "disabled"
+        if enabled is None and self.reasoning_effort is not None:
+            enabled = self.reasoning_effort != "none"
+        in_thinking = None if self.thinking is None else self.thinking.budget_tokens
+        given = (self.thinking_token_budget, self.thinking_budget, self.max_thinking_tokens, in_thinking)
+        budgets = [budget for budget in given if budget is not None]
+        variables = variables_of(enabled, self.reasoning_effort, self.chat_template_kwargs)
+        return ThinkingWish(variables, min(budgets, default=None), self.include_reasoning is not False)
 
     def tool_use(self) -> ToolUse | None:
         """Raises CallerError."""

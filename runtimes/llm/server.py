@@ -1,6 +1,5 @@
 """OpenAI's API over one engine: routes, checks, and requests to the engine."""
 
-import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -29,6 +28,7 @@ from runtimes.llm.metrics import Metrics
 from runtimes.llm.protocol import GenerateBody, decode_chat, decode_completion
 from runtimes.llm.standing import Asker
 from runtimes.llm.submission import Form, LoadedModel, compiled, encode_chat, encode_prompt, room, submit
+from runtimes.llm.thinking import answer_parser, ignore_thinking, think_parser, thought_rules
 from runtimes.llm.tokenize import decode_detokenize, decode_tokenize, text_of, tokens_of
 from runtimes.llm.told_tokens import TokenNames
 
@@ -104,6 +104,8 @@ class App:
         if model.chat_template is None:
             raise CallerError("This model has no chat template: use /v1/completions.", param="model")
         template, use = model.chat_template, body.tool_use()
+        wish, begun = body.wish(), body.continue_final_message or False
+        ignore_thinking(body, template, hints)
         prompt = await encode_chat(
             model,
             template,
@@ -111,22 +113,26 @@ class App:
             () if use is None else use.told,
             model.engine.max_model_len,
             answer=body.add_generation_prompt is not False,
-            begun=body.continue_final_message or False,
+            begun=begun,
+            variables=wish.variables,
         )
+        in_thought = template.ends_in_thought(prompt, body.messages[-1].text if begun else None)
+        think = think_parser(template, in_thought)
         names = None if body.told is None else TokenNames(model.tokenizer)
-        parser = None if use is None else functools.partial(use.parser, template.tool_format)
         writer = ChatWriter(
             self.served_name,
             model.fingerprint,
             with_usage=body.wants_usage,
             with_token_ids=body.return_token_ids or False,
             names=names,
-            parser=parser,
+            parser=answer_parser(think, use, template, wish),
         )
         grammar = body.grammar()
         if use is not None:
             grammar = body.ending_by_itself(use.grammar(template.tool_format, model.tokenizer, grammar))
-        form = Form(await compiled(model, grammar), {} if use is None else template.tool_marks)
+        shown = template.think_marks | ({} if use is None else template.tool_marks)
+        thoughts = thought_rules(model, template, wish, in_thought)
+        form = Form(await compiled(model, grammar), shown, thoughts, think)
         asker = _asker(request, model, body.cache_salt, body.priority)
         return await self._generate(model, body, [prompt], asker, writer, form, "messages", default_max_tokens=None)
 
@@ -200,6 +206,9 @@ class App:
     ) -> Response:
         left = [room(model, body, len(prompt), default_max_tokens, param) for prompt in prompts]
         choices = submit(model, body, prompts, asker, left, param, form)
+        for choice in choices:
+            if choice.said_text:
+                writer.resume(choice.index, choice.said_text)
         answering = Answering(choices, sum(map(len, prompts)), self.metrics)
         if body.stream:
             return await _streamed(EventStream(answering, writer, with_usage=body.wants_usage))

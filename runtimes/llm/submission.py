@@ -16,7 +16,10 @@ from runtimes.llm.engine import AsyncEngine, SamplingParams
 from runtimes.llm.grammar import Compiled, Grammar, Grammars
 from runtimes.llm.messages import Message
 from runtimes.llm.protocol import GenerateBody
+from runtimes.llm.sequence import Constraint
 from runtimes.llm.standing import Asker
+from runtimes.llm.think_parser import ThinkParser
+from runtimes.llm.think_rules import ThoughtRules
 from runtimes.llm.tokenizer import Tokenizer, TooManyTokens
 from runtimes.llm.told_tokens import EchoedPrompt
 
@@ -45,10 +48,21 @@ class LoadedModel:
 
 
 class Form(NamedTuple):
-    """What an answer is held to, and the control tokens that its text shows."""
+    """What an answer is held to, and the control tokens that its text shows. `think` reads its thoughts."""
 
     rules: Compiled | None
     shown: Mapping[int, bytes] = {}
+    thoughts: ThoughtRules | None = None
+    think: Callable[[], ThinkParser] | None = None
+
+    def start(self, said: Sequence[int]) -> Constraint | None:
+        """A new answer's constraint, after what of it is `said`."""
+        begin = (lambda: None) if self.rules is None else self.rules.start
+        place: Constraint | None = begin() if self.thoughts is None else self.thoughts.start(begin)
+        if place is not None:
+            for token_id in said:
+                place.advance(token_id)
+        return place
 
 
 def submit(
@@ -71,7 +85,7 @@ def submit(
             for index in range(i * body.candidates, (i + 1) * body.candidates):
                 params = _sampling(model, body, max_tokens, index)
                 if len(said) < max_tokens or not said:
-                    constraint = None if form.rules is None else form.rules.start(said)
+                    constraint = form.start(said)
                     generation = submit(prompt + said, params, continued=len(said), constraint=constraint)
                 else:  # an answer that has all it may have is only to be ended
                     generation = submit(prompt, replace(params, max_tokens=0, min_tokens=0))
@@ -104,6 +118,8 @@ async def encode_chat(
 ) -> list[int]:
     """The prompt of a conversation; `how` is for the template. Raises CallerError."""
     characters = sum([message.length for message in messages]) + (len(_encode(tools)) if tools else 0)
+    if variables := how.get("variables"):
+        characters += len(_encode(variables))
     encode = functools.partial(_encode_chat, template, messages, tools=tools, **how)
     return await encode_within(model, encode, characters, limit, "messages", turns=len(messages))
 
@@ -176,6 +192,7 @@ def _wanted(
         only_echo=body.echo_told and max_tokens == 0,
         told=body.told is not None,
         shown=form.shown,
+        think=form.think,
     )
 
 

@@ -9,6 +9,7 @@ from msgspec import Meta
 from adapters.errors import CallerError
 from runtimes.llm.messages import Message, check_continued, check_messages
 from runtimes.llm.submission import LoadedModel, encode_chat, encode_within
+from runtimes.llm.thinking_fields import Variables, check_variables
 from runtimes.llm.tokenizer import Tokenizer
 from runtimes.llm.tools import MAX_TOOLS, Tool
 
@@ -26,6 +27,7 @@ class TokenizeBody(msgspec.Struct, forbid_unknown_fields=True):
     continue_final_message: bool = False
     add_special_tokens: bool = True
     return_token_strs: bool | None = None
+    chat_template_kwargs: Variables | None = None
     tools: Annotated[list[Tool], Meta(max_length=MAX_TOOLS)] | None = None
 
 
@@ -76,8 +78,11 @@ async def tokens_of(body: TokenizeBody, model: LoadedModel) -> list[int]:
         raise CallerError("This model has no chat template: give a `prompt`.", param="model")
     begun = body.continue_final_message
     tools = [tool.for_template() for tool in body.tools or ()]
-    how = {"answer": body.add_generation_prompt and not begun, "begun": begun}
-    return await encode_chat(model, model.chat_template, body.messages or (), tools, limit, **how)
+    check_variables(body.chat_template_kwargs)
+    answer, variables = body.add_generation_prompt and not begun, body.chat_template_kwargs or {}
+    return await encode_chat(
+        model, model.chat_template, body.messages or (), tools, limit, answer=answer, begun=begun, variables=variables
+    )
 
 
 def text_of(body: DetokenizeBody, tokenizer: Tokenizer) -> str:

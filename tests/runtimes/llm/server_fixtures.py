@@ -124,9 +124,11 @@ async def serving(
     tokenizer: Tokenizer | None = None,
     max_body: int = 1 << 19,
     context: int = CONTEXT,
+    whole: Engine | None = None,
 ) -> AsyncIterator[Running]:
     """Yields a Running; afterwards no sequence may live and no page be taken. What is found in a `prefix_cache` the
-    parrot does not hear, so then it cannot go on with a prompt. With a `runner` there is no parrot to be heard."""
+    parrot does not hear, so then it cannot go on with a prompt. With a `runner` there is no parrot to be heard. A
+    `whole` engine has a model of its own."""
     tokenizer = tokenizer or byte_tokenizer()
     vocab, ends = len(tokenizer.pieces), tokenizer.eos_token_ids
     parrot = Parrot(tokenizer.encode(text), fails_after)
@@ -134,7 +136,8 @@ async def serving(
         max_model_len=context, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_batched, max_queue=max_queue
     )
     scheduler = Scheduler(bounds, BlockManager(num_blocks=num_blocks, block_size=16, caching=prefix_cache))
-    engine = AsyncEngine(Engine(scheduler, runner or parrot, vocab_size=vocab, eos_token_ids=ends, pooler=pooler))
+    made = Engine(scheduler, runner or parrot, vocab_size=vocab, eos_token_ids=ends, pooler=pooler)
+    engine = AsyncEngine(whole or made)
     app = App(MODEL)
     app.model = LoadedModel(
         engine,
