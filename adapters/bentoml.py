@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from adapters import oip_refusals
+from adapters import model_failures, oip_refusals
 from adapters.apps import AppCalls
 from adapters.base import Answer
 from adapters.declared import described
@@ -232,4 +232,4 @@ async def _refuse(response: ClientResponse) -> NoReturn:
     if status in CALLER_STATUS or (status == 404 and message is not None):
         # A method's own 404 says what it did not find; that of a route has no JSON.
         raise (TooLarge if status == 413 else CallerError)(message or "The upstream refused the request.")
-    raise upstream_error(status, response.headers)
+    raise model_failures.failed(message) if status == 500 else upstream_error(status, response.headers)

@@ -11,10 +11,13 @@
     ├── Forbidden             credential  no                   no     a right key, for something else
     ├── CapacityError         capacity    yes                  yes    the upstream is full
     │   ├── LimitExceeded     capacity    no                   no     this tenant is over a limit of ours
+    │   ├── ComputationLost   capacity    no                   no     a runtime lost the copy that computed the request
     │   └── Unavailable       capacity    no                   yes    no endpoint of the pool may be picked
     │       ├── Resting       capacity    no                   yes    each asked to be left alone for a while
     │       └── Overloaded    capacity    no                   yes    all that may be are full, and so is the queue
     ├── BackendError          backend     yes                  yes    the upstream failed, or answered garbage
+    │   └── ModelFailed       backend     yes                  yes    its model failed: no second time at one endpoint
+    │       └── PoisonRequest backend     no                   no     a runtime reports that the request is the cause
     ├── TransportError        transport   yes                  yes    connect, TLS, reset, truncated
     │   └── UpstreamTimeout   transport   yes                  yes    silent for longer than the route allows
     ├── DeadlineError         deadline    no                   no     the request's own time is up
@@ -26,6 +29,10 @@ machine or an upstream's address.
 """
 
 from typing import ClassVar, Literal
+
+MODEL_FAILED, INSTANCE_LOST = "model_failed", "instance_lost"
+REPORTED = frozenset({MODEL_FAILED, INSTANCE_LOST})
+"""The codes by which a runtime reports that it has computed a request, and that nobody is to compute it again."""
 
 Kind = Literal["caller", "credential", "capacity", "backend", "transport", "deadline", "cancelled"]
 
@@ -41,6 +48,10 @@ class InferenceError(Exception):
     code: str = "internal_error"
     blames_endpoint: ClassVar[bool] = False
     retryable: ClassVar[bool] = False
+    elsewhere_only: ClassVar[bool] = False
+    """Whether another attempt at the same endpoint cannot help."""
+    detail: str = ""
+    """What the upstream reports, for the access log: clients may have less of it."""
     delivered: bool = True
     """Whether the upstream may have begun on the request, and done some of what was asked."""
 
@@ -133,6 +144,19 @@ class LimitExceeded(CapacityError):
         self.limit = limit
 
 
+class ComputationLost(CapacityError):
+    """The copy of the model that computed the request died or took too long. The request may be the cause."""
+
+    code = INSTANCE_LOST
+    blames_endpoint = False
+    retryable = False
+    delivered = True
+
+    def __init__(self, message: str, *, detail: str, retry_after: float | None) -> None:
+        super().__init__(message, retry_after=retry_after)
+        self.detail = detail
+
+
 class Unavailable(CapacityError):
     """No endpoint may be picked: all are unhealthy, open or full."""
 
@@ -163,6 +187,24 @@ class BackendError(InferenceError):
     code = "upstream_error"
     blames_endpoint = True
     retryable = True
+
+
+class ModelFailed(BackendError):
+    """The server is well, and its model failed on the request. The message is the model's own."""
+
+    code = MODEL_FAILED
+    elsewhere_only = True
+
+    def __init__(self, message: str, *, detail: str) -> None:
+        super().__init__(message)
+        self.detail = detail
+
+
+class PoisonRequest(ModelFailed):
+    """A runtime reports that the model fails on this very request: no attempt can help."""
+
+    blames_endpoint = False
+    retryable = False
 
 
 class TransportError(InferenceError):

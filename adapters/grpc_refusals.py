@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NoReturn
 
-from adapters import oip_refusals
+from adapters import model_failures, oip_refusals
 from adapters.errors import (
     BackendError,
     CallerError,
@@ -14,8 +14,8 @@ from adapters.errors import (
     Unsupported,
     UpstreamTimeout,
 )
-from adapters.http2.status import Code, GrpcError, Unreadable
-from adapters.types import DEVICE_MS, Deadline, ModelRequest
+from adapters.http2.status import Code, GrpcError, Reported, Unreadable
+from adapters.types import DEVICE_MS, ERROR_CODE, Deadline, ModelRequest
 from adapters.wire import oip_answers
 
 _CALLERS = frozenset({Code.INVALID_ARGUMENT, Code.OUT_OF_RANGE, Code.FAILED_PRECONDITION, Code.ALREADY_EXISTS})
@@ -41,8 +41,12 @@ def refuse(request: ModelRequest, error: GrpcError) -> NoReturn:
         raise oip_refusals.no_such_version(request) from None
     if error.code == Code.RESOURCE_EXHAUSTED and _TOO_LARGE in message:
         raise TooLarge(message) from None
+    if (found := model_failures.reported(_trailer(error, ERROR_CODE), message, _pushback(error))) is not None:
+        raise found from None
     if error.code in FAILED:
         oip_refusals.check_readable(request)
+        if isinstance(error, Reported):
+            raise model_failures.failed(error.message) from None
     if error.code in (Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED):
         raise CapacityError("The upstream is overloaded.", retry_after=_pushback(error)) from None
     raise _upstream_error(error.code) from None
@@ -56,8 +60,13 @@ def check_time(error: GrpcError, deadline: Deadline, now: float) -> None:
 
 def _pushback(error: GrpcError) -> float | None:
     """The seconds after which gRPC's own clients may try again."""
-    told = dict(error.trailers).get("grpc-retry-pushback-ms")
-    return int(told) / 1000 if isinstance(told, str) and told.isdigit() and len(told) < 9 else None
+    told = _trailer(error, "grpc-retry-pushback-ms")
+    return int(told) / 1000 if told is not None and told.isdigit() and len(told) < 9 else None
+
+
+def _trailer(error: GrpcError, name: str) -> str | None:
+    value = dict(error.trailers).get(name)
+    return value if isinstance(value, str) else None
 
 
 def _upstream_error(code: int) -> InferenceError:

@@ -1,7 +1,7 @@
 """Streams of responses over HTTP: one event a response, which is JSON."""
 
+from adapters import model_failures
 from adapters.base import Answer
-from adapters.errors import BackendError
 from adapters.event_stream import EventStream
 from adapters.http1.client import ClientResponse
 from adapters.types import OIP_JSON, Usage
@@ -21,7 +21,7 @@ class ResponseStream(EventStream):
     def _passes_on(self, event: bytes) -> bool:
         data = sse.data_of(event)
         if data.startswith(oip_answers.ERROR):
-            raise BackendError("The upstream failed in the middle of its answer.")
+            raise model_failures.failed(oip_answers.error_of(data))
         if data and not self._begun:
             oip_answers.check_object(data)  # of the others each client sees for itself
         return bool(data) or (self._begun and event.startswith(b":"))

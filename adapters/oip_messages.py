@@ -1,8 +1,7 @@
 """Streams of responses over gRPC, each a `ModelStreamInferResponse`."""
 
-from adapters import oip_refusals
+from adapters import model_failures, oip_refusals
 from adapters.base import Answer
-from adapters.errors import BackendError
 from adapters.grpc_refusals import device_ms_of, refuse
 from adapters.http2.exchange import Exchange
 from adapters.http2.status import GrpcError
@@ -57,9 +56,11 @@ class MessageStream(Answer):
         if oip_proto_answers.is_bare(message):
             message = oip_proto_answers.encode_stream_response(message)
         elif oip_proto_answers.is_failure(message):
-            words, by_model = oip_proto_answers.decode_stream_error(message)
+            words, by_model, code = oip_proto_answers.decode_stream_error(message)
+            if (found := model_failures.reported(code, words)) is not None:
+                raise found
             if self._begun or by_model:
-                raise BackendError("The upstream failed in the middle of its answer.")
+                raise model_failures.failed(words)
             raise oip_refusals.refused_in_stream(self._request, words)
         self._begun = True
         return message

@@ -2,12 +2,12 @@
 
 from typing import NoReturn
 
-from adapters import oip_refusals
+from adapters import model_failures, oip_refusals
 from adapters.errors import BackendError, CallerError, TooLarge, Unsupported
-from adapters.failed_status import CALLER_STATUS, upstream_error
+from adapters.failed_status import CALLER_STATUS, retry_after, upstream_error
 from adapters.http1.client import ClientResponse
 from adapters.oip_refusals import device_ms
-from adapters.types import DEVICE_MS, InferRequest, ModelRequest, Usage
+from adapters.types import DEVICE_MS, ERROR_CODE, InferRequest, ModelRequest, Usage
 from adapters.wire import oip, oip_answers, sse
 
 MAX_ERROR_BODY = 64 * 1024
@@ -30,9 +30,12 @@ async def refuse(request: ModelRequest, response: ClientResponse, body: bytes | 
     if status in CALLER_STATUS:
         oip_refusals.check_ready(request, message)
         raise (TooLarge if status == 413 else CallerError)(message or "The upstream refused the request.")
-    if status == 500:
+    code = response.headers.get(ERROR_CODE)
+    if status == 500 and code is None:
         oip_refusals.check_readable(request)
-    raise upstream_error(status, response.headers)
+    raise model_failures.reported(code, message, retry_after(response.headers)) or (
+        model_failures.failed(message) if status == 500 else upstream_error(status, response.headers)
+    )
 
 
 def check(request: InferRequest, body: bytes, encoding: str | None = None) -> None:
@@ -42,7 +45,7 @@ def check(request: InferRequest, body: bytes, encoding: str | None = None) -> No
     if body.startswith(oip_answers.ERROR):
         if request.kind == "generate":
             raise Unsupported(oip_answers.error_of(body) or "The model gives no single response.")
-        raise BackendError("The upstream failed.")
+        raise model_failures.failed(oip_answers.error_of(body))
 
 
 def length_of(response: ClientResponse) -> int | None:

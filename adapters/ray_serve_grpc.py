@@ -97,12 +97,10 @@ class RayServeGrpcAdapter:
         return encode_fields([(key, value) for key, value in fields if value])
 
     def _refuse(self, request: ModelRequest, deadline: Deadline, error: GrpcError) -> NoReturn:
-        """Ray's words hold addresses and tracebacks: of those no client hears."""
+        """The typed error behind a status."""
         check_time(error, deadline, self._channel.now())
         if error.code == Code.NOT_FOUND and "ListApplications" in error.message:
             raise model_not_known() from None
-        if error.code in (Code.INTERNAL, Code.UNKNOWN):
-            raise BackendError("The upstream failed.") from None
         refuse(request, error)
 
     async def probe(self, timeout: float) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from adapters import health, oip_refusals
+from adapters import health, model_failures, oip_refusals
 from adapters.base import Answer
 from adapters.dial import http1_client, names, probe_path
 from adapters.errors import BackendError, CallerError, TooLarge, Unsupported
@@ -169,4 +169,4 @@ async def _refuse(request: ModelRequest, response: ClientResponse) -> NoReturn:
         raise Unsupported(message or "The model's server does not do this.")
     if status in CALLER_STATUS:
         raise (TooLarge if status == 413 else CallerError)(message or "The upstream refused the request.")
-    raise upstream_error(status, response.headers)
+    raise model_failures.failed(message) if status == 500 else upstream_error(status, response.headers)

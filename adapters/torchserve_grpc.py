@@ -89,10 +89,8 @@ class TorchServeGrpcAdapter:
         """A status whose message ends with the name of a Java class."""
         check_time(error, deadline, self._channel.now())
         kind = error.message.rpartition("\n")[2].rpartition(".")[2].strip()
-        if (found := by_kind(request, kind)) is not None:
+        if (found := by_kind(request, kind, error.message)) is not None:
             raise found from None
-        if error.code in (Code.INTERNAL, Code.UNKNOWN):
-            raise BackendError("The upstream failed.") from None
         refuse(request, error)
 
     async def probe(self, timeout: float) -> None:

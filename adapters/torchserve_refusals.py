@@ -2,9 +2,9 @@
 
 from typing import NoReturn
 
-from adapters import oip_refusals
+from adapters import model_failures, oip_refusals
 from adapters.apps import by_status
-from adapters.errors import BackendError, CallerError, InferenceError, UpstreamTimeout
+from adapters.errors import CallerError, InferenceError, UpstreamTimeout
 from adapters.failed_status import CALLER_STATUS, credential_refused, model_not_known, upstream_error
 from adapters.http1.client import ClientResponse
 from adapters.http1.message import Headers
@@ -16,10 +16,11 @@ MAX_ERROR_BODY = 64 * 1024
 
 def judged(request: ModelRequest, status: int, headers: Headers, body: bytes) -> InferenceError | None:
     """None for what a handler has answered with a status of its own choice."""
-    return by_kind(request, wire.decode_error(body).type) or by_status(request, status, headers, body)
+    told = wire.decode_error(body)
+    return by_kind(request, told.type, told.message) or by_status(request, status, headers, body)
 
 
-def by_kind(request: ModelRequest, kind: str) -> InferenceError | None:
+def by_kind(request: ModelRequest, kind: str, message: str = "") -> InferenceError | None:
     """By the name of a Java class; None for one that says no more than its status."""
     if kind == "InvalidKeyException":  # with a 400
         return credential_refused()
@@ -30,7 +31,7 @@ def by_kind(request: ModelRequest, kind: str) -> InferenceError | None:
     if kind == "RequestTimeoutException":
         return UpstreamTimeout("The upstream timed out.")
     if kind == "InternalServerException":  # a handler's failure is a 503, as is a full queue
-        return BackendError("The upstream failed.")
+        return model_failures.failed(message)
     return CallerError("The upstream refused the request.") if kind == "BadRequestException" else None
 
 

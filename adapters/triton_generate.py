@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from adapters import model_failures
 from adapters.base import Answer
 from adapters.dial import http1_client, probe_path
 from adapters.errors import BackendError, CallerError, ContextTooLong, InferenceError, Unsupported
@@ -120,7 +121,7 @@ def _refusal(error: CallerError) -> InferenceError:
         return ContextTooLong(message[:MAX_MESSAGE])
     if type(error) is not CallerError or refusals.sounds_like_the_callers(message):
         return error
-    return BackendError("The upstream failed.")
+    return model_failures.failed(message)
 
 
 class Asked:

@@ -26,6 +26,8 @@ Verb = Literal["predict", "explain", "classify", "regress"]
 ModelPart = Literal["metadata", "ready", "config", "stats"]
 """What may be asked about a model: answers are JSON, as the protocol has it over HTTP, whatever the upstream speaks."""
 Order = Literal["load", "unload"]
+ERROR_CODE = "x-headrace-error"
+"""The field with the stable code of an error: a header, over gRPC a trailer, and in a stream a parameter."""
 DEVICE_MS = "headrace-device-ms"
 """The header, or gRPC's trailer, by which our own runtime tells for how long a request kept its device busy."""
 

@@ -80,6 +80,8 @@ class RouteConfig(Section):
     strict: bool = False
     """Whether a field that the model has no use for is refused. Otherwise it is left out, and the answer's header
     ``x-headrace-ignored`` lists it."""
+    hide_model_errors: bool = False
+    """Whether a failed model's own report goes to the access log only, and not to clients too."""
     priority: Priority | None = None
     """Of its requests in a full pool; their tenant's when absent."""
     when_full: Literal["wait", "fallback"] = "wait"

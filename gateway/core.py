@@ -6,7 +6,15 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from adapters.base import Answer, as_inference_error
-from adapters.errors import BackendError, CallerError, ClientGone, ContextTooLong, NotFound
+from adapters.errors import (
+    BackendError,
+    CallerError,
+    ClientGone,
+    ComputationLost,
+    ContextTooLong,
+    ModelFailed,
+    NotFound,
+)
 from adapters.types import Deadline, ModelOrder, ModelQuery, ModelRequest, Usage
 from config.money import Money
 from config.schema import TimeoutConfig
@@ -95,6 +103,8 @@ class Core:
         except BaseException as error:
             record.pool = _last_pool(request)
             self._settle(reservation, price, request, record, None, error)
+            if decision.hide_model_errors:
+                _hide(error)
             raise
         finally:
             record.queue_seconds = request.queue_seconds
@@ -103,6 +113,8 @@ class Core:
         record.pool, record.endpoint = answer.pool, answer.endpoint
         if request.sequence:
             self._sequences.answered(record.model, request, answer, record.arm)
+        if decision.hide_model_errors:
+            answer.when_ended(lambda _, error: _hide(error))
         answer.when_ended(lambda answer, error: self._finish(reservation, price, request, record, answer, error))
         return answer
 
@@ -209,6 +221,12 @@ class Core:
         record.usage = usage
         record.attempts = len(request.tried)
         record.events = request.events
+
+
+def _hide(error: BaseException | None) -> None:
+    """Leave what a model reports to the access log."""
+    if isinstance(error, ModelFailed | ComputationLost):
+        error.message = "The model failed."
 
 
 def _deadline(timeout: TimeoutConfig, request: ModelRequest, now: float) -> Deadline:

@@ -32,6 +32,8 @@ class Decision:
     """Whether a field that the model has no use for is refused."""
     elsewhere_first: bool = False
     """Whether a request waits for a full pool only when no other one of these can take it."""
+    hide_model_errors: bool = False
+    """Whether clients are told that the model failed, and not how."""
 
     @property
     def pools(self) -> tuple[str, ...]:

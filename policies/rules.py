@@ -136,6 +136,7 @@ def _pick(model: str, index: int, route: RouteConfig, target: Target) -> Pick:
             priority=route.priority,
             strict=route.strict,
             elsewhere_first=route.when_full == "fallback",
+            hide_model_errors=route.hide_model_errors,
         )
         return lambda _facts, _rng: decision
 

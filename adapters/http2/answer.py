@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from adapters.http2.fields import Field
 from adapters.http2.head import BAD_IN_VALUE, NAME, is_grpc
-from adapters.http2.status import Code, GrpcError, as_metadata, decode_message
+from adapters.http2.status import Code, GrpcError, Reported, as_metadata, decode_message
 
 FROM_HTTP = {
     400: Code.INTERNAL, 401: Code.UNAUTHENTICATED, 403: Code.PERMISSION_DENIED, 404: Code.UNIMPLEMENTED,
@@ -35,7 +35,7 @@ class AnswerHead:
         if self.status == Code.OK:
             return None
         if self.status is not None:
-            return GrpcError(self.status, self.message, as_metadata(self.metadata))
+            return Reported(self.status, self.message, as_metadata(self.metadata))
         if self.http_status not in (None, 200):
             code = FROM_HTTP.get(self.http_status or 0, Code.UNKNOWN)
             return GrpcError(code, f"The upstream answered with HTTP status {self.http_status}.")

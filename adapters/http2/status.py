@@ -53,6 +53,10 @@ class GrpcError(Exception):
         self.trailers = trailers
 
 
+class Reported(GrpcError):
+    """A status and a message that the server itself has sent."""
+
+
 class Unreadable(GrpcError):
     """An answer that its receiver cannot take, whatever the server thinks of it. The code is gRPC's for that."""
 

@@ -8,6 +8,7 @@ from google.protobuf.message import DecodeError
 
 from adapters.errors import BackendError, CallerError
 from adapters.tensors import FINAL, ITEM_SIZE, SHARED_MEMORY, Data, Inferred, Parameters, Tensor
+from adapters.types import ERROR_CODE
 from adapters.wire import oip_contents
 from adapters.wire.oip_proto import LONGEST_KNOWN, Described, add_id, describe, put_tensor
 from adapters.wire.proto_fields import Broken, head, numbers, split, tag
@@ -150,23 +151,29 @@ def says_final(message: bytes) -> bool:
         return False
 
 
-def encode_stream_error(message: str, id_: str = "", model: str = "") -> bytes:
+def encode_stream_error(message: str, id_: str = "", model: str = "", code: str = "") -> bytes:
     """A failure of one request, which does not end the stream; `id_` says of which.
 
     `model` is given where the model itself failed, and nowhere else: so Triton's readers tell it from a refusal.
+    `code` is the stable code of the error, where clients of ours go by it.
     """
     told = messages.ModelStreamInferResponse(error_message=message)
     if id_:
         told.infer_response.id = id_
     if model:
         told.infer_response.model_name = model
+    if code:
+        told.infer_response.parameters[ERROR_CODE].string_param = code
     return bytes(told.SerializeToString())
 
 
-def decode_stream_error(message: bytes) -> tuple[str, bool]:
-    """What a failure says, and whether it was the model that failed. Raises `BackendError` when it cannot be read."""
+def decode_stream_error(message: bytes) -> tuple[str, bool, str]:
+    """What a failure says, whether it was the model that failed, and the code of the error where a runtime of ours
+    gives it. Raises `BackendError` when it cannot be read."""
     told = _streamed(message)
-    return told.error_message, bool(told.infer_response.model_name)
+    response = told.infer_response
+    code = response.parameters[ERROR_CODE].string_param if ERROR_CODE in response.parameters else ""
+    return told.error_message, bool(response.model_name), code
 
 
 def is_bare(message: bytes) -> bool:

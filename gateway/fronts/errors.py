@@ -18,6 +18,7 @@ from adapters.errors import (
     UpstreamTimeout,
 )
 from adapters.http1.message import Response
+from adapters.types import ERROR_CODE
 from adapters.wire import anthropic_errors as anthropic
 from adapters.wire import oip_answers, torchserve
 from adapters.wire import openai as wire
@@ -83,13 +84,13 @@ def openai_response(error: InferenceError, headers: list[tuple[str, str]]) -> Re
 
 def oip_response(error: InferenceError, headers: list[tuple[str, str]]) -> Response:
     """The same for tensors' doors: the Open Inference Protocol's, KServe's and TensorFlow Serving's are alike."""
-    fields = [("content-type", "application/json"), *headers, *_advice(error), ("x-headrace-error", error.code)]
+    fields = [("content-type", "application/json"), *headers, *_advice(error), (ERROR_CODE, error.code)]
     return Response(status_of(error), fields, oip_answers.encode_error(error.message))
 
 
 def app_response(error: InferenceError, headers: list[tuple[str, str]]) -> Response:
     """The same for apps, which have no form of their own: TorchServe's, whose clients come by this door too."""
-    fields = [("content-type", "application/json"), *headers, *_advice(error), ("x-headrace-error", error.code)]
+    fields = [("content-type", "application/json"), *headers, *_advice(error), (ERROR_CODE, error.code)]
     status = status_of(error)
     return Response(status, fields, torchserve.encode_error(status, error.code, error.message))
 

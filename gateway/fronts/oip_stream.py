@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from adapters.base import Answer
-from adapters.errors import BackendError, ClientGone, InferenceError
+from adapters.errors import REPORTED, BackendError, ClientGone, InferenceError, ModelFailed
 from adapters.http2.call import Call
 from adapters.http2.status import GrpcError
 from adapters.inferred import inferred
@@ -62,11 +62,11 @@ class InferStream:
 
     async def _one(self, message: bytes, turn: asyncio.Event, mine: asyncio.Event) -> None:
         """From a message to its last answer. At `turn` it may be answered; with `mine` the next may be."""
-        core, asked = self._door.core, ""
+        core, id_, model = self._door.core, "", ""
         record = self._record()
         try:
             request = self._decode(message)
-            asked = request.inference.id
+            id_, model = request.inference.id, request.model
             async with self._in_order(request.sequence):
                 answer = await tensors.inferred(core, self._principal, request, self._call.metadata, record)
                 try:
@@ -80,7 +80,7 @@ class InferStream:
         except InferenceError as error:
             core.telemetry.end(record, error, errors.status_of(error), core.clock())
             await turn.wait()
-            await self._failed(error, asked)
+            await self._failed(error, id_, model)
         except asyncio.CancelledError:
             core.telemetry.end(record, ClientGone("the client cancelled the call"), 499, core.clock())
             raise
@@ -163,11 +163,13 @@ class InferStream:
     async def _write(self, response: Inferred) -> None:
         await self._send(oip_proto_answers.encode_stream_response(oip_proto_answers.encode_infer_response(response)))
 
-    async def _failed(self, error: InferenceError, id_: str) -> None:
+    async def _failed(self, error: InferenceError, id_: str, asked: str) -> None:
         """Say it in the stream, which goes on, or end the call with it."""
         if self._as_status:
             raise GrpcError(grpc_errors.code_of(error), error.message)
-        await self._send(oip_proto_answers.encode_stream_error(error.message, id_))
+        model = asked if isinstance(error, ModelFailed) else ""
+        code = error.code if error.code in REPORTED else ""
+        await self._send(oip_proto_answers.encode_stream_error(error.message, id_, model, code))
 
     async def _send(self, message: bytes) -> None:
         """One at a time, and no faster than the client takes them."""

@@ -55,6 +55,7 @@ class Line(msgspec.Struct, omit_defaults=True, gc=False):
     cache: str | None = None
     error: str | None = None
     code: str | None = None
+    detail: str | None = None
 
 
 class AccessLog:
@@ -119,6 +120,7 @@ class AccessLog:
             cache=cached(record.events) if record.events else None,
             error=error.kind if error is not None else None,
             code=error.code if error is not None else None,
+            detail=error.detail or None if error is not None else None,
         )
 
     def _timestamp(self, now: float) -> str:

@@ -89,6 +89,7 @@ class Composer:
             rng=self._rng,
             clock=self._clock,
             patient=patient,
+            spare=self._pools[name].spare,
         )
         if (mode := self._configs[name].resume) is not None:
             upstream = Resume(upstream, name, mode=mode, budget=self._kept.resumes(branch), clock=self._clock)

@@ -1,7 +1,7 @@
 """Another try, where that can help and the budget allows it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 from adapters.base import Answer, Upstream
@@ -29,8 +29,11 @@ class Retry:
         rng: Random,
         clock: Callable[[], float],
         patient: bool = False,
+        spare: Callable[[Sequence[str]], bool] | None = None,
     ) -> None:
         self._patient = patient
+        self._spare = spare
+        """Whether the pool has an endpoint beside those that were tried."""
         self._upstream = upstream
         self._pool = pool
         self._attempts = attempts
@@ -52,7 +55,7 @@ class Retry:
                     raise
                 patient = False  # nobody was asked, so it was no attempt
             except InferenceError as error:
-                if attempt >= attempts or not self._may_help(error) or not request.again_after(error):
+                if attempt >= attempts or not self._may_help(error, request) or not request.again_after(error):
                     raise
                 now = self._clock()
                 pause = backoff(attempt, self._base, self._rng)
@@ -62,7 +65,8 @@ class Retry:
                 request.events += (("retry", self._pool),)
             await asyncio.sleep(pause)
 
-    @staticmethod
-    def _may_help(error: InferenceError) -> bool:
+    def _may_help(self, error: InferenceError, request: ModelRequest) -> bool:
         """A pool with nobody to pick will have nobody a moment later: that is for a fallback."""
-        return error.retryable and not isinstance(error, Unavailable)
+        if not error.retryable or isinstance(error, Unavailable):
+            return False
+        return not error.elsewhere_only or self._spare is None or self._spare(request.tried)

@@ -15,6 +15,7 @@ from adapters.errors import (
 )
 from adapters.http1.message import Response
 from adapters.http2.status import Code, Metadata
+from adapters.types import ERROR_CODE
 from adapters.wire import compression, oip_answers
 
 # The first class that an error is an instance of decides: HTTP's status, gRPC's.
@@ -51,7 +52,7 @@ def http_status(error: InferenceError) -> int:
 
 def http_response(error: InferenceError) -> Response:
     """The status, and `{"error": …}`."""
-    fields = [JSON]
+    fields = [JSON, (ERROR_CODE, error.code)]
     if isinstance(error, CapacityError):
         fields.append(("retry-after", str(max(1, math.ceil(_wait(error))))))
     if error.code == "unsupported_media_type":
@@ -70,10 +71,11 @@ def grpc_code(error: InferenceError) -> Code:
 
 
 def grpc_trailers(error: InferenceError) -> Metadata:
-    """When to try again, in the way that gRPC's own retries heed."""
+    """The code of the error, and when to try again, in the way that gRPC's own retries heed."""
+    code = (ERROR_CODE, error.code)
     if not isinstance(error, CapacityError):
-        return ()
-    return (("grpc-retry-pushback-ms", str(math.ceil(_wait(error) * 1000))),)
+        return (code,)
+    return (code, ("grpc-retry-pushback-ms", str(math.ceil(_wait(error) * 1000))))
 
 
 def _wait(error: InferenceError) -> float:

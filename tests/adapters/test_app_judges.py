@@ -5,7 +5,15 @@ import json
 import pytest
 
 from adapters import ray_serve, torchserve_refusals
-from adapters.errors import BackendError, CallerError, CapacityError, InferenceError, NotFound, UpstreamTimeout
+from adapters.errors import (
+    BackendError,
+    CallerError,
+    CapacityError,
+    InferenceError,
+    ModelFailed,
+    NotFound,
+    UpstreamTimeout,
+)
 from adapters.http1.message import Headers
 from adapters.types import AppRequest
 
@@ -45,10 +53,10 @@ def test_ray_serve(status: int, body: bytes, kind: type[InferenceError] | None, 
         (404, "ResourceNotFoundException", "", None, ""),
         (408, "RequestTimeoutException", "", UpstreamTimeout, "upstream_timeout"),
         (408, "", "", None, ""),
-        (503, "InternalServerException", "", BackendError, "upstream_error"),
+        (503, "InternalServerException", "", ModelFailed, "model_failed"),
         (503, "ServiceUnavailableException", "", CapacityError, "overloaded"),
         (503, "", "", CapacityError, "overloaded"),
-        (507, "InternalServerException", "", BackendError, "upstream_error"),
+        (507, "InternalServerException", "", ModelFailed, "model_failed"),
     ],
 )
 def test_torchserve(status: int, told: str, version: str, kind: type[InferenceError] | None, code: str) -> None:

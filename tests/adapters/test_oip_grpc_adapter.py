@@ -16,9 +16,12 @@ from adapters.errors import (
     BackendError,
     CallerError,
     CapacityError,
+    ComputationLost,
     DeadlineError,
     InferenceError,
+    ModelFailed,
     NotFound,
+    PoisonRequest,
     TooLarge,
     TransportError,
     Unavailable,
@@ -30,6 +33,7 @@ from adapters.tensors import Inference, Tensor
 from adapters.types import OIP_GRPC, OIP_JSON, Deadline, InferRequest, ModelOrder, ModelQuery, Usage
 from adapters.wire import oip, oip_proto, oip_proto_answers
 from adapters.wire.oip_asked import request_of
+from adapters.wire.oip_proto_answers import encode_stream_error
 from adapters.wire.oip_proto_asked import request_of as grpc_request_of
 from tests.adapters.http2.channels import calling
 from tests.adapters.tensor_service import PATIENCE, Service, echo, failing, serving
@@ -144,8 +148,8 @@ async def test_a_chat_is_refused_without_asking() -> None:
         (4, UpstreamTimeout, "timed out"),
         (7, BackendError, "credential"),
         (16, BackendError, "credential"),
-        (13, BackendError, "The upstream failed"),
-        (2, BackendError, "The upstream failed"),
+        (13, ModelFailed, r"^at fault: \[path\]$"),
+        (2, ModelFailed, r"^at fault: \[path\]$"),
         (1, BackendError, "The upstream failed"),
     ],
 )
@@ -292,7 +296,7 @@ async def test_what_came_before_a_failure_is_an_answer(with_status: bool) -> Non
     async with adapting(service) as adapter:
         answer = await adapter.call(asked("infer_stream"), within())
         await anext(answer)
-        with pytest.raises(BackendError, match="The upstream failed") as caught:
+        with pytest.raises(ModelFailed, match=r"^CUDA out of memory at \[address\]$") as caught:
             await anext(answer)
         assert "10.0.0.5" not in caught.value.message
         assert answer.error is caught.value
@@ -305,7 +309,7 @@ async def test_what_came_before_a_failure_is_an_answer(with_status: bool) -> Non
         ("[request id: 7] Request for unknown model: 'm' is not found", "", "", BackendError),
         ("Request for unknown model: 'm' version 9 is not found", "", "9", NotFound),
         ("Exceeds maximum queue size", "", "", CapacityError),
-        ("ValueError: bad row", "m", "", BackendError),
+        ("ValueError: bad row", "m", "", ModelFailed),
     ],
 )
 async def test_a_failure_before_any_response_has_no_status(
@@ -318,6 +322,27 @@ async def test_a_failure_before_any_response_has_no_status(
     with pytest.raises(error) as caught:
         await call(service, asked("infer_stream", version))
     assert type(caught.value) is error
+
+
+@pytest.mark.parametrize("kind", ["infer", "infer_stream"])
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(("code", "error"), [("model_failed", PoisonRequest), ("instance_lost", ComputationLost)])
+async def test_what_a_runtime_reports_of_a_request_is_not_repeated(
+    kind: str, streamed: bool, code: str, error: type[InferenceError]
+) -> None:
+    service = Service()
+
+    def refused(request: Any, context: Any) -> Any:
+        context.set_trailing_metadata((("x-headrace-error", code),))
+        context.abort(grpc.StatusCode.UNAVAILABLE, "ValueError: boom")
+
+    service.behaviour = service.stream = refused
+    if streamed:
+        failed = service_pb2.ModelStreamInferResponse.FromString(encode_stream_error("ValueError: boom", "7", "", code))
+        service.stream = lambda request, context: iter([failed])
+    with pytest.raises(error, match=r"^ValueError: boom$") as caught:
+        await call(service, asked(kind))
+    assert (caught.value.retryable, caught.value.blames_endpoint, caught.value.code) == (False, False, code)
 
 
 async def test_a_server_without_streams_is_asked_for_one_response() -> None:

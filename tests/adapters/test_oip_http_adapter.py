@@ -13,8 +13,11 @@ from adapters.errors import (
     BackendError,
     CallerError,
     CapacityError,
+    ComputationLost,
     InferenceError,
+    ModelFailed,
     NotFound,
+    PoisonRequest,
     TooLarge,
     TransportError,
     Unavailable,
@@ -206,7 +209,8 @@ async def test_a_chat_is_refused_without_asking() -> None:
         (429, b"{}", CapacityError, "overloaded"),
         (503, b'{"error":"Exceeds maximum queue size"}', CapacityError, "overloaded"),
         (504, b"", UpstreamTimeout, "timed out"),
-        (500, b'{"error":"at /models/x.py"}', BackendError, "The upstream failed"),
+        (500, b'{"error":"at /models/x.py"}', ModelFailed, r"^at \[path\]$"),
+        (500, b"<html>at /models/x.py</html>", BackendError, "The upstream failed"),
         (302, b"", BackendError, "The upstream failed"),
     ],
 )
@@ -230,8 +234,22 @@ async def test_an_unknown_version_was_the_callers_choice() -> None:
 
 
 async def test_a_failure_in_a_200() -> None:
-    with pytest.raises(BackendError, match="The upstream failed"):
+    with pytest.raises(ModelFailed, match=r"^x$"):
         await call(http(b'{"error":"x"}'))
+
+
+@pytest.mark.parametrize(("code", "error"), [("model_failed", PoisonRequest), ("instance_lost", ComputationLost)])
+@pytest.mark.parametrize("status", [500, 502, 503])
+async def test_what_a_runtime_reports_of_a_request_is_not_repeated(
+    code: str, error: type[InferenceError], status: int
+) -> None:
+    answer = http(b'{"error":"ValueError: boom"}', "application/json", status, f"x-headrace-error: {code}")
+    with pytest.raises(error, match=r"^ValueError: boom$") as caught:
+        await call(answer)
+    assert (caught.value.retryable, caught.value.blames_endpoint, caught.value.code) == (False, False, code)
+
+
+async def test_generate_of_several_responses_is_refused() -> None:
     words = b'{"error":"generate expects model to produce exactly 1 response"}'
     with pytest.raises(Unsupported, match="exactly 1"):
         await call(http(words), asked(b'{"text_input":"a"}', kind="generate"))
@@ -292,7 +310,7 @@ async def test_a_stream_may_have_no_events() -> None:
 
 
 async def test_a_failure_before_any_response_may_be_tried_elsewhere() -> None:
-    with pytest.raises(BackendError, match="in the middle") as caught:
+    with pytest.raises(ModelFailed, match=r"\[address\]") as caught:
         await read(HEAD + piece(FAILED) + END)
     assert "10.0.0.5" not in caught.value.message
 

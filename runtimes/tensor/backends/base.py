@@ -156,3 +156,7 @@ class RowsFailed(ModelFailed):
 
 class InstanceLost(Exception):
     """The copy that computed this died, or took longer than it may."""
+
+
+class InstanceEnded(InstanceLost):
+    """The copy was ended, or did not begin on this: the request is not the cause."""

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 
-from runtimes.tensor.backends.base import Batch, Done, InstanceLost, LoadReport, ModelLoadError, Tensors
+from runtimes.tensor.backends.base import Batch, Done, InstanceEnded, InstanceLost, LoadReport, ModelLoadError, Tensors
 from runtimes.tensor.instances.worker import Job, MakeWorker, Worker
 
 FIRST_BACKOFF = 0.1
@@ -51,7 +51,7 @@ class Copy:
 
     def start(self, batch: Batch, done: Done) -> None:
         if not self.ready:
-            return done(InstanceLost(f"{self.name} is being replaced"))
+            return done(InstanceEnded(f"{self.name} is being replaced"))
         assert not self._busy, "one batch at a time"
         self._done = done
         self._since = self._loop.time()
@@ -64,7 +64,7 @@ class Copy:
     ) -> _Stream:
         stream = _Stream(self, response, done)
         if not self.ready:
-            self._loop.call_soon(done, InstanceLost(f"{self.name} is being replaced"))
+            self._loop.call_soon(done, InstanceEnded(f"{self.name} is being replaced"))
             stream.ended = True
             return stream
         assert not self._busy, "one batch at a time"
@@ -172,7 +172,7 @@ class Copy:
             replacing.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await replacing
-        self._fail(InstanceLost(f"{self.name} was ended"))
+        self._fail(InstanceEnded(f"{self.name} was ended"))
         await self._worker.aclose()
 
 

@@ -1,21 +1,25 @@
 """What went wrong on a copy of a model, as its callers are told."""
 
-from adapters.errors import BackendError, CapacityError, InferenceError
-from runtimes.tensor.backends.base import InstanceLost, ModelFailed
+from adapters.errors import INSTANCE_LOST, MODEL_FAILED, BackendError, CapacityError, InferenceError
+from runtimes.tensor.backends.base import InstanceEnded, InstanceLost, ModelFailed
 
 
 def for_caller(error: BaseException) -> InferenceError:
     """A new error for each caller: one that several share grows by each traceback."""
+    if isinstance(error, InstanceEnded):
+        return CapacityError(
+            "The copy of the model that had this was ended; try again.", code="instance_ended", retry_after=1.0
+        )
     if isinstance(error, InstanceLost):
         return CapacityError(
             "The copy of the model that computed this died or took too long, and is being replaced; try again.",
-            code="instance_lost",
+            code=INSTANCE_LOST,
             retry_after=1.0,
         )
     if isinstance(error, ModelFailed):
-        return BackendError(str(error) or "The model failed.", code="model_failed")
-    return BackendError(f"The model failed with {type(error).__name__}.", code="model_failed")
+        return BackendError(str(error) or "The model failed.", code=MODEL_FAILED)
+    return BackendError(f"The model failed with {type(error).__name__}.", code=MODEL_FAILED)
 
 
 def unreadable() -> InferenceError:
-    return BackendError("The model answered what cannot be read.", code="model_failed")
+    return BackendError("The model answered what cannot be read.", code=MODEL_FAILED)

@@ -227,8 +227,9 @@ def test_streamed_failures_say_whose_they_are() -> None:
     theirs = service_pb2.ModelStreamInferResponse.FromString(failed)
     assert (theirs.error_message, theirs.infer_response.id) == ("no", "7")
     assert oip_proto_answers.split_stream_response(failed)[0] == "no"
-    assert oip_proto_answers.decode_stream_error(failed) == ("no", False)
-    assert oip_proto_answers.decode_stream_error(oip_proto_answers.encode_stream_error("no", "7", "m")) == ("no", True)
+    assert oip_proto_answers.decode_stream_error(failed) == ("no", False, "")
+    by_model = oip_proto_answers.encode_stream_error("no", "7", "m", "model_failed")
+    assert oip_proto_answers.decode_stream_error(by_model) == ("no", True, "model_failed")
 
 
 def test_mlservers_bare_responses_are_told_apart() -> None:

@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 from random import Random
 
 import pytest
@@ -8,8 +9,11 @@ from adapters.errors import (
     BackendError,
     CallerError,
     CapacityError,
+    ComputationLost,
     DeadlineError,
     InferenceError,
+    ModelFailed,
+    PoisonRequest,
     Resting,
     TransportError,
     Unavailable,
@@ -18,7 +22,7 @@ from adapters.fake import FakeAdapter, Script
 from adapters.types import Deadline
 from gateway.traffic.retry import Retry
 from policies.retry import RetryBudget
-from tests.support.gateways import chat
+from tests.support.gateways import Rig, chat, config
 
 FOREVER = Deadline(1e9, 1e9, 1e9)
 
@@ -125,3 +129,39 @@ async def test_a_rest_is_not_waited_for_in_vain(seconds: float, left: float, pat
         await retry(fake, patient=patient).call(chat(), Deadline(left, 1.0, 1.0))
     assert len(fake.calls) == 1
     assert asyncio.get_running_loop().time() == 0.0
+
+
+ERRORS: list[InferenceError] = [
+    BackendError("x"),
+    CapacityError("x"),
+    CallerError("x"),
+    TransportError("x"),
+    ModelFailed("x", detail="x"),
+    PoisonRequest("x", detail="x"),
+    ComputationLost("x", detail="x", retry_after=1.0),
+]
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("endpoints", [1, 2, 3])
+@pytest.mark.parametrize("attempts", [1, 2, 5])
+async def test_no_failure_is_repeated_where_that_cannot_help(
+    error: InferenceError, endpoints: int, attempts: int
+) -> None:
+    fakes = [FakeAdapter(Script(fault=error)) for _ in range(endpoints)]
+    routes = [{"to": "main", "retry": {"attempts": attempts, "budget": "100%"}, "fallback": ["other"]}]
+    pools = [{"name": name, "endpoints": ["http://127.0.0.1:9"]} for name in ("main", "other")]
+    models = [{"name": "chat", "routes": routes}]
+    other = FakeAdapter()
+    rig = Rig(config(pools=pools, models=models), {"main": fakes, "other": [other]})
+    with contextlib.suppress(InferenceError):
+        await (await rig.core.handle(rig.principal, chat(), {}, rig.record())).aclose()
+    calls = [len(fake.calls) for fake in fakes]
+    if not error.retryable:
+        assert (sum(calls), len(other.calls)) == (1, 0)
+    elif error.elsewhere_only:
+        assert (sum(calls), max(calls), len(other.calls)) == (min(attempts, endpoints), 1, 1)
+    else:
+        assert (sum(calls), len(other.calls)) == (attempts, 1)
+    rig.assert_idle()

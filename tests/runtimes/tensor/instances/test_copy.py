@@ -7,7 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runtimes.tensor.backends.base import Batch, Device, InstanceLost, LoadReport, ModelLoadError, Tensors
+from runtimes.tensor.backends.base import (
+    Batch,
+    Device,
+    InstanceEnded,
+    InstanceLost,
+    LoadReport,
+    ModelLoadError,
+    Tensors,
+)
 from runtimes.tensor.instances.copy import FIRST_BACKOFF, LONGEST_BACKOFF, STABLE_SECONDS, Copy
 from runtimes.tensor.instances.worker import Job, Listener
 from runtimes.tensor.model_config import ModelConfig
@@ -218,7 +226,7 @@ async def test_while_it_is_replaced_whatever_comes_is_lost_at_once() -> None:
     copy.start(BATCH, ends.append)
     copy.stream(OUTPUTS, ends.append, ends.append)
     await asyncio.sleep(0)
-    assert [type(end) for end in ends] == [InstanceLost, InstanceLost]
+    assert [type(end) for end in ends] == [InstanceEnded, InstanceEnded]
     await copy.aclose()
 
 
@@ -228,7 +236,7 @@ async def test_closing_ends_what_is_under_way_also_a_replacement() -> None:
     copy.start(BATCH, ends.append)
     await copy.aclose()
     await copy.aclose()
-    assert isinstance(ends[0], InstanceLost)
+    assert isinstance(ends[0], InstanceEnded)
     assert workers.made[0].heard == ["batch", "closed"]
     copy, workers = await loaded()
     workers.made[0].listener.lost("was killed")
