@@ -234,6 +234,13 @@ class Engine:
             return self._fail(batch)
 
     def _run(self, batch: Batch) -> dict[int, TokenOutput]:
+        began = self.clock()
+        outputs = self._compute(batch)
+        with self._changed:
+            self._scheduler.measured(batch, self.clock() - began)
+        return outputs
+
+    def _compute(self, batch: Batch) -> dict[int, TokenOutput]:
         sampled = self._runner.run(batch)
         if not batch.pooled:
             return self._update(batch, sampled)

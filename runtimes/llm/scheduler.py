@@ -3,7 +3,8 @@
 Every step first takes one token of each sequence that generates, then fills the token budget with prompts, cut into
 chunks where they are longer (Yu et al. 2022, "Orca"; Agrawal et al. 2024, "Sarathi-Serve",
 https://arxiv.org/abs/2403.02310). Whose prompt goes on or begins next is asked anew in every step (`queue`): so a long
-prompt holds up neither those that generate nor other tenants' prompts.
+prompt holds up neither those that generate nor other tenants' prompts. Beside sequences that generate, the chunks of a
+step fit into a time (`step_budget`).
 
 Within one priority nobody starves: no other begins before the one whose turn it is, and when pages run out, the one
 that gives way is of the tenant that was served most. Of several prompts that begin alike one computes what they share,
@@ -23,6 +24,7 @@ from runtimes.llm.refusals import PromptTooLong, QueueFull, TooLate
 from runtimes.llm.running import Running
 from runtimes.llm.scheduler_config import SchedulerConfig
 from runtimes.llm.sequence import Batch, Chunk, FinishReason, Sampled, Sequence, TokenOutput
+from runtimes.llm.step_budget import StepBudget
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,6 +54,7 @@ class Scheduler:
         self._waiting = FairQueue(self.served)
         self._running = Running(self.served)
         self._failures: dict[int, InferenceError] = {}
+        self._budget = StepBudget(config.max_num_batched_tokens, config.max_step_seconds)
         self._next_deadline = inf  # or sooner: of those that lived when it was looked for
 
     @property
@@ -105,7 +108,7 @@ class Scheduler:
         self._expire(now)
         self._make_room()
         running = self._running
-        budget = self.config.max_num_batched_tokens - len(running.decoding)
+        budget = self._budget.prompt_tokens(len(running.decoding))
         prompts: dict[int, Chunk] = {}
         passed: set[int] = set()
         while budget and (sequence := self._next_prompt(passed, budget, now)) is not None:
@@ -115,7 +118,11 @@ class Scheduler:
             self._charge(sequence, chunk)
         decodes = [sequence.chunk(1) for sequence in running.decoding.values()]
         # One that went first for another's sake may have had to give way to that other.
-        return Batch.of([*decodes, *(chunk for id_, chunk in prompts.items() if id_ in running.prompts)])
+        return Batch.of(decodes, [chunk for id_, chunk in prompts.items() if id_ in running.prompts])
+
+    def measured(self, batch: Batch, seconds: float) -> None:
+        """The step of `batch` lasted `seconds`: the chunks of later steps are cut by it."""
+        self._budget.measured(batch.num_decodes, batch.num_tokens - batch.num_decodes, seconds)
 
     def update(self, batch: Batch, sampled: Mapping[int, Sampled]) -> dict[int, TokenOutput]:
         """Record what a step computed. `sampled` holds what was found for each chunk that `samples` or has targets.

@@ -14,12 +14,16 @@ class SchedulerConfig:
     max_num_seqs: int
     max_num_batched_tokens: int
     max_queue: int
+    max_step_seconds: float = 0.05
+    """How long a step may last in which sequences decode: the chunks of prompts fit into it (`StepBudget`)."""
     whole_prompts: bool = False
     """No prompt is cut into chunks: the model looks at all of a text at once, and a step holds the longest."""
 
     def __post_init__(self) -> None:
         if self.max_model_len < 2:
             raise ValueError(f"max_model_len must hold a prompt and an answer: 2 or more, not {self.max_model_len}")
+        if self.max_step_seconds <= 0:
+            raise ValueError(f"max_step_seconds must be more than 0, not {self.max_step_seconds}")
         if self.max_num_seqs < 1 or self.max_queue < 1:
             raise ValueError("max_num_seqs and max_queue must be 1 or more")
         # Each running sequence must be able to take one token in every step.

@@ -208,17 +208,19 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One step's work, first those that only need their next token; at most one chunk a sequence. `pooled` are those
-    of texts to embed."""
+    """One step's work; at most one chunk a sequence. The first `num_decodes` chunks are of sequences that only need
+    their next token, the others of prompts. `pooled` are those of texts to embed."""
 
     chunks: tuple[Chunk, ...]
     pooled: tuple[Chunk, ...] = ()
+    num_decodes: int = 0
 
     @classmethod
-    def of(cls, chunks: list[Chunk]) -> "Batch":
-        """All of a step's chunks, of both kinds."""
-        pooled = tuple([chunk for chunk in chunks if chunk.pooling is not None])
-        return cls(tuple([chunk for chunk in chunks if chunk.pooling is None]) if pooled else tuple(chunks), pooled)
+    def of(cls, decodes: list[Chunk], prompts: list[Chunk]) -> "Batch":
+        """All of a step's chunks; some of the prompts may be texts to embed."""
+        pooled = tuple([chunk for chunk in prompts if chunk.pooling is not None])
+        answered = [chunk for chunk in prompts if chunk.pooling is None] if pooled else prompts
+        return cls((*decodes, *answered), pooled, len(decodes))
 
     @property
     def num_tokens(self) -> int:

@@ -104,6 +104,42 @@ def tokens(outputs: Sequence[TokenOutput]) -> list[int]:
 # ---- Engine
 
 
+class SlowRunner(CountingRunner):
+    """A token takes a millisecond of `now`, the clock of the engine."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    def run(self, batch: Batch) -> dict[int, Sampled]:
+        self.now += 0.001 * batch.num_tokens
+        return super().run(batch)
+
+
+def test_a_long_prompt_adds_little_to_the_gaps_of_others() -> None:
+    runner = SlowRunner()
+    config = SchedulerConfig(max_model_len=4096, max_num_seqs=8, max_num_batched_tokens=512, max_queue=8)
+    engine = Engine(
+        Scheduler(config, BlockManager(num_blocks=1024, block_size=4)),
+        runner,
+        vocab_size=20_000,
+        eos_token_ids=frozenset({EOS}),
+        clock=lambda: runner.now,
+    )
+    engine.add([5] * 600, SamplingParams(max_tokens=90))
+    while not engine.step():
+        pass
+    engine.add([6] * 3000, SamplingParams(max_tokens=4))
+    gaps, before = [], runner.now
+    while outputs := engine.step():
+        gaps.append(runner.now - before)
+        before = runner.now
+        if len(outputs) == 2:  # the long prompt is computed
+            break
+    assert max(gaps) <= 1.4 * max(config.max_step_seconds, 0.064)
+    assert len(gaps) <= 3000 / 45
+
+
 def test_step_grows_every_answer() -> None:
     engine = make_engine(CountingRunner())
     one = engine.add([5, 6], SamplingParams(max_tokens=2))

@@ -150,11 +150,12 @@ def test_an_engine_without_hidden_states_says_so(ours: Llama) -> None:
 def test_a_batch_tells_both_kinds_apart() -> None:
     kinds: tuple[Pooling | None, ...] = (None, "mean", None, "cls")
     chunks = [Chunk(i, 0, (1, 2), (0,), True, ONE, 0, pooling) for i, pooling in enumerate(kinds)]
-    batch = Batch.of(chunks)
+    batch = Batch.of(chunks[:1], chunks[1:])
     assert [chunk.sequence_id for chunk in batch.chunks] == [0, 2]
     assert [chunk.sequence_id for chunk in batch.pooled] == [1, 3]
     assert batch.num_tokens == 8
-    assert Batch.of(chunks[:1]) == Batch(tuple(chunks[:1]))
+    assert batch.num_decodes == 1
+    assert Batch.of([], chunks[:1]) == Batch(tuple(chunks[:1]))
 
 
 # ── whatever the scheduler does ───────────────────────────────────────────────────────────────────────

@@ -52,6 +52,22 @@ def test_a_long_prompt_is_cut_and_shares_steps_with_decodes() -> None:
     assert shape(step(scheduler)[0]) == [(0, 6, 1, True), (1, 26, 4, True), (2, 0, 11, False)]
 
 
+def test_a_chunk_beside_a_sequence_that_generates_fits_into_the_time_of_a_step() -> None:
+    scheduler = make_scheduler(budget=64, num_blocks=256, max_model_len=512)
+    add(scheduler, 0, prompt=5, max_tokens=99)
+    add(scheduler, 1, prompt=400)
+    lengths = []
+    for _ in range(9):
+        batch, _ = step(scheduler)
+        scheduler.measured(batch, 0.002 * batch.num_tokens)
+        lengths.append(batch.num_tokens)
+    assert lengths[0] == 64
+    assert max(lengths[1:]) <= 1.1 * 0.05 / 0.002
+    assert min(lengths[1:]) > 64 / 4
+    scheduler.abort(0)
+    assert step(scheduler)[0].num_tokens == 64
+
+
 def test_a_chunk_carries_its_tokens_and_pages() -> None:
     scheduler = make_scheduler(budget=16, block_size=4)
     sequence = add(scheduler, 0, prompt=20)

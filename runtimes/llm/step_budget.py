@@ -1,0 +1,52 @@
+"""How many prompt tokens a step computes beside sequences that decode.
+
+All sequences of a step wait for its end, so a chunk of a prompt lengthens the gap between two tokens of every sequence
+that decodes beside it. The budget is a time: the engine reports how long each step lasted, and a chunk has as many
+tokens as the target allows. Results do not depend on the cuts of a prompt, so the measured time changes no answer.
+"""
+
+SMALLEST_SHARE = 8
+"""A chunk has at least one part in so many of `max_tokens`, so that a prompt advances on a slow machine too."""
+
+_RATE = 0.5
+_LONG = 64
+"""Prompt tokens from which a step tells what one costs: a shorter one costs what reading the weights does."""
+
+
+class StepBudget:
+    """`max_tokens` bounds every step, `seconds` the steps in which sequences decode; it knows no clock.
+
+    A step may last twice as long as a step without prompts where that is more: a model whose decode step exceeds
+    `seconds` still computes prompts at half of its speed.
+    """
+
+    def __init__(self, max_tokens: int, seconds: float) -> None:
+        self._max_tokens = max_tokens
+        self._seconds = seconds
+        self._decode = 0.0  # seconds of a step without prompts
+        self._token = 0.0  # seconds that a prompt token adds to a step
+
+    def prompt_tokens(self, decodes: int) -> int:
+        """Prompt tokens of the next step, in which `decodes` sequences decode."""
+        most = self._max_tokens - decodes
+        if not decodes or not self._token:
+            return most
+        left = max(self._seconds, 2 * self._decode) - self._decode
+        least = max(1, self._max_tokens // SMALLEST_SHARE)
+        return min(most, max(least, int(left / self._token)))
+
+    def measured(self, decodes: int, prompt_tokens: int, seconds: float) -> None:
+        """A step of so many sequences that decode and so many prompt tokens lasted `seconds`."""
+        if seconds <= 0:
+            return
+        if not prompt_tokens:
+            self._decode = _moved(self._decode, seconds, _RATE)
+            return
+        # The decode step was measured with other sequences: it never explains more than three quarters of this one.
+        added = seconds - min(self._decode, 0.75 * seconds) if decodes else seconds
+        self._token = _moved(self._token, added / prompt_tokens, _RATE * min(1.0, prompt_tokens / _LONG))
+
+
+def _moved(mean: float, value: float, rate: float) -> float:
+    """The exponential moving average; the first value begins it."""
+    return mean + rate * (value - mean) if mean else value
