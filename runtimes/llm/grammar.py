@@ -6,32 +6,32 @@ Grammars    compiles them for one model, each once, never on the event loop
 Matcher     one answer's place in them: the `Constraint` of its sequence
 
 A grammar is somebody's program, so all of it is bounded: its size, the work of compiling it and the work of each
-step. What is too much fails for the request that brought it, and for no other.
+step. What is too much fails for the request that brought it, and for no other. Work that llguidance does not bound
+is tried in a process that can be ended first (`grammar_sandbox`).
 """
 
 import asyncio
-import json
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Literal
 
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper, grammar_from
+from llguidance import LLMatcher
 
-from adapters.errors import CallerError, CapacityError
-from runtimes.llm.after_mark import AfterMark, Rules, mark_of
+from adapters.errors import CallerError
+from runtimes.llm.after_mark import AfterMark, Mark, Rules, mark_of
+from runtimes.llm.grammar_build import CannotBuild, Kind, LongestTokens, Vocabulary, build, reason
+from runtimes.llm.grammar_sandbox import AT_ONCE, Sandbox
 from runtimes.llm.tokenizer import Tokenizer
+from runtimes.llm.turns import Turns
 
 MAX_CHARACTERS = 1 << 18
 MAX_KEPT = 64
+MAX_KEPT_BYTES = 256 << 20
+MAX_REFUSED = 1024
 MAX_WAITING = 32
-WAIT_SECONDS = COMPILE_SECONDS = 10.0
-
-# What one step may cost: some 5 ms at the most where a text is met for the first time, 0.05 ms as a rule.
-_LIMITS = LLParserLimits(step_lexer_fuel=100_000, max_lexer_states=50_000, verbose_errors=False)
-
-Kind = Literal["json_schema", "regex", "choice", "grammar", "lark"]
+MAX_WAITING_OF_TENANT = 16
+WAIT_SECONDS = 10.0
 
 
 class GrammarInvalid(CallerError):
@@ -63,13 +63,13 @@ class Grammar:
 class Matcher:
     """One answer's place in a grammar: the `Rules` of what it is."""
 
-    __slots__ = ("_matcher", "_vocabulary", "_width")
+    __slots__ = ("_matcher", "_spelling", "_width")
     free = False
 
-    def __init__(self, matcher: LLMatcher, width: int, vocabulary: "_Vocabulary") -> None:
+    def __init__(self, matcher: LLMatcher, width: int, spelling: LongestTokens) -> None:
         self._matcher = matcher
         self._width = width
-        self._vocabulary = vocabulary
+        self._spelling = spelling
 
     def mask(self) -> bytes:
         """A bit a token, the lowest of a byte first: 1 for what may come next.
@@ -82,30 +82,33 @@ class Matcher:
         """`token_id` has come. Raises GrammarInvalid if nothing can come of this any more."""
         # A failure while the mask was made shows here.
         if self._matcher.is_error() or not self._matcher.consume_token(token_id):
-            raise GrammarInvalid(f"The answer's grammar has failed: {_reason(self._matcher)}.")
+            raise GrammarInvalid(f"The answer's grammar has failed: {reason(self._matcher)}.")
+
+    def copy(self) -> "Matcher":
+        """Another one at the same place. The two share what is learnt of the grammar: each makes the other faster."""
+        return Matcher(self._matcher.deep_copy(), self._width, self._spelling)
 
     def allows(self, text: bytes) -> bool:
-        token_ids = self._vocabulary.spelled(text)
+        token_ids = self._spelling.spelled(text)
         return token_ids is not None and self._matcher.validate_tokens(token_ids) == len(token_ids)
 
     def take(self, text: bytes) -> None:
-        for token_id in self._vocabulary.spelled(text) or ():
+        for token_id in self._spelling.spelled(text) or ():
             self.advance(token_id)
 
 
 class Compiled:
-    """A grammar for one model."""
+    """A grammar for one model. `size` is about how many bytes it takes."""
 
-    def __init__(self, matcher: LLMatcher, width: int, vocabulary: "_Vocabulary", after: str) -> None:
+    def __init__(self, matcher: Matcher, after: Mark | None, width: int, size: int) -> None:
         self._matcher = matcher
+        self._after = after
         self._width = width
-        self._vocabulary = vocabulary
-        self._after = mark_of(after, vocabulary.tokenizer) if after else None
+        self.size = size
 
     def start(self, said: Iterable[int] = ()) -> Rules:
         """A new answer's place, after what of it is `said`. Raises GrammarInvalid if that does not follow the rules."""
-        # A copy shares what has been learnt of the grammar so far: each makes the next one faster.
-        matcher = Matcher(self._matcher.deep_copy(), self._width, self._vocabulary)
+        matcher = self._matcher.copy()
         rules = matcher if self._after is None else AfterMark(self._after, matcher, self._width)
         for token_id in said:
             rules.advance(token_id)
@@ -113,23 +116,24 @@ class Compiled:
 
 
 class Grammars:
-    """Compiles for one model; the last `MAX_KEPT` are kept. It belongs to one event loop.
+    """Compiles for one model. The last ones are kept, and so is why the last ones were refused. It belongs to one
+    event loop.
 
     `vocab_size` is the model's, which may be more than the tokenizer's. Of `eos_token_ids` any ends an answer.
     """
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: frozenset[int]) -> None:
-        self._vocabulary = _Vocabulary(tokenizer, vocab_size, eos_token_ids)
-        self._tokenizer = LLTokenizer(
-            TokenizerWrapper(self._vocabulary),
-            n_vocab=vocab_size,
-            eos_token=sorted(eos_token_ids),
-            slices=LLTokenizer.json_slices(),
-        )
+        vocabulary = _vocabulary(tokenizer, vocab_size, eos_token_ids)
+        self._tokenizer = tokenizer
+        self._reads = vocabulary.tokenizer(tokenizer.encode)
+        self._spelling = LongestTokens(vocabulary)
+        self._sandbox = Sandbox(vocabulary)
         self._width = (vocab_size + 7) // 8
         self._kept: OrderedDict[bytes, Compiled] = OrderedDict()
-        self._one = asyncio.Semaphore(1)
-        self._waiting = 0
+        self._kept_bytes = 0
+        self._refused: OrderedDict[bytes, str] = OrderedDict()
+        self._under_way: dict[bytes, asyncio.Task[Compiled]] = {}
+        self._turns = Turns(AT_ONCE, most=MAX_WAITING, most_of_one=MAX_WAITING_OF_TENANT)
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: frozenset[int]) -> "Grammars | None":
@@ -137,101 +141,63 @@ class Grammars:
         ends = tokenizer.eos_token_ids | eos_token_ids
         return cls(tokenizer, vocab_size, ends) if ends else None
 
-    async def compiled(self, grammar: Grammar) -> Compiled:
-        """Raises GrammarInvalid that says why, CapacityError if too many others are being compiled."""
+    def close(self) -> None:
+        """End what is being compiled, and the processes that try grammars."""
+        for task in self._under_way.values():
+            task.cancel()
+        self._sandbox.close()
+
+    async def compiled(self, grammar: Grammar, tenant: str = "") -> Compiled:
+        """Raises GrammarInvalid that says why, CapacityError if too many others are being compiled.
+
+        The work goes on if the caller leaves, and other callers with the same grammar share it.
+        """
         if len(grammar.text) > MAX_CHARACTERS:
             raise GrammarInvalid(f"`{grammar.param}` has more than {MAX_CHARACTERS} characters.", param=grammar.param)
         key = grammar.key
-        if (found := self._find(key)) is not None:
-            return found
-        if self._waiting >= MAX_WAITING:
-            raise CapacityError("Too many grammars are being compiled: try again later.")
-        self._waiting += 1
-        try:
-            return await self._in_turn(key, grammar)
-        finally:
-            self._waiting -= 1
-
-    def _find(self, key: bytes) -> Compiled | None:
-        found = self._kept.get(key)
-        if found is not None:
+        if (found := self._kept.get(key)) is not None:
             self._kept.move_to_end(key)
-        return found
-
-    async def _in_turn(self, key: bytes, grammar: Grammar) -> Compiled:
-        """One at a time, so that a grammar that many ask for at once is compiled once."""
+            return found
         try:
-            async with asyncio.timeout(WAIT_SECONDS):
-                await self._one.acquire()
-        except TimeoutError:
-            raise CapacityError("Other grammars take long to compile: try again later.") from None
-        try:
-            if (found := self._find(key)) is not None:
-                return found
-            async with asyncio.timeout(COMPILE_SECONDS):
-                matcher = await asyncio.to_thread(self._compile, grammar)
-        except TimeoutError:
-            raise GrammarInvalid(f"`{grammar.param}` takes too long to compile.", param=grammar.param) from None
-        finally:
-            self._one.release()
-        self._kept[key] = compiled = Compiled(matcher, self._width, self._vocabulary, grammar.after)
-        while len(self._kept) > MAX_KEPT:
-            self._kept.popitem(last=False)
-        return compiled
+            if (why := self._refused.get(key)) is not None:
+                raise CannotBuild(why)
+            return await asyncio.shield(self._under_way.get(key) or self._begin(key, grammar, tenant))
+        except CannotBuild as error:
+            message = f"`{grammar.param}` cannot be compiled: {error}."
+            raise GrammarInvalid(message, param=grammar.param) from None
 
-    def _compile(self, grammar: Grammar) -> LLMatcher:
-        try:
-            matcher = LLMatcher(self._tokenizer, _source(grammar), log_level=0, limits=_LIMITS)
-        except ValueError as error:
-            raise _invalid(grammar, str(error)) from None
-        # The first mask is the dearest, and some grammars fail only there.
-        first = matcher.deep_copy()
-        first.compute_bitmask()
-        for tried in (matcher, first):
-            if tried.is_error():
-                raise _invalid(grammar, _reason(tried))
-        return matcher
+    def _begin(self, key: bytes, grammar: Grammar, tenant: str) -> "asyncio.Task[Compiled]":
+        task = self._under_way[key] = asyncio.ensure_future(self._compile(key, grammar, tenant))
+        task.add_done_callback(lambda task: self._end(key, task))
+        return task
 
+    def _end(self, key: bytes, task: "asyncio.Task[Compiled]") -> None:
+        del self._under_way[key]
+        if task.cancelled():
+            return
+        if isinstance(error := task.exception(), CannotBuild):
+            self._refused[key] = str(error)
+            if len(self._refused) > MAX_REFUSED:
+                self._refused.popitem(last=False)
+        elif error is None:
+            self._keep(key, task.result())
 
-class _Vocabulary:
-    """The tokens as llguidance asks for them: a control token by its spelling, which no text can be."""
+    async def _compile(self, key: bytes, grammar: Grammar, tenant: str) -> Compiled:
+        async with self._turns.turn(tenant, WAIT_SECONDS):
+            size = await self._sandbox.cost(grammar.kind, grammar.text)
+            # Bounded now: the thread ends, and the turn with it.
+            matcher = await asyncio.to_thread(build, self._reads, grammar.kind, grammar.text)
+        after = mark_of(grammar.after, self._tokenizer) if grammar.after else None
+        return Compiled(Matcher(matcher, self._width, self._spelling), after, self._width, size + len(grammar.text))
 
-    def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: frozenset[int]) -> None:
-        control = {id: spelling.encode() for spelling, id in tokenizer.special_tokens.items()}
-        self.tokens = [control.get(id) or tokenizer.piece(id) for id in range(vocab_size)]
-        self.special_token_ids = sorted(control)
-        self.eos_token_id = min(eos_token_ids)
-        self.bos_token_id = None
-        self.tokenizer = tokenizer
-        self._by_piece = {piece: id for id, piece in tokenizer.pieces.items() if piece}
-
-    def spelled(self, text: bytes) -> list[int] | None:
-        """Tokens that are `text` together, which is short; None if there are none."""
-        token_ids, start = [], 0
-        while start < len(text):
-            ends = range(len(text), start, -1)
-            end = next((end for end in ends if text[start:end] in self._by_piece), None)
-            if end is None:
-                return None
-            token_ids.append(self._by_piece[text[start:end]])
-            start = end
-        return token_ids
-
-    def __call__(self, text: str) -> list[int]:
-        """Only asked for where tokens are forced, which nobody here does."""
-        return self.tokenizer.encode(text)
+    def _keep(self, key: bytes, compiled: Compiled) -> None:
+        self._kept[key] = compiled
+        self._kept_bytes += compiled.size
+        while len(self._kept) > MAX_KEPT or (self._kept_bytes > MAX_KEPT_BYTES and len(self._kept) > 1):
+            self._kept_bytes -= self._kept.popitem(last=False)[1].size
 
 
-def _source(grammar: Grammar) -> str:
-    """In llguidance's own words. Raises ValueError."""
-    if grammar.kind == "choice":
-        return grammar_from("lark", "start: " + " | ".join([json.dumps(text) for text in json.loads(grammar.text)]))
-    return grammar_from(grammar.kind, grammar.text)
-
-
-def _reason(matcher: LLMatcher) -> str:
-    return " ".join(matcher.get_error().partition("<non-verbose/>")[0].split())
-
-
-def _invalid(grammar: Grammar, why: str) -> GrammarInvalid:
-    return GrammarInvalid(f"`{grammar.param}` cannot be compiled: {why}.", param=grammar.param)
+def _vocabulary(tokenizer: Tokenizer, vocab_size: int, eos_token_ids: frozenset[int]) -> Vocabulary:
+    control = {id: spelling.encode() for spelling, id in tokenizer.special_tokens.items()}
+    tokens = [control.get(id) or tokenizer.piece(id) for id in range(vocab_size)]
+    return Vocabulary(tokens, sorted(control), sorted(eos_token_ids))

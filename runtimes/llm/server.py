@@ -132,8 +132,9 @@ class App:
             grammar = body.ending_by_itself(use.grammar(template.tool_format, model.tokenizer, grammar))
         shown = template.think_marks | ({} if use is None else template.tool_marks)
         thoughts = thought_rules(model, template, wish, in_thought)
-        form = Form(await compiled(model, grammar), shown, thoughts, think)
         asker = _asker(request, model, body.cache_salt, body.priority)
+        rules = await compiled(model, grammar, asker.standing.tenant)
+        form = Form(rules, shown, thoughts, think)
         return await self._generate(model, body, [prompt], asker, writer, form, "messages", default_max_tokens=None)
 
     async def _completions(self, request: Request) -> Response:
@@ -149,8 +150,8 @@ class App:
             with_token_ids=body.return_token_ids or False,
             names=names,
         )
-        form = Form(await compiled(model, body.grammar()))
         asker = _asker(request, model, body.cache_salt, body.priority)
+        form = Form(await compiled(model, body.grammar(), asker.standing.tenant))
         answer = await self._generate(
             model, body, prompts, asker, writer, form, "prompt", default_max_tokens=COMPLETION_MAX_TOKENS
         )

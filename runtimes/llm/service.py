@@ -77,6 +77,8 @@ async def _serve(options: ServiceOptions) -> int:
         await server.aclose()
         if app.model is not None:
             await app.model.engine.aclose()
+            if app.model.grammars is not None:
+                app.model.grammars.close()
     return 0
 
 

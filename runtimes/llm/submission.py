@@ -196,10 +196,10 @@ def _wanted(
     )
 
 
-async def compiled(model: LoadedModel, grammar: Grammar | None) -> Compiled | None:
+async def compiled(model: LoadedModel, grammar: Grammar | None, tenant: str) -> Compiled | None:
     if grammar is None:
         return None
     if model.grammars is None:
         message = "This model has no token that ends an answer: none can be held to a form."
         raise CallerError(message, param=grammar.param, code="unsupported_parameter")
-    return await model.grammars.compiled(grammar)
+    return await model.grammars.compiled(grammar, tenant)

@@ -159,6 +159,8 @@ async def serving(
         await client.close()
         await server.aclose()
         await engine.aclose()
+        if app.model is not None and app.model.grammars is not None:
+            app.model.grammars.close()
         engine.check_idle()
 
 

@@ -3,10 +3,13 @@
 import asyncio
 import contextlib
 import json
+import os
 import random
-import threading
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -14,11 +17,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.errors import CapacityError
+from adapters.errors import CapacityError, Unavailable
 from runtimes.llm import grammar as module
+from runtimes.llm import grammar_build
+from runtimes.llm import grammar_sandbox as sandbox
 from runtimes.llm.after_mark import Rules
 from runtimes.llm.answer_format import of_schema
 from runtimes.llm.grammar import Compiled, Grammar, GrammarInvalid, Grammars
+from runtimes.llm.grammar_build import Kind
 from tests.runtimes.llm.schemas import schemas
 from tests.runtimes.llm.server_fixtures import byte_tokenizer
 
@@ -36,8 +42,22 @@ def grammars() -> Grammars:
     return Grammars(tokenizer(), VOCAB, frozenset({END}))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def shared() -> Iterator[None]:
+    """One runtime's grammars for all tests that only compile."""
+    global _runner, _grammars
+    with asyncio.Runner() as _runner:
+        _grammars = grammars()
+        yield
+        _grammars.close()
+
+
+_runner: asyncio.Runner
+_grammars: Grammars
+
+
 def compiled(grammar: Grammar) -> Compiled:
-    return asyncio.run(grammars().compiled(grammar))
+    return _runner.run(_grammars.compiled(grammar))
 
 
 def allowed(matcher: Rules) -> list[int]:
@@ -149,39 +169,150 @@ def test_answers_do_not_share_their_places() -> None:
     assert allowed(rules.start(tokenizer().encode("c"))) == tokenizer().encode("d")
 
 
-async def test_a_grammar_is_compiled_once_and_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_KEPT", 2)
-    counted: list[str] = []
+@pytest.fixture
+def made() -> Iterator[Grammars]:
+    """A runtime's grammars of the test's own."""
     made = grammars()
-    compile_ = made._compile
+    yield made
+    made.close()
 
-    def counting(grammar: Grammar) -> Any:
-        counted.append(grammar.text)
-        return compile_(grammar)
 
-    monkeypatch.setattr(made, "_compile", counting)
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Texts of the grammars that were built for use."""
+    texts: list[str] = []
+
+    def build(tokenizer: Any, kind: Kind, text: str) -> Any:
+        texts.append(text)
+        return grammar_build.build(tokenizer, kind, text)
+
+    monkeypatch.setattr(module, "build", build)
+    return texts
+
+
+async def test_a_grammar_is_compiled_once_and_the_oldest_is_forgotten(
+    made: Grammars, built: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_KEPT", 2)
     many = [Grammar("regex", "a", "regex")] * 8
     first, *others = await asyncio.gather(*map(made.compiled, many))
     assert all(other is first for other in others)
-    assert counted == ["a"]
+    assert built == ["a"]
     for text in "bca":
         await made.compiled(Grammar("regex", text, "regex"))
-    assert counted == ["a", "b", "c", "a"]
+    assert built == ["a", "b", "c", "a"]
 
 
-async def test_compiling_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told to the one who asked for it, and those behind wait no longer for it than for their own."""
-    made, go_on = grammars(), threading.Event()
-    compile_ = made._compile
-    monkeypatch.setattr(module, "COMPILE_SECONDS", 0.05)
-    monkeypatch.setattr(module, "MAX_WAITING", 1)
-    monkeypatch.setattr(made, "_compile", lambda grammar: (go_on.wait(30), compile_(grammar))[1])
-    slow = asyncio.ensure_future(made.compiled(Grammar("regex", "a", "regex")))
-    await asyncio.sleep(0)
-    with pytest.raises(CapacityError):
+async def test_grammars_are_kept_within_a_number_of_bytes(
+    made: Grammars, built: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_KEPT_BYTES", 1)
+    for text in "aaba":
+        await made.compiled(Grammar("regex", text, "regex"))
+    assert built == ["a", "b", "a"]
+
+
+async def test_a_schema_that_never_compiles_is_ended_and_then_refused_at_once(
+    made: Grammars, built: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox, "CPU_SECONDS", 0.3)
+    endless = of_schema({"type": "integer", "multipleOf": 9999991}, "response_format")
+    for param in ("response_format", "structured_outputs"):
+        with pytest.raises(GrammarInvalid, match=f"`{param}` cannot be compiled: it takes more than") as caught:
+            await made.compiled(replace(endless, param=param))
+        assert caught.value.param == param
+        monkeypatch.setattr(made._sandbox, "cost", None)  # the second answer comes from the cache
+    assert built == []
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("HEADRACE_FUZZ_GRAMMARS", "12"))))
+def test_whatever_a_grammar_costs_its_compilation_ends(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With numbers and repetitions of any size. The runtime's memory is not taken."""
+    monkeypatch.setattr(sandbox, "CPU_SECONDS", 0.2)
+    hostile = _hostile(random.Random(seed))
+    before = resident()
+    with contextlib.suppress(GrammarInvalid):
+        compiled(hostile)
+    assert resident() - before < sandbox.MEMORY
+
+
+def _hostile(chance: random.Random) -> Grammar:
+    most = 10 ** chance.randint(1, 9)
+    number, other = chance.randint(1, most), chance.randint(1, most)
+    whole: dict[str, Any] = chance.choice(
+        [
+            {"type": "integer", "multipleOf": number},
+            {"type": "integer", "minimum": number, "maximum": number + other, "multipleOf": other % 1000 + 1},
+            {"type": "integer", "allOf": [{"multipleOf": number}, {"multipleOf": other}]},
+            {"type": "number", "multipleOf": number / 1000},
+            {"type": "string", "minLength": number, "maxLength": number + other},
+            {"type": "string", "pattern": f"^(a|b)*a(a|b){{{number % 1000}}}(c|d)*$"},
+            {"type": "string", "pattern": f"^(.{{1,{number % 5000}}}x){{1,{other % 5000}}}$"},
+            {"type": "array", "items": {"type": "integer"}, "minItems": number, "maxItems": number + other},
+            {"enum": [f"{i * other}" for i in range(number % 20_000 + 1)]},
+        ]
+    )
+    depth = chance.randint(0, 30)
+    for _ in range(depth):
+        whole = chance.choice([{"type": "array", "items": whole}, {"anyOf": [whole, {"type": "null"}]}])
+    return of_schema(whole, "schema", strict=True)
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+async def test_a_grammar_that_takes_too_much_memory_is_ended(made: Grammars, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "MEMORY", 8 << 20)
+    with pytest.raises(GrammarInvalid, match="MiB of memory"):
+        await made.compiled(of_schema({"type": "integer", "multipleOf": 9999991}, "schema"))
+    assert await made.compiled(Grammar("regex", "a", "regex"))
+
+
+async def test_the_refusals_that_are_remembered_are_bounded(made: Grammars, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_REFUSED", 3)
+    for number in range(6):
+        with pytest.raises(GrammarInvalid):
+            await made.compiled(Grammar("regex", "(" * (number + 1), "regex"))
+    assert len(made._refused) == 3
+
+
+async def test_one_tenants_slow_grammars_do_not_hold_up_another(made: Grammars) -> None:
+    """Tenant a's wait for each other, and the last ones are turned away."""
+    schemas = [of_schema({"type": "integer", "multipleOf": 9999991 + n}, "schema") for n in range(20)]
+    slow = [asyncio.ensure_future(made.compiled(schema, "a")) for schema in schemas]
+    async with asyncio.timeout(30):
+        await made.compiled(Grammar("regex", "a", "regex"), "b")
+    assert not slow[0].done()
+    ended = [task for task in slow if task.done()]
+    assert ended
+    for task in ended:
+        assert isinstance(task.exception(), CapacityError)
+    made.close()
+    await asyncio.gather(*slow, return_exceptions=True)
+
+
+async def test_a_caller_that_leaves_frees_no_turn_before_the_work_has_ended(
+    made: Grammars, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox, "CPU_SECONDS", 0.5)
+    endless = of_schema({"type": "integer", "multipleOf": 9999991}, "schema")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await made.compiled(endless, "a")
+    assert len(made._under_way) == 1
+    assert await made.compiled(Grammar("regex", "a", "regex"), "a")  # after the first one
+    assert made._under_way == {}
+    assert endless.key in made._refused
+
+
+async def test_a_worker_that_is_killed_is_replaced(made: Grammars) -> None:
+    await made.compiled(Grammar("regex", "a", "regex"))
+    end = made._sandbox._end
+    assert end is not None
+    (_, _, (process, _), _) = end.peek() or (None, None, (None, None), None)
+    assert process is not None
+    os.killpg(process.pid, signal.SIGKILL)
+    with pytest.raises(Unavailable):
         await made.compiled(Grammar("regex", "b", "regex"))
-    with pytest.raises(GrammarInvalid, match="too long"):
-        await slow
-    go_on.set()
-    monkeypatch.setattr(module, "COMPILE_SECONDS", 30)
     assert await made.compiled(Grammar("regex", "b", "regex"))

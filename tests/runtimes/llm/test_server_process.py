@@ -254,3 +254,36 @@ def test_a_wrong_command_line(arguments: list[str], said: str, capsys: pytest.Ca
         main(arguments)
     assert caught.value.code == 2
     assert said in capsys.readouterr().err
+
+
+def test_it_ends_while_a_grammar_compiles(bundled_model: Path, tmp_path: Path) -> None:
+    """And its workers end with it."""
+    socket = tmp_path / "llm.sock"
+    process = subprocess.Popen(command(bundled_model, "--socket", str(socket), "--drain-seconds", "1"))
+    try:
+        workers = asyncio.run(_end_while_compiling(socket, process))
+        assert process.wait(20) == 0
+        assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def _end_while_compiling(socket: Path, process: subprocess.Popen[bytes]) -> list[int]:
+    """The processes that it had."""
+    await until_healthy(socket, process)
+    schema = {"type": "integer", "multipleOf": 9999991}
+    body = {"model": "smol", "prompt": "a", "structured_outputs": {"json": schema}}
+    async with http(socket) as session:
+        asked = asyncio.ensure_future(session.post("/v1/completions", json=body))
+        async with asyncio.timeout(20):
+            while not (workers := _children(process.pid)):
+                await asyncio.sleep(0.01)
+        process.terminate()
+        await asyncio.gather(asked, return_exceptions=True)
+    return workers
+
+
+def _children(pid: int) -> list[int]:
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for children in lists for child in children.read_text().split()]
