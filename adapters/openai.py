@@ -20,7 +20,7 @@ from adapters.errors import (
     Unsupported,
 )
 from adapters.http1.client import Client, ClientResponse, encode_fields
-from adapters.messages import TokenCount
+from adapters.messages import MessagesRequest, TokenCount
 from adapters.one_kind import OneKind
 from adapters.openai_orders import call_of
 from adapters.openai_paths import Paths
@@ -32,8 +32,8 @@ from adapters.responses_stream import ResponsesStream
 from adapters.token_count import TokenCounter
 from adapters.types import AppRequest, Deadline, GenerateRequest, ModelOrder, ModelRequest, ResponsesRequest, Usage
 from adapters.wire import openai as wire
-from adapters.wire import responses_native, standing
-from adapters.wire.dialects import AUTO, DIALECTS, MODELS, PLAIN, Dialect, of_owners
+from adapters.wire import responses_native, standing, thinking
+from adapters.wire.dialects import AUTO, DIALECTS, MODELS, OURS, PLAIN, Dialect, of_owners
 from adapters.wire.hints import IGNORED, STRICT
 from adapters.wire.model_list import Listed, decode_models
 from adapters.wire.named import usage_of, with_model
@@ -83,7 +83,9 @@ class OpenAIAdapter:
         self._model = model
         self._options = options or OpenAIProtocol()
         self._passes = {"tokenize"} if ours else frozenset(self._options.passes)
-        self._dialect = PLAIN if options is None else self._as_told(DIALECTS.get(options.dialect, AUTO))
+        self._dialect = OURS if ours else PLAIN
+        if options is not None:
+            self._dialect = self._as_told(DIALECTS.get(options.dialect, AUTO))
         self._unknown = options is not None and options.dialect == "auto"
         self._paths = Paths(client.base_path, self._dialect.root, self._options.api_version)
         self._health = tuple(map(self._health_target, (probe,) if probe else self._dialect.health))
@@ -116,7 +118,10 @@ class OpenAIAdapter:
             if request.hints.strict:
                 fields += _STRICT
         salted = self._dialect.salts and not self._share_prefixes
-        body = wire.upstream_body(request, self._model, self._dialect, request.salt if salted else "")
+        added = {}
+        if isinstance(request, MessagesRequest):
+            added = thinking.of_message(request.native, request.fields, self._dialect.thinking)
+        body = wire.upstream_body(request, self._model, self._dialect, request.salt if salted else "", added)
         target = self._paths.call(request.path, self._model or request.model)
         response = await self._client.request(b"POST", target, fields, body, deadline)
         if response.status != 200:

@@ -12,6 +12,7 @@ from msgspec import Raw
 from adapters.errors import CallerError
 from adapters.types import ChatRequest
 from adapters.wire import anthropic_turns as turns
+from adapters.wire import thinking
 from adapters.wire.anthropic_tools import choice_of, tools_of
 from adapters.wire.body import field
 from adapters.wire.hints import NAMES, Hints, allowed_tools
@@ -30,6 +31,7 @@ _NEUTRAL = {
     "continue_final_message": ("true", "false"),
     "frequency_penalty": ("0", "0.0"),
     "functions": ("[]",),
+    "include_reasoning": ("true",),
     "logit_bias": ("{}",),
     "logprobs": ("false",),
     "modalities": ('["text"]',),
@@ -40,7 +42,7 @@ _NEUTRAL = {
     "verbosity": ('"medium"',),
 }
 """What may be said of other fields without asking for anything; null always may."""
-_KNOWN = frozenset((*_SAME, *_SAID, "model", "stream_options"))
+_KNOWN = frozenset((*_SAME, *_SAID, *thinking.NAMES, "model", "stream_options"))
 _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh"}
 _TIERS = {"auto": "auto", "default": "standard_only"}
 
@@ -116,6 +118,8 @@ def _output(fields: dict[str, Raw], body: Object) -> Object:
     """How hard to think, and the answer's form."""
     config: Object = {}
     told: Object = {}
+    if "thinking" not in body and (wish := thinking.of_chat(fields)) is not None:
+        body["thinking"] = wish
     effort = field(fields, "reasoning_effort", _string)
     if effort == "none":
         told["thinking"] = body.get("thinking", {"type": "disabled"})

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from adapters.wire.thinking import Way
+
 MODELS = "models"
 """The list of models, below the API's root, in the place of a path that tells of health."""
 
@@ -26,12 +28,16 @@ class Dialect(NamedTuple):
     """Whether it keeps prompts of another `cache_salt` apart in its prefix cache."""
     orders: str = ""
     """Whose way of loading and unloading models it has."""
+    thinking: Way = ""
+    """How a chat that was made of a message says whether the model is to think."""
 
 
 _TO_MAX_TOKENS = {"max_completion_tokens": "max_tokens"}
 _TO_MAX_COMPLETION_TOKENS = {"max_tokens": "max_completion_tokens"}
 
 PLAIN = Dialect()
+OURS = Dialect(thinking="own")
+"""Of our own runtime."""
 DIALECTS = {
     "openai": Dialect((MODELS,), _TO_MAX_COMPLETION_TOKENS),  # many call their models OpenAI's
     "azure": Dialect((MODELS,), _TO_MAX_COMPLETION_TOKENS, root="/openai/v1"),
@@ -42,9 +48,9 @@ DIALECTS = {
         owners=frozenset({"mistralai"}),
     ),
     "groq": Dialect((MODELS,), root="/openai/v1"),
-    "vllm": Dialect(owners=frozenset({"vllm"}), sleeps=True, salts=True, orders="vllm"),
-    "sglang": Dialect(owners=frozenset({"sglang"}), salts=True, orders="sglang"),
-    "llama.cpp": Dialect(owners=frozenset({"llamacpp"}), orders="llama.cpp"),
+    "vllm": Dialect(owners=frozenset({"vllm"}), sleeps=True, salts=True, orders="vllm", thinking="template"),
+    "sglang": Dialect(owners=frozenset({"sglang"}), salts=True, orders="sglang", thinking="template"),
+    "llama.cpp": Dialect(owners=frozenset({"llamacpp"}), orders="llama.cpp", thinking="template"),
     "ollama": Dialect(("/",), _TO_MAX_TOKENS, owners=frozenset({"library"}), orders="ollama"),
     "lm-studio": Dialect((MODELS,), _TO_MAX_TOKENS, owners=frozenset({"organization_owner"})),
     "tensorrt-llm": Dialect(owners=frozenset({"tensorrt_llm"})),

@@ -6,6 +6,7 @@ stays the bytes that the client or the server sent.
 
 from collections.abc import Mapping
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -188,15 +189,23 @@ def _as_responses(fields: dict[str, Raw]) -> dict[str, Raw]:
     return {**fields, "max_output_tokens": lengths[0]} if lengths else fields
 
 
-def upstream_body(request: GenerateRequest, model: str | None, dialect: Dialect = PLAIN, salt: str = "") -> bytes:
+def upstream_body(
+    request: GenerateRequest,
+    model: str | None,
+    dialect: Dialect = PLAIN,
+    salt: str = "",
+    added: Mapping[str, Raw] = MappingProxyType({}),
+) -> bytes:
     """The body to send on: the client's values, the upstream's name of the model, usage always asked for.
 
     A `salt` is the tenant's, for the server's prefix cache. The client's own `cache_salt` divides the tenant's prompts
-    further, and never leads to those of another tenant.
+    further, and never leads to those of another tenant. Fields `added` for the server go before the client's.
 
     Built anew, so that a key given twice reaches the upstream once, with the value that was authorised.
     """
     fields = request.fields
+    if added:
+        fields = {**added, **fields, **added}
     if model is not None:
         fields = {**fields, "model": Raw(_encode(model))}
     if dialect.renames and isinstance(request, ChatRequest):

@@ -22,10 +22,10 @@ _PROMPT = frozenset({
 """Fields that form a chat's prompt."""
 
 CHAT = _COMMON | _SAMPLING | _PROMPT | {
-    "audio", "enable_thinking", "function_call", "functions", "include_reasoning", "max_completion_tokens", "metadata",
-    "modalities", "parallel_tool_calls", "prediction", "prompt_cache_options", "prompt_cache_retention",
-    "reasoning", "reasoning_effort", "safety_identifier", "service_tier", "store", "thinking", "tool_choice",
-    "top_logprobs", "verbosity", "web_search_options",
+    "audio", "enable_thinking", "function_call", "functions", "include_reasoning", "max_completion_tokens",
+    "max_thinking_tokens", "metadata", "modalities", "parallel_tool_calls", "prediction", "prompt_cache_options",
+    "prompt_cache_retention", "reasoning", "reasoning_effort", "safety_identifier", "service_tier", "store", "thinking",
+    "thinking_budget", "thinking_token_budget", "tool_choice", "top_logprobs", "verbosity", "web_search_options",
 }  # fmt: skip
 COMPLETION = _COMMON | _SAMPLING | {"add_special_tokens", "best_of", "echo", "prompt", "suffix"}
 RESPONSE = _COMMON | {

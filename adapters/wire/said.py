@@ -22,7 +22,7 @@ _HEAD = ("id", "created", "model", "system_fingerprint")
 _TOKEN_IDS = b',"token_ids":['
 
 
-_ABSENT = (NULL,) * 6
+_ABSENT = (NULL,) * 4
 
 
 class _Delta(msgspec.Struct):
@@ -36,8 +36,12 @@ class _Delta(msgspec.Struct):
 
     @property
     def is_plain(self) -> bool:
-        others = (self.audio, self.function_call, self.reasoning, self.reasoning_content, self.refusal, self.tool_calls)
+        others = (self.audio, self.function_call, self.refusal, self.tool_calls)
         return others == _ABSENT or all(bytes(other) in NOTHING for other in others)
+
+    @property
+    def is_thought(self) -> bool:
+        return any(bytes(told) not in NOTHING for told in (self.reasoning, self.reasoning_content))
 
 
 class _Choice(msgspec.Struct):
@@ -107,14 +111,19 @@ class Said:
             self._note_choice(choice)
 
     def _note_choice(self, choice: _Choice) -> None:
-        if choice.index or not (choice.delta is None or choice.delta.is_plain):
+        delta = choice.delta
+        thinks = delta is not None and delta.is_thought
+        # A thought goes on from its tokens. Its text is no beginning of an answer.
+        if choice.index or not (delta is None or delta.is_plain) or (thinks and self._mode == "text"):
             self._forget()
             return
         self.finished = choice.finish_reason is not None
-        text = choice.text if choice.delta is None else choice.delta.content
-        if not text:
+        text = choice.text if delta is None else delta.content
+        if not (text or thinks or choice.token_ids):
             return
         if self._mode == "text":
+            if not text:
+                return
             self._text.append(text)
             self._count += 1  # servers send a token an event
             self._size += len(text)

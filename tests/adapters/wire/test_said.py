@@ -147,3 +147,14 @@ def test_white_space_makes_no_difference() -> None:
         b'{"model":"m","stream":true,"messages":[{"role":"user","content":"x"}],"response_format":{ "type" : "text" }}'
     )
     assert can_continue(decode_chat(body), "text")
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_a_thought_is_continued_from_its_tokens_and_never_from_its_text(name: str) -> None:
+    thought = event({name: "Hm"}, choice={"token_ids": [1, 2]})
+    hidden = event({}, choice={"token_ids": [3]})
+    said = saying("tokens", thought, hidden, event({"content": "a"}, choice={"token_ids": [4]}))
+    fields = said.rest(REQUEST)
+    assert fields is not None
+    assert json.loads(bytes(fields["continue_token_ids"])) == [1, 2, 3, 4]
+    assert saying("text", event({name: "Hm"}), event({"content": "a"})).rest(REQUEST) is None

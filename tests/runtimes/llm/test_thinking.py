@@ -41,7 +41,7 @@ class Mind:
         logits = torch.arange(258, 0, -1, dtype=torch.float32).repeat(len(chunks), 1) / 1000
         for row, chunk in enumerate(chunks):
             at = chunk.end - self._began.setdefault(chunk.sequence_id, chunk.end)
-            logits[row, self._script[at] if at < len(self._script) else 257] = 10
+            logits[row, self._script[at] if at < len(self._script) else 257] = 100
         return {chunk.sequence_id: one for chunk, one in zip(chunks, sample(logits, chunks), strict=True)}
 
 

@@ -1,0 +1,55 @@
+"""How a model is to think, from one wire's fields to another's."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Raw
+
+from adapters.wire.body import field
+
+Fields = dict[str, Raw]
+Way = Literal["", "template", "own"]
+"""How servers of chats take it: not at all, by variables of their template, or in a field `thinking` as Anthropic's."""
+
+BUDGETS = ("thinking_token_budget", "thinking_budget", "max_thinking_tokens")
+"""Names of a thought's most tokens in a chat: vLLM's, Qwen's and another."""
+NAMES = frozenset((*BUDGETS, "enable_thinking"))
+"""Fields of a chat that a message says with `thinking`."""
+
+
+class Thinking(msgspec.Struct, omit_defaults=True):
+    """Anthropic's field, as far as other servers know it."""
+
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+
+
+_encode = msgspec.json.Encoder().encode
+_thinking = msgspec.json.Decoder(Thinking | None)
+_variables = msgspec.json.Decoder(dict[str, Any] | None)
+_flag = msgspec.json.Decoder(bool | None)
+_count = msgspec.json.Decoder(Annotated[int, Meta(ge=0, le=2**31 - 1)] | None)
+
+
+def of_message(native: Fields, fields: Fields, way: Way) -> Fields:
+    """A message's `thinking` as fields of the chat that asks for the same of a server with this way. A budget has no
+    name among variables. Raises `CallerError`."""
+    thinking = field(native, "thinking", _thinking) if way else None
+    if thinking is None:
+        return {}
+    if way == "own":
+        return {"thinking": Raw(_encode(thinking))}
+    thinks = thinking.type != "disabled"
+    given = field(fields, "chat_template_kwargs", _variables) or {}
+    return {"chat_template_kwargs": Raw(_encode({"enable_thinking": thinks, "thinking": thinks, **given}))}
+
+
+def of_chat(fields: Fields) -> dict[str, Any] | None:
+    """A chat's wishes as a message's `thinking`; None if it has none. Raises `CallerError`."""
+    given = [budget for name in BUDGETS if (budget := field(fields, name, _count)) is not None]
+    enabled = field(fields, "enable_thinking", _flag)
+    if enabled is False or (given and min(given) == 0):
+        return {"type": "disabled"}
+    if given:
+        return {"type": "enabled", "budget_tokens": min(given)}
+    return {"type": "adaptive"} if enabled else None
