@@ -40,6 +40,7 @@ from config.runtimes import (
     VllmRuntime,
 )
 from config.section import Section
+from config.stored_responses import StoredResponsesConfig
 from config.target import ArmConfig, Failure, FallbackConfig, SplitConfig, TargetConfig
 from config.text import Date, Glob, Name, PemFile, Secret, Shape, Url
 from config.units import Delay, Duration, HostPort, Listen, Size
@@ -259,6 +260,8 @@ class Config(Section):
     """Processes that serve clients on the one port, with a supervisor beside them; as many as there are cores."""
     state: StateConfig = StateConfig()
     """Storage."""
+    stored_responses: StoredResponsesConfig = StoredResponsesConfig()
+    """OpenAI's stored responses and conversations."""
     auth: AuthConfig = AuthConfig()
     """Credentials."""
     http: HttpConfig = HttpConfig()

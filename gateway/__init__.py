@@ -22,6 +22,7 @@ traffic/     endpoints and their health, pools, probes; fleet.py keeps them acro
 discovery/   where endpoints come from while it runs: DNS, a file, Kubernetes
 embeddings/  texts as tokens, and tensors as vectors, for models that make embeddings
 foreign/     what a server is, and whether it is spoken to rightly: two commands
+stored/      OpenAI's stored responses and conversations
 explain/     why a request goes where it goes, and the tests of a policy
 placement/   bundled runtimes as supervised children
 telemetry/   the access log and every metric

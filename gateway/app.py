@@ -38,6 +38,7 @@ from gateway.limits.shared import SharedTable
 from gateway.operators import GatewayDesk
 from gateway.placement.runtime import Runtimes
 from gateway.snapshot import Snapshot, build, with_keys
+from gateway.stored.keeper import Keeper
 from gateway.telemetry import AccessLog, Metrics, Telemetry
 from gateway.telemetry.answers_kept import CacheGauges
 from gateway.telemetry.discovery import DiscoveryMetrics
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # What sockets, files and secrets hang on: changed by a restart, and refused on a reload rather than ignored.
-FIXED = ("listen", "workers", "state", "auth", "http", "access_log")
+FIXED = ("listen", "workers", "state", "stored_responses", "auth", "http", "access_log")
 
 
 class StartError(Exception):
@@ -144,7 +145,7 @@ class Gateway:
         self.metrics.watch(DiscoveryMetrics(self.fleet, self.clock))
         self.metrics.watch(CacheGauges(self.kept.shelves))
         self._note_loaded()
-        fronts = Fronts(self.core, self.is_ready)
+        fronts = Fronts(self.core, self.is_ready, self._open_keeper())
         self.server = Server(fronts, self._http_limits(), self._refuse)
         self._ends.push_async_callback(self.server.aclose)
         if self.config.listen.grpc is not None:
@@ -201,6 +202,15 @@ class Gateway:
         self.trail = Trail(self.identity.store.note)
         self._ends.push_async_callback(self.trail.aclose)
         self._run(self.trail.run(), "audit")
+
+    def _open_keeper(self) -> Keeper | None:
+        config = self.config
+        if config.stored_responses.store == "never":
+            return None
+        keeper = Keeper(config.state.database, config.stored_responses, config.http.max_body)
+        self._ends.push_async_callback(keeper.aclose)
+        self._run(keeper.run(), "stored responses")
+        return keeper
 
     def _http_limits(self) -> Limits:
         http = self.config.http

@@ -28,6 +28,8 @@ class Hints:
 
     strict: bool = False
     ignored: list[str] = field(default_factory=list)
+    dropped: frozenset[str] = frozenset()
+    """Fields that the route drops."""
 
     @classmethod
     def of(cls, headers: Headers) -> "Hints":
@@ -43,7 +45,7 @@ class Hints:
 
     def enforce(self, strict: bool, dropped: frozenset[str]) -> None:
         """Apply the route to what its door has left out. The route itself drops `dropped`. Raises `CallerError`."""
-        self.strict = strict
+        self.strict, self.dropped = strict, dropped
         if self.ignored:
             self.ignored[:] = [name for name in self.ignored if name not in dropped]
         if strict and self.ignored:

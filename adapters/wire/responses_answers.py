@@ -132,6 +132,10 @@ class Shell:
             **{name: getattr(asked, name) for name in _REPEATED},
         }
 
+    def repeat(self, **fields: Any) -> None:
+        """Say something else of the request."""
+        self._repeated |= fields
+
     def response(
         self,
         status: str,

@@ -36,7 +36,9 @@ _json = msgspec.json.Decoder(Raw).decode
 class Events:
     """Writes one Response's events. `take` each piece of the chat's stream; `end` once it is `done`, or `fail`."""
 
-    __slots__ = ("_calls", "_finish", "_items", "_number", "_out", "_shell", "_size", "_text", "_usage", "done")
+    __slots__ = (
+        "_calls", "_final", "_finish", "_items", "_number", "_out", "_shell", "_size", "_text", "_usage", "done",
+    )  # fmt: skip
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
@@ -49,6 +51,7 @@ class Events:
         self._size = 0
         self._finish: str | None = None
         self._usage: ChatUsage | None = None
+        self._final: dict[str, Any] | None = None
         self.done = False
         """The chat has said all."""
 
@@ -77,8 +80,14 @@ class Events:
             self._close(item, last)
         usage = usage_of(self._usage, counted)
         told = self._shell.response(last, self._told(), finish=self._finish, usage=usage)
+        self._final = told
         self._emit(f"response.{last}", response=told)
         return self._flushed()
+
+    @property
+    def final(self) -> bytes | None:
+        """The whole Response, after its end."""
+        return None if self._final is None else _encode(self._final)
 
     def fail(self, error: InferenceError, counted: Usage) -> bytes:
         """The end of one that broke: what came of it stays, and is told as incomplete."""

@@ -1,5 +1,6 @@
 """What servers that know Responses answer, as far as limits and failures go by it. The rest passes as it is."""
 
+from contextlib import suppress
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -7,8 +8,10 @@ from msgspec import Meta, Raw
 
 from adapters.errors import BackendError, CallerError, CapacityError, InferenceError
 from adapters.types import Usage
+from adapters.wire import sse
 from adapters.wire.openai import MAX_MESSAGE, Count
 
+_WHOLE = (b'"response.completed"', b'"response.incomplete"')
 _FAILED = b'"response.failed"'
 _OPENINGS = frozenset({"response.created", "response.in_progress", "response.queued"})
 _LAST = frozenset({"response.completed", "response.incomplete", "response.failed"})
@@ -40,6 +43,14 @@ class _Event(msgspec.Struct):
 
 _response = msgspec.json.Decoder(_Response).decode
 _event = msgspec.json.Decoder(_Event).decode
+
+
+class _Final(msgspec.Struct):
+    type: str
+    response: Raw
+
+
+_final = msgspec.json.Decoder(_Final).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -99,19 +110,31 @@ def _failure(told: _Error) -> InferenceError:
 class Told:
     """Counts a stream's events as they pass, so that a break can be said as the next of them."""
 
-    __slots__ = ("_failed", "_number")
+    __slots__ = ("_failed", "_number", "final")
 
     done = False
 
     def __init__(self) -> None:
         self._number = 0
         self._failed = False
+        self.final: bytes | None = None
+        """The whole Response, after its end."""
 
     def take(self, piece: bytes) -> bytes:
         """Whole events."""
         self._number += piece.count(b"\ndata:") + piece.startswith(b"data:")
         self._failed = self._failed or _FAILED in piece
+        if any(mark in piece for mark in _WHOLE):
+            self._keep_final(piece)
         return piece
+
+    def _keep_final(self, piece: bytes) -> None:
+        for event in piece.split(b"\n\n"):
+            data = sse.data_of(event)
+            if data and any(mark in data for mark in _WHOLE):
+                with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                    told = _final(data)
+                    self.final = bytes(told.response) if told.type in _LAST else self.final
 
     def end(self, counted: Usage) -> bytes:
         """The server has said it."""

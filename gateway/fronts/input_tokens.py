@@ -14,6 +14,8 @@ from gateway.fronts import decoding
 from gateway.fronts.anthropic import ESTIMATED, INLINE
 from gateway.fronts.door import Door, Route
 from gateway.fronts.openai import require_json
+from gateway.stored.exchange import opened
+from gateway.stored.keeper import Keeper
 from gateway.telemetry import Record
 
 PATH = b"/v1/responses/input_tokens"
@@ -30,14 +32,17 @@ _encode = msgspec.json.Encoder().encode
 class InputTokens:
     """The model's own server counts where it can; elsewhere the gateway estimates."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Door, keeper: Keeper | None = None) -> None:
         self._door = door
+        self._keeper = keeper
         self._core = door.core
         self.route = Route(("POST",), "chat", self._answer)
 
     async def _answer(self, principal: Principal, http: Request, record: Record) -> Response:
         require_json(http)
         body = await http.read()
+        if self._keeper is not None:
+            body, _ = await opened(self._keeper, principal.tenant, body)
         request = decoding.decode(self._core.snapshot, _read, body, wire.route_names, wire.OPERATION)
         request.request_id, request.size = record.request_id, len(body)
         request.asked.request_id = record.request_id

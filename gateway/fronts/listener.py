@@ -7,6 +7,8 @@ from adapters.http1.message import Request, Response
 from gateway.core import Core
 from gateway.fronts.anthropic import MESSAGES, MODELS, VERSION, AnthropicFront
 from gateway.fronts.apps import PATHS, AppsFront
+from gateway.fronts.conversations import PATH as CONVERSATIONS
+from gateway.fronts.conversations import ConversationsFront
 from gateway.fronts.door import Door, Route
 from gateway.fronts.metadata import Metadata
 from gateway.fronts.oip_http import OipFront
@@ -16,24 +18,27 @@ from gateway.fronts.paths import readdressed
 from gateway.fronts.predict_v1 import PredictFront
 from gateway.fronts.responses import PATH as RESPONSES
 from gateway.fronts.responses import ResponsesFront
+from gateway.stored.keeper import Keeper
 
 
 class Fronts:
     """The handler of the data listener. `ready` tells whether the gateway takes requests and can answer them."""
 
-    def __init__(self, core: Core, ready: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, core: Core, ready: Callable[[], bool] = lambda: True, keeper: Keeper | None = None) -> None:
         self.door = Door(core)
         created = int(time.time())
         metadata = Metadata(core)
         self._openai = OpenAIFront(self.door, created)
         self._predict = PredictFront(self.door, metadata, created)
         self._oip = OipFront(self.door, ready)
-        self._responses = ResponsesFront(self.door)
+        self._responses = ResponsesFront(self.door, keeper)
+        self._conversations = ConversationsFront(self.door, keeper)
         self._anthropic = AnthropicFront(self.door, created)
         self._fronts = (
             (b"/v2", self._oip),
             (b"/v1/models/", self._predict),
             (RESPONSES, self._responses),
+            (CONVERSATIONS, self._conversations),
             (MESSAGES, self._anthropic),
         )
         self._apps = AppsFront(self.door)
@@ -59,6 +64,7 @@ class Fronts:
         yield from self._oip.routes()
         yield from self._predict.routes()
         yield from self._responses.routes()
+        yield from self._conversations.routes()
         yield from self._apps.routes()
         yield from self._anthropic.routes()
         yield from self._passed.routes()

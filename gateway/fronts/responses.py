@@ -1,16 +1,17 @@
 """OpenAI's Responses, over servers of chats; over those that know Responses themselves, as they are."""
 
-from typing import NoReturn
+from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from adapters.base import Answer
-from adapters.errors import CallerError, InferenceError, NotFound
+from adapters.errors import CallerError, InferenceError
 from adapters.http1.message import Request, Response
 from adapters.types import ChatRequest, ResponsesRequest
 from adapters.wire import responses as wire
 from adapters.wire import responses_answers as answers
+from adapters.wire.body import open_body
 from adapters.wire.responses_events import Events
 from adapters.wire.responses_native import Told
 from gateway.auth.keys import Principal
@@ -18,56 +19,71 @@ from gateway.explain import header
 from gateway.fronts import decoding, errors, input_tokens
 from gateway.fronts.door import Door, Route
 from gateway.fronts.openai import require_json
+from gateway.fronts.stored_responses import StoredResponses
+from gateway.stored.exchange import Exchange, not_stored, opened
+from gateway.stored.keeper import Keeper
 from gateway.telemetry import Record
 
 PATH = b"/v1/responses"
-_UNKNOWN = "Unknown path. Of Responses this gateway serves POST /v1/responses."
-_KEPT = "This gateway keeps no responses: say all of a conversation in `input`."
+_UNKNOWN = "Unknown path. Of Responses this gateway serves /v1/responses and what is below it."
 
 
 class _Named(msgspec.Struct):
     model: str = ""
 
 
+_encode = msgspec.json.Encoder().encode
 _named = msgspec.json.Decoder(_Named).decode
 
 
 class ResponsesFront:
     """The handler of `/v1/responses`, with whatever follows."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Door, keeper: Keeper | None = None) -> None:
         self._door = door
         self._core = door.core
+        self._keeper = keeper
         self._create = Route(("POST",), "chat", self._answer)
-        self._counts = input_tokens.InputTokens(door).route
-        self._kept = Route(("GET", "POST", "DELETE"), "chat", self._refuse)
+        self._counts = input_tokens.InputTokens(door, keeper).route
+        self._stored = StoredResponses(door, keeper)
 
     def routes(self) -> list[Route]:
         """All there are."""
-        return [self._create, self._counts, self._kept]
+        return [self._create, self._counts, *self._stored.routes()]
 
     async def __call__(self, http: Request) -> Response:
         """Answer one request."""
         target = http.target
-        route = self._create if target == PATH else self._kept if target.startswith(PATH + b"/") else None
-        if target == input_tokens.PATH:
+        route: Route | None = None
+        if target == PATH:
+            route = self._create
+        elif target == input_tokens.PATH:
             route = self._counts
+        elif target.startswith(PATH + b"/"):
+            route = self._stored.route(target)
         return await self._door.serve(http, route, _UNKNOWN, errors.openai_response)
-
-    async def _refuse(self, principal: Principal, http: Request, record: Record) -> NoReturn:
-        raise NotFound(_KEPT, code="response_not_found")
 
     async def _answer(self, principal: Principal, http: Request, record: Record) -> Response:
         require_json(http)
-        body = await http.read()
+        body, exchange = await http.read(), None
+        if self._keeper is not None:
+            body, exchange = await opened(self._keeper, principal.tenant, body)
         request, shell = self._read(body)
         answer = await self._asked(principal, request, body, http, record)
         record.ignored = [wire.param_of(name) or name for name in record.ignored]
+        if exchange is not None and "store" in request.hints.dropped:
+            exchange = not_stored(exchange)
+        if exchange is not None and shell is not None:
+            shell.repeat(**exchange.repeated)
         headers = [*self._door.headers(record), *answer.headers]
         if answer.body is None:
             fields = [("content-type", "text/event-stream"), *headers, ("cache-control", "no-cache")]
-            return Response(answer.status, fields, _Stream(answer, Told() if shell is None else Events(shell)))
+            events = Told() if shell is None else Events(shell)
+            return Response(answer.status, fields, _Stream(answer, events, exchange))
         told = answer.body if shell is None else answers.whole(answer.body, shell, answer.usage)
+        if exchange is not None:
+            told = told if shell is not None else _with(told, exchange.repeated)
+            await exchange.finish(told)
         return Response(answer.status, [("content-type", "application/json"), *headers], told)
 
     def _read(self, body: bytes) -> tuple[ChatRequest | ResponsesRequest, answers.Shell | None]:
@@ -112,13 +128,19 @@ class ResponsesFront:
         return known is not None and known.rules.model in snapshot.responses_models
 
 
+def _with(response: bytes, repeated: dict[str, Any]) -> bytes:
+    """A server's own Response with what the gateway stores of it."""
+    return _encode({**open_body(response), **repeated})
+
+
 class _Stream:
     """An answer's events. A break is said in them, and then they end."""
 
-    __slots__ = ("_answer", "_events", "_ended", "_over")
+    __slots__ = ("_answer", "_ended", "_events", "_exchange", "_over")
 
-    def __init__(self, answer: Answer, events: Events | Told) -> None:
+    def __init__(self, answer: Answer, events: Events | Told, exchange: Exchange | None) -> None:
         self._answer = answer
+        self._exchange = exchange
         self._events = events
         self._over = False
         """The last event was written."""
@@ -130,7 +152,11 @@ class _Stream:
 
     async def __anext__(self) -> bytes:
         while not self._ended:
-            if out := await self._next():
+            out = await self._next()
+            if (exchange := self._exchange) is not None and (final := self._events.final) is not None:
+                self._exchange = None
+                await exchange.finish(final)
+            if out:
                 return out
         raise StopAsyncIteration
 

@@ -217,7 +217,12 @@ async def test_a_field_that_only_another_route_drops_is_refused() -> None:
 
 
 JUNK = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(), st.lists(st.integers())
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(),
+    st.lists(st.integers()),
 )
 FIELDS = st.sampled_from(["max_tokens", "n", "user", "max_completion_tokens", "stop", "metadata", "seed"])
 

@@ -1,0 +1,86 @@
+"""`/v1/responses/ID`: stored responses read and deleted."""
+
+import re
+from functools import partial
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from adapters.errors import CallerError, NotFound
+from adapters.http1.message import Request, Response
+from adapters.wire.stored_items import Item, Page, encode
+from gateway.auth.keys import Principal
+from gateway.fronts.door import Door, Route
+from gateway.stored.keeper import Keeper
+from gateway.stored.store import ResponseStore, StoredResponse
+from gateway.telemetry import Record
+
+_PATH = re.compile(rb"/v1/responses/([A-Za-z0-9_-]{1,128})(?:/(input_items|cancel))?")
+_NONE = "This gateway stores no responses: send the whole conversation in `input`."
+_items = msgspec.json.Decoder(list[Item]).decode
+
+
+class StoredResponses:
+    """Its routes, by path. Without a keeper nothing is stored."""
+
+    def __init__(self, door: Door, keeper: Keeper | None) -> None:
+        self._door = door
+        self._keeper = keeper
+        self._one = Route(("GET", "DELETE"), "chat", self._answer)
+        self._input = Route(("GET",), "chat", self._input_items)
+        self._cancel = Route(("POST",), "chat", self._cancelled)
+        self._other = Route(("GET", "POST", "DELETE"), "chat", self._unknown)
+
+    def routes(self) -> list[Route]:
+        """All there are."""
+        return [self._one, self._input, self._cancel, self._other]
+
+    def route(self, target: bytes) -> Route:
+        """Of a path below `/v1/responses`."""
+        match = _PATH.fullmatch(target)
+        if match is None or self._keeper is None:
+            return self._other
+        return {None: self._one, b"input_items": self._input}.get(match[2], self._cancel)
+
+    async def _answer(self, principal: Principal, http: Request, record: Record) -> Response:
+        if http.method == "DELETE":
+            return await self._delete(principal, http, record)
+        query = dict(parse_qsl(http.query))
+        if query.get("stream", "false").lower() not in ("false", "0"):
+            raise CallerError("A stored response has no stream: leave out `stream`.", param="stream")
+        return self._door.told(record, (await self._found(principal, http)).answer)
+
+    async def _delete(self, principal: Principal, http: Request, record: Record) -> Response:
+        found, keeper = await self._found(principal, http), self._keeper
+        assert keeper is not None
+        await keeper.forget(found)
+        told = {"id": found.id, "object": "response", "deleted": True}
+        return self._door.told(record, encode(told))
+
+    async def _input_items(self, principal: Principal, http: Request, record: Record) -> Response:
+        page = Page.of(dict(parse_qsl(http.query)))
+        found = await self._found(principal, http)
+        return self._door.told(record, encode(page.of_items(_items(found.input))))
+
+    async def _cancelled(self, principal: Principal, http: Request, record: Record) -> Response:
+        await self._found(principal, http)
+        raise CallerError("Only a response with `background: true` can be cancelled, and there are none here.")
+
+    async def _unknown(self, principal: Principal, http: Request, record: Record) -> Response:
+        raise NotFound(_NONE if self._keeper is None else "Unknown path.", code="response_not_found")
+
+    async def _found(self, principal: Principal, http: Request) -> StoredResponse:
+        match, keeper = _PATH.fullmatch(http.target), self._keeper
+        assert match is not None
+        assert keeper is not None
+        tenant, id_ = principal.tenant, match[1].decode()
+        found = keeper.pending(tenant, id_)
+        if found is None:
+            found = await keeper.read(partial(_read, tenant, id_, keeper.wall()))
+        if found is None:
+            raise NotFound(f"Response with id '{id_}' not found.", code="response_not_found")
+        return found
+
+
+def _read(tenant: str, id_: str, now: float, store: ResponseStore) -> StoredResponse | None:
+    return store.response(tenant, id_, now)

@@ -1,0 +1,124 @@
+"""One request that stores its response, or continues what is stored."""
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from adapters.errors import CallerError, NotFound
+from adapters.wire.body import open_body
+from adapters.wire.stored_items import Item, encode, items_of
+from gateway.stored.keeper import Keeper
+from gateway.stored.store import StoredItem, StoredResponse, Turn
+
+
+class _Asked(msgspec.Struct):
+    store: Any = None
+    previous_response_id: Any = None
+    conversation: Any = None
+
+
+class _Answer(msgspec.Struct):
+    id: str
+    output: list[Item] = []
+
+
+_asked = msgspec.json.Decoder(_Asked).decode
+_answer = msgspec.json.Decoder(_Answer).decode
+_items = msgspec.json.Decoder(list[Item]).decode
+
+
+@dataclass(slots=True)
+class Exchange:
+    """What is stored of a request once it is answered. `items` are the request's own."""
+
+    keeper: Keeper
+    tenant: str
+    stores: bool
+    previous: str | None
+    conversation: str | None
+    items: list[Item] = field(repr=False)
+
+    @property
+    def repeated(self) -> dict[str, Any]:
+        """The fields of the answer that say so."""
+        conversation = None if self.conversation is None else {"id": self.conversation}
+        told = {"store": self.stores, "previous_response_id": self.previous}
+        return told if conversation is None else {**told, "conversation": conversation}
+
+    async def finish(self, answer: bytes) -> None:
+        """Store a whole Response, which is JSON."""
+        if not self.stores and self.conversation is None:
+            return
+        keeper, told = self.keeper, _answer(answer)
+        response, added = None, tuple[StoredItem, ...]()
+        if self.stores:
+            now, given = keeper.wall(), encode(self.items)
+            response = StoredResponse(self.tenant, told.id, now, keeper.expires_at, self.previous, given, answer)
+        if self.conversation is not None:
+            added = stored([*self.items, *told.output])
+        await keeper.keep(Turn(self.tenant, response, self.conversation, added, keeper.expires_at))
+
+
+def stored(items: list[Item]) -> tuple[StoredItem, ...]:
+    """Items as the database has them."""
+    return tuple([StoredItem(item["id"], encode(item)) for item in items])
+
+
+async def opened(keeper: Keeper, tenant: str, body: bytes) -> tuple[bytes, Exchange | None]:
+    """The body with the stored items before its own, and without the fields about storage; None where nothing is
+    stored and nothing is continued. Raises `InferenceError`."""
+    try:
+        asked = _asked(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return body, None  # refused where it is decoded
+    stores = asked.store is True or (asked.store is None and keeper.config.store == "default")
+    previous = asked.previous_response_id if isinstance(asked.previous_response_id, str) else None
+    conversation = asked.conversation
+    if isinstance(conversation, dict) and conversation.keys() == {"id"}:
+        conversation = conversation["id"]
+    conversation = conversation if isinstance(conversation, str) else None
+    if not stores and previous is None and conversation is None:
+        return body, None
+    if previous is not None and conversation is not None:
+        message = "Give either `previous_response_id` or `conversation`."
+        raise CallerError(message, param="previous_response_id")
+    keeper.require_room()
+    fields = open_body(body)
+    exchange = Exchange(keeper, tenant, stores, previous, conversation, items_of(fields.get("input")))
+    known = await _history(exchange)
+    if known or "input" in fields:
+        fields["input"] = Raw(encode([*known, *exchange.items])) if known else fields["input"]
+    removed = {"store"} if stores else set[str]()
+    removed |= {"previous_response_id"} if previous is not None else set()
+    removed |= {"conversation"} if conversation is not None else set()
+    return encode({name: raw for name, raw in fields.items() if name not in removed}), exchange
+
+
+def not_stored(exchange: Exchange) -> Exchange:
+    """The same where the route drops `store`."""
+    return replace(exchange, stores=False)
+
+
+async def _history(exchange: Exchange) -> list[Item]:
+    """What comes before the request's own items."""
+    keeper, tenant, now = exchange.keeper, exchange.tenant, exchange.keeper.wall()
+    if (previous := exchange.previous) is not None:
+        pending = partial(keeper.pending, tenant)
+        turns = await keeper.read(lambda store: store.history(tenant, previous, now, pending, keeper.max_bytes))
+        if turns is None:
+            message = f"Previous response with id '{previous[:128]}' not found."
+            raise CallerError(message, code="previous_response_not_found", param="previous_response_id")
+        return [item for turn in turns for item in (*_items(turn.input), *_answer(turn.answer).output)]
+    if (conversation := exchange.conversation) is not None:
+        if await keeper.read(lambda store: store.conversation(tenant, conversation, now)) is None:
+            raise no_conversation(conversation)
+        held = await keeper.read(lambda store: store.items(tenant, conversation, keeper.max_bytes))
+        return [msgspec.json.decode(item.item) for item in held]
+    return []
+
+
+def no_conversation(id_: str) -> NotFound:
+    return NotFound(f"Conversation with id '{id_[:128]}' not found.", code="conversation_not_found")

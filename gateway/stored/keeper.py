@@ -1,0 +1,189 @@
+"""Stored responses for the event loop: written behind, in batches, and read in threads of their own.
+
+Only a request that stores waits for the database, and not for long: what is not written yet is read from memory. The
+database is opened when it is first needed.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from threading import Lock
+from typing import TypeVar
+
+from adapters.errors import CallerError, CapacityError
+from config.stored_responses import StoredResponsesConfig
+from gateway.auth.errors import KeysError
+from gateway.stored.store import ResponseStore, StoredResponse, TooLong, Turn
+
+_log = logging.getLogger(__name__)
+MAX_WAITING = 1000
+MAX_WAITING_BYTES = 64 * 1024 * 1024
+PATIENCE = 2.0
+"""Seconds that an answer waits for its write. A later request may come to another process, which reads the database."""
+ANSWERS_WITHIN = 10.0
+"""Seconds within which the database answers a read."""
+RETRY = 1.0
+SWEEP = 600.0
+THREADS = 4
+
+T = TypeVar("T")
+
+
+class _Waiting:
+    """A turn on its way into the database."""
+
+    __slots__ = ("turn", "written")
+
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
+        self.written = asyncio.Event()
+
+
+class Keeper:
+    """`keep` turns, `read` with any method of a `ResponseStore`; `run` writes until cancelled."""
+
+    def __init__(
+        self, url: str, config: StoredResponsesConfig, max_bytes: int, wall: Callable[[], float] = time.time
+    ) -> None:
+        """`max_bytes` bounds one request's history."""
+        self.config = config
+        self.max_bytes = max_bytes
+        self.wall = wall
+        self._url = url
+        self._store: ResponseStore | None = None
+        self._opening = Lock()
+        self._waiting: list[_Waiting] = []
+        self._size = 0
+        self._pending: dict[tuple[str, str], StoredResponse] = {}
+        self._noted = asyncio.Event()
+        self._threads = ThreadPoolExecutor(THREADS, "stored")
+        self._away = False
+
+    @property
+    def expires_at(self) -> float:
+        """Of what is stored now."""
+        return self.wall() + self.config.retention
+
+    # ── writes ────────────────────────────────────────────────────────────────────────────────────────
+
+    def require_room(self) -> None:
+        """Refuse a request whose response could not be kept. Raises `CapacityError`."""
+        if len(self._waiting) >= MAX_WAITING or self._size >= MAX_WAITING_BYTES:
+            raise _unavailable()
+
+    async def keep(self, turn: Turn) -> None:
+        """Store a turn; return when it is written, or is taking too long."""
+        waiting = _Waiting(turn)
+        self._waiting.append(waiting)
+        self._size += turn.size
+        if turn.response is not None:
+            self._pending[turn.tenant, turn.response.id] = turn.response
+        self._noted.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                await waiting.written.wait()
+
+    async def run(self) -> None:
+        """Write and delete until cancelled."""
+        loop = asyncio.get_running_loop()
+        next_sweep = loop.time()
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(next_sweep):
+                    await self._noted.wait()
+            self._noted.clear()
+            try:
+                await self._write_out()
+                if loop.time() >= next_sweep:
+                    next_sweep = loop.time() + SWEEP
+                    await self._sweep()
+            except KeysError as error:
+                self._report(str(error))
+                await asyncio.sleep(RETRY)
+                self._noted.set()
+
+    async def aclose(self) -> None:
+        """Try once more to write what waits, and close the database."""
+        try:
+            async with asyncio.timeout(ANSWERS_WITHIN):
+                await self._write_out()
+        except (KeysError, TimeoutError) as error:
+            _log.error("%d stored responses are lost: %s", len(self._waiting), error)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._store is not None:
+            self._store.close()
+
+    async def _write_out(self) -> None:
+        while batch := self._waiting[:]:
+            await self._in_thread(partial(_write, [one.turn for one in batch]))
+            del self._waiting[: len(batch)]
+            self._away = False
+            for one in batch:
+                self._size -= one.turn.size
+                if one.turn.response is not None:
+                    self._pending.pop((one.turn.tenant, one.turn.response.id), None)
+                one.written.set()
+
+    async def _sweep(self) -> None:
+        """Nothing to delete before anything was stored or read by this process."""
+        if self._store is not None:
+            now, most = self.wall(), self.config.per_tenant
+            await self._in_thread(lambda store: store.sweep(now, most))
+
+    def _report(self, why: str) -> None:
+        if not self._away:
+            _log.warning("%s; %d stored responses wait in memory", why, len(self._waiting))
+        self._away = True
+
+    # ── reads ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def pending(self, tenant: str, id_: str) -> StoredResponse | None:
+        """A response that is not written yet."""
+        return self._pending.get((tenant, id_))
+
+    async def forget(self, response: StoredResponse) -> None:
+        """Delete a response, also one on its way into the database. Raises `CapacityError`."""
+        tenant, id_, now = response.tenant, response.id, self.wall()
+        try:
+            async with asyncio.timeout(ANSWERS_WITHIN):
+                for waiting in [one for one in self._waiting if one.turn.response is response]:
+                    await waiting.written.wait()
+        except TimeoutError:
+            raise _unavailable() from None
+        await self.read(lambda store: store.delete_response(tenant, id_, now))
+
+    async def read(self, ask: Callable[[ResponseStore], T]) -> T:
+        """Ask the store in a thread. Raises `CapacityError` where the database does not answer, and `CallerError` for
+        a history that is too long."""
+        try:
+            async with asyncio.timeout(ANSWERS_WITHIN):
+                return await self._in_thread(ask)
+        except (KeysError, TimeoutError) as error:
+            self._report(str(error))
+            raise _unavailable() from None
+        except TooLong:
+            message = "The stored conversation is too long for one request: begin another."
+            raise CallerError(message, code="context_length_exceeded", param="input") from None
+
+    async def _in_thread(self, ask: Callable[[ResponseStore], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: ask(self._opened()))
+
+    def _opened(self) -> ResponseStore:
+        """In a thread."""
+        with self._opening:
+            if self._store is None:
+                self._store = ResponseStore(self._url)
+            return self._store
+
+
+def _write(turns: list[Turn], store: ResponseStore) -> None:
+    store.write(turns)
+
+
+def _unavailable() -> CapacityError:
+    message = "The database of stored responses is unavailable: try again, or send `store: false`."
+    return CapacityError(message, code="stored_responses_unavailable", retry_after=RETRY)

@@ -1,0 +1,59 @@
+"""The tables of stored responses and conversations. They are made when they are first used."""
+
+from sqlalchemy import BigInteger, Column, Connection, Double, Index, MetaData, String, Table, Text
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from gateway.auth.database import use_write_ahead_log
+
+_metadata = MetaData()
+_LOCK = 0x6865616473746F72
+"""Postgres's name for the lock under which the tables are made."""
+# Times are Unix seconds. Every statement names the tenant, which is a part of each primary key.
+responses = Table(
+    "stored_responses",
+    _metadata,
+    Column("tenant", String(128), primary_key=True),
+    Column("id", String(128), primary_key=True),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double, nullable=False),
+    Column("previous", String(128)),
+    # A JSON array of items, and the JSON object that the client got.
+    Column("input", Text, nullable=False),
+    Column("answer", Text, nullable=False),
+)
+conversations = Table(
+    "stored_conversations",
+    _metadata,
+    Column("tenant", String(128), primary_key=True),
+    Column("id", String(128), primary_key=True),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double, nullable=False),
+    Column("metadata", Text, nullable=False),
+)
+items = Table(
+    "stored_items",
+    _metadata,
+    Column("tenant", String(128), primary_key=True),
+    Column("conversation", String(128), primary_key=True),
+    Column("id", String(128), primary_key=True),
+    Column("position", BigInteger, nullable=False),
+    Column("item", Text, nullable=False),
+)
+_INDEXES = (
+    Index("stored_responses_age", responses.c.tenant, responses.c.created_at),
+    Index("stored_conversations_age", conversations.c.tenant, conversations.c.created_at),
+    Index("stored_items_order", items.c.tenant, items.c.conversation, items.c.position),
+)
+
+
+def make_tables(connection: Connection) -> None:
+    """Make the tables that are missing; several processes may try at once."""
+    if connection.dialect.name == "sqlite":
+        use_write_ahead_log(connection)
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    else:
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+    for table in (responses, conversations, items):
+        connection.execute(CreateTable(table, if_not_exists=True))
+    for index in _INDEXES:
+        connection.execute(CreateIndex(index, if_not_exists=True))

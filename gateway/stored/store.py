@@ -1,0 +1,248 @@
+"""Reads and writes of stored responses and conversations. Every method blocks: call it in a thread.
+
+A method that names a tenant touches rows of that tenant only. Rows past their time are not there.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, Table, delete, exists, func, insert, select, update
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from gateway.auth.database import open_engine
+from gateway.auth.errors import StoreUnavailable
+from gateway.stored.schema import conversations, items, make_tables, responses
+
+MAX_TURNS = 1000
+MAX_ITEMS = 10_000
+
+
+class TooLong(Exception):
+    """A history has more turns, items or bytes than one request may have."""
+
+
+class StoredItem(NamedTuple):
+    """`item` is its JSON object."""
+
+    id: str
+    item: bytes
+
+
+class StoredResponse(NamedTuple):
+    """`input` is a JSON array of items, `answer` the JSON object that the client got."""
+
+    tenant: str
+    id: str
+    created_at: float
+    expires_at: float
+    previous: str | None
+    input: bytes
+    answer: bytes
+
+
+class Conversation(NamedTuple):
+    """`metadata` is a JSON object."""
+
+    tenant: str
+    id: str
+    created_at: float
+    expires_at: float
+    metadata: bytes
+
+
+class Turn(NamedTuple):
+    """What one answered request leaves: a response, items of a conversation, or both."""
+
+    tenant: str
+    response: StoredResponse | None
+    conversation: str | None = None
+    items: tuple[StoredItem, ...] = ()
+    expires_at: float = 0.0
+    """Of the conversation."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes."""
+        response = 0 if self.response is None else len(self.response.input) + len(self.response.answer)
+        return response + sum(len(item.item) for item in self.items)
+
+
+class ResponseStore:
+    """One state database. Opening one makes its tables. Methods raise `StoreUnavailable`."""
+
+    def __init__(self, url: str) -> None:
+        """`url` is an SQLAlchemy URL. Raises `KeyConfigError` for a URL that cannot be used."""
+        self._engine = open_engine(url)
+        with self._transaction() as connection:
+            make_tables(connection)
+
+    def close(self) -> None:
+        """Close pooled connections."""
+        self._engine.dispose()
+
+    # ── responses ─────────────────────────────────────────────────────────────────────────────────────
+
+    def write(self, turns: Sequence[Turn]) -> None:
+        """All of them or none. Items of a conversation that is gone are left out."""
+        with self._transaction() as connection:
+            for turn in turns:
+                if (response := turn.response) is not None:
+                    connection.execute(delete(responses).where(*_is(responses, turn.tenant, response.id)))
+                    row = response._replace(input=b"", answer=b"")._asdict()
+                    row |= {"input": response.input.decode(), "answer": response.answer.decode()}
+                    connection.execute(insert(responses).values(row))
+                if turn.conversation is not None:
+                    _append(connection, turn)
+
+    def response(self, tenant: str, id_: str, now: float) -> StoredResponse | None:
+        """One response."""
+        with self._transaction() as connection:
+            return _response(connection, tenant, id_, now)
+
+    def history(
+        self, tenant: str, id_: str, now: float, pending: Callable[[str], StoredResponse | None], max_bytes: int
+    ) -> list[StoredResponse] | None:
+        """A response and all before it, oldest first; None where one is missing. `pending` has those that are not
+        written yet. Raises `TooLong`."""
+        found, next_id, size = list[StoredResponse](), id_, 0
+        with self._transaction() as connection:
+            while True:
+                response = pending(next_id) or _response(connection, tenant, next_id, now)
+                if response is None:
+                    return None
+                found.append(response)
+                size += len(response.input) + len(response.answer)
+                if size > max_bytes or len(found) > MAX_TURNS:
+                    raise TooLong
+                if response.previous is None:
+                    return found[::-1]
+                next_id = response.previous
+
+    def delete_response(self, tenant: str, id_: str, now: float) -> bool:
+        """Whether there was one."""
+        with self._transaction() as connection:
+            gone = delete(responses).where(*_is(responses, tenant, id_), responses.c.expires_at > now)
+            return connection.execute(gone).rowcount > 0
+
+    # ── conversations ─────────────────────────────────────────────────────────────────────────────────
+
+    def create(self, conversation: Conversation, first: tuple[StoredItem, ...]) -> None:
+        """Begin a conversation with some items."""
+        tenant, id_ = conversation.tenant, conversation.id
+        row = {**conversation._asdict(), "metadata": conversation.metadata.decode()}
+        with self._transaction() as connection:
+            connection.execute(insert(conversations).values(row))
+            _append(connection, Turn(tenant, None, id_, first, conversation.expires_at))
+
+    def conversation(self, tenant: str, id_: str, now: float) -> Conversation | None:
+        """One conversation without its items."""
+        with self._transaction() as connection:
+            found = select(conversations).where(*_live(tenant, id_, now))
+            row = connection.execute(found).one_or_none()
+        if row is None:
+            return None
+        owner, name, created_at, expires_at, metadata = row
+        return Conversation(owner, name, created_at, expires_at, metadata.encode())
+
+    def set_metadata(self, tenant: str, id_: str, metadata: bytes, now: float, expires_at: float) -> bool:
+        """Whether there is such a conversation."""
+        change = update(conversations).where(*_live(tenant, id_, now))
+        with self._transaction() as connection:
+            changed = connection.execute(change.values(metadata=metadata.decode(), expires_at=expires_at))
+            return changed.rowcount > 0
+
+    def delete_conversation(self, tenant: str, id_: str, now: float) -> bool:
+        """Delete it with its items. Whether there was one."""
+        with self._transaction() as connection:
+            found = connection.execute(delete(conversations).where(*_live(tenant, id_, now))).rowcount > 0
+            connection.execute(delete(items).where(items.c.tenant == tenant, items.c.conversation == id_))
+            return found
+
+    def append(self, turn: Turn) -> None:
+        """Add items to a conversation at once. Raises `TooLong`."""
+        with self._transaction() as connection:
+            _append(connection, turn)
+            held = select(func.count()).where(items.c.tenant == turn.tenant, items.c.conversation == turn.conversation)
+            if connection.execute(held).scalar_one() > MAX_ITEMS:
+                raise TooLong
+
+    def items(self, tenant: str, conversation: str, max_bytes: int) -> list[StoredItem]:
+        """All items in their order. Raises `TooLong`."""
+        held = select(items.c.id, items.c.item).where(items.c.tenant == tenant, items.c.conversation == conversation)
+        found, size = list[StoredItem](), 0
+        with self._transaction() as connection:
+            for row in connection.execute(held.order_by(items.c.position, items.c.id)):
+                found.append(StoredItem(row.id, row.item.encode()))
+                size += len(found[-1].item)
+                if size > max_bytes or len(found) > MAX_ITEMS:
+                    raise TooLong
+        return found
+
+    def delete_item(self, tenant: str, conversation: str, id_: str) -> bool:
+        """Whether there was one."""
+        with self._transaction() as connection:
+            gone = delete(items).where(*_is(items, tenant, id_), items.c.conversation == conversation)
+            return connection.execute(gone).rowcount > 0
+
+    # ── age ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def sweep(self, now: float, per_tenant: int) -> int:
+        """Delete what is past its time, and the oldest of a tenant that has too many. Returns the number of rows."""
+        deleted = 0
+        for table in (responses, conversations):
+            with self._transaction() as connection:
+                deleted += connection.execute(delete(table).where(table.c.expires_at <= now)).rowcount
+                counts = select(table.c.tenant).group_by(table.c.tenant).having(func.count() > per_tenant)
+                for tenant in connection.execute(counts).scalars().all():
+                    ages = select(table.c.created_at).where(table.c.tenant == tenant)
+                    newest = ages.order_by(table.c.created_at.desc()).offset(per_tenant).limit(1)
+                    limit = connection.execute(newest).scalar_one()
+                    old = delete(table).where(table.c.tenant == tenant, table.c.created_at <= limit)
+                    deleted += connection.execute(old).rowcount
+        belongs = (conversations.c.tenant == items.c.tenant) & (conversations.c.id == items.c.conversation)
+        with self._transaction() as connection:
+            orphans = delete(items).where(~exists(select(conversations.c.id).where(belongs)))
+            return deleted + connection.execute(orphans).rowcount
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except (DBAPIError, PoolTimeout) as error:
+            cause = error.orig if isinstance(error, DBAPIError) else error
+            sentence = " ".join(str(cause).split())
+            raise StoreUnavailable(f"the state database cannot be used now: {sentence}") from error
+
+
+def _is(table: Table, tenant: str, id_: str) -> tuple[ColumnElement[bool], ...]:
+    return table.c.tenant == tenant, table.c.id == id_
+
+
+def _live(tenant: str, id_: str, now: float) -> tuple[ColumnElement[bool], ...]:
+    return *_is(conversations, tenant, id_), conversations.c.expires_at > now
+
+
+def _response(connection: Connection, tenant: str, id_: str, now: float) -> StoredResponse | None:
+    found = select(responses).where(*_is(responses, tenant, id_), responses.c.expires_at > now)
+    row = connection.execute(found).one_or_none()
+    if row is None:
+        return None
+    tenant, id_, created_at, expires_at, previous, given, answer = row
+    return StoredResponse(tenant, id_, created_at, expires_at, previous, given.encode(), answer.encode())
+
+
+def _append(connection: Connection, turn: Turn) -> None:
+    """The conversation's own row first: whoever writes it waits for others who do, and learns that it is there."""
+    change = update(conversations).where(*_is(conversations, turn.tenant, turn.conversation or ""))
+    if not connection.execute(change.values(expires_at=turn.expires_at)).rowcount:
+        return
+    position = time.time_ns()
+    for index, item in enumerate(turn.items):
+        own = (*_is(items, turn.tenant, item.id), items.c.conversation == turn.conversation)
+        connection.execute(delete(items).where(*own))
+        row = {"tenant": turn.tenant, "conversation": turn.conversation, "id": item.id, "position": position + index}
+        connection.execute(insert(items).values({**row, "item": item.item.decode()}))

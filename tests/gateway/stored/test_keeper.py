@@ -1,0 +1,83 @@
+"""Writes behind: what is not written yet is read, what fails is tried again, and nothing grows without a bound."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from adapters.errors import CapacityError
+from config.stored_responses import StoredResponsesConfig
+from gateway.auth.errors import StoreUnavailable
+from gateway.stored import keeper as module
+from gateway.stored.keeper import Keeper
+from gateway.stored.store import ResponseStore, Turn
+from tests.gateway.stored.test_store import NOW, response
+
+
+def opened(folder: Path) -> Keeper:
+    return Keeper(f"sqlite:///{folder}/state.db", StoredResponsesConfig(), 1 << 20, lambda: NOW)
+
+
+async def test_a_turn_is_written_before_its_request_goes_on(tmp_path: Path) -> None:
+    keeper = opened(tmp_path)
+    running = asyncio.create_task(keeper.run())
+    await asyncio.gather(*(keeper.keep(Turn("a", response("a", str(i)))) for i in range(50)))
+    other = ResponseStore(f"sqlite:///{tmp_path}/state.db")
+    assert all(other.response("a", str(i), NOW) for i in range(50))
+    assert keeper.pending("a", "1") is None
+    other.close()
+    running.cancel()
+    await keeper.aclose()
+
+
+async def test_while_the_database_is_away_responses_wait_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away, write = asyncio.Event(), ResponseStore.write
+
+    def fails(store: ResponseStore, turns: Sequence[Turn]) -> None:
+        if not away.is_set():
+            raise StoreUnavailable("it is away")
+        write(store, turns)
+
+    monkeypatch.setattr(ResponseStore, "write", fails)
+    monkeypatch.setattr(module, "PATIENCE", 0.01)
+    monkeypatch.setattr(module, "RETRY", 0.01)
+    monkeypatch.setattr(module, "MAX_WAITING", 3)
+    keeper = opened(tmp_path)
+    running = asyncio.create_task(keeper.run())
+    for i in range(3):
+        keeper.require_room()
+        await keeper.keep(Turn("a", response("a", str(i))))
+        assert keeper.pending("a", str(i)) is not None
+    with pytest.raises(CapacityError):
+        keeper.require_room()
+    assert keeper.pending("b", "1") is None
+    away.set()
+    async with asyncio.timeout(10):
+        while keeper.pending("a", "2") is not None:
+            await asyncio.sleep(0.01)
+    keeper.require_room()
+    assert await keeper.read(lambda store: store.response("a", "2", NOW)) is not None
+    running.cancel()
+    await keeper.aclose()
+
+
+async def test_what_waits_at_the_end_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 0)
+    keeper = opened(tmp_path)
+    await keeper.keep(Turn("a", response("a", "1")))
+    await keeper.aclose()
+    store = ResponseStore(f"sqlite:///{tmp_path}/state.db")
+    assert store.response("a", "1", NOW) is not None
+    store.close()
+
+
+async def test_a_read_that_fails_is_a_refusal_that_may_be_tried_again(tmp_path: Path) -> None:
+    keeper = Keeper(f"sqlite:///{tmp_path}/file", StoredResponsesConfig(), 1)
+    (tmp_path / "file").mkdir()
+    with pytest.raises(CapacityError) as refused:
+        await keeper.read(lambda store: store.response("a", "1", NOW))
+    assert (refused.value.code, refused.value.retry_after) == ("stored_responses_unavailable", 1.0)
+    await keeper.aclose()
