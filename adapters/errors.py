@@ -13,6 +13,7 @@
     │   ├── LimitExceeded     capacity    no                   no     this tenant is over a limit of ours
     │   ├── ComputationLost   capacity    no                   no     a runtime lost the copy that computed the request
     │   └── Unavailable       capacity    no                   yes    no endpoint of the pool may be picked
+    │       ├── ModelNotReady capacity    no                   yes    the endpoint is well, and has not loaded the model
     │       ├── Resting       capacity    no                   yes    each asked to be left alone for a while
     │       └── Overloaded    capacity    no                   yes    all that may be are full, and so is the queue
     ├── BackendError          backend     yes                  yes    the upstream failed, or answered garbage
@@ -30,7 +31,7 @@ machine or an upstream's address.
 
 from typing import ClassVar, Literal
 
-MODEL_FAILED, INSTANCE_LOST = "model_failed", "instance_lost"
+MODEL_FAILED, INSTANCE_LOST, MODEL_NOT_READY = "model_failed", "instance_lost", "model_not_ready"
 REPORTED = frozenset({MODEL_FAILED, INSTANCE_LOST})
 """The codes by which a runtime reports that it has computed a request, and that nobody is to compute it again."""
 
@@ -162,6 +163,32 @@ class Unavailable(CapacityError):
 
     code = "no_healthy_endpoint"
     blames_endpoint = False
+
+
+class ModelNotReady(Unavailable):
+    """The endpoint is well and has not loaded the model. Another endpoint of the pool may have.
+
+    `state` is LOADING, UNLOADING or UNAVAILABLE, and empty where the endpoint does not report one; `reason` is the
+    endpoint's own. `versions` are those that the endpoint knows. `retry_after` is infinite where waiting cannot help.
+    """
+
+    code = MODEL_NOT_READY
+    elsewhere_only = True
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        state: str = "",
+        reason: str = "",
+        versions: tuple[str, ...] = (),
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message, retry_after=retry_after)
+        self.state = state
+        self.reason = reason
+        self.versions = versions
+        self.detail = reason
 
 
 class Resting(Unavailable):

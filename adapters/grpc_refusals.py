@@ -32,8 +32,11 @@ def refuse(request: ModelRequest, error: GrpcError) -> NoReturn:
     message = (error.message or "The upstream refused the request.")[: oip_answers.MAX_MESSAGE]
     if isinstance(error, Unreadable):
         raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
-    if error.code in _CALLERS:
+    if (found := model_failures.reported(_trailer(error, ERROR_CODE), message, _pushback(error))) is not None:
+        raise found from None
+    if error.code in _CALLERS or error.code in (Code.NOT_FOUND, Code.UNAVAILABLE):
         oip_refusals.check_ready(request, message)
+    if error.code in _CALLERS:
         raise CallerError(message) from None
     if error.code == Code.UNIMPLEMENTED:
         raise Unsupported(message) from None
@@ -41,8 +44,6 @@ def refuse(request: ModelRequest, error: GrpcError) -> NoReturn:
         raise oip_refusals.no_such_version(request) from None
     if error.code == Code.RESOURCE_EXHAUSTED and _TOO_LARGE in message:
         raise TooLarge(message) from None
-    if (found := model_failures.reported(_trailer(error, ERROR_CODE), message, _pushback(error))) is not None:
-        raise found from None
     if error.code in FAILED:
         oip_refusals.check_readable(request)
         if isinstance(error, Reported):

@@ -20,6 +20,7 @@ from adapters.oip_messages import MessageStream, OneMessage
 from adapters.registry import Address
 from adapters.types import OIP_GRPC, OIP_JSON, Deadline, InferRequest, ModelOrder, ModelQuery, ModelRequest, Usage
 from adapters.wire import oip_bodies, oip_proto, oip_proto_answers, proto_json
+from adapters.wire.oip_bodies import IndexEntry
 from adapters.wire.protos import METHODS
 from config.protocols.oip import OipGrpcProtocol
 from config.schema import PoolConfig
@@ -174,15 +175,23 @@ class OipGrpcAdapter:
             told = await self._unary(_QUERIES[about], asked, self._told(query), deadline)
         except GrpcError as error:
             if about == "ready" and error.code not in OF_THE_KEY:
-                raise oip_refusals.not_ready(query) from None
+                raise oip_refusals.not_ready(query, await self._listed(model, query, deadline)) from None
             raise
         if about == "ready":
             if not told.ready:
-                raise oip_refusals.not_ready(query)
+                raise oip_refusals.not_ready(query, await self._listed(model, query, deadline))
             body = oip_bodies.encode({"name": query.model, "ready": True})
         else:
             body = oip_bodies.encode(proto_json.plain(told.config if about == "config" else told))
         return Answer(content_type="application/json", body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)
+
+    async def _listed(self, model: str, query: ModelQuery, deadline: Deadline) -> list[IndexEntry]:
+        """A model's entries in the repository's index; none where the server has no index."""
+        try:
+            told = await self._unary("RepositoryIndex", {}, self._told(query), deadline)
+        except (GrpcError, BackendError):
+            return []
+        return [IndexEntry(one.name, one.version, one.state, one.reason) for one in told.models if one.name == model]
 
     async def _metadata(self, model: str, version: str, deadline: Deadline) -> oip_bodies.ModelMetadata:
         told = await self._unary("ModelMetadata", {"name": model, "version": version}, b"", deadline)

@@ -26,6 +26,7 @@ from adapters.types import (
     Usage,
 )
 from adapters.wire import compression, oip, oip_answers, oip_bodies
+from adapters.wire.oip_bodies import IndexEntry
 from config.protocols.oip import OipHttpProtocol
 from config.schema import PoolConfig
 
@@ -219,13 +220,25 @@ class OipHttpAdapter:
         body = await response.read(MAX_ANSWER)
         if query.about == "ready":
             if response.status != 200:
-                raise oip_refusals.not_ready(query)
+                raise oip_refusals.not_ready(query, await self._listed(query, deadline))
             body = oip_bodies.encode({"name": query.model, "ready": True})
         elif response.status == 404 and query.about != "metadata":
             raise Unsupported(f"The server of `{query.model}` does not tell its {query.about}.")
         elif response.status != 200:
             await refuse(query, response, body)
         return Answer(content_type="application/json", body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)
+
+    async def _listed(self, query: ModelQuery, deadline: Deadline) -> list[IndexEntry]:
+        """A model's entries in the repository's index; none where the server has no index."""
+        model = self._model or query.model
+        target = f"{self._base}/v2/repository/index".encode()
+        try:
+            response = await self._client.request(b"POST", target, self._json_fields, b"{}", deadline)
+            body = await response.read(MAX_ANSWER)
+            entries = oip_bodies.decode_index(body) if response.status == 200 else []
+        except BackendError:
+            return []
+        return [entry for entry in entries if entry.name == model]
 
     async def _metadata(self, model: str, version: str, deadline: Deadline) -> oip_bodies.ModelMetadata:
         answer = await self._ask(ModelQuery(model=model, version=version), deadline)

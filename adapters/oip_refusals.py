@@ -1,17 +1,21 @@
 """What servers of the Open Inference Protocol refuse, and what their answers cost, whichever wire they speak."""
 
 import re
+from collections.abc import Sequence
+from math import inf
 
 from adapters.errors import (
     BackendError,
     CallerError,
     CapacityError,
     InferenceError,
+    ModelNotReady,
     NotFound,
-    Unavailable,
     Unsupported,
 )
 from adapters.types import InferRequest, ModelRequest
+from adapters.wire import failure_text
+from adapters.wire.oip_bodies import IndexEntry
 
 
 def takes_tensors(request: ModelRequest) -> Unsupported:
@@ -19,9 +23,23 @@ def takes_tensors(request: ModelRequest) -> Unsupported:
     return Unsupported(f"The model `{request.model}` takes tensors: its servers do not speak OpenAI's protocol.")
 
 
-def not_ready(query: ModelRequest) -> Unavailable:
-    """The answer to whether a model is ready. It says nothing against its endpoint."""
-    return Unavailable(f"The model `{query.model}` is not ready.", code="model_not_ready")
+def not_ready(query: ModelRequest, entries: Sequence[IndexEntry] = ()) -> ModelNotReady:
+    """The answer to whether a model is ready, with what its server has in the repository's index of the model.
+
+    It says nothing against the endpoint.
+    """
+    entries = [one for one in entries if not query.version or one.version == query.version]
+    newest = max(entries, key=lambda one: _number(one.version), default=IndexEntry(""))
+    reason = failure_text.for_clients(newest.reason)
+    state = newest.state or ("UNAVAILABLE" if reason else "")
+    message = f"The model `{query.model}` is not ready: {reason or state.lower()}".removesuffix(": ").rstrip(".") + "."
+    versions = tuple(one.version for one in entries if one.version)
+    waiting = inf if state == "UNAVAILABLE" else None
+    return ModelNotReady(message, state=state, reason=reason, versions=versions, retry_after=waiting)
+
+
+def _number(version: str) -> int:
+    return int(version) if version.isdecimal() and len(version) < 19 else 0
 
 
 def no_such_version(request: ModelRequest) -> NotFound:
@@ -30,13 +48,14 @@ def no_such_version(request: ModelRequest) -> NotFound:
 
 
 _MAX_MESSAGE = 2_000
-_NOT_READY = re.compile(r"\bnot ready\b|not at ready state", re.IGNORECASE)
-_UNKNOWN = re.compile(r"unknown model|not found|no available versions|not ready|not at ready state", re.IGNORECASE)
+_NOT_READY = re.compile(r"\bnot ready\b|not at ready state|no available versions", re.IGNORECASE)
+_UNKNOWN = re.compile(r"unknown model|not found", re.IGNORECASE)
 _FULL = re.compile(r"maximum queue size|timeout expired|unavailable|overloaded", re.IGNORECASE)
 
 
 def refused_in_stream(request: ModelRequest, words: str) -> InferenceError:
     """What a server says in a stream, where it has no status, of a request that its model never saw."""
+    check_ready(request, words)
     if _UNKNOWN.search(words):
         if request.version:
             return no_such_version(request)
@@ -47,9 +66,9 @@ def refused_in_stream(request: ModelRequest, words: str) -> InferenceError:
 
 
 def check_ready(request: ModelRequest, words: str | None) -> None:
-    """Raise `Unavailable` where a server says that a model is not ready as if the request were wrong."""
+    """Raise `ModelNotReady` where a server reports that as if the request were wrong."""
     if words and _NOT_READY.search(words):
-        raise Unavailable(f"The model `{request.model}` is not ready.", code="model_not_ready")
+        raise ModelNotReady(failure_text.for_clients(words))
 
 
 def check_version(request: ModelRequest, versions: bool) -> None:

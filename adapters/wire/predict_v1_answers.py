@@ -141,15 +141,25 @@ def _described(tensor: TensorMetadata) -> dict[str, Any]:
     return {"dtype": dtype, "tensor_shape": {"dim": dims, "unknown_rank": False}, "name": f"{tensor.name}:0"}
 
 
-def encode_status(versions: Sequence[tuple[str, bool]], more: Mapping[str, Any]) -> bytes:
-    """Each version and whether it is there, with what other protocols tell under the same path."""
+TFSERVING_STATES = {"READY": "AVAILABLE", "UNAVAILABLE": "END", "UNLOADING": "UNLOADING"}
+"""TensorFlow Serving's words for states of the repository extension. A version that could not be loaded has ended."""
+
+
+def tfserving_state(state: str) -> str:
+    """LOADING for a state that nobody reports: TensorFlow Serving's clients wait then."""
+    return TFSERVING_STATES.get(state, "LOADING")
+
+
+def encode_status(versions: Sequence[str], state: str, reason: str, more: Mapping[str, Any]) -> bytes:
+    """The state of each version, with what other protocols have under the same path."""
+    code = "OK" if state == "READY" else "UNAVAILABLE"
     told = [
         {
             "version": version,
-            "state": "AVAILABLE" if ready else "LOADING",
-            "status": {"error_code": "OK" if ready else "UNAVAILABLE", "error_message": ""},
+            "state": tfserving_state(state),
+            "status": {"error_code": code, "error_message": reason},
         }
-        for version, ready in versions
+        for version in versions
     ]
     return encode({**more, "model_version_status": told})
 

@@ -12,7 +12,7 @@ from adapters.wire import oip_bodies, oip_proto_answers, oip_proto_asked, proto_
 from adapters.wire.oip_proto import decode_infer_request
 from adapters.wire.protos import METHODS, health, inference
 from gateway.auth.keys import Principal
-from gateway.fronts import rpcs, tensors
+from gateway.fronts import rpcs, states, tensors
 from gateway.fronts.door import Door
 from gateway.fronts.oip_stream import InferStream
 from gateway.fronts.rpcs import Method
@@ -62,7 +62,7 @@ class OipGrpcFront:
     async def _index(self, principal: Principal, call: Call, record: Record) -> None:
         asked = rpcs.read(inference.RepositoryIndexRequest, await call.unary())
         answer = inference.RepositoryIndexResponse()
-        for entry in tensors.listed(self._door, principal):
+        for entry in await states.index(self._door, principal, call.metadata):
             if entry.state == "READY" or not asked.ready:
                 answer.models.add(name=entry.name, version=entry.version, state=entry.state, reason=entry.reason)
         self._told(call, record, answer)

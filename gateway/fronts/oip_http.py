@@ -13,7 +13,7 @@ from adapters.inferred import inferred
 from adapters.types import InferKind, InferRequest, ModelPart, ModelQuery, Order
 from adapters.wire import compression, oip, oip_answers, oip_asked, oip_bodies, oip_generate, sse
 from gateway.auth.keys import Principal
-from gateway.fronts import errors, tensors
+from gateway.fronts import errors, states, tensors
 from gateway.fronts.door import Door, Fields, Route
 from gateway.telemetry import Record
 
@@ -114,7 +114,7 @@ class OipFront:
 
     async def _index(self, principal: Principal, http: Request, record: Record) -> Response:
         only_ready = oip_bodies.decode_index_request(await http.read())
-        entries = tensors.listed(self._door, principal)
+        entries = await states.index(self._door, principal, http.headers)
         found = [entry for entry in entries if entry.state == "READY" or not only_ready]
         return self._door.told(record, oip_bodies.encode(found))
 

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from adapters.base import Answer
-from adapters.errors import REPORTED, BackendError, ClientGone, InferenceError, ModelFailed
+from adapters.errors import MODEL_NOT_READY, REPORTED, BackendError, ClientGone, InferenceError, ModelFailed
 from adapters.http2.call import Call
 from adapters.http2.status import GrpcError
 from adapters.inferred import inferred
@@ -168,7 +168,7 @@ class InferStream:
         if self._as_status:
             raise GrpcError(grpc_errors.code_of(error), error.message)
         model = asked if isinstance(error, ModelFailed) else ""
-        code = error.code if error.code in REPORTED else ""
+        code = error.code if error.code in REPORTED or error.code == MODEL_NOT_READY else ""
         await self._send(oip_proto_answers.encode_stream_error(error.message, id_, model, code))
 
     async def _send(self, message: bytes) -> None:

@@ -127,6 +127,11 @@ class PredictFront:
                 raise NotFound(f"The model `{name[:128]}` has no versions of its own.", param="model")
             return self._door.told(record, predict_v1_answers.encode(told))
         model, version = tensors.named(snapshot, name, target.version)
-        ready, versions = await states(self._core, self._metadata, principal, http.headers, record, model, version)
-        told |= {"name": name, "ready": ready}
-        return self._door.told(record, predict_v1_answers.encode_status([(each, ready) for each in versions], told))
+        standing, versions = await states(self._core, self._metadata, principal, http.headers, record, model, version)
+        told |= {"name": name, "ready": standing.ready}
+        if standing.reason:
+            told["reason"] = standing.reason
+        body = predict_v1_answers.encode_status(
+            versions or ([""] if standing.reported else []), standing.state, standing.reason, told
+        )
+        return self._door.told(record, body)

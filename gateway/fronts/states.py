@@ -1,14 +1,47 @@
-"""Whether a model is ready, and which versions of it there are, for fronts that tell both at once."""
+"""Whether a model is ready, which versions of it there are and why not, for fronts that report that."""
 
+import asyncio
 from collections.abc import Mapping
+from typing import NamedTuple
 
-from adapters.errors import BackendError, CapacityError, LimitExceeded, TransportError
+from adapters.errors import (
+    BackendError,
+    CapacityError,
+    InferenceError,
+    LimitExceeded,
+    ModelNotReady,
+    TransportError,
+)
 from adapters.types import ModelQuery
+from adapters.wire.oip_bodies import IndexEntry
 from gateway.auth.keys import Principal
 from gateway.core import Core
 from gateway.fronts import tensors
+from gateway.fronts.door import Door
 from gateway.fronts.metadata import Metadata
 from gateway.telemetry import Record
+
+AT_ONCE = 16
+"""Questions of one client's index that are under way."""
+LONGEST = 10.0
+"""Seconds that an index waits for the answer of one model's servers."""
+
+
+class Standing(NamedTuple):
+    """`state` is READY, LOADING, UNLOADING or UNAVAILABLE, and empty where no server reports one."""
+
+    state: str
+    reason: str = ""
+    versions: tuple[str, ...] = ()
+
+    @property
+    def ready(self) -> bool:
+        return self.state == "READY"
+
+    @property
+    def reported(self) -> bool:
+        """Whether a server reports why the model is not ready."""
+        return bool(self.state and self.reason)
 
 
 async def states(
@@ -19,23 +52,25 @@ async def states(
     record: Record,
     model: str,
     version: str,
-) -> tuple[bool, list[str]]:
+) -> tuple[Standing, list[str]]:
     """Of one version that is asked for, that one. Raises `InferenceError`."""
-    ready = await _is_ready(core, principal, headers, record, model, version)
-    return ready, [version] if version else await _versions(metadata, principal, headers, model)
-
-
-async def _is_ready(
-    core: Core, principal: Principal, headers: Mapping[str, str], record: Record, model: str, version: str
-) -> bool:
     query = ModelQuery(model=model, version=version, about="ready")
+    standing = Standing("READY")
     try:
         await tensors.asked(core, principal, query, headers, record)
     except LimitExceeded:
         raise
-    except (CapacityError, TransportError):
-        return False
-    return True
+    except (CapacityError, TransportError) as error:
+        standing = _of(error)
+    if version:
+        return standing, [version]
+    return standing, list(standing.versions) or await _versions(metadata, principal, headers, model)
+
+
+def _of(error: InferenceError) -> Standing:
+    if isinstance(error, ModelNotReady):
+        return Standing(error.state, error.reason, error.versions)
+    return Standing("", error.message)
 
 
 async def _versions(metadata: Metadata, principal: Principal, headers: Mapping[str, str], model: str) -> list[str]:
@@ -44,3 +79,25 @@ async def _versions(metadata: Metadata, principal: Principal, headers: Mapping[s
     except (BackendError, CapacityError, TransportError):
         return []
     return known.versions
+
+
+async def index(door: Door, principal: Principal, headers: Mapping[str, str]) -> list[IndexEntry]:
+    """Each version of each model that takes tensors and that this client may use, and whether it is ready."""
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def standing(entry: IndexEntry) -> IndexEntry:
+        if entry.state != "READY":
+            return entry
+        model, version = tensors.named(door.core.snapshot, entry.name, entry.version)
+        query = ModelQuery(model=model, version=version, about="ready", timeout=LONGEST)
+        try:
+            async with places:
+                await door.core.look_up(principal, query, headers)
+        except InferenceError as error:
+            if error.kind not in ("capacity", "transport", "backend", "deadline"):
+                return entry  # the server answers, and does not tell
+            found = _of(error)
+            return IndexEntry(entry.name, entry.version, found.state or "UNAVAILABLE", found.reason or error.message)
+        return entry
+
+    return list(await asyncio.gather(*map(standing, tensors.listed(door, principal))))

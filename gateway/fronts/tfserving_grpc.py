@@ -126,12 +126,13 @@ class TfServingFront:
         asked = rpcs.read(serving.GetModelStatusRequest, await call.unary())
         spec = asked.model_spec
         model, version = tensors.named(self._core.snapshot, spec.name, tfserving_predict.version_of(spec))
-        ready, versions = await states(self._core, self._metadata, principal, call.metadata, record, model, version)
+        standing, versions = await states(self._core, self._metadata, principal, call.metadata, record, model, version)
         told = serving.GetModelStatusResponse()
         for number in [each for each in versions if each.isdigit()] or [""]:
             one = told.model_version_status.add(version=int(number or 0))
-            one.state = one.AVAILABLE if ready else one.LOADING
-            one.status.error_code = 0 if ready else _UNAVAILABLE
+            one.state = one.State.Value(predict_v1_answers.tfserving_state(standing.state))
+            one.status.error_code = 0 if standing.ready else _UNAVAILABLE
+            one.status.error_message = standing.reason
         rpcs.told(self._door, call, record, told)
 
 

@@ -67,6 +67,6 @@ class Retry:
 
     def _may_help(self, error: InferenceError, request: ModelRequest) -> bool:
         """A pool with nobody to pick will have nobody a moment later: that is for a fallback."""
-        if not error.retryable or isinstance(error, Unavailable):
+        if not error.retryable or (isinstance(error, Unavailable) and not error.elsewhere_only):
             return False
         return not error.elsewhere_only or self._spare is None or self._spare(request.tried)

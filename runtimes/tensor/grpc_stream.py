@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from math import inf
 
-from adapters.errors import REPORTED, InferenceError
+from adapters.errors import MODEL_NOT_READY, REPORTED, InferenceError
 from adapters.http2.call import Call
 from adapters.http2.status import GrpcError
 from adapters.offload import codecs
@@ -92,7 +92,7 @@ class InferStream:
     async def _fail(self, error: InferenceError, id_: str, before: asyncio.Task[None] | None, model: str = "") -> None:
         if self._with_status:
             raise GrpcError(grpc_code(error), error.message, grpc_trailers(error))
-        code = error.code if error.code in REPORTED else ""
+        code = error.code if error.code in REPORTED or error.code == MODEL_NOT_READY else ""
         await self._send(oip_proto_answers.encode_stream_error(error.message, id_, model, code), before)
 
     async def _send(self, message: bytes, before: asyncio.Task[None] | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 
 from adapters.errors import NotFound, Unavailable
 from runtimes.tensor.model_config import ModelConfig
@@ -48,7 +49,10 @@ class ModelTable:
                 raise unavailable(f"The model `{name[:256]}` is not ready: the repository has not been read yet.")
             if model is None and name not in (self.listed or ()):
                 raise NotFound(f"There is no model `{name[:256]}`.", param="model_name")
-            raise unavailable(f"The model `{name}` is not ready: {(model and model.problem) or 'it is not loaded'}.")
+            error = unavailable(f"The model `{name}` is not ready: {(model and model.problem) or 'it is not loaded'}.")
+            if model is not None and model.problem:
+                error.retry_after = inf
+            raise error
         newest = max(model.versions.values(), key=lambda record: record.number)
         return model, model.find(version) or newest
 
@@ -91,6 +95,9 @@ def unavailable(message: str) -> Unavailable:
 
 
 def not_ready(name: str, record: VersionRecord) -> Unavailable:
-    """To be asked again, and why."""
+    """Why, and when to ask again: never, where the model could not be loaded."""
     why = record.reason or record.state.lower()
-    return unavailable(f"The model `{name}` version {record.number} is not ready: {why}.")
+    error = unavailable(f"The model `{name}` version {record.number} is not ready: {why}.")
+    if record.state == "UNAVAILABLE" and not record.cold:
+        error.retry_after = inf
+    return error

@@ -53,7 +53,7 @@ def http_status(error: InferenceError) -> int:
 def http_response(error: InferenceError) -> Response:
     """The status, and `{"error": …}`."""
     fields = [JSON, (ERROR_CODE, error.code)]
-    if isinstance(error, CapacityError):
+    if isinstance(error, CapacityError) and error.retry_after != math.inf:
         fields.append(("retry-after", str(max(1, math.ceil(_wait(error))))))
     if error.code == "unsupported_media_type":
         fields.append(("accept-encoding", compression.KNOWN))
@@ -75,6 +75,8 @@ def grpc_trailers(error: InferenceError) -> Metadata:
     code = (ERROR_CODE, error.code)
     if not isinstance(error, CapacityError):
         return (code,)
+    if error.retry_after == math.inf:
+        return (code, ("grpc-retry-pushback-ms", "-1"))
     return (code, ("grpc-retry-pushback-ms", str(math.ceil(_wait(error) * 1000))))
 
 
