@@ -202,6 +202,9 @@ class HttpConfig(Section):
     """How long a client may take no bytes of its answer before it is cut off."""
     max_connections: int = Field(10_000, ge=1)
     """Open client connections."""
+    http2: bool = True
+    """Whether clients that speak only HTTP/2 are served, with or without TLS; each of their streams counts as a
+    connection. A client that speaks both is served over HTTP/1.1, which costs less."""
 
 
 class AccessLogConfig(Section):

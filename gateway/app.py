@@ -104,7 +104,8 @@ class Gateway:
         self._alone = lent is None
         self.watcher: Watcher | None = None
         self._access_log = _open_log(config.access_log.to)
-        self._tls = ServerTls(config.listen.tls)
+        # Of a client's protocols the first of these is taken.
+        self._tls = ServerTls(config.listen.tls, *(("http/1.1", "h2") if config.http.http2 else ("http/1.1",)))
         self._grpc_tls = ServerTls(config.listen.tls, "h2")
         self._ends = AsyncExitStack()
         self._ends.push_async_callback(self._access_log.aclose)
@@ -222,6 +223,7 @@ class Gateway:
             keepalive_timeout=http.keepalive_timeout,
             send_timeout=http.send_timeout,
             max_connections=http.max_connections,
+            http2=http.http2,
         )
 
     async def _listen(self) -> None:

@@ -10,8 +10,8 @@ from gateway.traffic.member import FleetError
 class ServerTls:
     """`context` is None where the file has no `listen.tls`, and the same one for ever where it has."""
 
-    def __init__(self, files: ListenTls | None, protocol: str = "http/1.1") -> None:
-        self._protocol = protocol
+    def __init__(self, files: ListenTls | None, *protocols: str) -> None:
+        self._protocols = protocols or ("http/1.1",)
         self.context: ssl.SSLContext | None = None
         self._files = files
         self._client_ca = ""
@@ -25,7 +25,7 @@ class ServerTls:
             return
         if self.context is None:
             self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            self.context.set_alpn_protocols([self._protocol])
+            self.context.set_alpn_protocols(list(self._protocols))
         try:
             if self._files.client_ca is not None:
                 required = self._files.client_auth == "required"

@@ -2,13 +2,18 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import formatdate
+from typing import TYPE_CHECKING
 
 from adapters.http1.connection import Connection
 from adapters.http1.listeners import Listeners
 from adapters.http1.message import Handler, Refusal, plain_refusal
 from adapters.http1.sweeper import sweeper
+
+if TYPE_CHECKING:
+    from adapters.http1.multiplexed import Multiplexed
 
 LULL_SECONDS = 1.0
 """How long a drain leaves an idle connection to the request that may be on its way."""
@@ -21,7 +26,8 @@ class Limits:
     """Bounds on one connection; sizes in bytes, times in seconds.
 
     A head must be whole within `head_timeout`. A body gets `body_timeout` plus the time that its bytes take
-    at `min_body_rate`, so that a drip of single bytes ends soon and a large upload does not.
+    at `min_body_rate`, so that a drip of single bytes ends soon and a large upload does not. `http2` serves clients
+    that speak HTTP/2, too: it needs the package `h2`.
     """
 
     max_head: int = 32 * KiB
@@ -34,6 +40,7 @@ class Limits:
     min_body_rate: int = 8 * KiB
     keepalive_timeout: float = 75.0
     send_timeout: float = 60.0
+    http2: bool = False
 
 
 class Server(Listeners):
@@ -44,20 +51,27 @@ class Server(Listeners):
         self.limits = limits or Limits()
         self.refusal = refusal
         self.draining = False
-        self.connections: set[Connection] = set()
+        self.connections: set[Connection | Multiplexed] = set()
         self._leaving: set[asyncio.Task[None]] = set()  # cancelled by a disconnect, still cleaning up
         self._idle = asyncio.Event()
         self._date = (0, b"")
-        super().__init__(lambda: Connection(self))
+        super().__init__(self._protocol_factory())
         self._sweeper = sweeper(self.loop)
 
-    def opened(self, connection: Connection) -> bool:
+    def _protocol_factory(self) -> Callable[[], asyncio.Protocol]:
+        if not self.limits.http2:
+            return lambda: Connection(self)
+        from adapters.http1.greeting import Greeting
+
+        return lambda: Greeting(self)
+
+    def opened(self, connection: "Connection | Multiplexed") -> bool:
         """A connection came; False when there are too many."""
         self.connections.add(connection)
         self._sweeper.watch(self.connections)
         return len(self.connections) <= self.limits.max_connections
 
-    def closed(self, connection: Connection, task: asyncio.Task[None] | None) -> None:
+    def closed(self, connection: "Connection | Multiplexed", task: asyncio.Task[None] | None) -> None:
         """A connection went; `task` was answering on it and has been cancelled."""
         self.connections.discard(connection)
         if task is not None:

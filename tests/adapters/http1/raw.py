@@ -157,7 +157,9 @@ class Served:
     async def accepted(self) -> Connection:
         """The server's side of the only open connection."""
         await until(lambda: len(self.server.connections) == 1)
-        return next(iter(self.server.connections))
+        (accepted,) = self.server.connections
+        assert isinstance(accepted, Connection)
+        return accepted
 
     def close(self) -> None:
         for client in self._clients:

@@ -1,0 +1,51 @@
+"""Every door of the data listener over HTTP/2, as clients that speak nothing else use it."""
+
+import asyncio
+import json
+import ssl
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.adapters.http1.http2_client import http2_client
+from tests.e2e.test_operations import certificate, configuration
+from tests.support.processes import gateway
+from tests.support.upstreams import stream, upstream
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+
+
+@pytest.mark.parametrize(("workers", "tls"), [(1, False), (1, True), (2, False)])
+async def test_chats_whole_and_streamed(workers: int, tls: bool, tmp_path: Path) -> None:
+    listen = {"http": "127.0.0.1:0", "admin": "127.0.0.1:0"}
+    trusting = None
+    if tls:
+        cert, key_file = await certificate(tmp_path, "own")
+        listen["tls"] = {"cert": str(cert), "key": str(key_file)}  # type: ignore[assignment]
+        trusting = ssl.create_default_context(cafile=str(cert))
+        trusting.set_alpn_protocols(["h2"])
+    async with upstream() as up:
+        up.behaviour = None
+        written = configuration(up, workers=workers, auth={"demo_key": True}, listen=listen)
+        async with gateway(tmp_path, written) as g:
+            key = (await g.printed(r"Demo key [^:]*: (hr-\S+)"))[1]
+            parts = urlsplit(g.url)
+            assert parts.hostname is not None
+            assert parts.port is not None
+            fields = [(b"authorization", f"Bearer {key}".encode()), (b"content-type", b"application/json")]
+            body = {"model": "chat", "messages": [{"role": "user", "content": "hi"}]}
+            async with http2_client((parts.hostname, parts.port), tls=trusting) as client:
+                refused = await client.request("POST", "/v1/chat/completions", json.dumps(body).encode())
+                assert refused.status == 401
+                whole = await client.request("POST", "/v1/chat/completions", json.dumps(body).encode(), fields)
+                assert (whole.status, json.loads(whole.body)["object"]) == (200, "chat.completion")
+                streamed = json.dumps({**body, "stream": True}).encode()
+                up.behaviour = lambda _: asyncio.sleep(0, stream("a b c d", gap=0.01))
+                replies = await asyncio.gather(
+                    *(client.request("POST", "/v1/chat/completions", streamed, fields) for _ in range(20))
+                )
+                assert all(bytes(reply.body).endswith(b"data: [DONE]\n\n") for reply in replies)
+                models = await client.request("GET", "/v1/models", fields=fields)
+                assert [model["id"] for model in json.loads(models.body)["data"]] == ["chat"]
+            await g.until_idle()
