@@ -35,6 +35,7 @@ MODEL_FAILED, INSTANCE_LOST, MODEL_NOT_READY = "model_failed", "instance_lost", 
 REPORTED = frozenset({MODEL_FAILED, INSTANCE_LOST})
 """The codes by which a runtime reports that it has computed a request, and that nobody is to compute it again."""
 
+Scope = Literal["tenant", "server", "unknown"]
 Kind = Literal["caller", "credential", "capacity", "backend", "transport", "deadline", "cancelled"]
 
 
@@ -124,13 +125,26 @@ class Forbidden(InferenceError):
 
 
 class CapacityError(InferenceError):
-    """The upstream is full."""
+    """The upstream is full, or the tenant asked too much of it."""
 
     kind = "capacity"
     code = "overloaded"
     blames_endpoint = True
     retryable = True
     delivered = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after: float | None = None,
+        scope: Scope = "server",
+    ) -> None:
+        super().__init__(message, code=code, param=param, retry_after=retry_after)
+        self.scope: Scope = scope
+        """Whose requests the upstream refuses. `unknown`: it did not say, and its limits may be by client."""
 
 
 class LimitExceeded(CapacityError):

@@ -10,6 +10,7 @@ from adapters.errors import (
     CapacityError,
     ContextTooLong,
     InferenceError,
+    Scope,
     TooLarge,
     UpstreamTimeout,
 )
@@ -25,7 +26,8 @@ MAX_MESSAGE = 2_000
 def upstream_error(status: int, headers: Headers) -> InferenceError:
     """The typed error behind a status that does not blame the request."""
     if status in (429, 498, 503, 529):  # 498: Groq, whose flexible tier is full
-        return CapacityError("The upstream is overloaded.", retry_after=retry_after(headers))
+        scope: Scope = "unknown" if status == 429 else "server"
+        return CapacityError("The upstream is overloaded.", retry_after=retry_after(headers), scope=scope)
     if status in (401, 403):
         return credential_refused()
     if status == 404:

@@ -48,8 +48,10 @@ def refuse(request: ModelRequest, error: GrpcError) -> NoReturn:
         oip_refusals.check_readable(request)
         if isinstance(error, Reported):
             raise model_failures.failed(error.message) from None
-    if error.code in (Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED):
+    if error.code == Code.UNAVAILABLE:
         raise CapacityError("The upstream is overloaded.", retry_after=_pushback(error)) from None
+    if error.code == Code.RESOURCE_EXHAUSTED:
+        raise CapacityError("The upstream is overloaded.", retry_after=_pushback(error), scope="unknown") from None
     raise _upstream_error(error.code) from None
 
 

@@ -139,7 +139,10 @@ class OpenAIAdapter:
         error = await error_of(response)
         if response.status == 404 and self._model is None and about_the_model(error):
             raise NotThere(f"The model `{request.model[:128]}` does not exist or you may not use it.", param="model")
-        raise refusal(response.status, response.headers, error)
+        failure = refusal(response.status, response.headers, error)
+        if self._ours and isinstance(failure, CapacityError):
+            failure.scope = "tenant" if response.headers.get(standing.REFUSED) == "tenant" else "server"
+        raise failure
 
     async def _other(self, request: ModelRequest, deadline: Deadline) -> Answer:
         if isinstance(request, AppRequest):

@@ -11,7 +11,7 @@ share, and of its requests the newest. So a flood fills the places of the tenant
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
@@ -19,6 +19,7 @@ from policies.fairness import VirtualTokenCounter
 
 HIGH, NORMAL, LOW = range(3)
 BANDS = 3
+NOBODY: frozenset[str] = frozenset()
 
 
 class Ticket:
@@ -105,8 +106,11 @@ class Band(Generic[T]):
         if not self.size:
             self.turns = 0.0
 
-    def first(self) -> T:
-        return self.lanes[self.counter.next(self.lanes)].first()
+    def waits(self, without: Set[str]) -> bool:
+        return self.size > 0 and (not without or not self.lanes.keys() <= without)
+
+    def first(self, without: Set[str]) -> T:
+        return self.lanes[self.counter.next(self.lanes.keys() - without if without else self.lanes)].first()
 
 
 class FairQueue(Generic[T]):
@@ -152,15 +156,19 @@ class FairQueue(Generic[T]):
 
     # ── whose turn it is ──────────────────────────────────────────────────────────────────────────────
 
-    def next(self) -> T:
-        """Who would be served next. ValueError when nobody waits."""
-        waiting = [band for band in self._bands if band.size]
+    def waits(self, without: Set[str]) -> bool:
+        """Whether a request waits, save of the tenants `without`."""
+        return self.size > 0 and any(band.waits(without) for band in self._bands)
+
+    def next(self, without: Set[str] = NOBODY) -> T:
+        """The request to serve next, save of the tenants `without`. ValueError when nobody waits."""
+        waiting = [band for band in self._bands if band.waits(without)]
         if not waiting:
             raise ValueError("nobody waits")
         for band in reversed(waiting[1:]):
             if band.turns >= 1.0:
-                return band.first()
-        return waiting[0].first()
+                return band.first(without)
+        return waiting[0].first(without)
 
     def serve(self, ticket: T) -> None:
         """The turn of what `next` returned: it waits no more, and its tenant is charged."""
@@ -169,7 +177,7 @@ class FairQueue(Generic[T]):
             band.turns += self.lower
         mine = self._bands[ticket.band]
         if mine is not top:
-            mine.turns -= 1.0
+            mine.turns = max(0.0, mine.turns - 1.0)  # it may have had the turn of a higher one that could not be served
         self.charge(ticket.tenant, ticket.band, ticket.tokens)
         self.remove(ticket)
 

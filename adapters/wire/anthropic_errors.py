@@ -60,8 +60,10 @@ def refusal_of(error: ErrorBody, *, too_large: bool = False) -> InferenceError:
 def told_in_the_stream(error: ErrorBody) -> InferenceError:
     """The typed form of an `error` event, which has no status."""
     match error.type:
-        case "overloaded_error" | "rate_limit_error":
+        case "overloaded_error":
             return CapacityError("The upstream is overloaded.")
+        case "rate_limit_error":
+            return CapacityError("The upstream is overloaded.", scope="unknown")
         case "timeout_error":
             return UpstreamTimeout("The upstream timed out.")
         case "authentication_error" | "permission_error" | "billing_error":

@@ -101,7 +101,7 @@ def _usage(told: _Response) -> Usage | None:
 def _failure(told: _Error) -> InferenceError:
     code = told.code or ""
     if code == "rate_limit_exceeded":
-        return CapacityError("The upstream is overloaded.")
+        return CapacityError("The upstream is overloaded.", scope="unknown")
     if code.startswith("invalid_") or "image" in code:
         return CallerError((told.message or "The upstream refused the request.")[:MAX_MESSAGE], code=code)
     return BackendError("The upstream failed.")

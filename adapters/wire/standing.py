@@ -14,6 +14,9 @@ SHARE = "x-headrace-share"
 PRIORITY = "x-headrace-priority"
 TIMEOUT = "x-headrace-timeout"
 SALT = "x-headrace-salt"
+REFUSED = "x-headrace-refused"
+"""Of an answer: whose requests the runtime refuses, the `tenant`'s or all (`server`). Its queue is fair, so what is
+refused for want of a place is the tenant's own."""
 
 PRIORITIES: Mapping[str, int] = {"high": -1, "normal": 0, "low": 1}
 """As vLLM's `priority` counts: the lowest goes first."""

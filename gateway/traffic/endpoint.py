@@ -3,12 +3,13 @@
 from typing import Literal, Protocol
 
 from adapters.base import Adapter
-from adapters.errors import InferenceError
+from adapters.errors import CapacityError, InferenceError
 from policies.breaker import Breaker
 from policies.health import ramp
 from policies.latency import PeakEwma
 from policies.load import Signal
 from policies.outliers import Outliers, Tally
+from policies.refusals import Refusals
 
 Health = Literal["unknown", "healthy", "unhealthy"]
 
@@ -32,7 +33,8 @@ class Endpoint:
 
     __slots__ = (
         "_bad", "_good", "_since", "_slow_start", "_weight", "adapter", "address", "breaker", "health", "id",
-        "in_flight", "latency", "outliers", "probe_error", "signal", "tally", "waiting", "warming", "weight", "zone",
+        "in_flight", "latency", "outliers", "probe_error", "refusals", "signal", "tally", "waiting", "warming",
+        "weight", "zone",
     )  # fmt: skip
 
     def __init__(self, id_: str, adapter: Adapter, breaker: Breaker, weight: float = 1.0, address: str = "") -> None:
@@ -40,6 +42,7 @@ class Endpoint:
         self.address = address or id_
         self.adapter = adapter
         self.breaker = breaker
+        self.refusals = Refusals()
         self.latency = PeakEwma()
         self.signal = Signal()
         self.tally = Tally()
@@ -84,43 +87,71 @@ class Endpoint:
         self._since = None
         self.warming = True
 
-    def begin(self, now: float) -> None:
-        """A request was given to it."""
+    def allows(self, tenant: str, now: float) -> bool:
+        """Whether a request of the tenant may be sent, as far as past answers tell."""
+        return self.breaker.allows(now) and self.refusals.allows(tenant, now)
+
+    def rests(self, tenant: str, now: float) -> float:
+        """Seconds for which it asked to be left alone, by all or by the tenant; 0 when it does not."""
+        return max(self.breaker.rests(now), self.refusals.rests(tenant, now))
+
+    def retry_after(self, tenant: str, now: float) -> float:
+        """Seconds until `allows` may say yes; 0 when it does."""
+        return max(self.breaker.retry_after(now), self.refusals.retry_after(tenant, now))
+
+    def next_change(self, now: float) -> float:
+        """Seconds until time alone changes what `allows` or `rests` says of any tenant; 0 when it changes nothing."""
+        waits = (self.breaker.next_change(now), self.refusals.next_change(now))
+        return min((wait for wait in waits if wait > 0), default=0.0)
+
+    def begin(self, now: float, tenant: str = "") -> None:
+        """A request of the tenant was given to it."""
         self.in_flight += 1
         self.breaker.begin(now)
+        self.refusals.begin(tenant, now)
         self.latency.asked(now)
 
-    def end(self, error: BaseException | None, now: float) -> None:
+    def end(self, error: BaseException | None, now: float, tenant: str = "") -> None:
         """That request is over. Only what the endpoint is to blame for counts against it."""
         self.in_flight -= 1
-        self._judge(error, now)
+        self._judge(error, now, tenant)
         if self.waiting is not None:
             self.waiting.freed()
 
-    def _judge(self, error: BaseException | None, now: float) -> None:
+    def _judge(self, error: BaseException | None, now: float, tenant: str) -> None:
         was_out = self.breaker.is_open
         failed = False
         if error is None:
             self.breaker.success(now)
-        elif isinstance(error, InferenceError) and error.blames_endpoint:
+            self.refusals.answered(tenant)
+        elif isinstance(error, InferenceError) and error.blames_endpoint and self._is_to_blame(error, now, tenant):
             self.breaker.failure(now)
             failed = True
             if error.retry_after is not None:
                 self.breaker.rest(error.retry_after, now)
         elif isinstance(error, InferenceError) and error.kind == "caller":
             self.breaker.success(now)  # it answered, and rightly
+            self.refusals.answered(tenant)
         else:
             self.breaker.abandoned(now)
+            self.refusals.abandoned(tenant, now)
             return
         if self.outliers is not None and not was_out:
             self.outliers.ended(self, now, failed=failed)
         if was_out and not self.breaker.is_open:
             self.came_back()
 
-    def failed_to_begin(self, error: BaseException, seconds: float, now: float) -> None:
+    def _is_to_blame(self, error: InferenceError, now: float, tenant: str) -> bool:
+        """Not for a refusal that the tenant alone has earned, as far as is known."""
+        if not isinstance(error, CapacityError) or error.scope == "server":
+            return True
+        known = error.scope == "tenant"
+        return self.refusals.refused(tenant, error.retry_after, now, self.breaker, known=known)
+
+    def failed_to_begin(self, error: BaseException, seconds: float, now: float, tenant: str = "") -> None:
         """That request ended with nothing answered, after that long."""
         self.latency.unanswered(seconds, now)
-        self.end(error, now)
+        self.end(error, now, tenant)
 
     def probed(self, error: str, *, healthy_after: int, unhealthy_after: int) -> bool:
         """The result of a health check, empty for a good one; True when that changed its health."""

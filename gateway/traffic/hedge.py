@@ -17,7 +17,7 @@ class Spares(Upstream, Protocol):
 
     name: str
 
-    def spare(self, tried: Sequence[str]) -> bool:
+    def spare(self, tenant: str, tried: Sequence[str]) -> bool:
         """Whether an endpoint that is not among `tried` could be asked now."""
         ...
 
@@ -48,9 +48,9 @@ class Hedge:
         self.patience.observe(request.upstream_seconds - before, stream=request.stream)
         return answer
 
-    def grants(self, hedges: int, tried: Sequence[str]) -> bool:
+    def grants(self, hedges: int, tenant: str, tried: Sequence[str]) -> bool:
         """Whether one more is allowed, possible and affordable; if so it is spent."""
-        return hedges < self._most and self.pool.spare(tried) and self._budget.allow(self.clock())
+        return hedges < self._most and self.pool.spare(tenant, tried) and self._budget.allow(self.clock())
 
 
 class _Attempt:
@@ -114,7 +114,7 @@ class _Race:
                 if not running or not (isinstance(error, InferenceError) and error.retryable):
                     raise error
             if not done and not self._all[-1].waits:
-                if self.hedge.grants(len(self._all) - 1, tried := self._tried()):
+                if self.hedge.grants(len(self._all) - 1, self.request.tenant, tried := self._tried()):
                     self.request.events += (("hedge", self.hedge.pool.name),)
                     self._all.append(attempt := _Attempt(self, tried))
                     running[attempt.task] = attempt

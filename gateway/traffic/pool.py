@@ -75,7 +75,7 @@ class Pool:
             request.upstream_seconds += now - started
             if queue is not None:
                 queue.settle(request, waiter, _begun(request, error))
-            endpoint.failed_to_begin(error, now - started, now)
+            endpoint.failed_to_begin(error, now - started, now, request.tenant)
             raise
         now = self._clock()
         request.upstream_seconds += now - started
@@ -83,17 +83,17 @@ class Pool:
         answer.pool = self.name
         answer.endpoint = endpoint.id
         if queue is None:
-            answer.when_ended(lambda _, error: endpoint.end(error, self._clock()))
+            answer.when_ended(lambda _, error: endpoint.end(error, self._clock(), request.tenant))
         else:
             answer.when_ended(lambda answer, error: self._end(queue, endpoint, request, waiter, answer, error))
         return answer
 
-    def spare(self, tried: Sequence[str]) -> bool:
+    def spare(self, tenant: str, tried: Sequence[str]) -> bool:
         """Whether an endpoint that is not among `tried` could be asked now. Those that wait come first."""
         if self._queue is not None and self._queue.line.size:
             return False
         now, limit = self._clock(), self._max_in_flight
-        return any(e.id not in tried and e.in_flight < limit and e.breaker.allows(now) for e in self._alive())
+        return any(e.id not in tried and e.in_flight < limit and e.allows(tenant, now) for e in self._alive())
 
     async def _wait(self, request: ModelRequest, deadline: Deadline, now: float) -> Waiter:
         """For a place. Raises `Unavailable` at once where there is no queue, or the request is to go on elsewhere."""
@@ -101,7 +101,7 @@ class Pool:
             request.passed_by.append(self.name)
         elif self._queue is not None:
             return await self._queue.wait(request, deadline)
-        raise self._full(now)
+        raise self._full(request.tenant, now)
 
     def _end(
         self,
@@ -113,7 +113,7 @@ class Pool:
         error: BaseException | None,
     ) -> None:
         queue.settle(request, waiter, answer.usage)
-        endpoint.end(error, self._clock())
+        endpoint.end(error, self._clock(), request.tenant)
 
     def lease(self, request: ModelRequest, now: float) -> Endpoint | None:
         """Pick an endpoint, and count the request there; None when all that may be picked are full.
@@ -123,21 +123,29 @@ class Pool:
         """
         if request.sequence:
             return self._at_home(request, now)
-        limit, tried = self._max_in_flight, request.tried
+        limit, tried, tenant = self._max_in_flight, request.tried, request.tenant
         alive = self._alive()
-        ready = [e for e in alive if e.in_flight < limit and e.breaker.allows(now)]
+        ready = [e for e in alive if e.in_flight < limit and e.allows(tenant, now)]
         if tried:
             ready = [e for e in ready if e.id not in tried] or ready
         if not ready:
-            ready = self._reluctant(alive, now)
+            ready = self._reluctant(alive, tenant, now)
             if not ready:
                 return None
         for endpoint in ready:
             if endpoint.warming:
                 endpoint.warm(now)
         endpoint = self._picker.pick(ready, request, now, self._rng)
-        endpoint.begin(now)
+        endpoint.begin(now, tenant)
         return endpoint
+
+    def has_room(self, now: float) -> bool:
+        """Whether a tenant that no endpoint refused would have a place."""
+        alive = self._alive()
+        free = [e for e in alive if e.in_flight < self._max_in_flight]
+        if any(e.breaker.allows(now) for e in alive):
+            return any(e.breaker.allows(now) for e in free)
+        return any(not e.breaker.rests(now) for e in free)
 
     def _at_home(self, request: ModelRequest, now: float) -> Endpoint | None:
         """As `lease`, of the only endpoint that may answer a request of a sequence.
@@ -152,43 +160,43 @@ class Pool:
             home = home_of(f"{request.tenant}\0{request.sequence}", alive) if alive else None
         if home is None:
             message = f"{self.name}: the endpoint that kept this sequence is gone. Start the sequence again."
-            raise Unavailable(message, code="sequence_lost", retry_after=self._retry_after(now))
+            raise Unavailable(message, code="sequence_lost", retry_after=self._retry_after(request.tenant, now))
         if home.in_flight >= self._max_in_flight:
             return None
-        home.begin(now)
+        home.begin(now, request.tenant)
         return home
 
     def next_change(self, now: float) -> float:
         """Seconds until an endpoint may be picked that may not be now; infinite when only others' ends tell."""
-        return min((wait for e in self._endpoints if (wait := e.breaker.next_change(now)) > 0), default=inf)
+        return min((wait for e in self._endpoints if (wait := e.next_change(now)) > 0), default=inf)
 
     def _alive(self) -> list[Endpoint]:
         """Those that probes do not rule out; all, when that leaves so few that the pool panics."""
         alive = [e for e in self._endpoints if e.health != "unhealthy"]
         return self._endpoints if panics(len(alive), len(self._endpoints), self._panic) else alive
 
-    def _reluctant(self, alive: list[Endpoint], now: float) -> list[Endpoint]:
+    def _reluctant(self, alive: list[Endpoint], tenant: str, now: float) -> list[Endpoint]:
         """Who may be picked when nobody is ready, or nobody. Raises `Unavailable` when that is not for being full.
 
         With every breaker open there is nowhere to shift the load to, so none of them counts: a pool of one
         would otherwise turn some failures into an outage. What the endpoints themselves asked for does count.
         """
         if not alive:
-            raise Unavailable(f"{self.name}: no healthy endpoint.", retry_after=self._retry_after(now))
-        if any(e.breaker.allows(now) for e in alive):
+            raise Unavailable(f"{self.name}: no healthy endpoint.", retry_after=self._retry_after(tenant, now))
+        if any(e.allows(tenant, now) for e in alive):
             return []
-        return [e for e in alive if e.in_flight < self._max_in_flight and not e.breaker.rests(now)]
+        return [e for e in alive if e.in_flight < self._max_in_flight and not e.rests(tenant, now)]
 
-    def _full(self, now: float) -> Unavailable:
+    def _full(self, tenant: str, now: float) -> Unavailable:
         """What is said to one for whom `lease` had nobody."""
         alive = self._alive()
-        resting = [e for e in alive if e.in_flight < self._max_in_flight and e.breaker.rests(now)]
-        if resting and not any(e.breaker.allows(now) for e in alive):
-            return Resting(f"{self.name}: overloaded.", retry_after=min(e.breaker.rests(now) for e in resting))
-        return Overloaded(f"{self.name}: every endpoint is full.", retry_after=self._retry_after(now))
+        resting = [e for e in alive if e.in_flight < self._max_in_flight and e.rests(tenant, now)]
+        if resting and not any(e.allows(tenant, now) for e in alive):
+            return Resting(f"{self.name}: overloaded.", retry_after=min(e.rests(tenant, now) for e in resting))
+        return Overloaded(f"{self.name}: every endpoint is full.", retry_after=self._retry_after(tenant, now))
 
-    def _retry_after(self, now: float) -> float:
-        waits = [wait for e in self._endpoints if (wait := e.breaker.retry_after(now)) > 0]
+    def _retry_after(self, tenant: str, now: float) -> float:
+        waits = [wait for e in self._endpoints if (wait := e.retry_after(tenant, now)) > 0]
         return max(RETRY_AFTER, min(waits, default=0.0))
 
 

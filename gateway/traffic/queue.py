@@ -37,6 +37,9 @@ class Places(Protocol):
     def lease(self, request: ModelRequest, now: float) -> Endpoint | None:
         """An endpoint with the request counted; None when all are full. Raises `Unavailable`."""
 
+    def has_room(self, now: float) -> bool:
+        """Whether there is a place for a tenant that no endpoint refused."""
+
     def next_change(self, now: float) -> float:
         """Seconds until one that may not be picked now may be, as far as is known; infinite when it is not."""
 
@@ -146,8 +149,9 @@ class PoolQueue:
             self.rate.start(now)
         waiter = Waiter(request, band, due)
         line.push(waiter)
-        if line.size == 1:
-            self._hand_out()  # a request that began before a reload saw the old endpoints only
+        # There may be room: a request that began before a reload saw the old endpoints only, and an endpoint may ask
+        # only those that wait already to leave it alone.
+        self._hand_out()
         return waiter
 
     def _band(self, request: ModelRequest) -> int:
@@ -166,7 +170,9 @@ class PoolQueue:
         """The client left: from the line, or in the moment in which it got its place."""
         if waiter.endpoint is not None:
             self.settle(waiter.request, waiter, None)
-            waiter.endpoint.failed_to_begin(ClientGone("the client closed the connection"), 0.0, self._clock())
+            waiter.endpoint.failed_to_begin(
+                ClientGone("the client closed the connection"), 0.0, self._clock(), waiter.tenant
+            )
         elif waiter in self.line:
             self.line.remove(waiter)
 
@@ -185,8 +191,9 @@ class PoolQueue:
     def _hand_out(self) -> bool:
         """Give each free place to the next one, whichever of the two runs out. Whether any was."""
         now, line, handed = self._clock(), self.line, False
-        while line.size:
-            waiter = line.next()
+        resting: set[str] = set()
+        while line.waits(resting):
+            waiter = line.next(resting)
             if waiter.turn.done():  # its client left in this moment
                 line.remove(waiter)
                 continue
@@ -196,7 +203,10 @@ class PoolQueue:
                 self._turn_all_away(error)
                 break
             if endpoint is None:
-                break
+                if not self.places.has_room(now):
+                    break
+                resting.add(waiter.tenant)  # others may have the place
+                continue
             line.serve(waiter)
             waiter.endpoint = endpoint
             waiter.turn.set_result(None)

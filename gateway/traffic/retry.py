@@ -29,11 +29,11 @@ class Retry:
         rng: Random,
         clock: Callable[[], float],
         patient: bool = False,
-        spare: Callable[[Sequence[str]], bool] | None = None,
+        spare: Callable[[str, Sequence[str]], bool] | None = None,
     ) -> None:
         self._patient = patient
         self._spare = spare
-        """Whether the pool has an endpoint beside those that were tried."""
+        """Whether the pool has an endpoint for a tenant beside those that were tried."""
         self._upstream = upstream
         self._pool = pool
         self._attempts = attempts
@@ -69,4 +69,4 @@ class Retry:
         """A pool with nobody to pick will have nobody a moment later: that is for a fallback."""
         if not error.retryable or (isinstance(error, Unavailable) and not error.elsewhere_only):
             return False
-        return not error.elsewhere_only or self._spare is None or self._spare(request.tried)
+        return not error.elsewhere_only or self._spare is None or self._spare(request.tenant, request.tried)

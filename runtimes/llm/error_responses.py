@@ -3,6 +3,7 @@
 from adapters.errors import CallerError, CapacityError, DeadlineError, InferenceError, NotFound, TooLarge, Unavailable
 from adapters.http1.message import Response
 from adapters.wire import openai
+from adapters.wire.standing import REFUSED
 from runtimes.llm.engine import EngineDead
 
 RETRY_SECONDS = 1
@@ -20,6 +21,8 @@ def error_response(error: InferenceError) -> Response:
     retry_after = RETRY_SECONDS if status == 429 and error.retry_after is None else error.retry_after
     if retry_after is not None:
         headers.append(("retry-after", f"{retry_after:.0f}"))
+    if status in (429, 503):
+        headers.append((REFUSED, "tenant" if status == 429 else "server"))
     return Response(status, headers, openai.encode_error(error, kind))
 
 

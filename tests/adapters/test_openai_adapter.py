@@ -146,6 +146,20 @@ async def test_only_our_own_runtime_is_told_whose_a_request_is_and_how_urgent() 
     assert not [name for name in others.headers if name.startswith("x-headrace")]
 
 
+@pytest.mark.parametrize("ours", [True, False])
+@pytest.mark.parametrize(("status", "named"), [(429, "tenant"), (429, None), (503, "server"), (503, "tenant")])
+async def test_whose_requests_are_refused(ours: bool, status: int, named: str | None) -> None:
+    """Our own runtime names the scope. A server of others cannot: its 429 may be for one client or for all."""
+    more = [] if named is None else [f"x-headrace-refused: {named}"]
+    refusal = http(b'{"error": {"message": "full"}}', "application/json", status, "retry-after: 2", *more)
+    async with adapting(answers(refusal), ours=ours) as (adapter, _):
+        with pytest.raises(CapacityError) as caught:
+            await adapter.call(chat(), within())
+    ours_says = "tenant" if named == "tenant" else "server"
+    assert caught.value.scope == (ours_says if ours else "unknown" if status == 429 else "server")
+    assert caught.value.retry_after == 2.0
+
+
 @pytest.mark.parametrize(
     ("base", "calls", "probes"),
     [

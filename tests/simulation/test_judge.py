@@ -128,10 +128,15 @@ def leaving_blames_the_endpoint(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_last_endpoint_is_ejected(patch: pytest.MonkeyPatch) -> None:
-    def strict(self: Pool, alive: list[Endpoint], now: float) -> list[Endpoint]:
+    def strict(self: Pool, alive: list[Endpoint], tenant: str, now: float) -> list[Endpoint]:
         raise Unavailable("none is left")
 
     patch.setattr(Pool, "_reluctant", strict)
+
+
+def a_refusal_of_one_tenant_counts_for_all(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("tests.simulation.fates.OVERLOADED", (429,))
+    patch.setattr(Endpoint, "_is_to_blame", lambda self, error, now, tenant: True)
 
 
 def nothing_bounds_retries(patch: pytest.MonkeyPatch) -> None:
@@ -193,7 +198,7 @@ def arms_are_drawn_each_time(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_error_names_addresses(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Pool, "_full", lambda self, now: Unavailable(self.endpoints[0].address))
+    patch.setattr(Pool, "_full", lambda self, tenant, now: Unavailable(self.endpoints[0].address))
 
 
 def a_reload_is_not_put_to_use(patch: pytest.MonkeyPatch) -> None:
@@ -243,6 +248,7 @@ BREAKS: tuple[tuple[Break, str], ...] = (
     (a_callers_error_blames_the_endpoint, "sinned"),
     (leaving_blames_the_endpoint, "sinned"),
     (the_last_endpoint_is_ejected, "may take requests"),
+    (a_refusal_of_one_tenant_counts_for_all, "earned by others"),
     (nothing_bounds_retries, "retries in ten seconds"),
     (a_broken_stream_looks_whole, "that is not true"),
     (a_broken_stream_just_ends, "either [DONE] or one error"),

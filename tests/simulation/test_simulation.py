@@ -22,6 +22,7 @@ PAST = {
     28: "a reload closed what a request that had begun before it needed for its second try",
     367: "a request from before a reload waited beside a free place of the new pool",
     95: "nobody noticed that a rest was over while the breaker stayed open: a wait in the queue timed out",
+    608: "a tenant that an endpoint refused held up another in the queue while every breaker was open",
 }
 
 

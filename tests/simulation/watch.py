@@ -1,11 +1,12 @@
 """Real parts that say what they did: each does what it did before, and leaves a trace for the judge."""
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from adapters.base import Answer
-from adapters.errors import LimitExceeded, Unavailable
+from adapters.errors import CapacityError, LimitExceeded, Resting, Unavailable
 from adapters.types import Deadline, GenerateRequest, ModelRequest
 from config.money import Money
 from config.schema import TenantConfig
@@ -13,6 +14,7 @@ from gateway.limits.allowance import Allowance
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.traffic.pool import Pool
 from policies.amounts import TOKENS, Amounts
+from policies.breaker import LONGEST_REST
 from policies.facts import Facts
 from tests.simulation.oracle import Admission, LimitsOracle
 
@@ -88,10 +90,21 @@ class Attempt:
     """Whether an endpoint was; not when none could be picked."""
 
 
+@dataclass(slots=True, frozen=True)
+class Refusal:
+    """An endpoint's wish to be left alone."""
+
+    at: float
+    tenant: str
+    scope: str
+
+
 class Watch:
     """What pools did, and what they should not have done."""
 
     def __init__(self) -> None:
+        self.refusals: defaultdict[str, list[Refusal]] = defaultdict(list)
+        """Those with a time, by endpoint."""
         self.attempts: list[Attempt] = []
         self.told: list[str] = []
         self.generation = 0
@@ -123,7 +136,11 @@ class WatchedPool:
         except Unavailable as error:
             attempt.asked = False
             if real._queue is None:  # one that waited was refused at another moment: `unserved` looks at those
-                self._judge(error, real._clock())
+                self._judge(error, request.tenant, real._clock())
+            raise
+        except CapacityError as error:
+            if error.retry_after:
+                watch.refusals[request.tried[-1]].append(Refusal(real._clock(), request.tenant, error.scope))
             raise
         finally:
             cap = watch.caps[real.name]
@@ -131,23 +148,40 @@ class WatchedPool:
                 f"{e.id} has {e.in_flight} in flight of {cap}" for e in real.endpoints if not 0 <= e.in_flight <= cap
             ]
 
-    def _judge(self, error: Unavailable, now: float) -> None:
-        if usable := self._usable(now):
-            self._watch.told.append(f"{self._real.name} refused ({error}) and {usable[0]} may take requests")
+    def _judge(self, error: Unavailable, tenant: str, now: float) -> None:
+        told, name = self._watch.told, self._real.name
+        if usable := self._usable(tenant, now):
+            told.append(f"{name} refused ({error}) and {usable[0]} may take requests")
+        if isinstance(error, Resting):
+            told += [
+                f"{e.id} rests for {tenant}, which was earned by others"
+                for e in self._real.endpoints
+                if e.rests(tenant, now) and not self._has_cause(e.id, tenant, now)
+            ]
+
+    def _has_cause(self, endpoint: str, tenant: str, now: float) -> bool:
+        """It refused this tenant, or everybody, or more tenants than one."""
+        lately = [one for one in self._watch.refusals[endpoint] if now - one.at < 2 * LONGEST_REST]
+        mine = any(one.tenant == tenant or one.scope == "server" for one in lately)
+        return mine or len({one.tenant for one in lately if one.scope == "unknown"}) > 1
 
     def unserved(self) -> None:
         """Nobody waits while there is a place."""
         real = self._real
-        if real._queue is not None and real._queue.line.size and (usable := self._usable(real._clock() - SOON)):
-            self._watch.told.append(f"{real._queue.line.size} wait for {real.name} and {usable[0]} may take requests")
+        if real._queue is None:
+            return
+        now = real._clock() - SOON
+        for tenant in {waiter.tenant for waiter in real._queue.line}:
+            if usable := self._usable(tenant, now):
+                self._watch.told.append(f"{tenant} waits for {real.name} and {usable[0]} may take requests")
 
-    def _usable(self, now: float) -> list[str]:
+    def _usable(self, tenant: str, now: float) -> list[str]:
         """Illness that probes saw, no room, a rest that was asked for: nothing else takes the last endpoint away."""
         endpoints, panic = self._real.endpoints, self._real._panic
         alive = [e for e in endpoints if e.health != "unhealthy"]
         if len(alive) < panic * len(endpoints):
             alive = endpoints
         free = [e for e in alive if e.in_flight < self._real._max_in_flight]
-        if any(e.breaker.allows(now) for e in alive):
-            return [e.id for e in free if e.breaker.allows(now)]
-        return [e.id for e in free if not e.breaker.rests(now)]
+        if any(e.allows(tenant, now) for e in alive):
+            return [e.id for e in free if e.allows(tenant, now)]
+        return [e.id for e in free if not e.rests(tenant, now)]

@@ -86,6 +86,7 @@ async def test_a_flood_of_one_tenants_is_answered_with_429_and_another_is_served
             await waiting(running, number + 1)
         status, headers, answer = await post(running, "/v1/completions", BODY, **{"x-headrace-tenant": "a"})
         assert (status, headers["retry-after"], answer["error"]["code"]) == (429, "1", "overloaded")
+        assert headers["x-headrace-refused"] == "tenant"
         other = asyncio.create_task(post(running, "/v1/completions", BODY, **{"x-headrace-tenant": "b"}))
         async with asyncio.timeout(30):
             while not running.engine._engine._scheduler._failures:

@@ -1,0 +1,147 @@
+"""A 429 that one tenant earned, at pools of endpoints with quotas by tenant: what the others see."""
+
+import asyncio
+from random import Random
+
+import pytest
+
+from adapters.base import Answer
+from adapters.errors import CapacityError, InferenceError, Resting, Scope
+from adapters.fake import FakeAdapter, Script
+from adapters.types import Deadline, ModelRequest
+from config.schema import BalanceConfig, QueueConfig, TenantConfig
+from gateway.traffic.endpoint import Endpoint
+from gateway.traffic.pool import Pool
+from gateway.traffic.queue import PoolQueue
+from policies.breaker import Breaker
+from policies.pickers import picker
+from tests.support.gateways import chat
+
+FOREVER = Deadline(1e9, 1e9, 1e9)
+
+
+class Quota(FakeAdapter):
+    """Refuses tenants by name, in the scope that it says."""
+
+    def __init__(self, *tenants: str, scope: Scope = "unknown", seconds: float | None = 30.0, latency: float = 0.0):
+        super().__init__(Script(latency=latency))
+        self.tenants = set(tenants)
+        self.scope: Scope = scope
+        self.seconds = seconds
+        self.refusals = 0
+
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        if request.tenant in self.tenants:
+            self.refusals += 1
+            raise CapacityError("full", retry_after=self.seconds, scope=self.scope)
+        return await super().call(request, deadline)
+
+
+def pool(*adapters: FakeAdapter, max_in_flight: int = 100, queued: bool = False) -> Pool:
+    clock = asyncio.get_running_loop().time
+    queue = PoolQueue(
+        "p", QueueConfig(max=50, timeout="30s"), [TenantConfig(name=n, models=["*"]) for n in "ab"], clock
+    )
+    endpoints = [Endpoint(f"p/{i}", adapter, Breaker(5, 10.0)) for i, adapter in enumerate(adapters)]
+    return Pool(
+        "p",
+        endpoints,
+        picker(BalanceConfig()),
+        max_in_flight=max_in_flight,
+        queue=queue if queued else None,
+        rng=Random(1),
+        clock=clock,
+    )
+
+
+async def ask(at: Pool, tenant: str) -> InferenceError | None:
+    request = chat()
+    request.tenant = tenant
+    try:
+        answer = await at.call(request, FOREVER)
+        assert [piece async for piece in answer] or answer.body is not None
+    except InferenceError as error:
+        return error
+    return None
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("scope", ["unknown", "tenant"])
+async def test_a_429_of_one_tenant_rests_the_endpoint_for_that_tenant_alone(scope: Scope) -> None:
+    fake = Quota("a", scope=scope)
+    one = pool(fake)
+    for _ in range(14):
+        assert isinstance(await ask(one, "a"), InferenceError)
+        assert await ask(one, "b") is None
+    assert fake.refusals == 1  # the rest of a's requests is not sent
+    assert one.endpoints[0].breaker.state(0.0) == "closed"
+    fake.tenants.clear()
+    await asyncio.sleep(30)
+    assert await ask(one, "a") is None
+
+
+@pytest.mark.looptime
+async def test_a_second_tenant_that_is_refused_rests_the_endpoint_for_all() -> None:
+    fake = Quota("a", "b")
+    one = pool(fake)
+    for tenant in "ab":
+        assert isinstance(await ask(one, tenant), InferenceError)
+    refused = await ask(one, "c")
+    assert isinstance(refused, Resting)
+    assert refused.retry_after == pytest.approx(30.0)
+    assert fake.refusals == 2
+
+
+@pytest.mark.looptime
+async def test_what_is_said_to_be_a_tenant_s_own_never_counts_for_others() -> None:
+    one = pool(Quota("a", "b", scope="tenant", seconds=None))
+    for _ in range(20):
+        for tenant in "ab":
+            assert await ask(one, tenant) is not None
+        assert await ask(one, "c") is None
+    assert one.endpoints[0].breaker.state(0.0) == "closed"
+
+
+@pytest.mark.looptime
+async def test_a_tenant_that_has_to_wait_holds_nobody_up_in_the_queue() -> None:
+    fake = Quota("a", seconds=5.0, latency=1.0)
+    one = pool(fake, max_in_flight=1, queued=True)
+    assert await ask(one, "a") is not None
+    fake.tenants.clear()
+    waiting = [asyncio.create_task(ask(one, "a")) for _ in range(3)]
+    await asyncio.sleep(0.1)
+    began = asyncio.get_running_loop().time()
+    assert [await ask(one, "b") for _ in range(3)] == [None] * 3
+    assert asyncio.get_running_loop().time() - began < 3.5
+    assert await asyncio.gather(*waiting) == [None] * 3
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("seed", range(20))
+async def test_a_tenant_that_no_endpoint_refuses_is_always_answered(seed: int) -> None:
+    """Stories of quotas that come and go for some tenants, with and without times, queues and scopes."""
+    rng = Random(seed)
+    scope: Scope = rng.choice(["tenant", "unknown"])
+    noisy = "abc" if scope == "tenant" else "a"
+    fakes = [Quota(scope=scope, latency=rng.choice([0.0, 0.2])) for _ in range(rng.randint(1, 3))]
+    one = pool(*fakes, max_in_flight=8, queued=rng.random() < 0.5)
+
+    async def flood(tenant: str) -> None:
+        for _ in range(30):
+            await asyncio.gather(ask(one, tenant), asyncio.sleep(rng.uniform(0.0, 1.0)))
+
+    async def calm() -> list[InferenceError | None]:
+        ends = []
+        for _ in range(60):
+            for fake in fakes:
+                fake.tenants = set(noisy) if rng.random() < 0.7 else set()
+                fake.seconds = rng.choice([None, 0.5, 30.0])
+            ends.append(await ask(one, "calm"))
+            await asyncio.sleep(rng.uniform(0.0, 1.0))
+        return ends
+
+    floods = [asyncio.create_task(flood(tenant)) for tenant in noisy]
+    assert await calm() == [None] * 60
+    async with asyncio.timeout(600):
+        await asyncio.gather(*floods)
+    assert all(endpoint.in_flight == 0 for endpoint in one.endpoints)

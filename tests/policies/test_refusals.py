@@ -1,0 +1,86 @@
+"""Refusals by tenant: whom one holds off, and when it counts against the endpoint."""
+
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.breaker import Breaker
+from policies.refusals import MOST, WITNESS, Refusals
+
+LIKE = Breaker(3, 10.0)
+
+
+class Event(NamedTuple):
+    tenant: str
+    what: str
+    after: float
+    retry_after: float | None
+
+
+EVENTS = st.lists(
+    st.builds(
+        Event,
+        st.sampled_from("abc"),
+        st.sampled_from(["own", "unknown", "unknown", "answered", "abandoned", "begin"]),
+        st.floats(0.0, 20.0),
+        st.none() | st.floats(0.0, 60.0),
+    ),
+    max_size=30,
+)
+
+
+@given(EVENTS)
+def test_what_one_tenant_earns_is_that_tenant_s(events: list[Event]) -> None:
+    """Against a model: who is held off was refused, and the endpoint is blamed by two tenants and by nothing less."""
+    refusals, now = Refusals(), 0.0
+    refused: dict[str, tuple[float, str]] = {}
+    for event in events:
+        now += event.after
+        if event.what in ("own", "unknown"):
+            others = [at for name, (at, what) in refused.items() if name != event.tenant and what == "unknown"]
+            known = event.what == "own"
+            blamed = refusals.refused(event.tenant, event.retry_after, now, LIKE, known=known)
+            assert blamed == (not known and any(now - at < WITNESS for at in others))
+            refused[event.tenant] = now, event.what
+        elif event.what == "answered":
+            refusals.answered(event.tenant)
+            refused.pop(event.tenant, None)
+        elif event.what == "abandoned":
+            refusals.abandoned(event.tenant, now)
+        elif refusals.allows(event.tenant, now):
+            refusals.begin(event.tenant, now)
+        for tenant in "abc":
+            if tenant not in refused:
+                assert refusals.allows(tenant, now)
+                assert refusals.rests(tenant, now) == refusals.retry_after(tenant, now) == 0.0
+            wait = refusals.retry_after(tenant, now)
+            assert (wait == 0.0) == refusals.allows(tenant, now)
+            assert wait == 0.0 or 0.0 < refusals.next_change(now) <= wait
+
+
+def test_a_tenant_is_held_off_for_as_long_as_it_was_told_to_wait() -> None:
+    refusals = Refusals()
+    refusals.refused("a", 5.0, 0.0, LIKE, known=False)
+    assert [refusals.allows("a", now) for now in (0.0, 4.9, 5.0)] == [False, False, True]
+    assert refusals.rests("a", 1.0) == 4.0
+
+
+def test_refusals_without_a_time_open_as_a_breaker_does() -> None:
+    refusals = Refusals()
+    for now in range(3):
+        assert refusals.allows("a", now)
+        refusals.refused("a", None, now, LIKE, known=True)
+    assert not refusals.allows("a", 3.0)
+    assert refusals.allows("b", 3.0)
+    assert refusals.allows("a", 12.0)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_tenants_that_are_remembered_are_bounded(known: bool) -> None:
+    refusals = Refusals()
+    for number in range(MOST + 10):
+        refusals.refused(str(number), 10.0, 0.0, LIKE, known=known)
+    assert len(refusals._of) == MOST
+    assert refusals.allows("0", 0.0)
