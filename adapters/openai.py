@@ -148,7 +148,7 @@ class OpenAIAdapter:
         if isinstance(request, AppRequest):
             return await self._pass(request, deadline)
         if isinstance(request, TokenCount):
-            return await self._counter.count(request, deadline)
+            return await self._counter.count(request, deadline, thinks=bool(self._dialect.thinking))
         if isinstance(request, ModelOrder):
             return await self._order(request, deadline)
         raise Unsupported(f"The model `{request.model}` takes no tensors: its servers speak OpenAI's protocol.")

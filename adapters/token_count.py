@@ -6,8 +6,9 @@ from adapters.base import Answer
 from adapters.errors import Unsupported
 from adapters.failed_status import upstream_error
 from adapters.http1.client import Client
-from adapters.messages import TokenCount
+from adapters.messages import MessagesRequest, TokenCount
 from adapters.types import ANTHROPIC, Deadline, Usage
+from adapters.wire import thinking
 
 MAX_ANSWER = 16 * 1024 * 1024
 """Each token is in it."""
@@ -36,14 +37,17 @@ class TokenCounter:
         self._target = (client.base_path.removesuffix("/v1") + "/tokenize").encode()
         self._none_until = 0.0
 
-    async def count(self, request: TokenCount, deadline: Deadline) -> Answer:
-        """Raises `Unsupported` where the server cannot say."""
+    async def count(self, request: TokenCount, deadline: Deadline, *, thinks: bool = False) -> Answer:
+        """`thinks`: the template of the server has variables for thinking. Raises `Unsupported` where the server
+        cannot say."""
         now = self._client.now()
         if now < self._none_until:
             raise _cannot(request)
         fields = request.asked.fields
         model = _encode(self._model) if self._model is not None else bytes(fields["model"])
         body = {name: fields[name] for name in _PROMPT if name in fields} | {"model": msgspec.Raw(model)}
+        if thinks and isinstance(request.asked, MessagesRequest):
+            body |= thinking.of_message(request.asked.native, fields, "template")
         response = await self._client.request(b"POST", self._target, self._fields, _encode(body), deadline)
         try:
             told = await response.read(MAX_ANSWER)

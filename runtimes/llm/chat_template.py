@@ -74,17 +74,16 @@ class ChatTemplate:
         rendered = self._rendered(messages, tools, answer, variables)
         return self._tokenizer.encode_parts(rendered.split(self._mark), limit)
 
-    def ends_in_thought(self, prompt: Sequence[int], begun: str | None = None) -> bool:
+    def ends_in_thought(self, prompt: Sequence[int], begun: str | None = None) -> bool | None:
         """Whether the answer to the prompt goes on with a thought: of the template, or of the text that it has
-        `begun` with."""
+        `begun` with. None if the answer may begin with a thought."""
         known = self.think_format
         if known is None:
             return False
-        if begun is not None and (known.opens in begun or known.closes in begun):
-            return begun.rfind(known.opens) > begun.rfind(known.closes)
-        if begun:
-            return False
-        return self._tokenizer.decode(prompt[-TAIL:], special=True).rstrip().endswith(known.opens)
+        if begun is not None:
+            return begun.rfind(known.opens) > begun.rfind(known.closes) if begun.strip() else None
+        end = self._tokenizer.decode(prompt[-TAIL:], special=True).rstrip()
+        return end.endswith(known.opens) if end.endswith((known.opens, known.closes)) else None
 
     def _rendered(
         self,

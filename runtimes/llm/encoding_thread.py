@@ -20,10 +20,12 @@ class EncodingThread:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="llm-encode")
         self._waiting = 0
+        self._this_turn = 0
 
     async def run(self, size: int, work: Callable[[], T]) -> T:
         """The result of `work` on a text of `size` characters. Raises CapacityError if too many texts wait."""
         if size <= INLINE:
+            await self._take_turn(size)
             return work()
         if self._waiting >= MAX_WAITING:
             raise CapacityError("Too many large prompts are being encoded: try again later.", retry_after=1.0)
@@ -32,3 +34,10 @@ class EncodingThread:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         finally:
             self._waiting -= 1
+
+    async def _take_turn(self, size: int) -> None:
+        """Leave the loop to others after every INLINE characters, of however many texts they are."""
+        self._this_turn += size
+        if self._this_turn > INLINE:
+            self._this_turn = size
+            await asyncio.sleep(0)

@@ -7,6 +7,8 @@ from msgspec import Meta
 
 from adapters.errors import CallerError
 
+MAX_MESSAGES = 1 << 14
+
 
 class TextPart(msgspec.Struct, forbid_unknown_fields=True):
     """The one kind of content part that a text model can read."""
@@ -57,6 +59,8 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    thinking_blocks: list[Any] | None = None
+    """Thoughts with the signature of another server, which no template reads."""
 
     @property
     def thought(self) -> str | None:

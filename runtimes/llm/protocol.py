@@ -14,7 +14,7 @@ from adapters.errors import CallerError
 from adapters.wire.hints import NAMES, Hints, allowed_tools
 from runtimes.llm.answer_format import ResponseFormat, StructuredOutputs
 from runtimes.llm.grammar import Grammar
-from runtimes.llm.messages import Message, check_continued, check_messages
+from runtimes.llm.messages import MAX_MESSAGES, Message, check_continued, check_messages
 from runtimes.llm.sampling_fields import MAX_CHOICES, Count, SamplingFields, TokenId, check_ids
 from runtimes.llm.sampling_params import MAX_TOP_LOGPROBS
 from runtimes.llm.thinking_fields import Effort, Thinking, ThinkingWish, Variables, variables_of
@@ -127,7 +127,7 @@ class ChatBody(GenerateBody, kw_only=True):
     """`POST /v1/chat/completions`. `continue_final_message` and `add_generation_prompt` are vLLM's: the answer
     goes on where the last message, the assistant's own, ends."""
 
-    messages: Annotated[list[Message], Meta(min_length=1)]
+    messages: Annotated[list[Message], Meta(min_length=1, max_length=MAX_MESSAGES)]
     tools: Annotated[list[Tool], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None

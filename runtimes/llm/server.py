@@ -1,5 +1,6 @@
 """OpenAI's API over one engine: routes, checks, and requests to the engine."""
 
+import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -185,13 +186,15 @@ class App:
         tokens = await tokens_of(body, model)
         told: dict[str, object] = {"count": len(tokens), "max_model_len": model.engine.max_model_len, "tokens": tokens}
         if body.return_token_strs:
-            told["token_strs"] = model.tokenizer.names(tokens)
+            names = functools.partial(model.tokenizer.names, tokens)
+            told["token_strs"] = await model.encoding.run(len(tokens), names)
         return _json_response(200, told)
 
     async def _detokenize(self, request: Request) -> Response:
         body = decode_detokenize(await _json_body(request))
         model = self._ready(body.model)
-        return _json_response(200, {"prompt": text_of(body, model.tokenizer)})
+        text = await model.encoding.run(len(body.tokens), functools.partial(text_of, body, model.tokenizer))
+        return _json_response(200, {"prompt": text})
 
     async def _generate(
         self,

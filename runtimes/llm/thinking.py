@@ -29,11 +29,11 @@ def ignore_thinking(body: ChatBody, template: ChatTemplate, hints: Hints) -> Non
             hints.ignore(name)
 
 
-def think_parser(template: ChatTemplate, is_open: bool) -> Callable[[], ThinkParser] | None:
-    """Makes the parser of one choice; None for a model that does not think."""
-    if template.think_format is None:
+def think_parser(template: ChatTemplate, in_thought: bool | None) -> Callable[[], ThinkParser] | None:
+    """Makes the parser of one choice; None if its answer has no thought."""
+    if template.think_format is None or in_thought is False:
         return None
-    return functools.partial(ThinkParser, template.think_format, is_open=is_open)
+    return functools.partial(ThinkParser, template.think_format, is_open=bool(in_thought))
 
 
 def answer_parser(
@@ -50,13 +50,15 @@ def answer_parser(
     return make
 
 
-def thought_rules(model: LoadedModel, template: ChatTemplate, wish: ThinkingWish, is_open: bool) -> ThoughtRules | None:
-    """How the thoughts of an answer are held; None for a model that does not think."""
-    if template.think_format is None:
+def thought_rules(
+    model: LoadedModel, template: ChatTemplate, wish: ThinkingWish, in_thought: bool | None
+) -> ThoughtRules | None:
+    """How the thoughts of an answer are held; None if it has none."""
+    if template.think_format is None or in_thought is False:
         return None
     return ThoughtRules(
         format=template.think_format,
-        is_open=is_open,
+        is_open=bool(in_thought),
         budget=wish.budget,
         tokenizer=model.tokenizer,
         width=(model.engine.vocab_size + 7) // 8,

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from adapters.errors import CallerError
-from runtimes.llm.messages import Message, check_continued, check_messages
+from runtimes.llm.messages import MAX_MESSAGES, Message, check_continued, check_messages
 from runtimes.llm.submission import LoadedModel, encode_chat, encode_within
 from runtimes.llm.thinking_fields import Variables, check_variables
 from runtimes.llm.tokenizer import Tokenizer
@@ -21,7 +21,7 @@ class TokenizeBody(msgspec.Struct, forbid_unknown_fields=True):
     text does; what a chat begins with is its template's to say. `return_token_strs` asks for the tokens' names too."""
 
     model: str
-    messages: Annotated[list[Message], Meta(min_length=1)] | None = None
+    messages: Annotated[list[Message], Meta(min_length=1, max_length=MAX_MESSAGES)] | None = None
     prompt: str | None = None
     add_generation_prompt: bool = True
     continue_final_message: bool = False

@@ -39,6 +39,15 @@ async def test_the_prompt_is_asked_for_as_the_chat_would_be() -> None:
     assert [message["role"] for message in sent["messages"]] == ["system", "user"]
 
 
+async def test_our_engine_counts_a_prompt_that_asks_for_no_thoughts() -> None:
+    got: list[Asked] = []
+    async with scripted(recording(got, COUNT)) as upstream:
+        adapter = OpenAIAdapter(Client(f"{upstream.url}/v1"), ours=True)
+        await adapter.call(count(thinking={"type": "disabled"}), within())
+        await adapter.aclose()
+    assert json.loads(got[0].body)["chat_template_kwargs"] == {"enable_thinking": False, "thinking": False}
+
+
 @pytest.mark.parametrize("status", [401, 403, 404, 405, 501])
 async def test_a_server_without_the_path_is_not_asked_at_once_again(status: int) -> None:
     async with scripted(answers(http(b"{}", "application/json", status))) as upstream:

@@ -1,6 +1,7 @@
 """Free text before the rules: any bytes may come, and after the mark the rules hold."""
 
 import asyncio
+import json
 import random
 from functools import cache
 from typing import Any
@@ -12,7 +13,10 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 from runtimes.llm.after_mark import AfterMark, Mark
+from runtimes.llm.answer_format import of_schema
 from runtimes.llm.grammar import Compiled, Grammars
+from runtimes.llm.think_parser import ThinkFormat, ThinkParser
+from runtimes.llm.think_rules import ThoughtRules
 from runtimes.llm.tokenizer import Tokenizer
 from runtimes.llm.tool_formats import HERMES, MISTRAL, Function, ToolFormat, calls_grammar
 from runtimes.llm.tool_parser import Said, ToolParser
@@ -126,3 +130,87 @@ async def test_an_answer_with_tools_may_hold_broken_characters(form: ToolFormat)
             assert status == 200, answer
             plain = plain or answer["choices"][0]["message"]["content"]
             assert answer["choices"][0]["message"]["content"] == plain
+
+
+# ── thoughts ──────────────────────────────────────────────────────────────────────────────────────────
+
+THINK = ThinkFormat("<think>", "</think>")
+
+
+@cache
+def thinking_tokenizer(control: bool) -> Tokenizer:
+    """Like `tokenizer`, with the marks of thoughts, whole and in parts."""
+    vocab = {character: i for i, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    backend = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens([AddedToken("<|im_end|>", normalized=False, special=True)])
+    parts = ["<thi", "nk>\n", "nk>", "</thi", "</", "nk>{", "think>", ">\n\n", ">{", '{"x', "<th"]
+    backend.add_tokens([AddedToken(text, normalized=False, special=False) for text in parts])
+    marks = [AddedToken(mark, normalized=False, special=control) for mark in THINK]
+    (backend.add_special_tokens if control else backend.add_tokens)(marks)
+    return Tokenizer(
+        backend,
+        kind="byte_level",
+        bos_token=None,
+        eos_token="<|im_end|>",
+        eos_token_ids=frozenset({256}),
+        add_bos=False,
+        chat_template=CHATML,
+    )
+
+
+@cache
+def answer_rules(control: bool) -> Compiled:
+    known = thinking_tokenizer(control)
+    schema = {"type": "object", "properties": {"x": {"enum": [1]}}, "required": ["x"], "additionalProperties": False}
+    grammars = Grammars(known, len(known.pieces), known.eos_token_ids)
+    return asyncio.run(grammars.compiled(of_schema(schema, "schema", strict=True)))
+
+
+@pytest.mark.parametrize("control", [False, True])
+@pytest.mark.parametrize("held", [False, True])
+def test_any_thought_ends_within_its_budget_and_the_answer_follows_its_form(held: bool, control: bool) -> None:
+    known = thinking_tokenizer(control)
+    marks = "".join(THINK).encode() + b'{"x":1}'
+    likely = [id for id in range(len(known.pieces)) if not known.piece(id) or known.piece(id)[:1] in map(_byte, marks)]
+
+    @given(seed=st.integers(0, 2**32), is_open=st.booleans(), budget=st.none() | st.integers(0, 6))
+    @settings(deadline=None, max_examples=60)
+    def walk(seed: int, is_open: bool, budget: int | None) -> None:
+        width = (len(known.pieces) + 7) // 8
+        thoughts = ThoughtRules(format=THINK, is_open=is_open, budget=budget, tokenizer=known, width=width)
+        place = thoughts.start(answer_rules(control).start if held else lambda: None)
+        if place is None:
+            assert not held
+            assert budget is None
+            return
+        chance, said, in_thought = random.Random(seed), list[int](), 0
+        think = ThinkParser(THINK, is_open=is_open)
+        for _ in range(150):
+            mask = b"\xff" * width if place.free else place.mask()
+            allowed = [id for id in range(len(known.pieces)) if mask[id // 8] >> id % 8 & 1]
+            assert allowed
+            wanted = [id for id in allowed if id in likely]
+            token_id = chance.choice(wanted if wanted and chance.random() < 0.7 else allowed)
+            if token_id == 256:
+                break
+            place.advance(token_id)
+            said.append(token_id)
+            think.push(text_of(known, [token_id]).decode("latin-1"))
+            in_thought += think.thinks
+            # The end of the thought is a new line and its mark, in one token or several.
+            assert budget is None or in_thought <= budget + 12
+        else:
+            return
+        parser = ThinkParser(THINK, is_open=is_open)
+        parts = [*parser.push(text_of(known, said).decode("latin-1")), *parser.finish()]
+        answer = "".join([part.text for part in parts if isinstance(part, Said)])
+        if held and answer and not parser.thinks:
+            assert json.loads(answer) == {"x": 1}
+
+    walk()
+
+
+def _byte(value: int) -> bytes:
+    return bytes([value])

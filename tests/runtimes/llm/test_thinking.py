@@ -100,6 +100,26 @@ async def test_an_answer_that_is_cut_in_its_thought_has_no_content() -> None:
         assert await streamed(running, max_tokens=4) == ("Well", "")
 
 
+async def test_a_template_that_closes_the_thought_leaves_none_to_the_answer() -> None:
+    closed = MAY.replace("<|im_start|>assistant\n", "<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    async with serving(runner=Mind('<think>a</think>{"x": 1}'), template=closed) as running:
+        (choice,) = (await chat(running, response_format=FORMAT))["choices"]
+        assert json.loads(choice["message"]["content"])["x"] in (1, 2)
+        (choice,) = (await chat(running, thinking_budget=0))["choices"]
+        assert choice["message"]["content"].startswith("<think>")
+
+
+@pytest.mark.parametrize(
+    ("begun", "thought", "said"),
+    [("<think>\nSo", "a.", "Hi"), ("<think>b</think>\nSo", "", "a.</think>Hi"), ("So", "", "a.</think>Hi")],
+)
+async def test_an_answer_that_has_begun_goes_on_in_its_thought_or_after_it(begun: str, thought: str, said: str) -> None:
+    messages = [*ASKED["messages"], {"role": "assistant", "content": begun}]
+    how = {"messages": messages, "continue_final_message": True, "add_generation_prompt": False}
+    async with serving("a.</think>Hi", template=OPENS) as running:
+        assert await streamed(running, **how) == (thought, said)
+
+
 async def test_thoughts_are_left_out_where_a_request_does_not_include_them() -> None:
     async with serving("Well.</think>Hi", template=OPENS) as running:
         (choice,) = (await chat(running, include_reasoning=False))["choices"]
