@@ -10,7 +10,7 @@ from msgspec import Raw
 from adapters import dial, health
 from adapters.anthropic_streams import ChatStream, MessageStream
 from adapters.base import Answer
-from adapters.errors import BackendError, Unsupported
+from adapters.errors import BackendError, CallerError, Unsupported
 from adapters.failed_status import CALLER_STATUS, upstream_error
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.messages import MessagesRequest, TokenCount
@@ -21,6 +21,7 @@ from adapters.wire.anthropic import VERSION
 from adapters.wire.anthropic_answers import completion_of, read_message
 from adapters.wire.anthropic_messages import message_body
 from adapters.wire.operation_fields import COUNT
+from adapters.wire.words import CHAT
 from config.protocols.anthropic import AnthropicProtocol
 from config.schema import PoolConfig
 
@@ -109,7 +110,12 @@ class AnthropicAdapter:
     async def _chat(self, request: ChatRequest, deadline: Deadline) -> Answer:
         body = message_body(request, self._model, self._max_tokens)
         betas = request.betas if isinstance(request, MessagesRequest) else ""
-        response = await self._post(self._messages, request, body, betas, deadline)
+        try:
+            response = await self._post(self._messages, request, body, betas, deadline)
+        except CallerError as error:
+            # The front of a client that does not speak chats has words of its own.
+            error.message = CHAT.sentence(error.message)
+            raise
         created = int(time.time())
         if _streams(request, response):
             return await ChatStream(response, request, created).begun(deadline.first_byte)

@@ -54,6 +54,8 @@ class InferenceError(Exception):
     """Whether another attempt at the same endpoint cannot help."""
     detail: str = ""
     """What the upstream reports, for the access log: clients may have less of it."""
+    own_words: bool = False
+    """Whether message and `param` name the fields of the client's own protocol."""
     delivered: bool = True
     """Whether the upstream may have begun on the request, and done some of what was asked."""
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from msgspec import Raw
 
+from adapters.errors import CallerError
 from adapters.types import ChatRequest, ModelRequest
 
 Fields = dict[str, Raw]
@@ -35,7 +36,11 @@ class MessagesRequest(ChatRequest):
     @property  # type: ignore[misc]
     def fields(self) -> Fields:
         if not self._worded:
-            self._worded = self.chat(self)
+            try:
+                self._worded = self.chat(self)
+            except CallerError as error:
+                error.own_words = True
+                raise
         return self._worded
 
     @fields.setter

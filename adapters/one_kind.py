@@ -4,11 +4,13 @@ from collections.abc import Callable
 from typing import Literal
 
 from adapters.base import Adapter, Answer
+from adapters.errors import CallerError
 from adapters.prompts import Prompts
 from adapters.retold import RetoldStream
 from adapters.types import ChatRequest, CompletionRequest, Deadline, ModelRequest
 from adapters.wire import sse, translation
 from adapters.wire.openai import DONE
+from adapters.wire.words import CHAT, COMPLETION
 
 Kind = Literal["chats", "completions"]
 Chunk = Callable[[bytes], bytes]
@@ -24,6 +26,17 @@ class OneKind:
         self._max_tokens = max_tokens
 
     async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        """Errors name the fields of the kind that the client sends."""
+        try:
+            return await self._translated(request, deadline)
+        except CallerError as error:
+            if self._only == "completions" and isinstance(request, ChatRequest):
+                error.message, error.param = CHAT.sentence(error.message), error.param and CHAT.field(error.param)
+            elif self._only == "chats" and isinstance(request, CompletionRequest):
+                COMPLETION.of(error)
+            raise
+
+    async def _translated(self, request: ModelRequest, deadline: Deadline) -> Answer:
         if self._only == "completions" and isinstance(request, ChatRequest):
             asked = translation.completion_of(request, self._prompts.of(request), self._max_tokens)
             begun = set[bytes]()

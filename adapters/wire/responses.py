@@ -89,11 +89,6 @@ def decode_native(body: bytes) -> ResponsesRequest:
     return wire.responses_request({**given, "store": _FALSE})
 
 
-def param_of(param: str | None) -> str | None:
-    """What a chat's field is called here. Of what a field holds, the field: its parts are other ones here."""
-    return param if param is None else _PARAMS.get(re.split(r"[.\[]", param)[0], param)
-
-
 def route_names(field: str) -> Iterable[str]:
     """The names that a route's rewrite has for a field of a Response: those of a chat's fields."""
     return [name for name, known in _PARAMS.items() if known.partition(".")[0] == field]

@@ -14,7 +14,8 @@ from adapters.wire import anthropic as wire
 from adapters.wire import anthropic_errors
 from adapters.wire.anthropic_answers import message_of
 from adapters.wire.anthropic_events import MessageEvents
-from adapters.wire.anthropic_words import name_of, route_names
+from adapters.wire.anthropic_words import route_names
+from adapters.wire.words import MESSAGES
 from gateway.auth.keys import Principal
 from gateway.explain import header
 from gateway.fronts import decoding, errors, rate_limits
@@ -23,7 +24,7 @@ from gateway.fronts.openai import require_json
 from gateway.telemetry import Record
 from policies import rules
 
-MESSAGES = b"/v1/messages"
+PATH = b"/v1/messages"
 MODELS = b"/v1/models"
 VERSION = "anthropic-version"
 """The header by which a client asks for models as Anthropic tells of them, at a path that is OpenAI's too."""
@@ -45,8 +46,8 @@ class AnthropicFront:
         self._created = created
         self._one = Route(("GET",), "models", self._model)
         self._routes = {
-            MESSAGES: Route(("POST",), "chat", self._message),
-            MESSAGES + b"/count_tokens": Route(("POST",), "chat", self._count),
+            PATH: Route(("POST",), "chat", self._message),
+            PATH + b"/count_tokens": Route(("POST",), "chat", self._count),
             MODELS: Route(("GET",), "models", self._models),
         }
 
@@ -59,7 +60,7 @@ class AnthropicFront:
         route = self._routes.get(http.target)
         if route is None and http.target.startswith(MODELS + b"/"):
             route = self._one
-        return await self._door.serve(http, route, _NOT_FOUND, errors.anthropic_response, self._headers)
+        return await self._door.serve(http, route, _NOT_FOUND, _refusal, self._headers)
 
     async def _message(self, principal: Principal, http: Request, record: Record) -> Response:
         require_json(http)
@@ -71,7 +72,7 @@ class AnthropicFront:
         if header.NAME in http.headers and header.may_ask(snapshot, principal):
             record.explanation = header.told(snapshot, principal, read(body), http.headers, self._core.wall())
         answer = await self._core.handle(principal, request, http.headers, record)
-        record.ignored = tuple(map(name_of, record.ignored))
+        record.ignored = tuple(map(MESSAGES.field, record.ignored))
         headers = [("content-type", answer.content_type), *self._headers(record), *answer.headers]
         if answer.body is None:
             events = None if answer.form.wire == "anthropic" else MessageEvents(wire.stops(request))
@@ -127,6 +128,10 @@ def _whole(request: MessagesRequest, answer: Answer) -> bytes:
     return message_of(answer.body, answer.usage, wire.stops(request))
 
 
+def _refusal(error: InferenceError, headers: Fields) -> Response:
+    return errors.anthropic_response(MESSAGES.of(error), headers)
+
+
 class MessageBody:
     """A stream's events: as they came, or made of a chat's chunks. A break is said by an `error` event, which is the
     last."""
@@ -148,6 +153,7 @@ class MessageBody:
         try:
             return await self._next()
         except InferenceError as error:
+            MESSAGES.of(error)
             self._over = True
             self._answer.end(error)
             type_ = errors.anthropic_type(errors.status_of(error))

@@ -9,6 +9,7 @@ from adapters.http1.message import Request, Response
 from adapters.messages import TokenCount
 from adapters.wire import responses as wire
 from adapters.wire.anthropic import count_of, estimate
+from adapters.wire.words import RESPONSES
 from gateway.auth.keys import Principal
 from gateway.fronts import decoding
 from gateway.fronts.anthropic import ESTIMATED, INLINE
@@ -54,8 +55,7 @@ class InputTokens:
             response = self._door.told(record, _told(tokens))
             return Response(200, [*response.headers, ESTIMATED], response.body)
         except CallerError as error:
-            error.param = wire.param_of(error.param)
-            raise
+            raise RESPONSES.of(error) from None
         fields = [("content-type", "application/json"), *self._door.headers(record)]
         return Response(200, fields, _told(_count(answer.body or b"").input_tokens))
 

@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from adapters.http1.message import Request, Response
 from gateway.core import Core
-from gateway.fronts.anthropic import MESSAGES, MODELS, VERSION, AnthropicFront
+from gateway.fronts.anthropic import MODELS, VERSION, AnthropicFront
+from gateway.fronts.anthropic import PATH as MESSAGES
 from gateway.fronts.apps import PATHS, AppsFront
 from gateway.fronts.conversations import PATH as CONVERSATIONS
 from gateway.fronts.conversations import ConversationsFront

@@ -14,6 +14,7 @@ from adapters.wire import responses_answers as answers
 from adapters.wire.body import open_body
 from adapters.wire.responses_events import Events
 from adapters.wire.responses_native import Told
+from adapters.wire.words import RESPONSES
 from gateway.auth.keys import Principal
 from gateway.explain import header
 from gateway.fronts import decoding, errors, input_tokens
@@ -70,7 +71,7 @@ class ResponsesFront:
             body, exchange = await opened(self._keeper, principal.tenant, body)
         request, shell = self._read(body)
         answer = await self._asked(principal, request, body, http, record)
-        record.ignored = [wire.param_of(name) or name for name in record.ignored]
+        record.ignored = [RESPONSES.field(name) for name in record.ignored]
         if exchange is not None and "store" in request.hints.dropped:
             exchange = not_stored(exchange)
         if exchange is not None and shell is not None:
@@ -112,8 +113,7 @@ class ResponsesFront:
         try:
             return await self._core.handle(principal, request, http.headers, record)
         except CallerError as error:
-            error.param = wire.param_of(error.param)
-            raise
+            raise RESPONSES.of(error) from None
 
     def _is_native(self, body: bytes) -> bool:
         """Whether all servers of the model know Responses. What is no body is refused by who decodes it."""
@@ -175,7 +175,7 @@ class _Stream:
             return b"" if self._over else events.end(answer.usage)
         except InferenceError as error:
             self._ended = True
-            answer.end(error)
+            answer.end(RESPONSES.of(error))
             await answer.aclose()
             return b"" if self._over else events.fail(error, answer.usage)
         return out

@@ -6,7 +6,6 @@ from adapters.errors import BackendError
 from adapters.types import Usage
 from adapters.wire import responses as wire
 from adapters.wire import responses_answers as answers
-from adapters.wire.responses import param_of as param_of
 from adapters.wire.responses_events import Events
 from runtimes.llm.generation import EventStream
 

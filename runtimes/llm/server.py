@@ -19,6 +19,7 @@ from adapters.errors import (
 from adapters.http1.message import Request, Response
 from adapters.wire.hints import IGNORED, Hints
 from adapters.wire.standing import decode as decode_standing
+from adapters.wire.words import RESPONSES
 from runtimes.llm import embeddings, responses
 from runtimes.llm.answers import AnswerWriter, ChatWriter, CompletionWriter
 from runtimes.llm.engine import EngineStats
@@ -92,8 +93,7 @@ class App:
                 hints.ignore(name)
             answer = await self._answer_chat(request, asked.chat, hints)
         except CallerError as error:
-            error.param = responses.param_of(error.param)
-            raise
+            raise RESPONSES.of(error) from None
         if isinstance(answer.body, EventStream):
             return _reported(Response(200, _STREAM_HEADERS, asked.events(answer.body)), hints)
         assert isinstance(answer.body, bytes)

@@ -1,0 +1,110 @@
+"""Errors in the words of the door that they leave by.
+
+A request may become one of another protocol on its way. What refuses it there names that protocol's fields, and the
+client knows only the fields of its own.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import TypeVar
+
+from adapters.errors import CallerError, InferenceError
+
+_PATH = re.compile(r"([`'\"])([a-z][a-z0-9_]*(?:\.[a-z0-9_]+|\[(?:\d+|\.\.\.)\])*)\1")
+_WORD = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
+
+E = TypeVar("E", bound=InferenceError)
+
+
+class Words:
+    """`fields` are one protocol's top-level fields and their names in another; `inner` are words within them.
+
+    A field that is built anew is among `fields` under its own name too: the places in it are other ones.
+    """
+
+    def __init__(self, fields: Mapping[str, str], inner: Mapping[str, str]) -> None:
+        self._fields = fields
+        self._inner = inner
+        self._bare = {word: name for word, name in {**inner, **fields}.items() if "_" in word}
+
+    def field(self, path: str) -> str:
+        """The name of a field. A part of a field that is built otherwise here has the name of the field."""
+        head, *rest = re.split(r"[.\[]", path)
+        if head in self._fields:
+            return self._fields[head]
+        return head if any(part in self._inner for part in rest) else path
+
+    def sentence(self, message: str) -> str:
+        """A message with its quoted fields, and with its words that only the other protocol has."""
+        message = _PATH.sub(lambda found: f"{found[1]}{self.field(found[2])}{found[1]}", message)
+        return _WORD.sub(lambda found: self._bare.get(found[0], found[0]), message)
+
+    def of(self, error: E) -> E:
+        """The same error in these words, once."""
+        if error.own_words or not isinstance(error, CallerError):
+            return error
+        error.own_words = True
+        error.message = self.sentence(error.message)
+        if error.param is not None:
+            error.param = self.field(error.param)
+        return error
+
+
+MESSAGES = Words(
+    {
+        "add_generation_prompt": "messages",
+        "continue_final_message": "messages",
+        "max_completion_tokens": "max_tokens",
+        "messages": "messages",
+        "n_predict": "max_tokens",
+        "parallel_tool_calls": "tool_choice",
+        "prompt": "messages",
+        "reasoning_effort": "output_config.effort",
+        "response_format": "output_config.format",
+        "stop": "stop_sequences",
+        "stream_options": "stream",
+        "user": "metadata",
+    },
+    {
+        "file_data": "document",
+        "function": "tool",
+        "image_url": "image",
+        "parameters": "input_schema",
+        "reasoning_content": "thinking",
+        "tool_call_id": "tool_use_id",
+        "tool_calls": "tool_use",
+    },
+)
+"""A chat's words for a client of Anthropic's Messages."""
+RESPONSES = Words(
+    {
+        "continue_final_message": "input",
+        "logprobs": "top_logprobs",
+        "max_completion_tokens": "max_output_tokens",
+        "max_tokens": "max_output_tokens",
+        "messages": "input",
+        "prompt": "input",
+        "reasoning_effort": "reasoning.effort",
+        "response_format": "text.format",
+        "verbosity": "text.verbosity",
+    },
+    {"reasoning_content": "reasoning", "tool_call_id": "call_id", "tool_calls": "function_call"},
+)
+"""A chat's words for a client of Responses."""
+CHAT = Words(
+    {
+        "output_config": "response_format",
+        "prompt": "messages",
+        "stop_sequences": "stop",
+        "system": "messages",
+    },
+    {
+        "input_schema": "parameters",
+        "tool_result": "tool",
+        "tool_use": "tool_calls",
+        "tool_use_id": "tool_call_id",
+    },
+)
+"""The words of Anthropic's Messages, and of completions, for a client of chats."""
+COMPLETION = Words({"max_completion_tokens": "max_tokens", "messages": "prompt"}, {})
+"""A chat's words for a client of completions."""
