@@ -8,6 +8,7 @@ from adapters.tensors import Inference
 from adapters.types import Deadline, InferRequest
 from adapters.wire import metadata_check, oip_generate, oip_raw, predict_v1_asked
 from adapters.wire.oip_bodies import ModelMetadata
+from adapters.wire.predict_v1 import SERVING, SIGNATURE
 
 FRESH = 30.0
 """Seconds for which is believed what a server has shown of itself and of its models: it may change."""
@@ -16,6 +17,13 @@ DOUBT = 1.0
 MOST = 256
 
 Ask = Callable[[str, str, Deadline], Awaitable[ModelMetadata]]
+
+
+def check_signature(inference: Inference) -> None:
+    """Raise `CallerError` for a signature of TensorFlow Serving that other servers' models do not have."""
+    signature = inference.parameters.get(SIGNATURE, SERVING)
+    if signature not in ("", SERVING):
+        raise CallerError(f'Serving signature key "{str(signature)[:64]}" not found.', param=SIGNATURE)
 
 
 class Reader:
@@ -39,6 +47,8 @@ class Reader:
             return oip_raw.complete_from_metadata(
                 request.inference, [(one.name, one.datatype, one.shape) for one in known.inputs]
             )
+        if request.wire == "tfserving-grpc":
+            check_signature(request.inference)
         return request.inference
 
     async def _of_values(self, request: InferRequest, model: str, deadline: Deadline) -> Inference:

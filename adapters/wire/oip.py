@@ -4,6 +4,7 @@ With the extension, a body is a JSON object of a length that a header tells, the
 `binary_data_size` says that it is there, in their order. Decoded binary data is a view of the body, no copy.
 """
 
+from collections.abc import Sequence
 from math import prod
 from typing import Annotated, Any
 
@@ -26,7 +27,7 @@ from adapters.tensors import (
     RequestedOutput,
     Tensor,
 )
-from adapters.wire import oip_data
+from adapters.wire import oip_data, oip_parameters
 
 HEADER = "inference-header-content-length"
 RAW = "raw_input"
@@ -112,6 +113,7 @@ def decode_request(body: bytes, header_length: int | None, model_name: str, mode
         raise CallerError(f"The body has {len(rest) - at} bytes after the data of its last input.")
     outputs = [RequestedOutput(o.name, o.parameters or NO_PARAMETERS) for o in request.outputs or ()]
     _check_names(inputs, outputs)
+    _check_parameters(request.parameters, inputs, outputs)
     return Inference(model_name, model_version, request.id or "", request.parameters or NO_PARAMETERS, inputs, outputs)
 
 
@@ -150,6 +152,19 @@ def cut(
             f"`{name}` has {size} bytes, and {datatype} of shape {list(shape)} has {prod(shape) * item}.", param=name
         )
     return rest[at : at + size]
+
+
+def _check_parameters(
+    parameters: ParametersField, inputs: Sequence[Tensor], outputs: Sequence[RequestedOutput]
+) -> None:
+    if parameters:
+        oip_parameters.check(parameters)
+    for tensor in inputs:
+        if tensor.parameters:
+            oip_parameters.check(tensor.parameters, oip_parameters.OF_AN_INPUT, tensor.name)
+    for output in outputs:
+        if output.parameters:
+            oip_parameters.check(output.parameters, oip_parameters.OF_AN_OUTPUT, output.name)
 
 
 def _check_names(inputs: list[Tensor], outputs: list[RequestedOutput]) -> None:

@@ -5,10 +5,10 @@ What is looked at are the shapes and the parameters; data is skipped, and goes o
 
 import sys
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
-from msgspec import Raw
+from msgspec import Meta, Raw
 
 from adapters.errors import CallerError
 from adapters.tensors import Inference
@@ -27,9 +27,15 @@ class _Shape(msgspec.Struct, gc=False):
 
 
 class _Parameters(msgspec.Struct, gc=False):
-    sequence_id: int | str | None = None
-    sequence_start: bool | None = None
-    sequence_end: bool | None = None
+    """Null is a value of another type, and absent is not null."""
+
+    sequence_id: Annotated[int, Meta(ge=0)] | str = 0
+    sequence_start: bool = False
+    sequence_end: bool = False
+    priority: Annotated[int, Meta(ge=0)] = 0
+    timeout: Annotated[int, Meta(ge=0)] = 0
+    binary_data_output: bool = False
+    triton_enable_empty_final_response: bool = False
 
 
 class _Asked(msgspec.Struct, gc=False):
@@ -132,7 +138,7 @@ def _seen(request: InferRequest) -> Seen:
     try:
         if request.kind in ("generate", "generate_stream"):
             prompt = _prompt(head)
-            return _told(1, prompt.parameters if prompt.parameters and prompt.sequence_id is None else prompt)
+            return _told(1, prompt.parameters if prompt.parameters and not prompt.sequence_id else prompt)
         asked = _asked(head)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise oip.not_json(error) from None
@@ -142,7 +148,7 @@ def _seen(request: InferRequest) -> Seen:
 
 def _told(rows: int, parameters: _Parameters) -> Seen:
     sequence = sequence_name(parameters.sequence_id)
-    return Seen(rows, sequence, parameters.sequence_start or False, parameters.sequence_end or False)
+    return Seen(rows, sequence, parameters.sequence_start, parameters.sequence_end)
 
 
 def without_model(fields: Fields) -> Fields:

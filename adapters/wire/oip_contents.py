@@ -62,6 +62,13 @@ def write(contents: Any, tensor: Tensor) -> None:
     getattr(contents, field).extend(elements)
 
 
+def typed(parameter: Any, name: str, field: str) -> Any:
+    """The value of a parameter that has one type. Raises `CallerError` for any other."""
+    if parameter.WhichOneof("parameter_choice") != field:
+        raise CallerError(f"invalid value type for '{name[:64]}' parameter, expected {field}", param=name[:64])
+    return getattr(parameter, field)
+
+
 def parameters_of(told: Mapping[str, Any]) -> Parameters:
     """Parameters as they are everywhere else."""
     if not told:

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from adapters.errors import CallerError
 from adapters.tensors import FINAL, Inference, Inferred, Parameter, Tensor
-from adapters.wire import oip, oip_data
+from adapters.wire import oip, oip_data, oip_parameters
 from adapters.wire.oip_bodies import TensorMetadata
 
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -41,6 +41,7 @@ def decode_generate(
             tensors[name] = _tensor(value, wanted)
         else:
             parameters[name] = _read(_scalar, value, name)
+    oip_parameters.check(parameters)
     inference.inputs, inference.parameters = list(tensors.values()), parameters
     return inference
 

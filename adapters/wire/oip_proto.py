@@ -24,7 +24,7 @@ from adapters.tensors import (
     Tensor,
     byte_size,
 )
-from adapters.wire import oip, oip_contents, oip_data
+from adapters.wire import oip, oip_contents, oip_data, oip_parameters
 from adapters.wire.proto_fields import Broken, bytes_beside, head, split, tag
 from adapters.wire.protos import inference as messages
 
@@ -108,10 +108,14 @@ def _read(envelope: bytes) -> _Asked:
         raise CallerError("Two inputs have the same name.", param="inputs")
     if len({output.name for output in outputs}) != len(outputs):
         raise CallerError("Two of the outputs that are asked for have the same name.", param="outputs")
+    parameters = oip_contents.parameters_of(message.parameters)
+    oip_parameters.check(parameters)
+    for output in outputs:
+        oip_parameters.check(output.parameters, oip_parameters.OF_AN_OUTPUT, output.name)
     return _Asked(
         message.model_name,
         message.model_version,
-        oip_contents.parameters_of(message.parameters),
+        parameters,
         inputs,
         outputs,
         tuple(message.raw_input_contents),
@@ -130,6 +134,7 @@ def _input(tensor: Any) -> _Input:
         raise CallerError(f"The shape {list(shape)} of input `{name}` has a negative dimension.", param=name)
     oip_data.check_shape(name, shape)
     parameters = oip_contents.parameters_of(tensor.parameters)
+    oip_parameters.check(parameters, oip_parameters.OF_AN_INPUT, name)
     if SHARED_MEMORY in parameters:
         return _Input(name, datatype, shape, parameters, None, b"")
     size = byte_size(datatype, shape) if datatype in ITEM_SIZE else 0 if 0 in shape else None

@@ -25,8 +25,8 @@ def put_spec(spec: Any, model: str, version: str, signature: str = "") -> None:
 
 
 def version_of(spec: Any) -> str:
-    """Or the label; empty for the server's choice."""
-    if spec.HasField("version"):
+    """Or the label; empty for the server's choice, which OpenVINO's client calls version 0."""
+    if spec.HasField("version") and spec.version.value:
         return str(spec.version.value)
     return str(spec.version_label)
 

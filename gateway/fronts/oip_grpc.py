@@ -3,19 +3,24 @@
 from collections.abc import Callable
 from typing import Any
 
+from google.protobuf.message import DecodeError
+
 from adapters.base import Answer
 from adapters.errors import BackendError, CallerError, Forbidden, Unavailable
 from adapters.http2.call import Call
+from adapters.http2.status import Code, GrpcError
 from adapters.inferred import inferred
 from adapters.types import InferKind, InferRequest, ModelPart, ModelQuery
 from adapters.wire import oip_bodies, oip_proto_answers, oip_proto_asked, proto_json
 from adapters.wire.oip_proto import decode_infer_request
 from adapters.wire.protos import METHODS, health, inference
+from adapters.wire.protos.tfserving import MODEL, PREDICTION
 from gateway.auth.keys import Principal
 from gateway.fronts import rpcs, states, tensors
 from gateway.fronts.door import Door
 from gateway.fronts.oip_stream import InferStream
 from gateway.fronts.rpcs import Method
+from gateway.fronts.statistics import statistics
 from gateway.telemetry import Record
 
 _ABOUT: dict[str, ModelPart] = {"ModelMetadata": "metadata", "ModelReady": "ready", "ModelConfig": "config"}
@@ -25,7 +30,29 @@ _ELSEWHERE = (
     "CudaSharedMemoryStatus", "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister",
 )  # fmt: skip
 _SERVING = health.HealthCheckResponse(status=1).SerializeToString()
+_SERVICES = frozenset(
+    {
+        "",
+        *(
+            path.split("/")[1]
+            for methods in (METHODS, PREDICTION, MODEL)
+            for path in (m.path for m in methods.values())
+        ),
+    }
+)
+"""Those that `grpc.health.v1.Health` knows; the empty name is the whole server."""
 _NOT_SERVING = health.HealthCheckResponse(status=2).SerializeToString()
+
+
+def _health(asked: bytes, ready: bool) -> Any:
+    """The state of a service. Raises `GrpcError` for an unknown one, as the health protocol has it."""
+    try:
+        service = health.HealthCheckRequest.FromString(asked).service
+    except DecodeError:
+        raise GrpcError(Code.INVALID_ARGUMENT, "The message is no HealthCheckRequest.") from None
+    if service not in _SERVICES:
+        raise GrpcError(Code.NOT_FOUND, f"unknown service {service[:128]}")
+    return _SERVING if ready else _NOT_SERVING
 
 
 class OipGrpcFront:
@@ -46,9 +73,9 @@ class OipGrpcFront:
         self.methods[METHODS["ModelInfer"].path] = Method("infer", self._infer)
         self.methods[METHODS["ModelStreamInfer"].path] = Method("infer", self._stream)
         self.probes = {
-            METHODS["ServerLive"].path: lambda: inference.ServerLiveResponse(live=True).SerializeToString(),
-            METHODS["ServerReady"].path: lambda: inference.ServerReadyResponse(ready=ready()).SerializeToString(),
-            "/grpc.health.v1.Health/Check": lambda: _SERVING if ready() else _NOT_SERVING,
+            METHODS["ServerLive"].path: lambda _: inference.ServerLiveResponse(live=True).SerializeToString(),
+            METHODS["ServerReady"].path: lambda _: inference.ServerReadyResponse(ready=ready()).SerializeToString(),
+            "/grpc.health.v1.Health/Check": lambda asked: _health(asked, ready()),
         }
 
     # ── of the gateway itself ─────────────────────────────────────────────────────────────────────────
@@ -97,9 +124,7 @@ class OipGrpcFront:
             call.reply(_fill(inference.ModelStatisticsResponse, told).SerializeToString(), self._door.headers(record))
             return
         answer = inference.ModelStatisticsResponse()
-        for name in dict.fromkeys(entry.name for entry in tensors.listed(self._door, principal)):
-            each = self._door.record(record.request_id, record.operation, call.peer)
-            told = await self._about(principal, call, each, name, "", "stats")
+        for told in await statistics(self._door, principal, call.metadata):
             answer.MergeFrom(_fill(inference.ModelStatisticsResponse, told))
         self._told(call, record, answer)
 

@@ -15,8 +15,10 @@ from adapters.wire import compression, oip, oip_answers, oip_asked, oip_bodies, 
 from gateway.auth.keys import Principal
 from gateway.fronts import errors, states, tensors
 from gateway.fronts.door import Door, Fields, Route
+from gateway.fronts.statistics import statistics
 from gateway.telemetry import Record
 
+_STATISTICS = "/v2/models/stats"
 _MODEL = re.compile(
     r"/v2/models/([^/]+)(?:/versions/([^/]+))?"
     r"(?:/(infer|infer_stream|generate|generate_stream|ready|config|stats|trace/setting))?"
@@ -26,6 +28,7 @@ _INDEX = re.compile(r"/v2/repository(?:/[^/]+)?/index")
 _OF_A_SERVER = re.compile(
     r"/v2/(?:(?:system|cuda)sharedmemory(?:/region/[^/]+)?/(?:status|register|unregister)|trace/setting|logging)"
 )
+_WHOLE = frozenset({"/v2", "/v2/models", _STATISTICS})
 _NOT_FOUND = "Unknown path. The Open Inference Protocol has /v2, /v2/health, /v2/models/NAME and what is below these."
 _KINDS: frozenset[str] = frozenset(get_args(InferKind))
 _LENGTH = "Inference-Header-Content-Length"
@@ -49,9 +52,9 @@ def target_of(path: bytes) -> Target | None:
 @lru_cache(4096)
 def _target_of(path: bytes) -> Target | None:
     text = unquote(path.decode("latin-1"), errors="replace").rstrip("/")
-    if match := _MODEL.fullmatch(text):
+    if (match := _MODEL.fullmatch(text)) and text not in _WHOLE:
         return Target(match[3] or "metadata", match[1], match[2] or "")
-    if text in ("/v2", "/v2/models"):
+    if text in _WHOLE:
         return Target(text)
     if _INDEX.fullmatch(text):
         return Target("index")
@@ -72,6 +75,7 @@ class OipFront:
         self._routes = {
             "/v2": Route(("GET",), "models", self._server),
             "/v2/models": Route(("GET",), "models", self._names),
+            _STATISTICS: Route(("GET",), "models", self._statistics),
             "index": Route(("POST",), "models", self._index),
             "of_a_server": elsewhere,
             "trace/setting": elsewhere,
@@ -117,6 +121,11 @@ class OipFront:
         entries = await states.index(self._door, principal, http.headers)
         found = [entry for entry in entries if entry.state == "READY" or not only_ready]
         return self._door.told(record, oip_bodies.encode(found))
+
+    async def _statistics(self, principal: Principal, http: Request, record: Record) -> Response:
+        told = await statistics(self._door, principal, http.headers)
+        every = [each for one in told for each in one.get("model_stats", ())]
+        return self._door.told(record, oip_bodies.encode({"model_stats": every}))
 
     # ── of a model ────────────────────────────────────────────────────────────────────────────────────
 

@@ -32,7 +32,7 @@ class Rpcs:
         self,
         door: Door,
         methods: Mapping[str, Method],
-        probes: Mapping[str, Callable[[], bytes]],
+        probes: Mapping[str, Callable[[bytes], bytes]],
         others: Mapping[str, Method] | None = None,
     ) -> None:
         self._door = door
@@ -43,8 +43,7 @@ class Rpcs:
     async def __call__(self, call: Call) -> None:
         """Answer one call; whatever happens it is told of once."""
         if (probe := self._probes.get(call.path)) is not None:
-            await call.unary()
-            call.reply(probe())
+            call.reply(probe(await call.unary()))
             return
         method, core = self._methods.get(call.path) or self._other(call), self._door.core
         operation = method.operation if method is not None else "unknown"

@@ -13,7 +13,7 @@ from adapters.http2.call import Call
 from adapters.http2.status import Code, GrpcError
 from adapters.offload import codecs
 from adapters.types import DEVICE_MS
-from adapters.wire import oip_proto_answers
+from adapters.wire import oip_contents, oip_proto_answers
 from adapters.wire.oip_bodies import Load
 from adapters.wire.proto_json import fill
 from adapters.wire.protos import HEALTH_METHODS, METHODS, Method
@@ -146,9 +146,9 @@ class GrpcDoor:
         load = Load(None, {})
         for name, parameter in request.parameters.items():
             if name == "config":
-                load.config = parameter.string_param
+                load.config = oip_contents.typed(parameter, name, "string_param")
             elif name.startswith("file:"):
-                load.files[name.removeprefix("file:")] = parameter.bytes_param
+                load.files[name.removeprefix("file:")] = oip_contents.typed(parameter, name, "bytes_param")
             else:
                 raise CallerError(f"Unknown load parameter `{name[:64]}`. Known: config, file:PATH.", param=name)
         if load.files and load.config is None:
@@ -156,6 +156,8 @@ class GrpcDoor:
         await self._control.load(request.model_name, load)
 
     async def _unload(self, request: Any, response: Any) -> None:
+        if "unload_dependents" in request.parameters:
+            oip_contents.typed(request.parameters["unload_dependents"], "unload_dependents", "bool_param")
         await self._control.unload(request.model_name)
 
     # ── shared memory ─────────────────────────────────────────────────────────────────────────────────

@@ -191,13 +191,13 @@ def test_empty_typed_contents_beside_raw_ones_are_none() -> None:
     assert bytes(oip_proto_answers.decode_infer_response(answer.SerializeToString()).outputs[0].data) == b"12345678"
 
 
-def test_sequence_ids_of_64_bits_and_no_more() -> None:
+def test_parameters_of_64_bits_and_no_more() -> None:
     for value in (2**64 - 1, -(2**63), "text", True, 0.5):
         again = oip_proto.decode_infer_request(
-            oip_proto.encode_infer_request(Inference("m", parameters={"sequence_id": value}))
+            oip_proto.encode_infer_request(Inference("m", parameters={"mine": value}))
         )
-        assert again.parameters == {"sequence_id": value}
-        assert type(again.parameters["sequence_id"]) is type(value)
+        assert again.parameters == {"mine": value}
+        assert type(again.parameters["mine"]) is type(value)
     with pytest.raises(CallerError, match="`sequence_id` does not fit"):
         oip_proto.encode_infer_request(Inference("m", parameters={"sequence_id": 2**64}))
 

@@ -35,6 +35,7 @@ from adapters.wire.oip_proto_answers import (
     encode_stream_response,
     with_final,
 )
+from adapters.wire.protos import health
 from tests.gateway.fronts.oip import METADATA, WHOLE, TensorDoor, TensorFake, tensor_door
 
 DATA = np.array([4, 6], dtype=np.int32).tobytes()
@@ -188,6 +189,43 @@ async def test_a_model_that_is_not_ready_is_no_failure_of_the_question() -> None
         assert not answer.ready
         failed = await failing(g.stub.ModelMetadata(pb.ModelMetadataRequest(name="chat"), metadata=g.metadata))
         assert failed.code() == grpc.StatusCode.UNAVAILABLE
+
+
+async def test_statistics_without_a_model_are_those_of_every_model() -> None:
+    fake = TensorFake(SUM)
+    fake.about["stats"] = {"model_stats": [{"name": "chat", "version": "1", "inference_count": 7}]}
+    pools = [{"name": "main", "protocol": "oip-grpc", "endpoints": ["http://127.0.0.1:9"]}]
+    async with grpc_door(fake, pools=pools) as g:
+        told = await g.stub.ModelStatistics(pb.ModelStatisticsRequest(), metadata=g.metadata)
+        assert [(one.name, one.inference_count) for one in told.model_stats] == [("chat", 7)]
+        http = await g.door.get("/v2/models/stats")
+        assert (http.status, await http.json()) == (200, fake.about["stats"])
+        fake.failing = Unavailable("gone")
+        assert not (await g.stub.ModelStatistics(pb.ModelStatisticsRequest(), metadata=g.metadata)).model_stats
+        assert await (await g.door.get("/v2/models/stats")).json() == {"model_stats": []}
+
+
+@pytest.mark.parametrize(
+    ("service", "code"),
+    [
+        ("", grpc.StatusCode.OK),
+        ("inference.GRPCInferenceService", grpc.StatusCode.OK),
+        ("tensorflow.serving.PredictionService", grpc.StatusCode.OK),
+        ("inference.Nobody", grpc.StatusCode.NOT_FOUND),
+        ("x" * 1000, grpc.StatusCode.NOT_FOUND),
+    ],
+)
+async def test_the_health_of_an_unknown_service_is_not_found(service: str, code: grpc.StatusCode) -> None:
+    async with grpc_door() as g, grpc.aio.insecure_channel(g.door.grpc) as channel:
+        check = channel.unary_unary(
+            "/grpc.health.v1.Health/Check",
+            health.HealthCheckRequest.SerializeToString,
+            health.HealthCheckResponse.FromString,
+        )
+        call = check(health.HealthCheckRequest(service=service))
+        assert await call.code() is code
+        if code is grpc.StatusCode.OK:
+            assert (await call).status == 1
 
 
 FAILURES: list[tuple[InferenceError, grpc.StatusCode]] = [

@@ -101,7 +101,7 @@ def scored(*scripts: Script) -> TensorFake:
 async def test_predict() -> None:
     async with client(TensorFake(SUM)) as c:
         asked = predict(output_filter=["SUM", "half"])
-        asked.model_spec.signature_name = "other"
+        asked.model_spec.signature_name = "serving_default"
         asked.model_spec.version.value = 2
         told = await c.ask("Predict", asked)
         assert list(told.outputs["SUM"].int_val) == [4, 6]
@@ -110,17 +110,35 @@ async def test_predict() -> None:
         assert list(told.outputs["text"].string_val) == [b"\xff"]
         assert list(told.outputs["yes"].bool_val) == [True, False]
         assert (told.model_spec.name, told.model_spec.version.value) == ("chat", 2)
-        assert told.model_spec.signature_name == "other"
+        assert told.model_spec.signature_name == "serving_default"
         (request,) = c.door.fake.asked
         inference = request.inference
         assert [bytes(one.data) for one in inference.inputs] == [struct.pack("<2i", 1, 2), struct.pack("<2i", 3, 4)]
         assert inference.outputs == [RequestedOutput("SUM"), RequestedOutput("half")]
-        assert inference.parameters == {"signature_name": "other"}
+        assert inference.parameters == {}
         assert (request.version, request.rows) == ("2", 1)
         assert request.timeout is not None
         assert 0 < request.timeout <= 30
     (record,) = c.door.rig.log.records
     assert (record.operation, record.usage, record.status) == ("infer", Usage(rows=2), 200)
+
+
+async def test_a_signature_that_the_model_does_not_have_is_refused() -> None:
+    async with client(TensorFake(SUM)) as c:
+        asked = predict()
+        asked.model_spec.signature_name = "other"
+        refusal = (grpc.StatusCode.INVALID_ARGUMENT, 'Serving signature key "other" not found.')
+        assert await c.refused("Predict", asked) == refusal
+        assert not c.door.fake.asked
+
+
+async def test_version_0_is_the_latest() -> None:
+    """As ovmsclient sends it."""
+    async with client(TensorFake(SUM)) as c:
+        asked = predict()
+        asked.model_spec.version.value = 0
+        await c.ask("Predict", asked)
+        assert c.door.fake.asked[0].version == ""
 
 
 async def test_a_label_and_whole_content() -> None:

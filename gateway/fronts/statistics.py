@@ -1,0 +1,37 @@
+"""The statistics of every model of tensors that a client may use, as their servers have them."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from adapters.errors import InferenceError, LimitExceeded
+from adapters.types import ModelQuery
+from adapters.wire import oip_bodies
+from gateway.auth.keys import Principal
+from gateway.fronts import tensors
+from gateway.fronts.door import Door
+
+AT_ONCE = 16
+"""Servers of one client's models that are asked at the same time."""
+LONGEST = 10.0
+"""Seconds that the statistics wait for the answer about one model."""
+
+
+async def statistics(door: Door, principal: Principal, headers: Mapping[str, str]) -> list[dict[str, Any]]:
+    """An object with `model_stats` a model. A model that cannot be asked, or has no statistics, is left out."""
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def of(name: str) -> dict[str, Any] | None:
+        query = ModelQuery(model=name, about="stats", timeout=LONGEST)
+        try:
+            async with places:
+                answer = await door.core.look_up(principal, query, headers)
+            return oip_bodies.decode_told(answer.body or b"")
+        except LimitExceeded:
+            raise
+        except InferenceError:
+            return None
+
+    names = dict.fromkeys(entry.name for entry in tensors.listed(door, principal) if entry.state == "READY")
+    found = await asyncio.gather(*map(of, names))
+    return [told for told in found if told is not None]
