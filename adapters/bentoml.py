@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from adapters import model_failures, oip_refusals
+from adapters import model_failures, offload, oip_refusals
 from adapters.apps import AppCalls
 from adapters.base import Answer
 from adapters.declared import described
@@ -107,14 +107,16 @@ class BentoMLAdapter:
         content_type = (response.headers.get("content-type") or "").lower()
         body = await response.read(MAX_ANSWER)
         usage = Usage(rows=request.rows, bytes=len(body), exact=True)
-        outputs = _chosen(inference, bentoml_calls.decode_answer(api, body, content_type))
-        return answer_of(request, Inferred(request.model, "", inference.id, outputs=outputs), usage)
+        found = await offload.run(len(body), bentoml_calls.decode_answer, api, body, content_type)
+        outputs = _chosen(inference, found)
+        return await answer_of(request, Inferred(request.model, "", inference.id, outputs=outputs), usage)
 
     async def _called(
         self, api: Api, inference: Inference, request: InferRequest, deadline: Deadline
     ) -> ClientResponse:
         """The head of an answer that is one."""
-        body, content_type = bentoml_calls.encode_call(api, inference)
+        size = sum([len(tensor.data) for tensor in inference.inputs])
+        body, content_type = await offload.run(size, bentoml_calls.encode_call, api, inference)
         fields = encode_fields([("content-type", content_type), ("x-request-id", request.request_id)])
         if api.is_task:
             return await self._awaited(api, fields, body, deadline)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from adapters import offload
 from adapters.base import Answer
 from adapters.errors import CallerError, Unsupported
 from adapters.inferred import answer_of, takes_plain_inference
@@ -43,7 +44,9 @@ class DeclaredModel:
 
     async def body(self, request: InferRequest, deadline: Deadline) -> bytes:
         """The app's JSON. Raises `CallerError`."""
-        return app_tensors.encode(await self.inference(request, deadline), self._protocol.layout)
+        inference = await self.inference(request, deadline)
+        size = sum([len(tensor.data) for tensor in inference.inputs])
+        return await offload.run(size, app_tensors.encode, inference, self._protocol.layout)
 
     async def inference(self, request: InferRequest, deadline: Deadline) -> Inference:
         """What is asked, held against what is declared. Raises `CallerError`."""
@@ -55,12 +58,13 @@ class DeclaredModel:
         request.inference = inference
         return inference
 
-    def answer(self, request: InferRequest, body: bytes, *, version: str = "") -> Answer:
+    async def answer(self, request: InferRequest, body: bytes, *, version: str = "") -> Answer:
         """The app's answer to it in the protocol's words. Raises `BackendError`."""
         inference = request.inference
-        outputs = _asked_for(inference, app_tensors.decode(body, self._outputs, self._protocol.layout))
+        found = await offload.run(len(body), app_tensors.decode, body, self._outputs, self._protocol.layout)
+        outputs = _asked_for(inference, found)
         inferred = Inferred(request.model, version or request.version, inference.id, outputs=outputs)
-        return answer_of(request, inferred, Usage(rows=request.rows, bytes=len(body), exact=True))
+        return await answer_of(request, inferred, Usage(rows=request.rows, bytes=len(body), exact=True))
 
     def told(self, query: ModelQuery, versions: Sequence[str] = ()) -> Answer:
         """Its metadata."""

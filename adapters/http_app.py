@@ -76,7 +76,7 @@ class HttpAppAdapter:
 
     async def _infer(self, request: InferRequest, deadline: Deadline) -> Answer:
         asked = call_for(request, self._infer_path, await self._declared.body(request, deadline))
-        return self._declared.answer(request, await tensors(self._call(asked, deadline)))
+        return await self._declared.answer(request, await tensors(self._call(asked, deadline)))
 
     async def _told(self, query: ModelQuery, deadline: Deadline) -> Answer:
         """An app tells nothing of itself. Of its health the probe knows more than one question would."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from adapters import health, oip_refusals
+from adapters import health, offload, oip_refusals
 from adapters.apps import AppCalls
 from adapters.base import Answer
 from adapters.declared import DeclaredModel, json_answer
@@ -95,13 +95,13 @@ class KserveV1Adapter:
                 told = await self._post(self._explainer, request, "explain", request.body, deadline)
         else:
             told = await self._post(self._client, request, request.verb, request.body, deadline)
-        body = predict_v1_upstream.checked(told)
+        body = await offload.scan(len(told), predict_v1_upstream.checked, told)
         usage = Usage(rows=request.rows, bytes=len(told), exact=True)
         return Answer(content_type=JSON, body=body, usage=usage, form=PREDICT_V1)
 
     async def _infer(self, request: InferRequest, deadline: Deadline) -> Answer:
         body = await self._declared.body(request, deadline)
-        return self._declared.answer(request, await self._post(self._client, request, "predict", body, deadline))
+        return await self._declared.answer(request, await self._post(self._client, request, "predict", body, deadline))
 
     async def _post(self, client: Client, request: InferRequest, verb: str, body: bytes, deadline: Deadline) -> bytes:
         target = _target(_base_of(client), self._model or request.model, f":{verb}")

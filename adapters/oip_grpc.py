@@ -6,7 +6,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from adapters import oip_refusals
+from adapters import offload, oip_refusals
 from adapters.base import Answer
 from adapters.dial import grpc_channel, names
 from adapters.errors import BackendError
@@ -88,7 +88,7 @@ class OipGrpcAdapter:
     async def _infer(self, request: InferRequest, deadline: Deadline) -> Answer:
         answer, usage = await self._once(request, await self._message(request, deadline), deadline)
         if self._dialect.typed and request.wire == "oip-grpc":
-            answer = oip_proto_answers.as_raw(answer)
+            answer = await offload.run(len(answer), oip_proto_answers.as_raw, answer)
         return Answer(content_type="application/grpc", body=answer, usage=usage, form=OIP_GRPC)
 
     async def _once(self, request: InferRequest, message: bytes, deadline: Deadline) -> tuple[bytes, Usage]:

@@ -3,12 +3,13 @@
 from functools import lru_cache
 from typing import NoReturn
 
-from adapters import health, oip_orders, oip_refusals
+from adapters import health, offload, oip_orders, oip_refusals
 from adapters.base import Answer
 from adapters.dial import http1_client, names, probe_path
 from adapters.errors import BackendError, Unsupported
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.inferred import MAX_ANSWER, answer_of, only_event
+from adapters.offload import codecs
 from adapters.oip_dialects import PIPELINE, TRITON, Dialect, dialect_of
 from adapters.oip_events import PromptedStream, ResponseStream
 from adapters.oip_inference import FRESH, Reader
@@ -25,7 +26,7 @@ from adapters.types import (
     ModelRequest,
     Usage,
 )
-from adapters.wire import compression, oip, oip_answers, oip_bodies
+from adapters.wire import compression, oip, oip_bodies
 from adapters.wire.oip_bodies import IndexEntry
 from config.protocols.oip import OipHttpProtocol
 from config.schema import PoolConfig
@@ -111,7 +112,7 @@ class OipHttpAdapter:
         check(request, body, encoding)
         if not spliced and request.wire == "oip-http":
             # It may have asked for binary tensors, which its server has not, or by a prompt.
-            return answer_of(request, oip_answers.decode_response(body, length), usage)
+            return await answer_of(request, await codecs.decode_answer(body, length), usage)
         form = Form("oip-http", length, encoding or "")
         content_type = "application/json" if length is None else "application/octet-stream"
         return Answer(content_type=content_type, body=body, usage=usage, form=form)
@@ -134,12 +135,13 @@ class OipHttpAdapter:
             inference = await self._reader.inference(request, self._model or request.model, deadline)
             if self._dialect.needs_id:
                 inference.id = inference.id or request.request_id or ANY_ID
-            body, length = oip.encode_request(inference, binary=binary)
+            body, length = await codecs.encode_request(inference, binary=binary)
             return await self._post(request, _SPOKEN[request.kind], body, length, deadline)
         compressed = self._binary and self._dialect.extras
         body, length = request.body if compressed else request.plain, request.header_length
         if self._dialect.needs_id:
-            body, length = oip.with_id(body, length, request.request_id or ANY_ID)
+            id_ = request.request_id or ANY_ID
+            body, length = await offload.scan(len(body) if length is None else length, oip.with_id, body, length, id_)
         codings = list[tuple[str, str]]()
         if request.encoding and compressed:
             codings.append(("content-encoding", request.encoding))
@@ -192,14 +194,14 @@ class OipHttpAdapter:
         inference = await self._reader.inference(request, self._model or request.model, deadline)
         if self._dialect.needs_id:
             inference.id = inference.id or request.request_id or ANY_ID
-        body, length = oip.encode_request(inference, binary=False)
+        body, length = await codecs.encode_request(inference, binary=False)
         response = await self._post(request, "infer", body, length, deadline)
         if response.status != 200:
             await self._refuse(request, response, deadline)
         body = await response.read(MAX_ANSWER)
         check(request, body)
-        inferred = oip_answers.decode_response(body, length_of(response))
-        return only_event(request, inferred, usage_of(request, response, 0))
+        inferred = await codecs.decode_answer(body, length_of(response))
+        return await only_event(request, inferred, usage_of(request, response, 0))
 
     # ── orders ────────────────────────────────────────────────────────────────────────────────────────
 

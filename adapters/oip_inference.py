@@ -3,10 +3,12 @@ model's names, datatypes and shapes."""
 
 from collections.abc import Awaitable, Callable
 
+from adapters import offload
 from adapters.errors import CallerError, InferenceError, Unsupported
+from adapters.offload import codecs
 from adapters.tensors import Inference
 from adapters.types import Deadline, InferRequest
-from adapters.wire import metadata_check, oip_generate, oip_raw, predict_v1_asked
+from adapters.wire import metadata_check, oip_generate, oip_raw
 from adapters.wire.oip_bodies import ModelMetadata
 from adapters.wire.predict_v1 import SERVING, SIGNATURE
 
@@ -41,20 +43,24 @@ class Reader:
         if request.kind in ("generate", "generate_stream"):
             known = await self.metadata(model, request.version, deadline)
             by_name = {one.name: one for one in known.inputs}
-            return oip_generate.decode_generate(request.plain, request.model, request.version, by_name)
+            body = request.plain
+            return await offload.run(
+                len(body), oip_generate.decode_generate, body, request.model, request.version, by_name
+            )
         if request.wire == "oip-http" and request.header_length == 0:
             known = await self.metadata(model, request.version, deadline)
             return oip_raw.complete_from_metadata(
                 request.inference, [(one.name, one.datatype, one.shape) for one in known.inputs]
             )
+        inference = await codecs.inference_of(request)
         if request.wire == "tfserving-grpc":
-            check_signature(request.inference)
-        return request.inference
+            check_signature(inference)
+        return inference
 
     async def _of_values(self, request: InferRequest, model: str, deadline: Deadline) -> Inference:
         known = await self.metadata(model, request.version, deadline)
         try:
-            return predict_v1_asked.inference(request, known)
+            return await codecs.inference_of_values(request, known)
         except Unsupported:
             raise
         except CallerError:
@@ -62,7 +68,7 @@ class Reader:
             fresh = await self.metadata(model, request.version, deadline, DOUBT)
             if fresh is known:
                 raise
-            return predict_v1_asked.inference(request, fresh)
+            return await codecs.inference_of_values(request, fresh)
 
     async def check(self, request: InferRequest, model: str, deadline: Deadline) -> None:
         """Raise `CallerError` where a request is none of the model's: some servers fail at it, and say so."""
@@ -73,7 +79,7 @@ class Reader:
         except InferenceError:
             return
         if known.inputs:
-            metadata_check.check(request.inference, known.inputs)
+            metadata_check.check(await codecs.inference_of(request), known.inputs)
 
     def forget(self) -> None:
         """Its models have changed."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from adapters import health, model_failures, oip_refusals
+from adapters import health, model_failures, offload, oip_refusals
 from adapters.base import Answer
 from adapters.dial import http1_client, names, probe_path
 from adapters.errors import BackendError, CallerError, TooLarge, Unsupported
@@ -94,19 +94,22 @@ class TfServingAdapter:
 
     async def _pass_on(self, request: InferRequest, deadline: Deadline) -> Answer:
         told = await self._post(request, request.verb, request.body, deadline)
-        body = predict_v1_upstream.checked(told)
+        body = await offload.scan(len(told), predict_v1_upstream.checked, told)
         usage = Usage(rows=request.rows, bytes=len(told), exact=True)
         return Answer(content_type=JSON, body=body, usage=usage, form=PREDICT_V1)
 
     async def _infer(self, request: InferRequest, deadline: Deadline) -> Answer:
         inference, known = await self._models.inference(request, self._name(request), deadline)
-        body = predict_v1_upstream.encode_request(inference)
+        size = sum([len(tensor.data) for tensor in inference.inputs])
+        body = await offload.run(size, predict_v1_upstream.encode_request, inference)
         told = await self._post(request, "predict", body, deadline)
         version = request.version if request.version.isdigit() else ""
-        inferred = predict_v1_upstream.decode_answer(told, known.outputs, request.model, version)
+        inferred = await offload.run(
+            len(told), predict_v1_upstream.decode_answer, told, known.outputs, request.model, version
+        )
         inferred.id = inference.id
         usage = Usage(rows=request.rows, bytes=len(told), exact=True)
-        return answer_of(request, wanted(inferred, inference), usage)
+        return await answer_of(request, wanted(inferred, inference), usage)
 
     async def _post(self, request: InferRequest, verb: str, body: bytes, deadline: Deadline) -> bytes:
         target = _target(self._base, self._name(request), request.version, f":{verb}")

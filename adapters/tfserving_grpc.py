@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.protobuf.message import DecodeError
 
-from adapters import oip_refusals
+from adapters import offload, oip_refusals
 from adapters.base import Answer
 from adapters.dial import grpc_channel, names
 from adapters.errors import BackendError, CallerError, Unsupported
@@ -99,21 +99,20 @@ class TfServingGrpcAdapter:
 
     async def _predict(self, request: InferRequest, deadline: Deadline) -> Answer:
         inference, _ = await self._models.inference(request, self._name(request), deadline)
-        message = tfserving_predict.encode_request(inference, self._name(request))
+        size = sum([len(tensor.data) for tensor in inference.inputs if tensor.datatype == "BYTES"])
+        message = await offload.run(size, tfserving_predict.encode_request, inference, self._name(request))
         told = await self._asked("Predict", message, self._told(request), deadline)
-        inferred = tfserving_predict.decode_response(told, request.model)
+        inferred = await offload.run(len(told), tfserving_predict.decode_response, told, request.model)
         inferred.id = inference.id
-        return answer_of(request, wanted(inferred, inference), _usage(request, told))
+        return await answer_of(request, wanted(inferred, inference), _usage(request, told))
 
     async def _of_examples(self, request: InferRequest, deadline: Deadline) -> Answer:
         name = "Classify" if request.verb == "classify" else "Regress"
-        message = _METHODS[name].request()
-        signature = tfserving_examples.fill_input(message.input, request.body)
-        tfserving_predict.put_spec(message.model_spec, self._name(request), request.version, signature)
-        told = await self._asked(name, message.SerializeToString(), self._told(request), deadline)
-        result = tfserving_predict.decode_answer(_METHODS[name].response, told).result
-        encode = tfserving_examples.encode_classes if name == "Classify" else tfserving_examples.encode_values
-        return Answer(content_type=JSON, body=encode(result), usage=_usage(request, told), form=PREDICT_V1)
+        body, model = request.body, self._name(request)
+        message = await offload.run(len(body), tfserving_examples.encode_request, name, body, model, request.version)
+        told = await self._asked(name, message, self._told(request), deadline)
+        body = await offload.run(len(told), tfserving_examples.decode_response, name, told)
+        return Answer(content_type=JSON, body=body, usage=_usage(request, told), form=PREDICT_V1)
 
     async def _asked(self, name: str, message: bytes, fields: bytes, deadline: Deadline) -> bytes:
         answer, _ = await self._channel.ask(_PATHS[name], message, fields, deadline)

@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 
 from adapters.errors import CallerError, Unsupported
+from adapters.offload import codecs
 from adapters.oip_inference import DOUBT, FRESH, MOST
 from adapters.tensors import Inference, Inferred
 from adapters.types import Deadline, InferRequest, ModelQuery
-from adapters.wire import oip_raw, predict_v1_asked, tfserving
+from adapters.wire import oip_raw, tfserving
 from adapters.wire.oip_bodies import ModelMetadata
 from adapters.wire.predict_v1 import SERVING, SIGNATURE
 
@@ -35,9 +36,11 @@ class Models:
 
         Raises `CallerError`, and what asking raises.
         """
+        if request.wire != "predict-v1":
+            await codecs.inference_of(request)
         known = await self._of(request, model, deadline, FRESH)
         try:
-            return _read(request, known), known
+            return await _read(request, known), known
         except Unsupported:
             raise
         except CallerError:
@@ -45,7 +48,7 @@ class Models:
             fresh = await self._of(request, model, deadline, DOUBT)
             if fresh.signature_def is known.signature_def:
                 raise
-            return _read(request, fresh), fresh
+            return await _read(request, fresh), fresh
 
     async def _of(self, request: InferRequest, model: str, deadline: Deadline, max_age: float) -> ModelMetadata:
         signatures = await self._signatures(model, request.version, deadline, max_age)
@@ -73,12 +76,12 @@ def _named(request: InferRequest) -> str:
     return named or ""
 
 
-def _read(request: InferRequest, known: ModelMetadata) -> Inference:
+async def _read(request: InferRequest, known: ModelMetadata) -> Inference:
     """With the signature by its name, where it is not the one that is meant without any."""
     if request.wire == "predict-v1":
-        made = predict_v1_asked.inference(request, known)
+        made = await codecs.inference_of_values(request, known)
     else:
-        made = request.inference
+        made = await codecs.inference_of(request)
         if request.header_length == 0:
             made = oip_raw.complete_from_metadata(made, [(one.name, one.datatype, one.shape) for one in known.inputs])
     signature = tfserving.signature_of(known.signature_def, _named(request))

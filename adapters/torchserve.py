@@ -72,7 +72,7 @@ class TorchServeAdapter:
             return await self._call(request, deadline)
         if isinstance(request, InferRequest):
             asked = call_for(request, PREDICTIONS, await self._declared.body(request, deadline))
-            return self._declared.answer(request, await tensors(self._call(asked, deadline)))
+            return await self._declared.answer(request, await tensors(self._call(asked, deadline)))
         return await told(request, self._declared, self._models, deadline)
 
     async def _call(self, request: AppRequest, deadline: Deadline) -> Answer:

@@ -59,7 +59,7 @@ class TorchServeGrpcAdapter:
             return await self._predict(request, deadline)
         if isinstance(request, InferRequest):
             asked = call_for(request, PREDICTIONS, await self._declared.body(request, deadline))
-            return self._declared.answer(request, await tensors(self._predict(asked, deadline)))
+            return await self._declared.answer(request, await tensors(self._predict(asked, deadline)))
         return await told(request, self._declared, self._models, deadline)
 
     async def _predict(self, request: AppRequest, deadline: Deadline) -> Answer:

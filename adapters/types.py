@@ -283,6 +283,11 @@ class InferRequest(ModelRequest):
         self._inference = inference
 
     @property
+    def is_decoded(self) -> bool:
+        """Whether `inference` is there already."""
+        return self._inference is not None
+
+    @property
     def plain(self) -> bytes:
         """`body` as it is to be read."""
         return self.opened or self.body

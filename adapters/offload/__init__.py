@@ -10,6 +10,6 @@ A decoder that is written in C holds Python's lock for as long as it runs, and s
 therefore does not bound how long other requests wait; a process does.
 """
 
-from adapters.offload.pool import LARGE, run, scan
+from adapters.offload.pool import LARGE, SCANNED, run, scan
 
-__all__ = ["LARGE", "run", "scan"]
+__all__ = ["LARGE", "SCANNED", "run", "scan"]

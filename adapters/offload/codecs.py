@@ -1,10 +1,12 @@
-"""Codecs of the Open Inference Protocol that servers on both sides of it run, each at the right place."""
+"""Codecs of tensors: small bodies in this process, large ones in a worker."""
 
 from __future__ import annotations
 
 from adapters.offload.pool import LARGE, run
 from adapters.tensors import Inference, Inferred
-from adapters.wire import oip, oip_answers
+from adapters.types import InferRequest, Verb
+from adapters.wire import oip, oip_answers, predict_v1_answers, predict_v1_asked
+from adapters.wire.oip_bodies import ModelMetadata
 
 
 async def decode_message(message: bytes) -> Inference:
@@ -30,6 +32,69 @@ async def encode_body(inferred: Inferred, wanted: oip_answers.Wanted = False) ->
     if size < LARGE:
         return oip_answers.encode_response(inferred, wanted)
     return await run(size, oip_answers.encode_response, plain(inferred), wanted)
+
+
+async def encode_request(inference: Inference, *, binary: bool) -> tuple[bytes, int | None]:
+    """A request over HTTP. Raises `CallerError`."""
+    size = 0 if binary else sum([len(tensor.data) for tensor in inference.inputs])
+    return await run(size, oip.encode_request, inference, binary=binary)
+
+
+async def decode_answer(body: bytes, header_length: int | None) -> Inferred:
+    """A server's response over HTTP. Raises `BackendError`."""
+    size = len(body) if header_length is None else header_length
+    return await run(size, oip_answers.decode_response, body, header_length)
+
+
+async def encode_rows(inferred: Inferred, verb: Verb, *, by_row: bool) -> bytes:
+    """A response as KServe's v1 has it. Raises `InferenceError`."""
+    if (size := oip_answers.json_bytes(inferred)) < LARGE:
+        return predict_v1_answers.encode_answer(inferred, verb, by_row=by_row)
+    return await run(size, predict_v1_answers.encode_answer, plain(inferred), verb, by_row=by_row)
+
+
+async def inference_of(request: InferRequest) -> Inference:
+    """What a request asks for, decoded once. Raises `CallerError`."""
+    if not request.is_decoded and request.size >= LARGE:
+        request.inference = await run(_parsed_bytes(request), request.codec.inference, bare(request))
+    return request.inference
+
+
+def _parsed_bytes(request: InferRequest) -> int:
+    if request.wire == "oip-grpc":
+        from adapters.wire import oip_proto
+
+        return oip_proto.parsed_bytes(request.body)
+    return len(request.plain) if request.header_length is None else request.header_length
+
+
+async def inference_of_values(request: InferRequest, known: ModelMetadata) -> Inference:
+    """What a request of KServe's v1 asks for, by what the model's server tells of it. Raises `CallerError`."""
+    if len(request.body) < LARGE:
+        return predict_v1_asked.inference(request, known)
+    inference, request.rows = await run(len(request.body), _of_values, bare(request), known)
+    return inference
+
+
+def _of_values(request: InferRequest, known: ModelMetadata) -> tuple[Inference, int]:
+    return predict_v1_asked.inference(request, known), request.rows
+
+
+def bare(request: InferRequest) -> InferRequest:
+    """As much of a request as its codec reads."""
+    return InferRequest(
+        model=request.model,
+        version=request.version,
+        rows=request.rows,
+        kind=request.kind,
+        wire=request.wire,
+        body=request.plain,
+        header_length=request.header_length,
+        verb=request.verb,
+        by_row=request.by_row,
+        explainer=request.explainer,
+        codec=request.codec,
+    )
 
 
 def plain(inferred: Inferred) -> Inferred:

@@ -17,10 +17,8 @@ class Failed(NamedTuple):
     """An `InferenceError` that the function raised."""
 
     kind: type[InferenceError]
-    message: str
-    code: str
-    param: str | None
-    retry_after: float | None
+    fields: dict[str, Any]
+    """Its own attributes."""
 
 
 class OutOfMemory(NamedTuple):

@@ -124,6 +124,6 @@ class Lane:
 
 
 def _rebuilt(failed: Failed) -> InferenceError:
-    error = failed.kind.__new__(failed.kind)
-    InferenceError.__init__(error, failed.message, code=failed.code, param=failed.param, retry_after=failed.retry_after)
+    error = failed.kind.__new__(failed.kind, failed.fields["message"])
+    vars(error).update(failed.fields)
     return error

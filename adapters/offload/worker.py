@@ -61,7 +61,7 @@ def _outcome(question: int) -> Outcome:
         function, args, kwargs = packets.read(question)
         return Done(function(*args, **kwargs))
     except InferenceError as error:
-        return Failed(type(error), error.message, error.code, error.param, error.retry_after)
+        return Failed(type(error), vars(error))
     except MemoryError:
         return OutOfMemory()
     except Exception:

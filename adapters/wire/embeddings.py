@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Sequence
 from contextlib import suppress
+from struct import unpack
 from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -73,6 +74,11 @@ class Vector(NamedTuple):
 
     data: bytes
     values: Sequence[float]
+    """Empty where `data` has them."""
+
+
+def _floats(data: bytes) -> tuple[float, ...]:
+    return unpack(f"<{len(data) // 4}f", data)
 
 
 def encode(vectors: Sequence[Vector], *, model: str, tokens: int, in_base64: bool) -> bytes:
@@ -81,7 +87,7 @@ def encode(vectors: Sequence[Vector], *, model: str, tokens: int, in_base64: boo
         {
             "object": "embedding",
             "index": index,
-            "embedding": base64.b64encode(vector.data).decode() if in_base64 else vector.values,
+            "embedding": base64.b64encode(vector.data).decode() if in_base64 else vector.values or _floats(vector.data),
         }
         for index, vector in enumerate(vectors)
     ]

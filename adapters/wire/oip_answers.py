@@ -48,7 +48,7 @@ class _Response(msgspec.Struct, gc=False):
 
 
 _decode = msgspec.json.Decoder(_Response).decode
-_object = msgspec.json.Decoder(dict[str, Any]).decode
+_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def wanted(inference: Inference) -> Wanted:

@@ -91,6 +91,7 @@ def request_of(
     encoding: str = "",
     accepts: str = "",
     limit: int = sys.maxsize,
+    seen: Seen | None = None,
 ) -> InferRequest:
     """What a front got. Raises `CallerError` for what is no such request, and `TooLarge` for a body that is compressed
     and has more than `limit` bytes when it is not.
@@ -109,7 +110,7 @@ def request_of(
         size=len(body),
         codec=HTTP,
     )
-    seen = _seen(request)
+    seen = look(request.plain, kind, header_length) if seen is None else seen
     request.rows, request.sequence, request.starts, request.ends = seen
     return request
 
@@ -131,12 +132,13 @@ def request_from(inference: Inference, size: int) -> InferRequest:
     return request
 
 
-def _seen(request: InferRequest) -> Seen:
-    if request.header_length == 0:
+def look(body: bytes, kind: InferKind, header_length: int | None) -> Seen:
+    """What routing reads of a body. Raises `CallerError`."""
+    if header_length == 0:
         return Seen()
-    head, _ = oip.split(request.plain, request.header_length)
+    head, _ = oip.split(body, header_length)
     try:
-        if request.kind in ("generate", "generate_stream"):
+        if kind in ("generate", "generate_stream"):
             prompt = _prompt(head)
             return _told(1, prompt.parameters if prompt.parameters and not prompt.sequence_id else prompt)
         asked = _asked(head)

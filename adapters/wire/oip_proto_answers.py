@@ -10,8 +10,8 @@ from adapters.errors import BackendError, CallerError
 from adapters.tensors import FINAL, ITEM_SIZE, SHARED_MEMORY, Data, Inferred, Parameters, Tensor
 from adapters.types import ERROR_CODE
 from adapters.wire import oip_contents
-from adapters.wire.oip_proto import LONGEST_KNOWN, Described, add_id, describe, put_tensor
-from adapters.wire.proto_fields import Broken, head, numbers, split, tag
+from adapters.wire.oip_proto import LONGEST_KNOWN, MOST_FIELDS, Described, add_id, describe, put_tensor
+from adapters.wire.proto_fields import Broken, bytes_beside, head, numbers, split, tag
 from adapters.wire.protos import inference as messages
 
 _ID, _RAW = tag(3), tag(6)
@@ -68,6 +68,11 @@ class _Told(NamedTuple):
     outputs: tuple[Tensor, ...]
     """Those without typed contents are without data."""
     typed: bool
+
+
+def parsed_bytes(message: bytes) -> int:
+    """Bytes of a response that take parsing: raw contents do not."""
+    return bytes_beside(message, _RAW, MOST_FIELDS)
 
 
 def decode_infer_response(message: bytes) -> Inferred:

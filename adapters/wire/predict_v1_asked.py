@@ -33,9 +33,13 @@ _fields = msgspec.json.Decoder(Fields).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def request_of(body: bytes, *, model: str, version: str, verb: Verb = "predict") -> InferRequest:
-    """What a front got. Raises `CallerError` for what is no JSON object; NaN and the infinities are let pass."""
-    rows, by_row = _seen(body)
+def request_of(
+    body: bytes, *, model: str, version: str, verb: Verb = "predict", look: tuple[int, bool] | None = None
+) -> InferRequest:
+    """What a front got, and may have looked at. Raises `CallerError` for what is no JSON object; NaN and the infinities
+    are let pass.
+    """
+    rows, by_row = look_at(body) if look is None else look
     return InferRequest(
         model=model,
         version=version,
@@ -49,7 +53,7 @@ def request_of(body: bytes, *, model: str, version: str, verb: Verb = "predict")
     )
 
 
-def _seen(body: bytes) -> tuple[int, bool]:
+def look_at(body: bytes) -> tuple[int, bool]:
     """How many rows there are, and whether they are told one by one."""
     try:
         asked = _asked(body)

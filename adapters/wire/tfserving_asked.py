@@ -2,7 +2,7 @@
 as it came to a server of the same wire. It becomes tensors for any other."""
 
 from functools import lru_cache
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,21 +17,41 @@ _encode = msgspec.json.Encoder().encode
 _parameters = msgspec.json.Decoder(dict[str, str | int | float | bool]).decode
 
 
-def request_of(asked: Any, message: bytes, *, model: str, version: str) -> InferRequest:
-    """What a front got, and parsed. `version` is what the server is to be asked for, whatever the client wrote."""
+class Look(NamedTuple):
+    """As much of a message as a gateway knows."""
+
+    model: str
+    version: str
+    signature: str
+    rows: int
+
+
+def look(message: bytes) -> Look:
+    """Raises `CallerError`."""
+    asked = tfserving_predict.decode(serving.PredictRequest, message)
     spec = asked.model_spec
-    if tfserving_predict.version_of(spec) != version:
-        spec.ClearField("version_choice")
-        tfserving_predict.put_spec(spec, spec.name, version, spec.signature_name)
-        message = asked.SerializeToString()
     first = min(asked.inputs, default="")
     shape = tuple([dim.size for dim in asked.inputs[first].tensor_shape.dim]) if first else ()
+    return Look(spec.name, tfserving_predict.version_of(spec), spec.signature_name, rows_of(shape))
+
+
+def with_version(message: bytes, version: str) -> bytes:
+    """A message that asks for another version."""
+    asked = tfserving_predict.decode(serving.PredictRequest, message)
+    spec = asked.model_spec
+    spec.ClearField("version_choice")
+    tfserving_predict.put_spec(spec, spec.name, version, spec.signature_name)
+    return bytes(asked.SerializeToString())
+
+
+def request_of(look: Look, message: bytes, *, model: str, version: str) -> InferRequest:
+    """What a front got. `version` is what the server is to be asked for."""
     return InferRequest(
         model=model,
         version=version,
         wire="tfserving-grpc",
         body=message,
-        rows=rows_of(shape),
+        rows=look.rows,
         size=len(message),
         codec=TFSERVING,
     )

@@ -6,14 +6,14 @@ servers understand too.
 
 import base64
 import binascii
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from adapters.errors import BackendError, CallerError
-from adapters.wire import predict_v1
+from adapters.wire import predict_v1, tfserving_predict
 from adapters.wire.predict_v1 import SERVING, SIGNATURE
-from adapters.wire.protos.tfserving import serving
+from adapters.wire.protos.tfserving import PREDICTION, serving
 
 _encode = msgspec.json.Encoder().encode
 _results = msgspec.json.Decoder(dict[str, Any]).decode
@@ -55,6 +55,44 @@ def fill_input(message: Any, body: bytes) -> str:
     for row in rows:
         _put(examples.examples.add(), row)
     return str(fields.get(SIGNATURE) or "")
+
+
+def encode_request(name: str, body: bytes, model: str, version: str) -> bytes:
+    """`ClassificationRequest` or `RegressionRequest`, by the name of its method. Raises `CallerError`."""
+    message = PREDICTION[name].request()
+    signature = fill_input(message.input, body)
+    tfserving_predict.put_spec(message.model_spec, model, version, signature)
+    return bytes(message.SerializeToString())
+
+
+def decode_response(name: str, message: bytes) -> bytes:
+    """The answer to it as the body of REST. Raises `BackendError`."""
+    result = tfserving_predict.decode_answer(PREDICTION[name].response, message).result
+    return encode_classes(result) if name == "Classify" else encode_values(result)
+
+
+class Examples(NamedTuple):
+    """A client's examples."""
+
+    spec: bytes
+    """The `ModelSpec`."""
+    body: bytes
+    """As REST has them."""
+
+
+def decode_request(name: str, message: bytes) -> Examples:
+    """A client's request. Raises `CallerError`."""
+    asked = tfserving_predict.decode(PREDICTION[name].request, message)
+    spec = asked.model_spec
+    return Examples(bytes(spec.SerializeToString()), body_of(asked.input, spec.signature_name))
+
+
+def encode_response(name: str, spec: bytes, body: bytes) -> bytes:
+    """An answer's body as the response to it. Raises `BackendError`."""
+    result = decode_classes(body) if name == "Classify" else decode_values(body)
+    message = PREDICTION[name].response(result=result)
+    message.model_spec.MergeFromString(spec)
+    return bytes(message.SerializeToString())
 
 
 def _put(example: Any, features: dict[str, Any]) -> None:

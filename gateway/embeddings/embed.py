@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from adapters import offload
 from adapters.base import Answer, Upstream
 from adapters.errors import BackendError
-from adapters.inferred import inferred
+from adapters.inferred import decode
 from adapters.tensors import Inference, RequestedOutput
 from adapters.types import Deadline, EmbeddingRequest, InferRequest, ModelQuery, ModelRequest, Usage
 from adapters.wire import embeddings as wire
@@ -59,7 +60,10 @@ class Embed:
         known = await self._known(wanted.model, request, deadline)
         job = _Job(self._upstream, self._embedder, known, request, deadline, wanted)
         vectors = await job.run(self._embedder.texts.batches(rows))
-        body = wire.encode(vectors, model=request.model, tokens=tokens, in_base64=wanted.base64)
+        size = sum([len(vector.data) for vector in vectors])
+        body = await offload.run(
+            size, wire.encode, vectors, model=request.model, tokens=tokens, in_base64=wanted.base64
+        )
         usage = replace(job.usage, prompt_tokens=tokens, exact=True, bytes=len(body))
         answer = Answer(content_type="application/json", body=body, usage=usage)
         answer.pool, answer.endpoint = job.pool, job.endpoint
@@ -131,7 +135,7 @@ class _Job:
         self.usage.rows += len(batch.rows)
         self.usage.device_ms += answer.usage.device_ms
         self.pool, self.endpoint = answer.pool, answer.endpoint
-        args = (batch.rows, inferred(answer), self._config, self._wanted.dimensions)
+        args = (batch.rows, await decode(answer), self._config, self._wanted.dimensions)
         large = len(answer.body) > INLINE
         made = await asyncio.to_thread(vectors_of, *args) if large else vectors_of(*args)
         self._vectors.update(zip(batch.places, made, strict=True))

@@ -57,7 +57,7 @@ def vectors_of(rows: list[Row], response: Inferred, config: EmbeddingsConfig, di
     if config.normalize:
         pooled = pooled / np.maximum(np.linalg.norm(pooled, axis=1, keepdims=True), SMALLEST)
     exact = np.ascontiguousarray(pooled, "<f4")
-    return [Vector(vector.tobytes(), vector.tolist()) for vector in exact]
+    return [Vector(vector.tobytes(), ()) for vector in exact]
 
 
 def _output(response: Inferred, name: str | None) -> Tensor:

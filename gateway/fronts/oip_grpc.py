@@ -9,10 +9,10 @@ from adapters.base import Answer
 from adapters.errors import BackendError, CallerError, Forbidden, Unavailable
 from adapters.http2.call import Call
 from adapters.http2.status import Code, GrpcError
-from adapters.inferred import inferred
+from adapters.inferred import decode
+from adapters.offload import codecs
 from adapters.types import InferKind, InferRequest, ModelPart, ModelQuery
 from adapters.wire import oip_bodies, oip_proto_answers, oip_proto_asked, proto_json
-from adapters.wire.oip_proto import decode_infer_request
 from adapters.wire.protos import METHODS, health, inference
 from adapters.wire.protos.tfserving import MODEL, PREDICTION
 from gateway.auth.keys import Principal
@@ -137,30 +137,30 @@ class OipGrpcFront:
         return {} if about == "ready" else oip_bodies.decode_told(body)
 
     async def _infer(self, principal: Principal, call: Call, record: Record) -> None:
-        request = self._request(await call.unary(), "infer", call)
+        request = await self._request(await call.unary(), "infer", call)
         answer = await tensors.inferred(self._core, principal, request, call.metadata, record)
         trailers = [*self._door.headers(record), *answer.headers]
-        call.reply(message_of(answer), trailers)
+        call.reply(await message_of(answer), trailers)
 
     async def _stream(self, principal: Principal, call: Call, record: Record) -> None:
         """Each request in it has a record of its own: of the call itself nothing is told."""
         stream = InferStream(self._door, call, principal, lambda one: self._request(one, "infer_stream", call))
         await stream.run()
 
-    def _request(self, message: bytes, kind: InferKind, call: Call) -> InferRequest:
+    async def _request(self, message: bytes, kind: InferKind, call: Call) -> InferRequest:
         """Raises `CallerError` for a message that is no request."""
-        asked = decode_infer_request(message)
+        asked = await codecs.decode_message(message)
         model, version = tensors.named(self._core.snapshot, asked.model_name, asked.model_version)
         request = oip_proto_asked.request_of(asked, message, model=model, version=version, kind=kind)
         request.timeout = rpcs.time_left(call)
         return request
 
 
-def message_of(answer: Answer) -> bytes:
+async def message_of(answer: Answer) -> bytes:
     """A whole answer as a message: its own bytes, or written anew where the upstream speaks another wire."""
     if answer.body is not None and answer.form.wire == "oip-grpc":
         return answer.body
-    return oip_proto_answers.encode_infer_response(inferred(answer))
+    return oip_proto_answers.encode_infer_response(await decode(answer))
 
 
 async def _order(principal: Principal, call: Call, record: Record) -> None:

@@ -1,15 +1,18 @@
 """The Open Inference Protocol's door over HTTP: the paths of Triton, and those that KServe adds to them."""
 
+import asyncio
 import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple, cast, get_args
 from urllib.parse import unquote
 
+from adapters import offload
 from adapters.base import Answer
 from adapters.errors import Forbidden, InferenceError
 from adapters.http1.message import Request, Response
-from adapters.inferred import inferred
+from adapters.inferred import decode
+from adapters.offload import codecs
 from adapters.types import InferKind, InferRequest, ModelPart, ModelQuery, Order
 from adapters.wire import compression, oip, oip_answers, oip_asked, oip_bodies, oip_generate, sse
 from gateway.auth.keys import Principal
@@ -33,6 +36,8 @@ _NOT_FOUND = "Unknown path. The Open Inference Protocol has /v2, /v2/health, /v2
 _KINDS: frozenset[str] = frozenset(get_args(InferKind))
 _LENGTH = "Inference-Header-Content-Length"
 LONGEST_PATH = 1024
+IN_A_THREAD = 256 * 1024
+"""Bytes from which compressing holds up others."""
 _JSON, _BINARY, _EVENTS = "application/json", "application/octet-stream", "text/event-stream"
 
 
@@ -143,19 +148,25 @@ class OipFront:
         body = await http.read()
         model, version = tensors.named(self._core.snapshot, target.model, target.version)
         encoding = (headers.get("content-encoding") or "").strip().lower()
+        kind, length = cast(InferKind, target.verb), oip.header_length(headers.get(oip.HEADER))
+        encoding = "" if encoding == "identity" else encoding
+        seen = None
+        if len(body) >= offload.SCANNED and not encoding:
+            seen = await offload.scan(len(body) if length is None else length, oip_asked.look, body, kind, length)
         request = oip_asked.request_of(
             body,
             model=model,
             version=version,
-            kind=cast(InferKind, target.verb),
-            header_length=oip.header_length(headers.get(oip.HEADER)),
-            encoding="" if encoding == "identity" else encoding,
+            kind=kind,
+            header_length=length,
+            encoding=encoding,
+            seen=seen,
             accepts=headers.get("accept-encoding") or "",
             limit=self._core.snapshot.config.http.max_body,
         )
         answer = await tensors.inferred(self._core, principal, request, headers, record)
         told = [*self._door.headers(record), *answer.headers]
-        return _whole(request, answer, told) if answer.body is not None else _stream(request, answer, told)
+        return await _whole(request, answer, told) if answer.body is not None else _stream(request, answer, told)
 
 
 async def _order(principal: Principal, http: Request, record: Record) -> Response:
@@ -169,7 +180,7 @@ async def _elsewhere(principal: Principal, http: Request, record: Record) -> Res
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _whole(request: InferRequest, answer: Answer, told: Fields) -> Response:
+async def _whole(request: InferRequest, answer: Answer, told: Fields) -> Response:
     """The bytes as they came, or written anew where the upstream speaks another wire."""
     form, body = answer.form, answer.body
     assert body is not None
@@ -180,18 +191,26 @@ def _whole(request: InferRequest, answer: Answer, told: Fields) -> Response:
         if form.encoding:
             fields.append(("content-encoding", form.encoding))
         return Response(answer.status, fields, body)
-    response = inferred(answer)
+    response = await decode(answer)
     if request.kind == "generate":
-        body, length = oip_generate.encode_generate(response), None
+        size, length = oip_answers.json_bytes(response), None
+        body = await offload.run(size, oip_generate.encode_generate, response)
     else:
-        body, length = oip_answers.encode_response(response, oip_answers.wanted(request.inference))
+        wanted = oip_answers.wanted(await codecs.inference_of(request))
+        body, length = await codecs.encode_body(response, wanted)
     fields = [("content-type", _JSON if length is None else _BINARY), *told]
     if length is not None:
         fields.append((_LENGTH, str(length)))
     if len(body) >= compression.SMALLEST and (coding := compression.chosen(request.accepts or None)) is not None:
-        body = compression.compress(body, coding)
+        body = await _compressed(body, coding)
         fields.append(("content-encoding", coding))
     return Response(200, fields, body)
+
+
+async def _compressed(body: bytes, coding: str) -> bytes:
+    if len(body) < IN_A_THREAD:
+        return compression.compress(body, coding)
+    return await asyncio.to_thread(compression.compress, body, coding)
 
 
 def _stream(request: InferRequest, answer: Answer, told: Fields) -> Response:
@@ -217,12 +236,12 @@ class EventBody:
             raise StopAsyncIteration
         try:
             piece = await self._answer.__anext__()
-            return piece if self._answer.form.wire == "oip-http" else self._written(piece)
+            return piece if self._answer.form.wire == "oip-http" else await self._written(piece)
         except InferenceError as error:
             self._broken = True
             return sse.encode(oip_answers.encode_error(error.message))
 
-    def _written(self, piece: bytes) -> bytes:
+    async def _written(self, piece: bytes) -> bytes:
         """One message of gRPC's stream as an event."""
         from adapters.wire import oip_proto_answers  # with an extra, which an upstream of this wire needs
 
@@ -231,8 +250,10 @@ class EventBody:
             return sse.encode(oip_answers.encode_error(error))
         response = oip_proto_answers.decode_infer_response(message)
         if self._generates:
-            return sse.encode(oip_generate.encode_generate(response))
-        return sse.encode(oip_answers.encode_response(response)[0])
+            size = oip_answers.json_bytes(response)
+            return sse.encode(await offload.run(size, oip_generate.encode_generate, response))
+        body, _ = await codecs.encode_body(response)
+        return sse.encode(body)
 
     async def aclose(self) -> None:
         await self._answer.aclose()

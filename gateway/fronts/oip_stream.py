@@ -6,15 +6,16 @@ model with one answer to each is answered in order; further ones come as they ar
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+from adapters import offload
 from adapters.base import Answer
 from adapters.errors import MODEL_NOT_READY, REPORTED, BackendError, ClientGone, InferenceError, ModelFailed
 from adapters.http2.call import Call
 from adapters.http2.status import GrpcError
-from adapters.inferred import inferred
+from adapters.inferred import decode
 from adapters.tensors import FINAL, WANTS_FINAL, Inferred
 from adapters.types import InferRequest
 from adapters.wire import oip_answers, oip_proto_answers, sse
@@ -28,7 +29,15 @@ AT_ONCE = 32
 AS_STATUS = "triton_grpc_error"
 """The metadata by which a client asks that a failure ends the call with its status."""
 
-Decode = Callable[[bytes], InferRequest]
+
+def _event(data: bytes) -> Inferred:
+    """Raises `BackendError` for an error."""
+    if (message := oip_answers.error_of(data)) is not None:
+        raise BackendError(message)
+    return oip_answers.decode_response(data, None)
+
+
+Decode = Callable[[bytes], Awaitable[InferRequest]]
 
 
 class InferStream:
@@ -65,7 +74,7 @@ class InferStream:
         core, id_, model = self._door.core, "", ""
         record = self._record()
         try:
-            request = self._decode(message)
+            request = await self._decode(message)
             id_, model = request.inference.id, request.model
             async with self._in_order(request.sequence):
                 answer = await tensors.inferred(core, self._principal, request, self._call.metadata, record)
@@ -119,7 +128,8 @@ class InferStream:
     async def _answer(self, request: InferRequest, answer: Answer, begun: asyncio.Event) -> None:
         """All there are to one request, as they come. Raises `InferenceError` where they break off."""
         if answer.body is not None:
-            await self._write(replace(response := inferred(answer), parameters={**response.parameters, FINAL: True}))
+            response = await decode(answer)
+            await self._write(replace(response, parameters={**response.parameters, FINAL: True}))
         elif answer.form.wire == "oip-grpc":
             await self._messages(request, answer, begun)
         else:
@@ -139,7 +149,7 @@ class InferStream:
         """Of an upstream over HTTP."""
         last = Inferred(request.model, request.version, request.inference.id)
         async for piece in answer:
-            for event in self._decoded(piece):
+            async for event in self._decoded(piece):
                 last = replace(event, parameters={FINAL: False, **event.parameters})
                 await self._write(last)
                 begun.set()
@@ -152,13 +162,11 @@ class InferStream:
             await self._write(replace(last, parameters={FINAL: True}, outputs=[]))
 
     @staticmethod
-    def _decoded(piece: bytes) -> Iterator[Inferred]:
+    async def _decoded(piece: bytes) -> AsyncIterator[Inferred]:
         """What a piece of an upstream's event stream says. Raises `BackendError` for an error in it."""
         for event in piece.split(b"\n\n"):
             if data := sse.data_of(event):
-                if (message := oip_answers.error_of(data)) is not None:
-                    raise BackendError(message)
-                yield oip_answers.decode_response(data, None)
+                yield await offload.run(len(data), _event, data)
 
     async def _write(self, response: Inferred) -> None:
         await self._send(oip_proto_answers.encode_stream_response(oip_proto_answers.encode_infer_response(response)))

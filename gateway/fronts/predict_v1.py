@@ -8,9 +8,11 @@ from functools import lru_cache
 from typing import NamedTuple, cast, get_args
 from urllib.parse import unquote
 
+from adapters import offload
 from adapters.errors import BackendError, NotFound
 from adapters.http1.message import Request, Response
-from adapters.inferred import inferred
+from adapters.inferred import decode
+from adapters.offload import codecs
 from adapters.types import InferRequest, Verb
 from adapters.wire import compression, openai, predict_v1_answers, predict_v1_asked
 from gateway.auth.keys import Principal
@@ -79,7 +81,8 @@ class PredictFront:
         body, encoding = await http.read(), (http.headers.get("content-encoding") or "identity").strip().lower()
         if encoding != "identity":
             body = compression.decompress(body, encoding, self._core.snapshot.config.http.max_body)
-        request = self._request(principal, target, body)
+        look = await offload.run(len(body), predict_v1_asked.look_at, body)
+        request = self._request(principal, target, body, look)
         answer = await tensors.inferred(self._core, principal, request, http.headers, record)
         told = [("content-type", "application/json"), *self._door.headers(record), *answer.headers]
         if answer.body is None:
@@ -87,10 +90,10 @@ class PredictFront:
             raise BackendError("The upstream answered with a stream.", code="upstream_bad_response")
         if answer.form.wire == "predict-v1":
             return Response(answer.status, told, answer.body)
-        body = predict_v1_answers.encode_answer(inferred(answer), request.verb, by_row=request.by_row)
+        body = await codecs.encode_rows(await decode(answer), request.verb, by_row=request.by_row)
         return Response(200, told, body)
 
-    def _request(self, principal: Principal, target: Target, body: bytes) -> InferRequest:
+    def _request(self, principal: Principal, target: Target, body: bytes, look: tuple[int, bool]) -> InferRequest:
         """What is to be explained goes to the model's explainer where the file names one, which is a model as well, and
         may be this client's or not; else to the model itself, whose servers may know how.
         """
@@ -99,11 +102,11 @@ class PredictFront:
             known = self._door.known(principal, target.model)
             explainer = snapshot.explainers.get(known.rules.model)
             if explainer is not None:
-                request = predict_v1_asked.request_of(body, model=explainer, version="", verb=verb)
+                request = predict_v1_asked.request_of(body, model=explainer, version="", verb=verb, look=look)
                 request.explainer = True
                 return request
         model, version = tensors.named(snapshot, target.model, target.version)
-        return predict_v1_asked.request_of(body, model=model, version=version, verb=verb)
+        return predict_v1_asked.request_of(body, model=model, version=version, verb=verb, look=look)
 
     # ── what is told of a model ───────────────────────────────────────────────────────────────────────
 

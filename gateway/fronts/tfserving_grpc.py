@@ -4,12 +4,12 @@ What is to be predicted goes on as it came where the upstream speaks the same wi
 go on as the body that TensorFlow Serving's REST has for them.
 """
 
-from typing import Any
-
+from adapters import offload
 from adapters.base import Answer
 from adapters.errors import BackendError, CallerError, Forbidden, Unsupported
 from adapters.http2.call import Call
-from adapters.inferred import inferred
+from adapters.inferred import decode
+from adapters.offload import codecs
 from adapters.types import InferRequest, Verb
 from adapters.wire import (
     predict_v1_answers,
@@ -55,42 +55,40 @@ class TfServingFront:
 
     async def _predict(self, principal: Principal, call: Call, record: Record) -> None:
         message = await call.unary()
-        asked = rpcs.read(serving.PredictRequest, message)
-        name, signature = asked.model_spec.name, asked.model_spec.signature_name
-        model, version = tensors.named(self._core.snapshot, name, tfserving_predict.version_of(asked.model_spec))
+        asked = await offload.run(len(message), tfserving_asked.look, message)
+        model, version = tensors.named(self._core.snapshot, asked.model, asked.version)
+        if version != asked.version:
+            message = await offload.run(len(message), tfserving_asked.with_version, message, version)
         request = tfserving_asked.request_of(asked, message, model=model, version=version)
         answer = await self._answer(principal, call, record, request)
         if answer.form.wire == "tfserving-grpc":
-            told = (answer.body or b"") + tfserving_asked.renamed("PredictResponse", name)
+            told = (answer.body or b"") + tfserving_asked.renamed("PredictResponse", asked.model)
         else:
-            told = tfserving_predict.encode_response(inferred(answer), name, signature)
+            response = await decode(answer)
+            size = sum([len(tensor.data) for tensor in response.outputs])
+            told = await offload.run(size, tfserving_predict.encode_response, response, asked.model, asked.signature)
         self._reply(call, record, answer, told)
 
     async def _classify(self, principal: Principal, call: Call, record: Record) -> None:
-        asked = rpcs.read(serving.ClassificationRequest, await call.unary())
-        answer, body = await self._of_examples(principal, call, record, asked, "classify")
-        told = serving.ClassificationResponse(result=tfserving_examples.decode_classes(body))
-        told.model_spec.CopyFrom(asked.model_spec)
-        self._reply(call, record, answer, told.SerializeToString())
+        await self._of_examples(principal, call, record, "Classify")
 
     async def _regress(self, principal: Principal, call: Call, record: Record) -> None:
-        asked = rpcs.read(serving.RegressionRequest, await call.unary())
-        answer, body = await self._of_examples(principal, call, record, asked, "regress")
-        told = serving.RegressionResponse(result=tfserving_examples.decode_values(body))
-        told.model_spec.CopyFrom(asked.model_spec)
-        self._reply(call, record, answer, told.SerializeToString())
+        await self._of_examples(principal, call, record, "Regress")
 
-    async def _of_examples(
-        self, principal: Principal, call: Call, record: Record, asked: Any, verb: Verb
-    ) -> tuple[Answer, bytes]:
-        spec = asked.model_spec
+    async def _of_examples(self, principal: Principal, call: Call, record: Record, name: str) -> None:
+        verb: Verb = "classify" if name == "Classify" else "regress"
+        message = await call.unary()
+        encoded, body = await offload.run(len(message), tfserving_examples.decode_request, name, message)
+        spec = serving.ModelSpec.FromString(encoded)
         model, version = tensors.named(self._core.snapshot, spec.name, tfserving_predict.version_of(spec))
-        body = tfserving_examples.body_of(asked.input, spec.signature_name)
-        request = predict_v1_asked.request_of(body, model=model, version=version, verb=verb)
+        look = await offload.run(len(body), predict_v1_asked.look_at, body)
+        request = predict_v1_asked.request_of(body, model=model, version=version, verb=verb, look=look)
         answer = await self._answer(principal, call, record, request)
-        if answer.form.wire == "predict-v1":
-            return answer, answer.body or b""
-        return answer, predict_v1_answers.encode_answer(inferred(answer), verb, by_row=True)
+        told = answer.body or b""
+        if answer.form.wire != "predict-v1":
+            told = await codecs.encode_rows(await decode(answer), verb, by_row=True)
+        response = await offload.run(len(told), tfserving_examples.encode_response, name, encoded, told)
+        self._reply(call, record, answer, response)
 
     async def _answer(self, principal: Principal, call: Call, record: Record, request: InferRequest) -> Answer:
         request.timeout = rpcs.time_left(call)

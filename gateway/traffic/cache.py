@@ -1,5 +1,6 @@
 """An exact response cache, and one call for those who ask the same at the same time."""
 
+import asyncio
 import hashlib
 from collections.abc import Callable
 
@@ -14,6 +15,9 @@ from policies.cache import Entry, Store, wish
 RESULT = "x-headrace-cache"
 WORTH_JOINING = 0.5
 """Of the time that a request has, how much the call that it would join must have left."""
+
+LARGE_BODY = 1024 * 1024
+"""Bytes from which hashing holds up others."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -58,7 +62,8 @@ class Cache:
         if not (wanted.store and certain and request.shareable):
             answer = await self._upstream.call(request, deadline)
             return self._told(request, answer, "bypass")
-        digest, now = self._digest(request), self._clock()
+        digest = await self._digest_of(request)
+        now = self._clock()
         if wanted.max_age >= 0:
             entry = self._shelf.store.get(digest, wanted.max_age, now)
             if entry is not None:
@@ -72,10 +77,18 @@ class Cache:
         self._shelf.flights[digest] = flight
         return self._told(request, await Reader(flight).begun(), "miss")
 
+    async def _digest_of(self, request: ModelRequest) -> bytes:
+        """A large body is hashed on a thread, which does not hold Python's lock meanwhile."""
+        if request.size < LARGE_BODY:
+            return self._digest(request)
+        return await asyncio.to_thread(self._digest, request)
+
     def _digest(self, request: ModelRequest) -> bytes:
         """What is asked, of which pools, and among whom it is shared."""
         whose = (request.tenant, request.key if self._config.share == "key" else "")
-        return hashlib.blake2b(self._salt + _encode(whose) + request.codec.canonical(request), digest_size=32).digest()
+        hashed = hashlib.blake2b(self._salt + _encode(whose), digest_size=32)
+        hashed.update(request.codec.canonical(request))
+        return hashed.digest()
 
     def _may_join(self, flight: Flight, deadline: Deadline, now: float) -> bool:
         """A call whose time is nearly up would fail somebody who has time."""

@@ -10,6 +10,7 @@ import struct
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -17,10 +18,12 @@ import msgspec
 import pytest
 
 from adapters.tensors import Tensor
-from adapters.wire import oip_contents
+from adapters.wire import oip_contents, tfserving_tensors
 from adapters.wire.oip_data import CODES
 from adapters.wire.protos import METHODS, inference
+from adapters.wire.protos.tfserving import PREDICTION, serving
 from tests.support.prober import Prober
+from tests.support.processes import gateway
 from tests.support.tensor_runtime import TensorRuntime, explicit
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
@@ -77,6 +80,10 @@ class Doors:
             "typed": self.typed,
         }
 
+    def with_gateway(self) -> "Doors":
+        self.asks |= {"predict": self.predict, "rows": self.rows, "tfserving": self.tfserving, "stream": self.stream}
+        return self
+
     # ── over HTTP ─────────────────────────────────────────────────────────────────────────────────────
 
     def _post(self, path: str, body: bytes, **headers: str) -> bytes:
@@ -105,6 +112,16 @@ class Doors:
         assert answer.endswith(data)
         return count
 
+    def predict(self, datatype: str, count: int) -> int:
+        body = b'{"inputs":[%b]}' % b",".join([WRITTEN[datatype]] * count)
+        answer = self._post(f"/v1/models/{datatype.lower()}:predict", body)
+        return len(msgspec.json.decode(answer)["outputs"])
+
+    def rows(self, datatype: str, count: int) -> int:
+        body = b'{"instances":[%b]}' % b",".join([WRITTEN[datatype]] * count)
+        answer = self._post(f"/v1/models/{datatype.lower()}:predict", body)
+        return len(msgspec.json.decode(answer)["predictions"])
+
     # ── over gRPC ─────────────────────────────────────────────────────────────────────────────────────
 
     def _call(self, path: str, message: bytes) -> bytes:
@@ -129,10 +146,29 @@ class Doors:
         (data,) = inference.ModelInferResponse.FromString(answer).raw_output_contents
         return len(data) // len(ELEMENT[datatype])
 
+    def stream(self, datatype: str, count: int) -> int:
+        message = self._message(datatype, count)
+        message.raw_input_contents.append(ELEMENT[datatype] * count)
+        path = METHODS["ModelStreamInfer"].path
+        method = self._channel.stream_stream(path, lambda sent: sent, lambda got: got)
+        calls = method(iter([message.SerializeToString()]), timeout=600, metadata=tuple(self._headers.items()))
+        (answer,) = [inference.ModelStreamInferResponse.FromString(each) for each in calls]
+        assert not answer.error_message
+        return len(answer.infer_response.raw_output_contents[0]) // len(ELEMENT[datatype])
+
     def _message(self, datatype: str, count: int) -> Any:
         message = inference.ModelInferRequest(model_name=datatype.lower())
         message.inputs.add(name="IN", datatype=datatype, shape=[count])
         return message
+
+    def tfserving(self, datatype: str, count: int) -> int:
+        message = serving.PredictRequest()
+        message.model_spec.name = datatype.lower()
+        tensor = Tensor("IN", datatype, (count,), ELEMENT[datatype] * count)
+        tfserving_tensors.encode(message.inputs["IN"], tensor, by_value=True)
+        answer = self._call(PREDICTION["Predict"].path, message.SerializeToString())
+        output = serving.PredictResponse.FromString(answer).outputs["OUT"]
+        return len(tfserving_tensors.decode("OUT", output).data) // len(ELEMENT[datatype])
 
     # ── what others wait ──────────────────────────────────────────────────────────────────────────────
 
@@ -160,3 +196,28 @@ CASES = list(itertools.product(("json", "binary", "raw", "typed"), DATATYPES))
 @pytest.mark.parametrize(("door", "datatype"), CASES)
 def test_nobody_waits_for_a_large_request_at_the_runtime(direct: Doors, door: str, datatype: str) -> None:
     assert direct.waits(direct.asks[door], datatype, ELEMENTS) < BOUND
+
+
+@pytest.mark.parametrize("wire", ["http", "grpc"])
+async def test_nobody_waits_for_a_large_request_at_the_gateway(
+    runtime: TensorRuntime, tmp_path: Path, wire: str
+) -> None:
+    address = runtime.http if wire == "http" else runtime.grpc
+    configuration: dict[str, Any] = {
+        "listen": {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "admin": "127.0.0.1:0"},
+        "http": {"max_body": "256MiB"},
+        "pools": [{"name": "tensors", "protocol": f"oip-{wire}", "endpoints": [f"http://{address}"]}],
+        "models": [{"name": name.lower(), "routes": [{"to": "tensors"}]} for name in DATATYPES],
+        "tenants": [{"name": "acme", "models": ["*"]}],
+    }
+    async with gateway(tmp_path, configuration) as made:
+        headers = {"authorization": f"Bearer {await made.key()}"}
+        with Prober(f"{made.url}/v2/health/live", made.process.pid) as prober:
+            doors = Doors(made.url.removeprefix("http://"), made.grpc, headers, prober).with_gateway()
+            waited = {
+                (door, datatype): doors.waits(ask, datatype, ELEMENTS)
+                for door, ask in doors.asks.items()
+                for datatype in DATATYPES
+            }
+        assert {case: round(seconds, 3) for case, seconds in waited.items() if seconds >= BOUND} == {}
+        await made.until_idle()
