@@ -83,6 +83,8 @@ def serves(target: Target, workload: Workload) -> bool:
         return workload.model == MAGIKA
     if workload.wire == "plain":
         return "http" in target.doors
+    if workload.wire == "waits":
+        return target.statistics is not None and not target.suffix
     return target.statistics is not None and workload.door in target.doors
 
 

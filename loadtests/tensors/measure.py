@@ -36,6 +36,8 @@ class Generators:
             return self._direct(workload, seconds)
         if workload.wire == "plain":
             return self._plain(workload, target, seconds)
+        if workload.wire == "waits":
+            return self._waits(workload, target, seconds)
         door, model = target.doors[workload.door], workload.model + target.suffix
         assert target.statistics is not None
         before, meter = counts(target.statistics, model), Meter.start(door.pid)
@@ -62,6 +64,16 @@ class Generators:
         if load.sent != load.completed or load.latency_us is None:
             return Point({}, max(load.sent - load.completed, 1), usage.foreign_cores)
         return Point(figures(workload, _seen(load), usage.cpu_s, load.completed, None), 0, usage.foreign_cores)
+
+    def _waits(self, workload: Workload, target: Target, seconds: float) -> Point:
+        """What others wait while the server has a large request."""
+        door, kind = target.doors["http"], workload.model.removeprefix("echo_")
+        program = ["taskset", "--cpu-list", self.core, sys.executable, "-m", "loadtests.tensors.waits"]
+        asked = ["--port", str(door.port), "--kind", kind, "--seconds", str(seconds)]
+        meter = Meter.start(door.pid)
+        told = json.loads(_output([*program, *asked, "--key", target.keys.get("http", "")], seconds))
+        usage = meter.stop()
+        return Point({f"{name}_{workload.name}": value for name, value in told.items()}, 0, usage.foreign_cores)
 
     def _direct(self, workload: Workload, seconds: float) -> Point:
         batch = str(min(workload.concurrency, 8))

@@ -93,7 +93,8 @@ def print_tables(results: Sequence[Measured], missing: Mapping[str, str]) -> Non
 
 def markdown(results: Sequence[Measured]) -> str:
     """For a page: a row for each workload, a column for each target; medians of requests a second, p50 / p99 in ms,
-    CPU ms a request, and mean batch where it is known.
+    CPU ms a request, and mean batch where it is known. Of waits: p50 / p99 / the longest in ms, and the p50 of the
+    large request.
     """
     targets = [name for name in dict.fromkeys(name for result in results for name in result.targets) if name != BEST]
     lines = [f"| | {' | '.join(targets)} |", "|---|" + "---|" * len(targets)]
@@ -108,6 +109,8 @@ def _summary(result: Measured, target: str) -> str:
         summary = summarise(values(result.rounds, target, f"{name}_{result.workload.name}"))
         return written(summary.median) if summary is not None else ""
 
+    if waited := of("wait_max_ms"):
+        return f"{of('wait_p50_ms')} / {of('wait_p99_ms')} / {waited} · {of('p50_ms')}"
     parts = [of("rps"), f"{of('p50_ms')} / {of('p99_ms')}", of("cpu_ms_per_request"), of("mean_batch")]
     return " · ".join(part for part in parts if part) if parts[0] else ""
 

@@ -8,7 +8,7 @@ from runtimes.tensor.catalogue.repository import add
 from runtimes.wheels import ModelUnavailable
 
 MODELS = Path(__file__).parent / "models"
-WRITTEN = ("add_sub", "mixed")
+WRITTEN = ("add_sub", "mixed", "echo_texts", "echo_floats")
 MAGIKA = "magika"
 SUFFIX = "_500us"
 """Of the names of Triton's models that wait half a millisecond for company."""

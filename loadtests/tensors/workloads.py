@@ -9,8 +9,8 @@ from typing import Literal
 from loadtests.tensors.peer import ROWS
 from loadtests.tensors.perf_analyzer import Report, write_data
 
-Wire = Literal["json", "binary", "grpc", "plain"]
-"""How: the first three by perf_analyzer; `plain` is each server's own JSON, by `load.c`."""
+Wire = Literal["json", "binary", "grpc", "plain", "waits"]
+"""How: the first three by perf_analyzer; `plain` is each server's own JSON, by `load.c`; `waits` by `waits.py`."""
 LENGTHS = (16, 64, 256, 512)
 REQUESTS = 64  # of the mixed stream, after which it begins anew
 ARGUMENTS: Mapping[Wire, Sequence[str]] = {
@@ -51,6 +51,7 @@ WORKLOADS = {
         *(Workload("mixed", wire, n) for wire in ("binary", "grpc") for n in (8, 32)),
         *(Workload("magika", wire, n) for wire in ("binary", "grpc") for n in (1, 8)),
         *(Workload("add_sub", "plain", n) for n in (1, 8, 32)),
+        *(Workload(name, "waits", 1) for name in ("echo_texts", "echo_floats")),
     )
 }
 MODELS = tuple(dict.fromkeys(workload.model for workload in WORKLOADS.values()))
@@ -65,7 +66,7 @@ def write_requests(folder: Path) -> dict[str, Path]:
         "mixed": [{"X": _tensor([round(rng.uniform(-1, 1), 3) for _ in range(length)])} for length in lengths],
         "magika": [{"bytes": _tensor([rng.randrange(257) for _ in range(2048)])} for _ in range(8)],
     }
-    return {model: write_data(folder, model, entries[model]) for model in MODELS}
+    return {model: write_data(folder, model, entries[model]) for model in entries}
 
 
 def _tensor(values: Sequence[float]) -> dict[str, object]:

@@ -5,16 +5,18 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from adapters.wire import oip
 from loadtests.bench_tensor import PEERS, parse, serves
 from loadtests.peers import triton
 from loadtests.peers.torchserve import properties
 from loadtests.rounds import Rounds
+from loadtests.tensors import waits
 from loadtests.tensors.measure import DIRECT
 from loadtests.tensors.peer import DIFFERENCE, OIP, SUM, ask, http_request, is_right
 from loadtests.tensors.perf_analyzer import Report
@@ -102,7 +104,7 @@ def test_everybody_is_sent_the_same_requests(tmp_path: Path) -> None:
     files = write_requests(tmp_path)
     first = {model: path.read_bytes() for model, path in files.items()}
     assert {model: path.read_bytes() for model, path in write_requests(tmp_path).items()} == first
-    assert set(first) == {workload.model for workload in WORKLOADS.values()}
+    assert set(first) == {workload.model for workload in WORKLOADS.values() if workload.wire != "waits"}
     mixed = json.loads(first["mixed"])["data"]
     assert {one["X"]["shape"][0] for one in mixed} == set(LENGTHS)
     assert all(len(one["X"]["content"]) == one["X"]["shape"][0] for one in mixed)
@@ -133,6 +135,50 @@ def test_servers_stay_on_loopback(tmp_path: Path) -> None:
         "--metrics-address=127.0.0.1",
     ]
     assert {peer.name for peer in PEERS.values() if peer.apart} == {"ray-serve"}
+
+
+@pytest.mark.parametrize(("kind", "datatype"), [("texts", "BYTES"), ("floats", "FP32")])
+def test_a_large_request_is_one_of_its_model(kind: str, datatype: str) -> None:
+    body, fields = waits.large_request(kind, 5)
+    length = fields.get("Inference-Header-Content-Length")
+    (tensor,) = oip.decode_request(body, None if length is None else int(length), "m").inputs
+    assert (tensor.datatype, tensor.shape) == (datatype, (5,))
+    assert len(tensor.data) == 5 * len(tensor.data[:5] if kind == "texts" else tensor.data[:4])
+
+
+def test_waits_are_those_of_small_requests_while_a_large_one_is_under_way() -> None:
+    held = threading.Event()
+
+    class Holding(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            held.wait(0.05)
+            self._well()
+
+        def do_GET(self) -> None:
+            self._well()
+
+        def _well(self) -> None:
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Quietly."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Holding) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}).start()
+        try:
+            told = waits.measure(server.server_address[1], "floats", 0.2, "key", count=10)
+        finally:
+            server.shutdown()
+    assert told["p50_ms"] >= 50
+    assert 0 < told["wait_p50_ms"] <= told["wait_p99_ms"]
+    name = "echo_floats_waits_1"
+    result = measured(WORKLOADS[name], Rounds([{TRITON: {f"{key}_{name}": 1.0 for key in told}}]))
+    assert "| echo_floats_waits_1 | 1 / 1 / 1 · 1 |" in markdown([result])
 
 
 class Handler(BaseHTTPRequestHandler):
