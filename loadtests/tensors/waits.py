@@ -1,6 +1,7 @@
 """How long small requests wait at a server while it has a large one: a program, with a thread for each of the two."""
 
 import argparse
+import contextlib
 import http.client
 import json
 import statistics
@@ -33,6 +34,9 @@ class Client:
     def __init__(self, port: int) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
 
+    def close(self) -> None:
+        self._connection.close()
+
     def ask(self, method: str, path: str, body: bytes = b"", fields: dict[str, str] | None = None) -> float:
         """Seconds until the whole answer is there."""
         began = time.perf_counter()
@@ -49,38 +53,38 @@ def measure(port: int, kind: str, seconds: float, key: str, count: int = LARGE) 
     body, fields = large_request(kind, count)
     if key:
         fields["Authorization"] = f"Bearer {key}"
-    large, small = Client(port), Client(port)
     path = f"/v2/models/echo_{kind}/infer"
-    large.ask("POST", path, body, fields)  # the first one may start what decodes it
-    took: list[float] = []
-    failed: list[Exception] = []
-    over = threading.Event()
+    with contextlib.closing(Client(port)) as large, contextlib.closing(Client(port)) as small:
+        large.ask("POST", path, body, fields)  # the first one may start what decodes it
+        took: list[float] = []
+        failed: list[Exception] = []
+        over = threading.Event()
 
-    def load() -> None:
-        end = time.perf_counter() + seconds
-        try:
-            while time.perf_counter() < end or not took:
-                took.append(large.ask("POST", path, body, fields))
-        except Exception as error:
-            failed.append(error)
-        finally:
-            over.set()
+        def load() -> None:
+            end = time.perf_counter() + seconds
+            try:
+                while time.perf_counter() < end or not took:
+                    took.append(large.ask("POST", path, body, fields))
+            except Exception as error:
+                failed.append(error)
+            finally:
+                over.set()
 
-    thread = threading.Thread(target=load)
-    thread.start()
-    waited = []
-    while not over.wait(PAUSE_S):
-        waited.append(small.ask("GET", "/v2/health/live"))
-    thread.join()
-    if failed:
-        raise failed[0]
-    percentiles = statistics.quantiles(waited, n=100)
-    return {
-        "wait_p50_ms": 1e3 * percentiles[49],
-        "wait_p99_ms": 1e3 * percentiles[98],
-        "wait_max_ms": 1e3 * max(waited),
-        "p50_ms": 1e3 * statistics.median(took),
-    }
+        thread = threading.Thread(target=load)
+        thread.start()
+        waited = []
+        while not over.wait(PAUSE_S):
+            waited.append(small.ask("GET", "/v2/health/live"))
+        thread.join()
+        if failed:
+            raise failed[0]
+        percentiles = statistics.quantiles(waited, n=100)
+        return {
+            "wait_p50_ms": 1e3 * percentiles[49],
+            "wait_p99_ms": 1e3 * percentiles[98],
+            "wait_max_ms": 1e3 * max(waited),
+            "p50_ms": 1e3 * statistics.median(took),
+        }
 
 
 def main() -> None:
