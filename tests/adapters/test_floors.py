@@ -4,7 +4,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-OPEN = {"types", "errors", "tensors", "wire", "http1", "http2", "offload", "temporary"}
+OPEN = {"types", "errors", "tensors", "wire", "http1", "http2", "offload", "paths", "temporary"}
 """What runtimes may import of it."""
 
 
