@@ -13,6 +13,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, PrivateAttr
 
 from config.balance import BalanceConfig, OutliersConfig, SignalsConfig
+from config.cors import CorsConfig
 from config.default_models import DefaultModelsConfig
 from config.discovery import DiscoverConfig, KubernetesConfig
 from config.embeddings import EmbeddingInputs, EmbeddingsConfig
@@ -202,6 +203,8 @@ class HttpConfig(Section):
     """How long a client may take no bytes of its answer before it is cut off."""
     max_connections: int = Field(10_000, ge=1)
     """Open client connections."""
+    cors: CorsConfig | None = None
+    """Which web pages may use the data listener; none when absent."""
     http2: bool = True
     """Whether clients that speak only HTTP/2 are served, with or without TLS; each of their streams counts as a
     connection. A client that speaks both is served over HTTP/1.1, which costs less."""

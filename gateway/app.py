@@ -30,6 +30,7 @@ from gateway.auth.trail import Trail
 from gateway.core import Core
 from gateway.embeddings.loading import embedders
 from gateway.fronts import admin
+from gateway.fronts.cors import Cors
 from gateway.fronts.door import Door
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
@@ -147,7 +148,9 @@ class Gateway:
         self.metrics.watch(CacheGauges(self.kept.shelves))
         self._note_loaded()
         fronts = Fronts(self.core, self.is_ready, self._open_keeper())
-        self.server = Server(fronts, self._http_limits(), self._refuse)
+        cors = self.config.http.cors
+        handler = fronts if cors is None else Cors(fronts, cors)
+        self.server = Server(handler, self._http_limits(), self._refuse)
         self._ends.push_async_callback(self.server.aclose)
         if self.config.listen.grpc is not None:
             self.grpc = self._grpc_server(fronts.door)

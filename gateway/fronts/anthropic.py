@@ -19,7 +19,7 @@ from adapters.wire.words import MESSAGES
 from gateway.auth.keys import Principal
 from gateway.explain import header
 from gateway.fronts import decoding, errors, rate_limits
-from gateway.fronts.door import Door, Fields, Route
+from gateway.fronts.door import STREAMED, Door, Fields, Route
 from gateway.fronts.openai import require_json
 from gateway.telemetry import Record
 from policies import rules
@@ -77,7 +77,7 @@ class AnthropicFront:
         if answer.body is None:
             events = None if answer.form.wire == "anthropic" else MessageEvents(wire.stops(request))
             stream = MessageBody(answer, events, record.request_id)
-            return Response(answer.status, [*headers, ("cache-control", "no-cache")], stream)
+            return Response(answer.status, [*headers, *STREAMED], stream)
         return Response(answer.status, headers, _whole(request, answer))
 
     async def _count(self, principal: Principal, http: Request, record: Record) -> Response:

@@ -17,7 +17,7 @@ from adapters.types import InferKind, InferRequest, ModelPart, ModelQuery, Order
 from adapters.wire import compression, oip, oip_answers, oip_asked, oip_bodies, oip_generate, sse
 from gateway.auth.keys import Principal
 from gateway.fronts import errors, states, tensors
-from gateway.fronts.door import Door, Fields, Route
+from gateway.fronts.door import STREAMED, Door, Fields, Route
 from gateway.fronts.statistics import statistics
 from gateway.telemetry import Record
 
@@ -214,7 +214,7 @@ async def _compressed(body: bytes, coding: str) -> bytes:
 
 
 def _stream(request: InferRequest, answer: Answer, told: Fields) -> Response:
-    fields = [("content-type", _EVENTS), *told, ("cache-control", "no-cache")]
+    fields = [("content-type", _EVENTS), *told, *STREAMED]
     return Response(answer.status, fields, EventBody(answer, generates=request.kind == "generate_stream"))
 
 

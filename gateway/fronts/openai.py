@@ -12,7 +12,7 @@ from adapters.wire import sse
 from gateway.auth.keys import Principal
 from gateway.explain import header
 from gateway.fronts import decoding, errors
-from gateway.fronts.door import Door, Route
+from gateway.fronts.door import STREAMED, Door, Route
 from gateway.telemetry import Record
 from policies import rules
 
@@ -65,7 +65,7 @@ class OpenAIFront:
         headers = [("content-type", answer.content_type), *self._door.headers(record), *answer.headers]
         if answer.body is not None:
             return Response(answer.status, headers, answer.body)
-        return Response(answer.status, [*headers, ("cache-control", "no-cache")], StreamBody(answer))
+        return Response(answer.status, [*headers, *STREAMED], StreamBody(answer))
 
     async def _models(self, principal: Principal, http: Request, record: Record) -> Response:
         visible = self._door.visible(principal)

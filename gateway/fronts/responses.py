@@ -18,7 +18,7 @@ from adapters.wire.words import RESPONSES
 from gateway.auth.keys import Principal
 from gateway.explain import header
 from gateway.fronts import decoding, errors, input_tokens
-from gateway.fronts.door import Door, Route
+from gateway.fronts.door import STREAMED, Door, Route
 from gateway.fronts.openai import require_json
 from gateway.fronts.stored_responses import StoredResponses
 from gateway.stored.exchange import Exchange, not_stored, opened
@@ -78,7 +78,7 @@ class ResponsesFront:
             shell.repeat(**exchange.repeated)
         headers = [*self._door.headers(record), *answer.headers]
         if answer.body is None:
-            fields = [("content-type", "text/event-stream"), *headers, ("cache-control", "no-cache")]
+            fields = [("content-type", "text/event-stream"), *headers, *STREAMED]
             events = Told() if shell is None else Events(shell)
             return Response(answer.status, fields, _Stream(answer, events, exchange))
         told = answer.body if shell is None else answers.whole(answer.body, shell, answer.usage)

@@ -1,0 +1,121 @@
+"""Browsers of other origins on every door: preflights, allowed origins, and everybody else."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from adapters.fake import FakeAdapter, Script
+from adapters.http1.message import Headers, Request, Response
+from adapters.http1.server import Limits, Server
+from config.cors import CorsConfig, Origin
+from gateway.fronts.cors import Cors
+from gateway.fronts.errors import openai_refusal
+from gateway.fronts.listener import Fronts
+from tests.gateway.fronts.test_responses_front import HELLO
+from tests.support.gateways import Rig, config
+
+PAGE = "https://app.example.com"
+CONFIG = CorsConfig(origins=(PAGE, "http://localhost:3000"))
+DOORS = ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/models", "/v2/models/chat/infer", "/apps/chat/x",
+         "/v1/models/chat:predict", "/v1/embeddings", "/v1/conversations", "/nothing"]  # fmt: skip
+
+
+class Door:
+    def __init__(self, rig: Rig, url: str, http: aiohttp.ClientSession) -> None:
+        self.rig, self._url, self._http = rig, url, http
+
+    async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> aiohttp.ClientResponse:
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        async with self._http.request(method, self._url + path, json=body, headers=sent) as response:
+            await response.read()
+            return response
+
+
+@pytest.fixture
+async def door() -> AsyncIterator[Door]:
+    rig = Rig(config(), {"main": [FakeAdapter(Script(chunks=HELLO))]})
+    server = Server(Cors(Fronts(rig.core), CONFIG), Limits(), openai_refusal)
+    host, port = await server.listen_tcp("127.0.0.1", 0)
+    async with aiohttp.ClientSession() as http:
+        yield Door(rig, f"http://{host}:{port}", http)
+    await server.aclose()
+    rig.assert_idle()
+
+
+@pytest.mark.parametrize("path", DOORS)
+async def test_a_preflight_of_an_allowed_page_is_granted_without_a_key(door: Door, path: str) -> None:
+    asked = "authorization,content-type,x-stainless-os"
+    headers = {"access_control_request_method": "POST", "access_control_request_headers": asked}
+    response = await door.ask("OPTIONS", path, origin=PAGE, **headers)
+    assert response.status == 200
+    assert response.headers["access-control-allow-origin"] == PAGE
+    assert response.headers["access-control-allow-headers"] == asked
+    assert "POST" in response.headers["access-control-allow-methods"]
+    assert response.headers["access-control-max-age"] == "600"
+    assert response.headers["vary"] == "Origin"
+    refused = await door.ask("OPTIONS", path, origin="https://evil.example.com", **headers)
+    assert refused.status == 403
+    assert "access-control-allow-origin" not in refused.headers
+
+
+@pytest.mark.parametrize("path", DOORS)
+async def test_an_allowed_page_reads_answers_and_refusals(door: Door, path: str) -> None:
+    response = await door.ask("GET", path, origin=PAGE)
+    assert response.status >= 400
+    assert response.headers["access-control-allow-origin"] == PAGE
+    assert response.headers["access-control-expose-headers"] == "*"
+    assert "access-control-allow-credentials" not in response.headers
+    assert "access-control-allow-origin" not in (await door.ask("GET", path, origin="null")).headers
+
+
+async def test_a_stream_is_collected_by_no_proxy(door: Door) -> None:
+    body = {"model": "chat", "messages": [{"role": "user", "content": "hi"}], "stream": True}
+    for path, more in (("/v1/chat/completions", {}), ("/v1/messages", {"max_tokens": 9})):
+        key = f"Bearer {door.rig.key.plaintext}"
+        response = await door.ask("POST", path, {**body, **more}, authorization=key, origin=PAGE)
+        assert response.status == 200
+        assert response.headers["x-accel-buffering"] == "no"
+        assert response.headers["access-control-allow-origin"] == PAGE
+
+
+NEAR = [f"{PAGE}.evil.com", f"{PAGE}:443", f"{PAGE}/", PAGE.upper(), "*", "null"]
+
+
+@given(st.text(max_size=40) | st.sampled_from(NEAR))
+async def test_no_other_origin_is_ever_allowed(origin: str) -> None:
+    async def fronts(http: Request) -> Response:
+        return Response(200)
+
+    encoded = origin.encode("latin-1", "replace")
+    for method in ("OPTIONS", "GET"):
+        headers = Headers({b"origin": encoded, b"access-control-request-method": b"POST"})
+        response = await Cors(fronts, CONFIG)(Request(method, b"/v1/models", headers, ""))
+        allowed = dict(response.headers).get("access-control-allow-origin")
+        assert allowed == (encoded.decode("latin-1") if encoded.decode("latin-1") in CONFIG.origins else None)
+
+
+@given(st.binary(max_size=60))
+async def test_no_requested_header_breaks_out_of_its_line(asked: bytes) -> None:
+    async def fronts(http: Request) -> Response:
+        raise AssertionError
+
+    fields = {b"origin": PAGE.encode(), b"access-control-request-method": b"POST"}
+    headers = Headers({**fields, b"access-control-request-headers": asked})
+    response = await Cors(fronts, CONFIG)(Request("OPTIONS", b"/", headers, ""))
+    granted = dict(response.headers).get("access-control-allow-headers", "")
+    assert "\r" not in granted
+    assert "\n" not in granted
+
+
+INEXACT = ["*", "null", "https://a.example/", "https://A.example", "a.example", "https://*.a.b", ""]
+
+
+@pytest.mark.parametrize("origin", INEXACT)
+def test_what_is_no_exact_origin_is_refused(origin: str) -> None:
+    with pytest.raises(ValidationError):
+        TypeAdapter(Origin).validate_python(origin)
