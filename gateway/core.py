@@ -160,13 +160,13 @@ class Core:
     ) -> tuple[Facts, Decision]:
         """A model that is unknown, not allowed, out of scope or without a matching route is all the same to the
         client."""
-        asked, scope = request.model, principal.scope
+        asked, scope, allowed = request.model, principal.scope, snapshot.models_of(principal.tenant)
         known = snapshot.catalogue.find(asked)
         name = asked if known is None else known.name or asked
         if (
             known is not None
             and (known.name or asked.isprintable())  # a family's names are the client's, and go into headers and paths
-            and snapshot.allowed[principal.tenant].allows(name)
+            and allowed.allows(name)
             and (scope is None or scope.allows_model(name))
         ):
             record.model = known.rules.model

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from adapters.base import Upstream
+from adapters.errors import CredentialError
 from config.globs import is_glob
 from config.schema import Config, ModelConfig, PoolConfig, TenantConfig
 from gateway.auth.certificates import Certificates
 from gateway.auth.credentials import Credentials
-from gateway.auth.table import KeyTable
+from gateway.auth.table import REFUSED, KeyTable
 from gateway.auth.tokens import Tokens
 from gateway.traffic.kept import Kept
 from gateway.traffic.plan import Composer
@@ -49,6 +50,13 @@ class Snapshot:
     """By model, which other one explains its answers."""
     composer: Composer
     _plans: dict[int, Upstream] = field(default_factory=dict)
+
+    def models_of(self, tenant: str) -> ModelList:
+        """The models of a tenant. Raises `CredentialError` for one that a reload removed since it was authenticated."""
+        allowed = self.allowed.get(tenant)
+        if allowed is None:
+            raise CredentialError(REFUSED)
+        return allowed
 
     def plan(self, decision: Decision) -> Upstream:
         """A decision as one upstream. Decisions are compiled once and live as long as this snapshot, so each has

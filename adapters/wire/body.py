@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError
+from adapters.wire.operation_fields import is_misspelled
 
 T = TypeVar("T")
 
@@ -13,15 +14,20 @@ _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def open_body(body: bytes) -> dict[str, Raw]:
-    """Its fields. Raises `CallerError` for what is no JSON object."""
+    """Its fields. Raises `CallerError` for what is no JSON object, and for a known field in another case."""
     try:
-        return _fields(body)
+        fields = _fields(body)
     except RecursionError:
         raise CallerError("The JSON body is nested too deeply.", code="invalid_json") from None
     except msgspec.ValidationError:
         raise CallerError("The body must be a JSON object.", code="invalid_json") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CallerError(f"The body is not valid JSON: {error}.", code="invalid_json") from None
+    for name in fields:
+        if is_misspelled(name):
+            message = f"`{name}` is not a field. Write `{name.casefold()}`: some servers would read one as the other."
+            raise CallerError(message, param=name, code="unknown_parameter")
+    return fields
 
 
 def field(fields: dict[str, Raw], name: str, decoder: "msgspec.json.Decoder[T]", *, required: bool = False) -> T | None:

@@ -39,7 +39,10 @@ def field_of(content_type: str, body: bytes, name: str) -> Field | None:
         options = _disposition(body[start:head_end])
         if "name*" in options:
             raise _unreadable("a part's name is encoded")
-        if options.get("name") != name:
+        given = options.get("name", "")
+        if given != name and given.casefold() == name:
+            raise _unreadable(f"`{name}` is written in another case")
+        if given != name:
             continue
         if found is not None or "filename" in options or end - head_end > MAX_NAME:
             raise _unreadable(f"`{name}` is there twice, or as a file, or too long")

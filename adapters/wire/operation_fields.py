@@ -89,6 +89,12 @@ _TABLE: dict[str, frozenset[str]] = {
 _NAMED = frozenset().union(COUNT, *_TABLE.values())
 
 
+def is_misspelled(name: str) -> bool:
+    """Whether a name is that of a field in another case. Some servers read `Stream` as `stream`, others do not: what is
+    authorised, counted and decoded has to be what the server reads."""
+    return not (name.isascii() and name.islower()) and name.casefold() in _NAMED and name not in _NAMED
+
+
 def fields_of(path: str) -> frozenset[str]:
     """The fields of one operation; KeyError for a path without a table."""
     return _TABLE[path]

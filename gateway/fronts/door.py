@@ -113,7 +113,7 @@ class Door:
         return known
 
     def _may_see(self, principal: Principal, model: str) -> bool:
-        allowed, scope = self.core.snapshot.allowed[principal.tenant], principal.scope
+        allowed, scope = self.core.snapshot.models_of(principal.tenant), principal.scope
         return allowed.allows(model) and (scope is None or scope.allows_model(model))
 
     # ── answers ───────────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,121 @@
+"""A reload at every phase of a request, over real sockets: the configuration may lose its tenant, model or pool."""
+
+import asyncio
+import json
+import random
+import re
+from typing import Any
+
+import pytest
+
+from adapters.fake import FakeAdapter, Script
+from adapters.http1.server import Limits, Server
+from gateway.fronts.errors import openai_refusal
+from gateway.fronts.listener import Fronts
+from gateway.snapshot import build
+from tests.support.gateways import Rig, config
+
+CHAT = {"model": "chat", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 5}
+TENSOR = {"inputs": [{"name": "A", "shape": [1], "datatype": "INT32", "data": [1]}]}
+DOORS: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": CHAT,
+    "/v1/chat/completions?": {**CHAT, "stream": True},
+    "/v1/completions": {"model": "chat", "prompt": "x"},
+    "/v1/embeddings": {"model": "chat", "input": "x"},
+    "/v1/messages": CHAT,
+    "/v1/messages/count_tokens": {"model": "chat", "messages": CHAT["messages"]},
+    "/v1/responses": {"model": "chat", "input": "x"},
+    "/v1/rerank": {"model": "chat", "query": "x", "documents": ["y"]},
+    "/v2/models/chat/infer": TENSOR,
+    "/v2/models/chat/generate": {"text_input": "x"},
+    "/v1/models/chat:predict": {"instances": [1]},
+    "/apps/chat/x": {},
+}
+ACME = {"name": "acme", "models": ["*"], "explain": True, "limits": {"requests": "1000/min", "concurrency": 50}}
+OTHER = {"name": "other", "models": ["*"]}
+MODEL = {"name": "chat", "routes": [{"to": "main"}]}
+CONFIGURATIONS: list[dict[str, Any]] = [
+    {"tenants": [OTHER]},
+    {"tenants": [{**ACME, "models": ["nothing-*"]}, OTHER]},
+    {"tenants": [ACME, OTHER], "models": [{**MODEL, "name": "else"}]},
+    {"tenants": [{**ACME, "limits": {"requests": "1/h", "concurrency": 1}}, OTHER]},
+    {"tenants": [ACME, OTHER]},
+]
+
+
+def reload(rig: Rig, changes: dict[str, Any]) -> None:
+    """As `Gateway.commit`: limits, then the snapshot, with nothing awaited."""
+    configuration, core = config(**changes), rig.core
+    rig.ledger.configure(configuration.tenants, core.clock(), configuration.models)
+    core.snapshot = build(configuration, rig._keys(), core.snapshot.pools, core.rng, core.clock)
+
+
+async def ask(port: int, key: str, path: str, body: bytes, turn: Any) -> bytes:
+    """The status line of one request whose bytes come in pieces, with `turn` between them."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = f"POST {path.rstrip('?')} HTTP/1.1\r\nhost: h\r\nauthorization: Bearer {key}\r\nconnection: close\r\n"
+    head += "content-type: application/json\r\nx-headrace-explain: 1\r\n"
+    sent = head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body
+    at = len(sent) - len(body)
+    for start, end in ((0, at - 2), (at - 2, at), (at, at + len(body) // 2), (at + len(body) // 2, len(sent))):
+        writer.write(sent[start:end])
+        await turn()
+    answer = await reader.read()
+    writer.close()
+    return answer.partition(b"\r\n")[0]
+
+
+async def test_a_tenant_that_is_removed_while_its_body_arrives_is_refused() -> None:
+    rig = Rig(config(tenants=[ACME, OTHER]), {"main": [FakeAdapter()]})
+    server = Server(Fronts(rig.core), Limits(), openai_refusal)
+    _, port = await server.listen_tcp("127.0.0.1", 0)
+    turns = iter(range(4))
+
+    async def turn() -> None:
+        await asyncio.sleep(0.02)  # the server reads what was written
+        if next(turns) == 2:
+            reload(rig, {"tenants": [OTHER]})
+
+    for path, body in (("/v1/chat/completions", CHAT), ("/v2/models/chat/infer", TENSOR)):
+        turns = iter(range(4))
+        reload(rig, {"tenants": [ACME, OTHER]})
+        status = await ask(port, rig.key.plaintext, path, json.dumps(body).encode(), turn)
+        assert status.startswith(b"HTTP/1.1 401 "), (path, status)
+    await server.aclose()
+    rig.assert_idle()
+    assert all(record.ended for record in rig.log.records)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_no_reload_at_any_phase_of_a_request_is_a_failure_of_the_gateway(seed: int) -> None:
+    dice = random.Random(seed)
+    scripts = [Script(latency=dice.choice([0.0, 0.002]), gap=dice.choice([0.0, 0.002])) for _ in range(8)]
+    rig = Rig(config(tenants=[ACME, OTHER]), {"main": [FakeAdapter(*scripts)]})
+    server = Server(Fronts(rig.core), Limits(), openai_refusal)
+    _, port = await server.listen_tcp("127.0.0.1", 0)
+
+    async def turn() -> None:
+        for _ in range(dice.randrange(4)):
+            await asyncio.sleep(0)
+        if dice.random() < 0.3:
+            reload(rig, dice.choice(CONFIGURATIONS))
+
+    async def reloads() -> None:
+        while True:
+            await asyncio.sleep(dice.uniform(0.0, 0.004))
+            reload(rig, dice.choice(CONFIGURATIONS))
+
+    background = asyncio.create_task(reloads())
+    try:
+        for _ in range(6):
+            asked = [
+                ask(port, rig.key.plaintext, path, json.dumps(body).encode(), turn) for path, body in DOORS.items()
+            ]
+            for path, status in zip(DOORS, await asyncio.gather(*asked), strict=True):
+                assert re.match(rb"HTTP/1.1 (200|400|401|404|429|502|503) ", status), (path, status)
+        await rig.until_idle()
+    finally:
+        background.cancel()
+        await server.aclose()
+    rig.assert_idle()
+    assert all(record.ended for record in rig.log.records)
