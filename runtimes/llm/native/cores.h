@@ -2,7 +2,8 @@
 //
 // The threads of a step hand over to each other every tenth of a millisecond, and a system that sees two threads wake
 // each other in turn likes to run both on one core. Whatever else wants a core then leaves the other one idle for
-// whole steps. A team with fewer threads than there are cores is left to the system, which may know better.
+// whole steps. A team with fewer threads than there are cores is left to the system, which may know better, and so is
+// one that uses fewer of its threads for a while.
 #pragma once
 
 #include <vector>

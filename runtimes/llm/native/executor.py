@@ -1,6 +1,7 @@
 """The executor that computes a step in C++: the model's weights and its KV cache live there."""
 
 import ctypes
+import logging
 from array import array
 from collections.abc import Sequence
 from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int, c_void_p
@@ -11,6 +12,7 @@ from torch import Tensor
 from runtimes.llm.model import Layer, Llama
 from runtimes.llm.model_config import ModelConfig
 from runtimes.llm.native.build import NativeUnavailable, library, targets
+from runtimes.llm.native.team_size import TeamSize
 from runtimes.llm.sequence import Chunk
 from runtimes.llm.weights import GroupQuantized, Weight, embedding
 
@@ -24,6 +26,9 @@ _VECTORS = (
     "attention_norm", "mlp_norm", "attention_post_norm", "mlp_post_norm", "query_norm", "key_norm",
     "qkv_bias", "attention_out_bias", "gate_up_bias", "down_bias",
 )  # fmt: skip
+
+
+log = logging.getLogger(__name__)
 
 
 class _Shape(ctypes.Structure):
@@ -63,8 +68,12 @@ class NativeExecutor:
         threads: int,
         kv_dtype: torch.dtype = torch.bfloat16,
         target: str | None = None,
+        adapts: bool = True,
     ) -> None:
-        """Raises NativeUnavailable, or MemoryError."""
+        """`adapts`: steps use fewer than `threads` while other programs take the cores.
+
+        Raises NativeUnavailable, or MemoryError.
+        """
         if reason := unsupported(model, block_size, kv_dtype):
             raise NativeUnavailable(reason)
         self.config = model.config
@@ -74,6 +83,10 @@ class NativeExecutor:
             function = getattr(self._library, f"headrace_{name}")
             function.argtypes, function.restype = parameters, c_char_p
         self._library.headrace_destroy.argtypes = (c_void_p,)
+        self._library.headrace_use_threads.argtypes = (c_void_p, c_int)
+        self._library.headrace_waits.argtypes = (c_void_p, POINTER(c_double), POINTER(c_double))
+        self._threads = threads
+        self._team = TeamSize(threads) if adapts and threads > 1 else None
         self._call(
             "create",
             byref(_shape(self.config)),
@@ -116,6 +129,11 @@ class NativeExecutor:
         self._library.headrace_seconds(self._model, spent)
         return dict(zip(PARTS, spent, strict=True))
 
+    @property
+    def active_threads(self) -> int:
+        """Threads that the next step uses."""
+        return self._threads if self._team is None else self._team.size
+
     def _step(self, chunks: Sequence[Chunk], rows: "array[int]", logits: Tensor | None, hidden: Tensor | None) -> None:
         token_ids, places, tables = array("q"), array("i"), array("i")
         for chunk in chunks:
@@ -129,6 +147,15 @@ class NativeExecutor:
             "step", self._model, embedded.data_ptr(), len(token_ids), _address(places), len(chunks), _address(tables),
             _address(rows), len(rows), _data(logits), _data(hidden),
         )  # fmt: skip
+        if self._team is not None:
+            self._adapt(self._team)
+
+    def _adapt(self, team: TeamSize) -> None:
+        waited, elapsed, before = c_double(), c_double(), team.size
+        self._library.headrace_waits(self._model, byref(waited), byref(elapsed))
+        if (size := team.after(waited.value, elapsed.value)) != before:
+            log.debug("steps use %d of %d threads", size, team.threads)
+            self._library.headrace_use_threads(self._model, size)
 
     def _call(self, name: str, *arguments: object) -> None:
         if wrong := getattr(self._library, f"headrace_{name}")(*arguments):

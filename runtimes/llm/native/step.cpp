@@ -126,6 +126,15 @@ const char* headrace_step(Model* model, const float* embedded, int tokens, const
     });
 }
 
+// Use so many threads, from the next step on. No step runs meanwhile.
+void headrace_use_threads(Model* model, int threads) { model->team.use(threads); }
+
+// Of the last step: seconds that its threads waited for a core, all together, and how long it took.
+void headrace_waits(const Model* model, double* waited, double* elapsed) {
+    const auto [all, took] = model->team.waits();
+    *waited = all, *elapsed = took;
+}
+
 // Seconds that steps have spent so far: products, places, attention, norms, head.
 void headrace_seconds(const Model* model, double* seconds) { std::copy_n(model->seconds, PARTS, seconds); }
 }

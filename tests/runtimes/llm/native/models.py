@@ -90,8 +90,9 @@ def native(
     *,
     threads: int = 2,
     kv_dtype: torch.dtype = torch.bfloat16,
+    adapts: bool = True,
 ) -> NativeExecutor:
     model = random_model(config, torch.bfloat16, quantized)
     return NativeExecutor(
-        model, PAGES, BLOCK, context_length=CONTEXT, threads=threads, kv_dtype=kv_dtype, target=target
+        model, PAGES, BLOCK, context_length=CONTEXT, threads=threads, kv_dtype=kv_dtype, target=target, adapts=adapts
     )

@@ -215,7 +215,7 @@ def pinned_threads() -> dict[int, int]:
 @pytest.mark.parametrize(("threads", "pinned"), [(len(CORES), len(CORES) - 1), (len(CORES) + 1, 0), (1, 0)])
 def test_as_many_threads_as_cores_have_one_each(target: str, threads: int, pinned: int) -> None:
     before = pinned_threads()
-    executor = native(shape(), target, threads=threads)
+    executor = native(shape(), target, threads=threads, adapts=False)
     whole(executor, tokens(9))
     workers = {thread: core for thread, core in pinned_threads().items() if thread not in before}
     assert len(workers) == len(set(workers.values())) == pinned
@@ -227,7 +227,7 @@ def test_as_many_threads_as_cores_have_one_each(target: str, threads: int, pinne
 @pytest.mark.skipif(len(CORES) < 2, reason="needs Linux, and two cores to choose between")
 def test_the_callers_thread_has_the_core_that_is_left_for_as_long_as_a_step(target: str) -> None:
     before = pinned_threads()
-    executor = native(shape(), target, threads=len(CORES))
+    executor = native(shape(), target, threads=len(CORES), adapts=False)
     caller, seen, over = threading.get_native_id(), set[int](), threading.Event()
 
     def watch() -> None:
