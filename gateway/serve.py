@@ -11,6 +11,7 @@ import uvloop
 from adapters.temporary import sweep
 from config.schema import Config
 from config.watcher import Watcher
+from gateway import first_request
 from gateway.app import Gateway, StartError
 from gateway.signals import Signals, each, until
 from gateway.supervisor.supervisor import Supervisor
@@ -86,13 +87,11 @@ async def _announce(gateway: Gateway | Supervisor) -> None:
         await asyncio.sleep(READY_POLL)
     _say("Ready.")
     if gateway.demo is not None:
-        model = next((m.name for m in config.models), "")
         _say(f"Demo key (until this process ends, this machine only): {gateway.demo.plaintext}")
-        _say("Try:")
-        _say(f"  curl {base}/v1/chat/completions \\")
-        _say(f"    -H 'Authorization: Bearer {gateway.demo.plaintext}' -H 'Content-Type: application/json' \\")
-        body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "What is a river?"}}]}}'
-        _say(f"    -d '{body}'")
+        if lines := await first_request.command(config, base, gateway.demo.plaintext):
+            _say("Try:")
+            for line in lines:
+                _say(f"  {line}")
 
 
 async def _waiting(gateway: Gateway | Supervisor) -> list[str]:
