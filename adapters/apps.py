@@ -46,7 +46,7 @@ class AppCalls:
     ) -> None:
         self._client = client
         self._keyed = keyed
-        self._headers = ("content-encoding", *headers)
+        self._headers = tuple(headers)
         self._kept = (*_KEPT, *answer_headers)
         self._judge = judge
         self._fields = encode_fields([("user-agent", "headrace")])
@@ -68,6 +68,8 @@ class AppCalls:
         fields = [("x-request-id", request.request_id), ("accept", request.accept or "*/*")]
         if request.content_type:
             fields.append(("content-type", request.content_type))
+        if request.encoding:
+            fields.append(("content-encoding", request.encoding))
         fields += [(name, value) for name in self._headers if (value := request.headers.get(name)) is not None]
         return fields
 

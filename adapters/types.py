@@ -346,6 +346,8 @@ class AppRequest(ModelRequest):
     """Without its `?`."""
     content_type: str = ""
     accept: str = ""
+    encoding: str = ""
+    """The `content-encoding` of its body."""
     body: bytes = field(default=b"", repr=False)
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ written on.
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, model_validator
 
 from config.balance import BalanceConfig, OutliersConfig, SignalsConfig
 from config.cors import CorsConfig
@@ -44,7 +44,7 @@ from config.section import Section
 from config.stored_responses import StoredResponsesConfig
 from config.target import ArmConfig, Failure, FallbackConfig, SplitConfig, TargetConfig
 from config.text import Date, Glob, Name, PemFile, Secret, Shape, Url
-from config.units import Delay, Duration, HostPort, Listen, Size
+from config.units import HELD_COPIES, Delay, Duration, HostPort, Listen, Size, format_size
 from config.when import MatchConfig, TimeConfig
 
 __all__ = [
@@ -202,12 +202,40 @@ class HttpConfig(Section):
     send_timeout: Duration = 60.0
     """How long a client may take no bytes of its answer before it is cut off."""
     max_connections: int = Field(10_000, ge=1)
-    """Open client connections."""
+    """Open client connections. Fewer where the process may not open as many files; the start says so."""
     cors: CorsConfig | None = None
     """Which web pages may use the data listener; none when absent."""
     http2: bool = True
     """Whether clients that speak only HTTP/2 are served, with or without TLS; each of their streams counts as a
     connection. A client that speaks both is served over HTTP/1.1, which costs less."""
+    max_held: Size | None = None
+    """Bytes that requests hold at once in one process; more are answered with 503. A body counts three times: it is
+    received, decoded, and written to a server. Answers count while their clients do not take them. 2 GiB, or room for
+    eight of the largest bodies, when absent."""
+    max_held_by_tenant: Size | None = None
+    """The same for each tenant; more are answered with 429. Half of ``max_held`` when absent."""
+
+    @property
+    def held_by_all(self) -> int:
+        """What a process holds at most."""
+        return max(2 * 1024**3, 8 * HELD_COPIES * self.max_body) if self.max_held is None else self.max_held
+
+    @property
+    def held_by_tenant(self) -> int:
+        """What a tenant holds at most."""
+        return self.held_by_all // 2 if self.max_held_by_tenant is None else self.max_held_by_tenant
+
+    @model_validator(mode="after")
+    def _largest_body_fits(self) -> Self:
+        largest = HELD_COPIES * self.max_body
+        if self.held_by_tenant < largest:
+            raise ValueError(
+                f"a tenant may hold {format_size(self.held_by_tenant)}, and the largest body takes "
+                f"{format_size(largest)}: raise `max_held`, or lower `max_body`"
+            )
+        if self.held_by_tenant > self.held_by_all:
+            raise ValueError("`max_held_by_tenant` is more than `max_held`, which all tenants share")
+        return self
 
 
 class AccessLogConfig(Section):

@@ -12,6 +12,8 @@ from typing import Annotated, NamedTuple
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
 
+HELD_COPIES = 3
+"""Times that the bytes of a body count in the budgets of memory."""
 _NUMBER = r"(\d{1,15}(?:\.\d{1,15})?)"  # bounded, so that no text can overflow a float
 _SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {

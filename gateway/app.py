@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from adapters.http1.heap import keep_trimmed
 from adapters.http1.listeners import Listeners
 from adapters.http1.message import Response
 from adapters.http1.server import Limits, Server
@@ -35,6 +36,7 @@ from gateway.fronts.door import Door
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
 from gateway.limits.ledger import Ledger
+from gateway.limits.memory import Memory
 from gateway.limits.shared import SharedTable
 from gateway.operators import GatewayDesk
 from gateway.placement.runtime import Runtimes
@@ -43,6 +45,7 @@ from gateway.stored.keeper import Keeper
 from gateway.telemetry import AccessLog, Metrics, Telemetry
 from gateway.telemetry.answers_kept import CacheGauges
 from gateway.telemetry.discovery import DiscoveryMetrics
+from gateway.telemetry.memory import MemoryMetrics
 from gateway.telemetry.metrics import Gauges, IdentityGauges
 from gateway.telemetry.queues import QueueMetrics
 from gateway.telemetry.redis import RedisGauges
@@ -88,6 +91,7 @@ class Gateway:
         self.metrics = Metrics()
         self.books = self._open_books(config.state)
         self.ledger = Ledger(table=lent.limits if lent else None, books=self.books)
+        self.memory = Memory(config.http)
         self.fleet = Fleet(self.rng, self.clock, lent.runtimes if lent else None)
         self.kept = Kept()
         self.demo = lent.demo if lent else new_key() if config.auth.demo_key else None
@@ -137,7 +141,7 @@ class Gateway:
         snapshot = self._build(self.config, pools)
         telemetry = Telemetry(self.metrics, self._access_log)
         self._ends.callback(telemetry.flush)
-        self.core = Core(snapshot, self.ledger, telemetry, self.rng, self.clock)
+        self.core = Core(snapshot, self.ledger, telemetry, self.rng, self.clock, memory=self.memory)
         self._keep_trail()
         self.metrics.watch(
             Gauges(self.fleet.endpoints, self.ledger.accounts.values, lambda: self._access_log.dropped, self.clock)
@@ -146,17 +150,19 @@ class Gateway:
         self.metrics.watch(QueueMetrics(self.fleet.queues))
         self.metrics.watch(DiscoveryMetrics(self.fleet, self.clock))
         self.metrics.watch(CacheGauges(self.kept.shelves))
+        self.metrics.watch(MemoryMetrics(self.memory))
         self._note_loaded()
         fronts = Fronts(self.core, self.is_ready, self._open_keeper())
         cors = self.config.http.cors
         handler = fronts if cors is None else Cors(fronts, cors)
-        self.server = Server(handler, self._http_limits(), self._refuse)
+        self.server = Server(handler, self._http_limits(), self._refuse, self.memory.process)
         self._ends.push_async_callback(self.server.aclose)
         if self.config.listen.grpc is not None:
             self.grpc = self._grpc_server(fronts.door)
             self._ends.push_async_callback(self.grpc.aclose)
         for name, work in self.identity.works():
             self._run(work, name)
+        self._run(keep_trimmed(), "heap")
         self.accepting = True
 
     def _grpc_server(self, door: Door) -> "GrpcServer":
@@ -306,6 +312,7 @@ class Gateway:
         config = change.config
         self.identity.configure(config)
         self.ledger.configure(config.tenants, self.clock(), config.models)
+        self.memory.configure(tenant.name for tenant in config.tenants)
         pools = self.fleet.commit(change)
         self.core.snapshot = self._build(config, pools)
         self.config = config

@@ -20,6 +20,7 @@ from config.money import Money
 from config.schema import TimeoutConfig
 from gateway.auth.keys import Principal
 from gateway.limits.ledger import Ledger, Reservation
+from gateway.limits.memory import Memory
 from gateway.snapshot import Snapshot
 from gateway.telemetry import Record, Telemetry
 from gateway.traffic.queue import priority_of
@@ -51,6 +52,7 @@ class Core:
         rng: Random,
         clock: Callable[[], float],
         wall: Callable[[], float] = time.time,
+        memory: Memory | None = None,
     ) -> None:
         self.snapshot = snapshot
         self.ledger = ledger
@@ -58,6 +60,7 @@ class Core:
         self.rng = rng
         self.clock = clock
         self.wall = wall
+        self.memory = memory or Memory(snapshot.config.http)
         self._sequences = Sequences(clock)
         self._device_time = DeviceTime()
 
@@ -87,6 +90,9 @@ class Core:
         now = self.clock()
         price = snapshot.prices.get(record.model)
         amounts, cost = self._estimate(facts, request, price, record, now)
+        if record.early is not None:
+            record.early.undo(now)  # nothing is awaited before the whole is reserved
+            record.early = None
         if facts.tenant in self.ledger.awaited:
             reservation = await self.ledger.reserve_exactly(facts, record.allowances, amounts, cost, now)
         else:

@@ -3,6 +3,7 @@
 server.py      limits, draining; listeners.py: sockets, of any server
 connection.py  one accepted connection: parse, queue, answer, time out
 feeding.py     bytes to the parser, so many in each turn of the loop
+budget.py      bytes that requests may hold; heap.py: memory given back
 head.py        what a request's head must be, beyond what llhttp checks; incoming.py: a request on its way in
 message.py     Request, Response, Headers: all that a handler sees
 client.py      pooled connections to one endpoint, and the deadline of each wait

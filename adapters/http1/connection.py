@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import httptools
 
-from adapters.errors import CallerError, InferenceError, TooLarge
+from adapters.errors import CallerError, InferenceError
 from adapters.http1 import head
+from adapters.http1.budget import Budget
 from adapters.http1.feeding import Data, Feeding
 from adapters.http1.head import Refused
-from adapters.http1.incoming import Incoming
+from adapters.http1.incoming import Incoming, too_large
 from adapters.http1.message import BodyStream, Response, Waiter, encode_head
 from adapters.http1.sweeper import NEVER
 
@@ -75,12 +76,24 @@ class Connection(Feeding):
         if not self._server.opened(self):
             self._refuse(503, "too_many_connections", "This server has no connection to spare.")
 
+    @property
+    def budget(self) -> Budget:
+        """The server's."""
+        return self._server.budget
+
+    @property
+    def max_body(self) -> int:
+        return self._server.limits.max_body
+
     def peer_certificate(self) -> Mapping[str, Any] | None:
         """None where TLS checked none: what it did not check says nothing."""
         return self._transport.get_extra_info("peercert") or None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.deadline = NEVER
+        self._deaf = True
+        self._rest = None
+        del self._parser  # which refers to this: bodies would stay until the next collection of cycles
         if self._task is not None:
             self._task.cancel()
         self._server.closed(self, self._task)
@@ -151,7 +164,7 @@ class Connection(Feeding):
         incoming.keep_alive = self._parser.should_keep_alive()
         incoming.length = int(fields.get(b"content-length", b"0"))
         if incoming.length > self._server.limits.max_body:
-            incoming.error = self._too_large()
+            incoming.error = too_large(self._server.limits.max_body)
         if b"upgrade" in fields and self._parser.should_upgrade():
             self._upgrading = incoming.length > 0 or b"transfer-encoding" in fields
         self._incoming = incoming
@@ -171,15 +184,9 @@ class Connection(Feeding):
         incoming = self._incoming
         if incoming is None:
             return
-        incoming.size += len(body)
-        if incoming.error is not None:
-            return
-        if incoming.size > self._server.limits.max_body:
-            incoming.error = self._too_large()
-            incoming.body.clear()
+        if not incoming.take(body, self._server.limits.max_body):
             self._arrived.wake()
             return
-        incoming.add(body)
         if not incoming.wanted and incoming.size > UNREAD_BODY_BYTES:
             self._pause_reading()
         if self.phase == "body":
@@ -212,9 +219,6 @@ class Connection(Feeding):
 
     def _head_size(self) -> int:
         return len(self._target) + sum(len(name) + len(value) for name, value in self._fields)
-
-    def _too_large(self) -> TooLarge:
-        return TooLarge(f"The body exceeds {self._server.limits.max_body} bytes.")
 
     def _malformed(self, error: httptools.HttpParserError) -> None:
         cause = error.__context__
@@ -272,6 +276,8 @@ class Connection(Feeding):
         except Exception as error:
             self._report("unhandled error in a connection", error)
             self._transport.abort()
+        finally:
+            self._queue.clear()  # requests refer to this connection, too
 
     async def _answer_queued(self) -> bool:
         """Answer what has been asked; whether the connection stays open."""
@@ -279,7 +285,10 @@ class Connection(Feeding):
             incoming = self._queue[0]
             if not incoming.complete:
                 self._expect_body()
-            await self._answer(incoming)
+            try:
+                await self._answer(incoming)
+            finally:
+                incoming.release()
             self._queue.popleft()
             if not incoming.keep_alive:
                 return False
@@ -306,7 +315,7 @@ class Connection(Feeding):
             if isinstance(response.body, bytes):
                 self._write_whole(incoming, response)
                 if self._writing_paused:
-                    await self._drain()
+                    await self._hold_until_taken(incoming.budget)
             else:
                 await self._write_stream(incoming, response, response.body)
         except Exception as error:
@@ -349,6 +358,15 @@ class Connection(Feeding):
             await self._drain()
         finally:
             await body.aclose()
+
+    async def _hold_until_taken(self, budget: Budget) -> None:
+        """What a client is slow to take counts, so that slow clients cannot fill the memory with whole answers."""
+        size = self._transport.get_write_buffer_size()
+        budget.force(size)
+        try:
+            await self._drain()
+        finally:
+            budget.give(size)
 
     async def _drain(self) -> None:
         while self._writing_paused:
@@ -396,7 +414,10 @@ class Connection(Feeding):
         self._enter("linger", LINGER_SECONDS)
         self._resume_reading()
         if self._transport.can_write_eof():
-            self._transport.write_eof()
+            try:
+                self._transport.write_eof()
+            except OSError:  # the peer has reset the connection
+                self._transport.abort()
         else:
             self._transport.close()
 

@@ -13,7 +13,8 @@ from adapters.http1.sweeper import NEVER
 from adapters.types import Deadline
 
 MAX_HEAD = 64 * 1024
-HIGH_WATER = 256 * 1024
+HIGH_WATER = 64 * 1024
+"""Bytes of an answer that wait to be taken, above which no more are read."""
 SMALL_PIECE = 1024
 PIECE_COST = 64
 """Bytes that a small piece of a body takes beside its own."""
@@ -67,6 +68,7 @@ class Exchange(Feeding):
         if self._head_done and not self._framed and exc is None and self._error is None:
             self.complete = True  # the answer was delimited by the close
         self._fail(TransportError("The upstream closed the connection before the end of its answer."))
+        del self._parser  # which refers to this: what has come would stay until the next collection of cycles
         self._on_lost(self)
 
     def _feed(self, data: Data) -> None:
@@ -159,13 +161,15 @@ class Exchange(Feeding):
         self.deadline = self._deadline.at
         chunks, self._chunks = self._chunks, []
         self._size = 0
-        if self._paused:
+        if self._paused and self.complete:
             self._resume_reading()
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def more(self, patience: float | None = None) -> asyncio.Future[None]:
         """To be awaited when `take` had nothing: for `patience` seconds, by default for what the deadline allows
         between two pieces."""
+        if self._paused:
+            self._resume_reading()  # not before: what comes while the client is slow would wait here, too
         seconds = self._deadline.idle if patience is None else patience
         self.deadline = min(self.loop.time() + seconds, self._deadline.at)
         return self._arrived.wait()
@@ -201,6 +205,9 @@ class Exchange(Feeding):
 
     def abort(self) -> None:
         """Drop the connection: the upstream sees its client leave."""
+        self._deaf = True
+        self._rest = None
+        self._chunks.clear()
         self.deadline = NEVER
         self._transport.abort()
 

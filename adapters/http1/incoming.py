@@ -1,15 +1,20 @@
 """A request that is being received: its body comes from the connection it came on."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from adapters.errors import InferenceError
+from adapters.errors import InferenceError, TooLarge
+from adapters.http1.budget import COPIES, FREE_BYTES, STEP, Budget
 from adapters.http1.head import Fields
 from adapters.http1.message import Headers, Request
+from adapters.wire import compression
 
 if TYPE_CHECKING:
     from adapters.http1.connection import Connection
 
+INFLATE_INLINE = 512
+"""Compressed bytes above which a body is decoded in a thread."""
 SMALL_PIECE = 4 * 1024
 """Bytes below which a piece of a body is copied to the one before it."""
 
@@ -19,13 +24,16 @@ class Incoming(Request):
     the connection. Fronts see a `Request`."""
 
     __slots__ = (
-        "body", "complete", "connection", "error", "expects_continue", "http11", "keep_alive", "length",
-        "size", "wanted",
+        "_charged", "body", "budget", "complete", "connection", "error", "expects_continue", "http11", "keep_alive",
+        "_paid", "length", "size", "wanted",
     )  # fmt: skip
 
     def __init__(self, connection: "Connection", method: str, target: bytes, fields: Fields, *, http11: bool) -> None:
         super().__init__(method, target, Headers(fields), connection.peer)
         self.connection = connection
+        self.budget: Budget = connection.budget
+        self._charged = 0
+        self._paid = FREE_BYTES  # of the body, the bytes that may come without another charge
         self.http11 = http11
         self.keep_alive = True
         self.expects_continue = http11 and b"expect" in fields
@@ -36,7 +44,24 @@ class Incoming(Request):
         self.wanted = False
         self.error: InferenceError | None = None
 
-    def add(self, piece: bytes) -> None:
+    def take(self, piece: bytes, limit: int) -> bool:
+        """A piece of the body has come. False when the body is of no use."""
+        self.size += len(piece)
+        if self.error is not None:
+            return False
+        try:
+            if self.size > limit:
+                raise too_large(limit)
+            if self.wanted and self.size > self._paid:
+                self._pay(self.size + STEP)
+        except InferenceError as error:
+            self.error = error
+            self.body.clear()
+            return False
+        self._add(piece)
+        return True
+
+    def _add(self, piece: bytes) -> None:
         """Small pieces are put together at once: each would cost more than its own bytes."""
         body = self.body
         if not body or len(piece) >= SMALL_PIECE:
@@ -46,7 +71,31 @@ class Incoming(Request):
         else:
             body.append(bytearray(piece))
 
-    async def read(self) -> bytes:
+    @property
+    def pending(self) -> bool:
+        return not self.complete
+
+    def charge_to(self, budget: Budget) -> None:
+        self.budget = budget
+
+    def _pay(self, size: int) -> None:
+        """Have room for a body of `size` bytes. Raises `InferenceError`."""
+        if size > self._paid:
+            charge = COPIES * size - self._charged
+            self.budget.take(charge)
+            self._charged += charge
+            self._paid = size
+
+    def release(self) -> None:
+        """The exchange is over."""
+        if self._charged:
+            self.budget.give(self._charged)
+            self._charged = 0
+
+    async def read_encoded(self) -> bytes:
+        self.budget.check()
+        if self.error is None:
+            self._pay(max(self.length, self.size))
         if not self.complete and self.error is None:
             self.wanted = True
             await self.connection.receive_body(self)
@@ -56,6 +105,22 @@ class Incoming(Request):
             self.body = [b"".join(self.body)]  # the pieces are freed
         return bytes(self.body[0])
 
+    async def decoded(self, body: bytes) -> bytes:
+        coding = self.headers.raw.get(b"content-encoding")
+        if coding is None:
+            return body
+        limit = self.connection.max_body
+        if len(body) <= INFLATE_INLINE:
+            data = compression.decompress(body, coding.decode("latin-1"), limit)
+        else:
+            data = await asyncio.to_thread(compression.decompress, body, coding.decode("latin-1"), limit)
+        self._pay(len(body) + len(data))
+        return data
+
     @property
     def peer_certificate(self) -> Mapping[str, Any] | None:
         return self.connection.peer_certificate()
+
+
+def too_large(limit: int) -> TooLarge:
+    return TooLarge(f"The body exceeds {limit} bytes.")

@@ -7,6 +7,8 @@ from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.parse import unquote
 
+from adapters.http1.budget import Budget
+
 STATUS_LINES = {s.value: b"HTTP/1.1 %d %b\r\n" % (s.value, s.phrase.encode()) for s in HTTPStatus}
 
 
@@ -65,9 +67,31 @@ class Request:
         """The client's certificate, verified, as `ssl.SSLSocket.getpeercert` gives it; None without one."""
         return None
 
+    @property
+    def pending(self) -> bool:
+        """Whether a part of the body is still to come."""
+        return False
+
+    @property
+    def encoded(self) -> bool:
+        """Whether the body has a `content-encoding`."""
+        return b"content-encoding" in self.headers.raw
+
+    def charge_to(self, budget: Budget) -> None:
+        """Let what is read count there, until the exchange is over."""
+
     async def read(self) -> bytes:
-        """The whole body. Raises `TooLarge` over the limit and `CallerError` when it is broken or too slow."""
+        """The whole body, decoded. Raises `InferenceError`: where there is no room for it, `TooLarge` over the limit,
+        and `CallerError` when it is broken, too slow, or in an unknown coding."""
+        return await self.decoded(await self.read_encoded())
+
+    async def read_encoded(self) -> bytes:
+        """The whole body as it was sent."""
         return b""
+
+    async def decoded(self, body: bytes) -> bytes:
+        """The body without its `content-encoding`."""
+        return body
 
 
 class BodyStream(Protocol):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from email.utils import formatdate
 from typing import TYPE_CHECKING
 
+from adapters.http1.budget import Budget
 from adapters.http1.connection import Connection
 from adapters.http1.listeners import Listeners
 from adapters.http1.message import Handler, Refusal, plain_refusal
@@ -19,6 +20,7 @@ LULL_SECONDS = 1.0
 """How long a drain leaves an idle connection to the request that may be on its way."""
 KiB = 1024
 MiB = 1024 * KiB
+GiB = 1024 * MiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +28,15 @@ class Limits:
     """Bounds on one connection; sizes in bytes, times in seconds.
 
     A head must be whole within `head_timeout`. A body gets `body_timeout` plus the time that its bytes take
-    at `min_body_rate`, so that a drip of single bytes ends soon and a large upload does not. `http2` serves clients
-    that speak HTTP/2, too: it needs the package `h2`.
+    at `min_body_rate`, so that a drip of single bytes ends soon and a large upload does not. `max_held` bounds what all
+    bodies together hold, where the server has no budget that is shared. `http2` serves clients that speak HTTP/2, too:
+    it needs the package `h2`.
     """
 
     max_head: int = 32 * KiB
     max_headers: int = 100
     max_body: int = 32 * MiB
+    max_held: int = 2 * GiB
     max_pipelined: int = 16
     max_connections: int = 10_000
     head_timeout: float = 10.0
@@ -46,9 +50,16 @@ class Limits:
 class Server(Listeners):
     """Serves one handler on any number of TCP, TLS and Unix listeners."""
 
-    def __init__(self, handler: Handler, limits: Limits | None = None, refusal: Refusal = plain_refusal) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        limits: Limits | None = None,
+        refusal: Refusal = plain_refusal,
+        budget: Budget | None = None,
+    ) -> None:
         self.handler = handler
         self.limits = limits or Limits()
+        self.budget = budget or Budget(self.limits.max_held)
         self.refusal = refusal
         self.draining = False
         self.connections: set[Connection | Multiplexed] = set()

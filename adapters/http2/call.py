@@ -59,6 +59,7 @@ class Call(Stream):
         self.path = head.path
         self.metadata: Mapping[str, str] = head.metadata
         self.encoding = head.encoding
+        self.budget = connection.server.budget
         self.initial_metadata: Metadata = ()
         self.ended = False  # how it ends has been said, if not yet sent
         self.task: asyncio.Task[None] | None = None

@@ -67,6 +67,8 @@ class Connection(Control, Generic[Head]):
         self.outlet.cut()
         self._end_streams()
         self.deadline = self._due = NEVER
+        self._on_frame = ()  # which refers to this: a cycle
+        self._rest = b""
 
     def peer_certificate(self) -> Mapping[str, Any] | None:
         """None where TLS checked none: what it did not check says nothing."""
@@ -218,7 +220,10 @@ class Connection(Control, Generic[Head]):
         self._wait_until(self.loop.time() + LINGER_SECONDS)
         self.outlet.flush()
         if self.transport.can_write_eof():
-            self.transport.write_eof()
+            try:
+                self.transport.write_eof()
+            except OSError:  # the peer has reset the connection
+                self.transport.abort()
         else:
             self.transport.close()
         self.outlet.cut()

@@ -14,19 +14,28 @@ ENCODINGS = b"identity,deflate,gzip"
 VIEW_BYTES = 8192
 
 
+SMALL_PIECE = 4096
+"""Bytes below which a piece is copied to the one before it: each would take far more memory than its bytes."""
+MAX_CUT = 256
+"""Messages that are cut and not read. The rest stays as it came: an empty message is five bytes, and an object."""
+
+
 class Compressed(bytes):
     """A message that is still to be inflated."""
+
+    __slots__ = ()
 
 
 class Inbox:
     """Feed it what arrives; `messages` are whole ones. Raises `GrpcError` for what is no message, or too long."""
 
-    __slots__ = ("_have", "_need", "_pieces", "_prefix", "_squeezed", "limit", "messages")
+    __slots__ = ("_have", "_need", "_pieces", "_prefix", "_squeezed", "_uncut", "limit", "messages")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.messages: deque[bytes] = deque()
-        self._pieces: list[bytes | memoryview] = []
+        self._pieces: list[bytes | bytearray | memoryview] = []
+        self._uncut = bytearray()  # behind `MAX_CUT` messages
         self._have = 0
         self._need = 0  # bytes of the message that is arriving
         self._squeezed = False
@@ -34,6 +43,9 @@ class Inbox:
 
     def feed(self, data: bytes, start: int, stop: int) -> None:
         """Take `data[start:stop]`."""
+        if self._uncut:
+            self._uncut += memoryview(data)[start:stop]
+            return
         if stop - start >= PREFIX_BYTES and self._prefix == b"":
             # The rule: one message, whole.
             flag, size = PREFIX.unpack_from(data, start)
@@ -41,17 +53,40 @@ class Inbox:
                 self.messages.append(data[start + PREFIX_BYTES : stop])
                 return
         while start < stop:
+            if len(self.messages) >= MAX_CUT:
+                self._uncut += memoryview(data)[start:stop]
+                return
             if self._prefix is not None:
                 start = self._read_prefix(data, start, stop)
             size = min(self._need - self._have, stop - start)
             if size:
-                # A view puts off the copy to the join; a small one would keep far more alive than it shows.
-                view = VIEW_BYTES < size < self._need
-                self._pieces.append(memoryview(data)[start : start + size] if view else data[start : start + size])
+                self._add(data, start, size)
                 self._have += size
                 start += size
             if self._prefix is None and self._have == self._need:
                 self._complete()
+
+    def _add(self, data: bytes, start: int, size: int) -> None:
+        pieces = self._pieces
+        if VIEW_BYTES < size < self._need and size * 2 > len(data):
+            # A view puts off the copy to the join. It keeps all of `data` alive.
+            pieces.append(memoryview(data)[start : start + size])
+        elif size >= SMALL_PIECE or size == self._need:
+            pieces.append(data[start : start + size])
+        elif pieces and isinstance(pieces[-1], bytearray):
+            pieces[-1] += memoryview(data)[start : start + size]
+        else:
+            pieces.append(bytearray(memoryview(data)[start : start + size]))
+
+    @property
+    def uncut(self) -> bool:
+        """Whether more messages may be here, which `cut` brings. Only when all that were cut have been read."""
+        return bool(self._uncut)
+
+    def cut(self) -> None:
+        """Cut the next messages. Raises `GrpcError`."""
+        data, self._uncut = bytes(self._uncut), bytearray()
+        self.feed(data, 0, len(data))
 
     def _read_prefix(self, data: bytes, start: int, stop: int) -> int:
         assert self._prefix is not None
@@ -80,6 +115,11 @@ class Inbox:
     def halfway(self) -> bool:
         """Whether a message has begun and is not whole."""
         return self._prefix != b""
+
+    @property
+    def missing(self) -> int:
+        """Bytes to come of the message that is arriving, as far as its prefix is here."""
+        return self._need - self._have if self._prefix is None else 0
 
     @property
     def arrived(self) -> int:

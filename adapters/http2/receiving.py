@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from adapters.errors import InferenceError, LimitExceeded, TooLarge
+from adapters.http1.budget import COPIES, FREE_BYTES, Budget
 from adapters.http2 import frames
 from adapters.http2.frames import ErrorCode
 from adapters.http2.inbox import Compressed, Inbox, inflate
@@ -13,8 +15,8 @@ from adapters.http2.status import Code, GrpcError
 if TYPE_CHECKING:
     from adapters.http2.connection import Connection
 
-STREAM_WINDOW = 16 * 1024 * 1024
-"""Bytes that a peer may send of one stream before somebody reads."""
+STREAM_WINDOW = 256 * 1024
+"""Bytes that a peer may send of one stream before they are read. While a message is read, the rest of it may come."""
 INFLATE_INLINE = 64 * 1024
 """Compressed bytes above which inflating leaves the loop's thread."""
 
@@ -23,7 +25,8 @@ class Receiving:
     """One reader at a time. `error` is what it is told once it has read what came before."""
 
     __slots__ = (
-        "_held", "_owed", "_reader", "closed", "connection", "deaf", "encoding", "error", "id", "inbox", "received_all",
+        "_charged", "_held", "_paid", "_reader", "_window", "budget", "closed", "connection",
+        "deaf", "encoding", "error", "id", "inbox", "received_all",
     )  # fmt: skip
 
     def __init__(self, connection: Connection[Any], stream_id: int) -> None:
@@ -35,15 +38,18 @@ class Receiving:
         self.closed = False
         self.deaf = False  # nobody reads any more
         self.error: Exception | None = None
+        self.budget: Budget | None = None
+        self._charged = 0
+        self._paid = FREE_BYTES  # bytes that may be held without another charge
         self._held = 0  # bytes in the inbox
-        self._owed = 0  # bytes received and not given back to the peer's window
+        self._window = STREAM_WINDOW  # bytes that the peer may send
         self._reader: asyncio.Future[None] | None = None
 
     def receive(self, data: bytes, start: int, stop: int, padding: int, *, last: bool) -> None:
         """`data[start:stop]` came, after `padding` bytes of nothing."""
         size = stop - start
-        self._owed += size + padding
-        if self._owed > STREAM_WINDOW:
+        self._window -= size + padding
+        if self._window < 0:
             self.break_off(ErrorCode.FLOW_CONTROL_ERROR)
             return
         self.received_all = last
@@ -55,12 +61,13 @@ class Receiving:
             self.inbox.feed(data, start, stop)
             if self.connection.held > self.connection.max_held:
                 raise GrpcError(Code.RESOURCE_EXHAUSTED, "This connection has too many unread messages under way.")
+            if self._held > self._paid:
+                self._pay(self._held)
+            if not last and self.inbox.halfway and self.inbox.arrived < size:
+                self.begun()
+            self.wake()
         except GrpcError as error:
             self.refuse(error)
-            return
-        if not last and self.inbox.halfway and self.inbox.arrived < size:
-            self.begun()
-        self.wake()
 
     def begun(self) -> None:
         """A message has begun, and is not whole."""
@@ -69,12 +76,18 @@ class Receiving:
         """The next message; None when the peer will send no more. Raises `GrpcError`."""
         messages = self.inbox.messages
         while not messages:
+            if self.inbox.uncut:
+                await asyncio.sleep(0)  # many small messages must not hold the loop
+                self.inbox.cut()
+                continue
             if self.error is not None:
                 raise self.error
             if self.received_all:
                 if self.inbox.halfway:
                     raise GrpcError(Code.INTERNAL, "The stream ends inside a message.")
                 return None
+            if self._charged and not self._held:
+                self._release_charge()
             self._credit()
             await self._arrival()
         message = messages.popleft()
@@ -94,8 +107,42 @@ class Receiving:
 
     async def _inflated(self, message: bytes) -> bytes:
         if len(message) <= INFLATE_INLINE:
-            return inflate(message, self.encoding, self.inbox.limit)
-        return await asyncio.to_thread(inflate, message, self.encoding, self.inbox.limit)
+            data = inflate(message, self.encoding, self.inbox.limit)
+        else:
+            data = await asyncio.to_thread(inflate, message, self.encoding, self.inbox.limit)
+        self._pay(self._held + len(message) + len(data))
+        return data
+
+    # ── what is held ──────────────────────────────────────────────────────────────────────────────────
+
+    def charge_to(self, budget: Budget) -> None:
+        """Let what is held, and what comes, count there until the call ends. Raises `InferenceError`."""
+        before, self.budget = self.budget, budget
+        if self._charged:
+            if before is not None:
+                before.give(self._charged)
+            charged, self._charged = self._charged, 0
+            budget.take(charged)
+            self._charged = charged
+
+    def _pay(self, size: int) -> None:
+        """Have room for `size` bytes. Raises `GrpcError`."""
+        if self.budget is None or size <= self._paid:
+            return
+        charge = COPIES * size - self._charged
+        try:
+            self.budget.take(charge)
+        except InferenceError as error:
+            mine = isinstance(error, LimitExceeded | TooLarge)
+            raise GrpcError(Code.RESOURCE_EXHAUSTED if mine else Code.UNAVAILABLE, error.message) from None
+        self._charged += charge
+        self._paid = size
+
+    def _release_charge(self) -> None:
+        if self._charged and self.budget is not None:
+            self.budget.give(self._charged)
+        self._charged = 0
+        self._paid = FREE_BYTES
 
     def wake(self) -> None:
         """Something came that a reader may wait for."""
@@ -106,10 +153,19 @@ class Receiving:
                 self._credit()
 
     def _credit(self) -> None:
-        """Let the peer send more: whoever reads has all that came but the message that is still arriving."""
-        if self._owed >= STREAM_WINDOW // 2 and not self.received_all and not self.closed:
-            self.connection.outlet.write(frames.window_update(self.id, self._owed))
-            self._owed = 0
+        """Let the peer send more: all that came has been read, but for a message that is still arriving.
+
+        The whole rest of that one may come, once there is room for it. Raises `GrpcError`.
+        """
+        if self.received_all or self.closed:
+            return
+        missing = self.inbox.missing
+        window = max(STREAM_WINDOW, missing)
+        if window - self._window >= STREAM_WINDOW // 2:
+            if missing:
+                self._pay(self._held + missing)
+            self.connection.outlet.write(frames.window_update(self.id, window - self._window))
+            self._window = window
 
     def _release(self, size: int) -> None:
         self._held -= size
@@ -117,6 +173,7 @@ class Receiving:
 
     def discard(self) -> None:
         """Nobody will read what has come."""
+        self._release_charge()
         if not self.deaf:
             self.deaf = True
             if self._held:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from adapters.http2.frames import DEFAULT_FRAME, DEFAULT_WINDOW, MAX_WINDOW, ErrorCode, Violation
 
-WRITE_BUFFER = 512 * 1024
+WRITE_BUFFER = 128 * 1024
 """Bytes in the transport's buffer above which no more DATA is written."""
 
 TURN_BYTES = 128 * 1024

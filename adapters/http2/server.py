@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from adapters.http1.budget import Budget
 from adapters.http1.listeners import Listeners
 from adapters.http1.sweeper import sweeper
 from adapters.http2 import frames
@@ -17,6 +18,7 @@ from adapters.http2.receiving import STREAM_WINDOW
 
 KiB = 1024
 MiB = 1024 * KiB
+GiB = 1024 * MiB
 
 Handler = Callable[[Call], Awaitable[None]]
 
@@ -27,13 +29,15 @@ class Limits:
 
     A message that has begun gets `message_timeout` plus the time that its bytes take at `min_message_rate`, and so
     does one that must come. `max_held` bounds what was received and not read, `max_unsent` what was answered and
-    not taken, of all calls together. A connection that is silent is pinged after `ping_interval` while it has
+    not taken, of all calls of a connection; `max_held_by_all` bounds what all connections hold, where the server has no
+    budget that is shared. A connection that is silent is pinged after `ping_interval` while it has
     calls, and dropped after another; without calls it is closed after `idle_timeout`.
     """
 
     max_head: int = 32 * KiB
     max_message: int = 64 * MiB
     max_held: int = 256 * MiB
+    max_held_by_all: int = 2 * GiB
     max_unsent: int = 64 * MiB
     max_streams: int = 1024
     max_connections: int = 10_000
@@ -53,10 +57,11 @@ class Server(Listeners):
     A TLS context is told to speak HTTP/2 only: it must not be another listener's, too.
     """
 
-    def __init__(self, handler: Handler, limits: Limits | None = None) -> None:
+    def __init__(self, handler: Handler, limits: Limits | None = None, budget: Budget | None = None) -> None:
         super().__init__(lambda: Accepted(self))
         self.handler = handler
         self.limits = limits or Limits()
+        self.budget = budget or Budget(self.limits.max_held_by_all)
         self.draining = False
         self.connections: set[Accepted] = set()
         self._tasks: set[asyncio.Task[None]] = set()  # of handlers, also of those that have answered and go on

@@ -14,12 +14,23 @@ try:
 except ImportError:  # a body in it is then refused as one in any unknown coding
     zstandard = None
 
+brotli: Any
+try:
+    brotli = importlib.import_module("brotli")
+except ImportError:
+    brotli = None
+
+FREE_BYTES = 4 * 1024 * 1024
+MOST_RATIO = 256
+"""A body may become `FREE_BYTES` and `MOST_RATIO` times its size, whatever the limit: only a bomb becomes more."""
 SMALLEST = 860
 """Bytes. Less than that would rather grow."""
 _SLICE = 256
 _ZLIB_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 
-KNOWN = "gzip, deflate" + (", zstd" if zstandard is not None else "")
+KNOWN = ", ".join(
+    ["gzip", "deflate", *(["zstd"] if zstandard is not None else []), *(["br"] if brotli is not None else [])]
+)
 """For the `accept-encoding` of a refusal."""
 
 
@@ -28,18 +39,22 @@ def decompress(body: bytes, coding: str, limit: int) -> bytes:
     coding = coding.strip().lower()
     if coding in ("", "identity"):
         return body
+    limit = min(limit, FREE_BYTES + MOST_RATIO * len(body))
     try:
         if (bits := _ZLIB_BITS.get(coding)) is not None:
             return _inflate(body, bits, limit)
         if coding == "zstd" and zstandard is not None:
             return _unzstd(body, limit)
-    except (zlib.error, _ZSTD_ERROR):
+        if coding == "br" and brotli is not None:
+            return _unbrotli(body, limit)
+    except (zlib.error, _ZSTD_ERROR, _BROTLI_ERROR):
         raise CallerError(f"The body is not valid {coding}.", code="invalid_encoding") from None
     raise CallerError(
         f"The content-encoding `{coding[:32]}` is not known here. Send one of: {KNOWN}.", code="unsupported_media_type"
     )
 
 
+_BROTLI_ERROR: type[Exception] = brotli.error if brotli is not None else zlib.error
 _ZSTD_ERROR: type[Exception] = zstandard.ZstdError if zstandard is not None else zlib.error
 
 
@@ -70,6 +85,16 @@ def _unzstd(body: bytes, limit: int) -> bytes:
     if not inflater.eof or fed < len(body) or inflater.unused_data:
         raise _ZSTD_ERROR("it ends too early or too late")
     return b"".join(pieces)
+
+
+def _unbrotli(body: bytes, limit: int) -> bytes:
+    inflater = brotli.Decompressor()
+    out: bytes = inflater.process(body, output_buffer_limit=limit + 1)
+    if len(out) > limit:
+        raise _too_large(limit)
+    if not inflater.is_finished():
+        raise _BROTLI_ERROR("it ends too early or too late")
+    return out
 
 
 def _too_large(limit: int) -> TooLarge:

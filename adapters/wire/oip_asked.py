@@ -3,7 +3,6 @@
 What is looked at are the shapes and the parameters; data is skipped, and goes on as the bytes that it is.
 """
 
-import sys
 from hashlib import blake2b
 from typing import Annotated, NamedTuple
 
@@ -13,7 +12,7 @@ from msgspec import Meta, Raw
 from adapters.errors import CallerError
 from adapters.tensors import Inference
 from adapters.types import Codec, InferKind, InferRequest, ModelRequest
-from adapters.wire import compression, oip
+from adapters.wire import oip
 
 Fields = dict[str, Raw]
 MODEL = "model"
@@ -90,12 +89,10 @@ def request_of(
     header_length: int | None = None,
     encoding: str = "",
     accepts: str = "",
-    limit: int = sys.maxsize,
+    opened: bytes = b"",
     seen: Seen | None = None,
 ) -> InferRequest:
-    """What a front got. Raises `CallerError` for what is no such request, and `TooLarge` for a body that is compressed
-    and has more than `limit` bytes when it is not.
-    """
+    """What a front got; `opened` is the body without its `encoding`. Raises `CallerError` for no such request."""
     request = InferRequest(
         model=model,
         version=version,
@@ -105,7 +102,7 @@ def request_of(
         body=body,
         header_length=header_length,
         encoding=encoding,
-        opened=compression.decompress(body, encoding, limit) if encoding else b"",
+        opened=opened if encoding else b"",
         accepts=accepts,
         size=len(body),
         codec=HTTP,

@@ -71,7 +71,7 @@ class AppsFront:
         target = target_of(http.target)
         assert target is not None
         check_path(target.path, http.query)
-        body = await http.read()
+        body = await http.read_encoded()
         model, version = tensors.named(self._core.snapshot, target.model, target.version)
         accept = http.headers.get("accept") or ""
         request = AppRequest(
@@ -82,6 +82,7 @@ class AppsFront:
             query=http.query,
             content_type=http.headers.get("content-type") or "",
             accept=accept,
+            encoding=http.headers.get("content-encoding") or "",
             body=body,
             size=len(body),
             stream="text/event-stream" in accept,

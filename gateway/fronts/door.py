@@ -61,6 +61,9 @@ class Door:
                 raise CallerError(f"This path takes {' or '.join(route.methods)} only.", code="method_not_allowed")
             if principal.scope is not None:
                 principal.scope.check_front(route.operation)
+            http.charge_to(core.memory.of(principal.tenant))
+            if http.pending or http.encoded:
+                record.early = core.ledger.reserve_early(principal.tenant, principal.key_id, core.clock())
             return await route.answer(principal, http, record)
         except InferenceError as error:
             response = refusal(error, (told or self.headers)(record))
@@ -73,6 +76,9 @@ class Door:
             bug = errors.internal_error()
             core.telemetry.end(record, bug, errors.status_of(bug), core.clock())
             raise
+        finally:
+            if record.early is not None:
+                record.early.undo(core.clock())
 
     def record(self, given: str | None, operation: str, peer: str) -> Record:
         """Of a request that begins. Its id is the client's own, where that is harmless, so that its logs and ours can

@@ -24,4 +24,4 @@ def grpc_server(door: Door, ready: Callable[[], bool], http: HttpConfig) -> Serv
         send_timeout=http.send_timeout,
     )
     methods = {**oip.methods, **tfserving.methods, **apps.methods}
-    return Server(Rpcs(door, methods, oip.probes, {APPLICATION: apps.named}), limits)
+    return Server(Rpcs(door, methods, oip.probes, {APPLICATION: apps.named}), limits, door.core.memory.process)

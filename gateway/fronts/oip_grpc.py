@@ -71,7 +71,7 @@ class OipGrpcFront:
         }
         self.methods = {METHODS[name].path: Method("models", answer) for name, answer in methods.items()}
         self.methods[METHODS["ModelInfer"].path] = Method("infer", self._infer)
-        self.methods[METHODS["ModelStreamInfer"].path] = Method("infer", self._stream)
+        self.methods[METHODS["ModelStreamInfer"].path] = Method("infer", self._stream, streams=True)
         self.probes = {
             METHODS["ServerLive"].path: lambda _: inference.ServerLiveResponse(live=True).SerializeToString(),
             METHODS["ServerReady"].path: lambda _: inference.ServerReadyResponse(ready=ready()).SerializeToString(),

@@ -145,7 +145,8 @@ class OipFront:
     async def _infer(self, principal: Principal, http: Request, record: Record) -> Response:
         target, headers = target_of(http.target), http.headers
         assert target is not None
-        body = await http.read()
+        body = await http.read_encoded()
+        opened = await http.decoded(body) if http.encoded else b""
         model, version = tensors.named(self._core.snapshot, target.model, target.version)
         encoding = (headers.get("content-encoding") or "").strip().lower()
         kind, length = cast(InferKind, target.verb), oip.header_length(headers.get(oip.HEADER))
@@ -162,7 +163,7 @@ class OipFront:
             encoding=encoding,
             seen=seen,
             accepts=headers.get("accept-encoding") or "",
-            limit=self._core.snapshot.config.http.max_body,
+            opened=opened,
         )
         answer = await tensors.inferred(self._core, principal, request, headers, record)
         told = [*self._door.headers(record), *answer.headers]

@@ -14,7 +14,7 @@ from adapters.http1.message import Request, Response
 from adapters.inferred import decode
 from adapters.offload import codecs
 from adapters.types import InferRequest, Verb
-from adapters.wire import compression, openai, predict_v1_answers, predict_v1_asked
+from adapters.wire import openai, predict_v1_answers, predict_v1_asked
 from gateway.auth.keys import Principal
 from gateway.fronts import errors, tensors
 from gateway.fronts.door import Door, Route
@@ -78,9 +78,7 @@ class PredictFront:
     async def _infer(self, principal: Principal, http: Request, record: Record) -> Response:
         target = target_of(http.target)
         assert target is not None
-        body, encoding = await http.read(), (http.headers.get("content-encoding") or "identity").strip().lower()
-        if encoding != "identity":
-            body = compression.decompress(body, encoding, self._core.snapshot.config.http.max_body)
+        body = await http.read()
         look = await offload.run(len(body), predict_v1_asked.look_at, body)
         request = self._request(principal, target, body, look)
         answer = await tensors.inferred(self._core, principal, request, http.headers, record)

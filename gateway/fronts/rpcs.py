@@ -22,6 +22,8 @@ class Method(NamedTuple):
 
     operation: str
     answer: Answer
+    streams: bool = False
+    """Whether a call may bring several messages, each a request of its own."""
 
 
 class Rpcs:
@@ -54,6 +56,9 @@ class Rpcs:
                 raise Unsupported("Unknown method.", code="unknown_url")
             if principal.scope is not None:
                 principal.scope.check_front(method.operation)
+            call.charge_to(core.memory.of(principal.tenant))
+            if not call.received_all and not method.streams:
+                record.early = core.ledger.reserve_early(principal.tenant, principal.key_id, core.clock())
             await method.answer(principal, call, record)
         except InferenceError as error:
             core.telemetry.end(record, error, errors.status_of(error), core.clock())
@@ -68,6 +73,9 @@ class Rpcs:
             bug = errors.internal_error()
             core.telemetry.end(record, bug, errors.status_of(bug), core.clock())
             raise
+        finally:
+            if record.early is not None:
+                record.early.undo(core.clock())
 
     def _other(self, call: Call) -> Method | None:
         return next((method for name, method in self._others.items() if name in call.metadata), None)

@@ -19,7 +19,7 @@ from gateway.limits.remote.exact import ExactAllowance
 from gateway.limits.shared import SharedTable
 from gateway.limits.shared_allowance import shared
 from gateway.limits.subjects import in_memory
-from policies.amounts import TOKENS, Amounts
+from policies.amounts import NOTHING, TOKENS, Amounts
 from policies.facts import Facts
 
 if TYPE_CHECKING:
@@ -139,6 +139,21 @@ class Ledger:
             allowance.look(now, self._wall())
         return account.always
 
+    def reserve_early(self, tenant: str, key: str, now: float) -> Reservation | None:
+        """Before a body is received: take a request, and a place, of what every request of the key draws on.
+
+        It is undone where the request is reserved as a whole. Raises `LimitExceeded` for a request that is refused
+        whatever its body holds. None where there is nothing to take.
+        """
+        account = self.accounts.get(tenant)
+        if account is None:
+            return None
+        utc = self._wall()
+        allowances = account.of_key(key, now, utc)
+        if not allowances:
+            return None
+        return self._reserve(tenant, key, allowances, NOTHING, None, now)
+
     def reserve(
         self, facts: Facts, allowances: Sequence[Allowance], amounts: Amounts, cost: Money | None, now: float
     ) -> Reservation:
@@ -146,6 +161,11 @@ class Ledger:
 
         Raises `LimitExceeded`, which names the one that has to be waited for longest.
         """
+        return self._reserve(facts.tenant, facts.key, allowances, amounts, cost, now)
+
+    def _reserve(
+        self, tenant: str, key: str, allowances: Sequence[Allowance], amounts: Amounts, cost: Money | None, now: float
+    ) -> Reservation:
         picos, utc = 0 if cost is None else cost.picos, self._wall()
         holds: list[Hold] = []
         shadowed: tuple[Shadowed, ...] = ()
@@ -165,8 +185,8 @@ class Ledger:
             raise
         if refused is not None:
             _undo(holds, now)
-            raise self._exceeded(facts.tenant, refused, allowances, amounts, picos, now, utc)
-        return Reservation(self.accounts[facts.tenant], facts.key, holds, amounts[TOKENS], shadowed)
+            raise self._exceeded(tenant, refused, allowances, amounts, picos, now, utc)
+        return Reservation(self.accounts[tenant], key, holds, amounts[TOKENS], shadowed)
 
     async def reserve_exactly(
         self, facts: Facts, allowances: Sequence[Allowance], amounts: Amounts, cost: Money | None, now: float

@@ -66,6 +66,15 @@ class Limit:
         """Whether every request of the tenant draws on one allowance."""
         return self.config.per == "tenant" and self._models is None
 
+    @property
+    def is_for_each_request(self) -> bool:
+        """Whether tenant and key alone tell which allowance a request draws on."""
+        return self.config.per in ("tenant", "key") and self._models is None
+
+    def of_key(self, key: str, now: float, utc: float) -> Allowance:
+        """The allowance of the tenant, or of one key."""
+        return self.of(WHOLE if self.config.per == "tenant" else f"key:{key}", now, utc)
+
     def covers(self, model: str) -> bool:
         """Whether requests for this model count."""
         return self._models is None or model in self._models

@@ -1,12 +1,16 @@
 """What is remembered of one request until its end: the source of its log line and its metrics."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from adapters.errors import InferenceError
 from adapters.types import Usage
 from config.money import Money
 from gateway.auth.keys import USER
 from gateway.limits.allowance import Allowance, Shadowed
+
+if TYPE_CHECKING:
+    from gateway.limits.ledger import Reservation
 
 
 class Record:
@@ -17,9 +21,9 @@ class Record:
     """
 
     __slots__ = (
-        "allowances", "arm", "attempts", "client", "cost", "ended", "endpoint", "error", "events", "explanation",
-        "first_chunk", "ignored", "key", "model", "operation", "pool", "queue_seconds", "request_id", "roles",
-        "shadowed", "started", "status", "stream", "tenant", "time", "upstream_seconds", "usage",
+        "allowances", "arm", "attempts", "client", "cost", "early", "ended", "endpoint", "error", "events",
+        "explanation", "first_chunk", "ignored", "key", "model", "operation", "pool", "queue_seconds", "request_id",
+        "roles", "shadowed", "started", "status", "stream", "tenant", "time", "upstream_seconds", "usage",
     )  # fmt: skip
 
     def __init__(self, request_id: str, operation: str, client: str, started: float) -> None:
@@ -48,6 +52,8 @@ class Record:
         self.queue_seconds = 0.0
         self.ignored: Sequence[str] = ()
         """Fields of the request that the model had no use for."""
+        self.early: Reservation | None = None
+        """What is held while the body is received, and the model not known."""
         self.explanation = ""
         """For the client's eyes, where it asked and may."""
         self.error: InferenceError | None = None

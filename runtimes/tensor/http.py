@@ -32,18 +32,17 @@ class HttpDoor:
     """The handler of `adapters.http1`."""
 
     def __init__(
-        self, service: InferenceService, control: Control, metrics: Metrics, restrictions: Restrictions, max_body: int
+        self, service: InferenceService, control: Control, metrics: Metrics, restrictions: Restrictions
     ) -> None:
         self._service = service
         self._control = control
         self._restrictions = restrictions
-        self._max_body = max_body
         self._answers: dict[str, Callable[[Request, Route], Awaitable[Response]]] = {
             "infer": self._infer,
             "generate": self._generate,
             "generate_stream": self._generate_stream,
             "infer_stream": self._infer_stream,
-            **HttpControl(control, metrics, self._read).answers,
+            **HttpControl(control, metrics).answers,
         }
 
     async def __call__(self, request: Request) -> Response:
@@ -62,8 +61,6 @@ class HttpDoor:
     async def _infer(self, request: Request, route: Route) -> Response:
         body = await request.read()
         headers = request.headers.raw
-        if b"content-encoding" in headers:
-            body = await self._decompressed(body, request)
         length = headers.get(_LENGTH)
         size = None if length is None else oip.header_length(length.decode("latin-1"))
         inference = await codecs.decode_body(body, size, route.about, route.version)
@@ -88,7 +85,7 @@ class HttpDoor:
         return oip_raw.complete(inference, spec.name, spec.datatype, spec.dims, batched=config.max_batch_size > 0)
 
     async def _infer_stream(self, request: Request, route: Route) -> Response:
-        inference = await codecs.decode_body(await self._read(request), None, route.about, route.version)
+        inference = await codecs.decode_body(await request.read(), None, route.about, route.version)
         return await events.answer(self._service.marked_stream(inference), _encode_event)
 
     async def _generate(self, request: Request, route: Route) -> Response:
@@ -108,19 +105,9 @@ class HttpDoor:
         return await events.answer(self._service.stream(inference), _encode_generated)
 
     async def _asked_to_generate(self, request: Request, route: Route) -> Inference:
-        body = await self._read(request)
+        body = await request.read()
         inputs = {tensor.name: tensor for tensor in self._control.model(route.about, route.version).inputs}
         return await offload.run(len(body), oip_generate.decode_generate, body, route.about, route.version, inputs)
-
-    async def _read(self, request: Request) -> bytes:
-        body = await request.read()
-        return await self._decompressed(body, request) if b"content-encoding" in request.headers.raw else body
-
-    async def _decompressed(self, body: bytes, request: Request) -> bytes:
-        coding = request.headers.get("content-encoding") or ""
-        if len(body) < IN_A_THREAD:
-            return compression.decompress(body, coding, self._max_body)
-        return await asyncio.to_thread(compression.decompress, body, coding, self._max_body)
 
 
 async def _encode_event(computed: Computed) -> bytes:

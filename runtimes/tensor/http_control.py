@@ -21,12 +21,11 @@ T = TypeVar("T")
 
 
 class HttpControl:
-    """Answers by operation. `read` gives a request's body, decompressed."""
+    """Answers by operation."""
 
-    def __init__(self, control: Control, metrics: Metrics, read: Callable[[Request], Awaitable[bytes]]) -> None:
+    def __init__(self, control: Control, metrics: Metrics) -> None:
         self._control = control
         self._metrics = metrics
-        self._read = read
         self.answers: dict[str, Answer] = {
             "live": self._live,
             "ready": self._ready,
@@ -81,15 +80,15 @@ class HttpControl:
     # ── the repository ────────────────────────────────────────────────────────────────────────────────
 
     async def _index(self, request: Request, route: Route) -> Response:
-        ready = await _decoded(oip_bodies.decode_index_request, await self._read(request))
+        ready = await _decoded(oip_bodies.decode_index_request, await request.read())
         return _json(await self._control.index(ready=ready))
 
     async def _load(self, request: Request, route: Route) -> Response:
-        await self._control.load(route.about, await _decoded(oip_bodies.decode_load, await self._read(request)))
+        await self._control.load(route.about, await _decoded(oip_bodies.decode_load, await request.read()))
         return Response(200, [JSON])
 
     async def _unload(self, request: Request, route: Route) -> Response:
-        await _decoded(oip_bodies.decode_unload, await self._read(request))  # no model of ours depends on another
+        await _decoded(oip_bodies.decode_unload, await request.read())  # no model of ours depends on another
         await self._control.unload(route.about)
         return Response(200, [JSON])
 
@@ -100,7 +99,7 @@ class HttpControl:
         return _json([{"name": r.name, "key": r.key, "offset": r.offset, "byte_size": r.byte_size} for r in regions])
 
     async def _register(self, request: Request, route: Route) -> Response:
-        told = await _decoded(oip_bodies.decode_object, await self._read(request))
+        told = await _decoded(oip_bodies.decode_object, await request.read())
         key, offset, size = told.get("key"), told.get("offset", 0), told.get("byte_size")
         if not isinstance(key, str) or type(offset) is not int or type(size) is not int:
             raise CallerError("A region is registered with its `key`, its `byte_size` and, if not 0, its `offset`.")
@@ -126,15 +125,13 @@ class HttpControl:
         if route.about:
             self._control.config(route.about)
         if request.method == "POST":
-            return _json(
-                tracer.update(await _decoded(oip_bodies.decode_object, await self._read(request)), route.about)
-            )
+            return _json(tracer.update(await _decoded(oip_bodies.decode_object, await request.read()), route.about))
         return _json(tracer.settings.told(route.about))
 
     async def _logging(self, request: Request, route: Route) -> Response:
         logs = self._control.logs
         if request.method == "POST":
-            return _json(logs.update(await _decoded(oip_bodies.decode_object, await self._read(request))))
+            return _json(logs.update(await _decoded(oip_bodies.decode_object, await request.read())))
         return _json(logs.told())
 
 

@@ -122,7 +122,7 @@ class _Server:
         service = InferenceService(manager, self._memory, self._tracer, logs)
         restrictions = Restrictions(options.restrict)
         size = options.max_body
-        http = HttpDoor(service, self.control, Metrics(manager), restrictions, size)
+        http = HttpDoor(service, self.control, Metrics(manager), restrictions)
         self._http = HttpServer(http, HttpLimits(max_body=size), http_refusal)
         self._grpc = GrpcServer(GrpcDoor(service, self.control, restrictions), GrpcLimits(max_message=size))
 

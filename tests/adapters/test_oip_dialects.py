@@ -94,7 +94,7 @@ async def test_who_knows_no_extras_gets_none() -> None:
     async with routed({"name": "oip-http", "server": "openvino"}) as (router, adapter):
         body, length = oip.encode_request(Inference("m", inputs=[ONE]), binary=True)
         packed = compression.compress(body, "gzip")
-        request = request_of(packed, model="m", version="", header_length=length, encoding="gzip", limit=10_000)
+        request = request_of(packed, model="m", version="", header_length=length, encoding="gzip", opened=body)
         await adapter.call(request, within())
     assert "content-encoding" not in router.asked[0][1]
     assert router.asked[0][2] == body

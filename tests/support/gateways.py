@@ -133,6 +133,7 @@ class Rig:
         for fakes in self.adapters.values():
             for fake in fakes:
                 assert fake.in_flight == 0
+        assert self.core.memory.process.held == 0
 
 
 def infer(model: str = "chat", **fields: Any) -> InferRequest:

@@ -178,8 +178,7 @@ class Intake:
         if self._outputs and not self._outputs.issuperset(names):
             unknown = next(name for name in names if name not in self._outputs)
             raise CallerError(
-                f"unexpected inference output '{unknown}' for model '{self._name}'. It has {_list(self._outputs)}.",
-                param=unknown,
+                f"Model `{self._name}` has no output `{unknown}`; it has {_list(self._outputs)}.", param=unknown
             )
         if len(set(names)) != len(names):
             raise CallerError("An output is asked for twice; ask once for each.")
@@ -192,18 +191,14 @@ class Intake:
             raise CallerError(f"Input `{twice}` is given twice.", param=twice)
         missing = self._required.difference(given)
         if missing:
-            stray = next((tensor for tensor in inference.inputs if tensor.name not in self._readers), None)
-            if stray is not None:
-                raise self._unknown(stray)
-            counts = f"expected {len(self._required)} inputs but got {len(given)} inputs for model '{self._name}'"
             raise CallerError(
-                f"{counts}. Missing required input(s): {_list(missing)}.",
+                f"Model `{self._name}` needs input {_list(missing)}, which the request does not have.",
                 param=min(missing),
             )
 
     def _unknown(self, tensor: Tensor) -> CallerError:
         return CallerError(
-            f"unexpected inference input '{tensor.name}' for model '{self._name}'. It has {_list(set(self._readers))}.",
+            f"Model `{self._name}` has no input `{tensor.name}`; it expects {_list(set(self._readers))}.",
             param=tensor.name,
         )
 

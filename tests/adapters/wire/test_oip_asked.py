@@ -124,6 +124,6 @@ def test_noise_is_refused_and_nothing_else() -> None:
 @settings(max_examples=150)
 def test_any_bytes_are_refused_or_read(body: bytes, kind: Any, encoding: str) -> None:
     with suppress(CallerError):
-        request = request_of(body, model="m", version="", kind=kind, encoding=encoding, limit=1000)
+        request = request_of(body, model="m", version="", kind=kind, encoding=encoding, opened=body)
         request.codec.canonical(request)
         request.codec.fields(request)

@@ -154,7 +154,7 @@ REFUSED: list[tuple[str, Any, dict[str, str], int, str]] = [
     (INFER, None, {"Inference_Header_Content_Length": "-1"}, 400, "number"),
     (INFER, None, {"Inference_Header_Content_Length": "99999"}, 400, "99999"),
     (INFER, None, {"content_encoding": "gzip"}, 400, "gzip"),
-    (INFER, None, {"content_encoding": "br"}, 415, "br"),
+    (INFER, None, {"content_encoding": "middle-out"}, 415, "middle-out"),
     (INFER, zipped(b" " * 40_000_000), {"content_encoding": "gzip"}, 413, "decompressed"),
     (INFER, b" " * 1_000_001, {}, 413, "bytes"),
     ("/v2/models/nobody/infer", None, {}, 404, "nobody"),

@@ -126,7 +126,7 @@ async def test_no_model_is_unknown_before_the_repository_was_read(tmp_path: Path
 async def test_what_is_not_there_and_what_is_not_loaded(tmp_path: Path, manager: ModelManager) -> None:
     put(tmp_path, "m")
     await manager.look()
-    with pytest.raises(NotFound, match="Request for unknown model: 'other' is not found"):
+    with pytest.raises(NotFound, match="There is no model `other`"):
         await manager.wait_for("other", "", None)
     with pytest.raises(Unavailable, match="`m` is not ready: it is not loaded") as caught:
         await manager.wait_for("m", "", None)

@@ -66,7 +66,7 @@ class Running:
         memory, tracer, logs = SharedMemory(), Tracer(TraceSettings()), LogSettings()
         service = InferenceService(manager, memory, tracer, logs)
         control = Control(manager, memory, tracer, logs)
-        self.http = HttpServer(HttpDoor(service, control, Metrics(manager), Restrictions(), 1 << 20))
+        self.http = HttpServer(HttpDoor(service, control, Metrics(manager), Restrictions()))
         self.grpc = GrpcServer(GrpcDoor(service, control, Restrictions()))
 
     async def until_waiting(self, count: int) -> None:

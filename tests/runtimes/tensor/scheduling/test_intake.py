@@ -33,9 +33,9 @@ def tensor(name: str = "IN", shape: tuple[int, ...] = (1, 2), datatype: str = "I
 @pytest.mark.parametrize(
     ("tensors", "names"),
     [
-        ([tensor("in")], ["unexpected inference input 'in' for model 'm'", "`ANY`, `IN`"]),
-        ([], ["expected 1 inputs but got 0 inputs for model 'm'", "`IN`"]),
-        ([tensor("ANY", (1, 4, 3), "FP32")], ["Missing required input(s): `IN`"]),
+        ([tensor("in")], ["`in`", "`ANY`, `IN`"]),
+        ([], ["`IN`", "needs"]),
+        ([tensor("ANY", (1, 4, 3), "FP32")], ["`IN`", "needs"]),
         ([tensor(), tensor()], ["`IN`", "twice"]),
         ([tensor(datatype="INT64")], ["`IN`", "INT64", "INT32"]),
         ([tensor(shape=(1, 3))], ["`IN`", "[1, 3]", "[-1, 2]"]),
@@ -60,7 +60,7 @@ def test_too_many_rows_and_outputs_that_are_not_there_are_refused() -> None:
     intake = Intake(config())
     with pytest.raises(TooLarge, match=f"at most {4 * MAX_PARTS}"):
         intake.read(Inference("m", inputs=[tensor(shape=(4 * MAX_PARTS + 1, 2))]))
-    with pytest.raises(CallerError, match="unexpected inference output 'NONE' for model 'm'"):
+    with pytest.raises(CallerError, match="no output `NONE`; it has `OTHER`, `OUT`"):
         intake.read(Inference("m", inputs=[tensor()], outputs=[RequestedOutput("OUT"), RequestedOutput("NONE")]))
     with pytest.raises(CallerError, match="twice"):
         intake.read(Inference("m", inputs=[tensor()], outputs=[RequestedOutput("OUT"), RequestedOutput("OUT")]))

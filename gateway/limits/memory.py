@@ -1,0 +1,28 @@
+"""The bytes that requests hold at once in this process: of all tenants, and of each."""
+
+from collections.abc import Iterable
+
+from adapters.http1.budget import Budget
+from config.schema import HttpConfig
+
+
+class Memory:
+    """One for a process. Outlives reloads."""
+
+    def __init__(self, http: HttpConfig) -> None:
+        self.process = Budget(http.held_by_all)
+        self.tenants: dict[str, Budget] = {}
+        self._most = http.held_by_tenant
+
+    def of(self, tenant: str) -> Budget:
+        """A tenant's budget, which is a part of the process'."""
+        found = self.tenants.get(tenant)
+        if found is None:
+            found = self.tenants[tenant] = Budget(self._most, self.process, tenant)
+        return found
+
+    def configure(self, tenants: Iterable[str]) -> None:
+        """Forget tenants that have left and hold nothing."""
+        kept = set(tenants)
+        for name in [name for name, budget in self.tenants.items() if name not in kept and budget.held == 0]:
+            del self.tenants[name]
