@@ -1,6 +1,6 @@
 """The benchmark of LLM servers and the soak of ours: what they ask, how answers are read, who answers.
 
-``workloads``  W1 to W4: how many requests, how long, and what they share
+``workloads``  W1 to W5: how many requests, how long, and what they share
 ``client``     one asyncio process that keeps a number of requests in flight, and does little else
 ``events``     what came in when → an answer; read once the load is over
 ``figures``    answers → tokens a second, waits, CPU, memory

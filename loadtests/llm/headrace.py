@@ -18,7 +18,7 @@ GATEWAY = f"gateway+{OURS}"
 MODEL = "smollm2"
 WEIGHTS = {"bf16": "unquantized", "int8": "int8", "int4": "int4"}
 """By their names here, as the runtime calls them."""
-MODEL_LENGTH, SEQUENCES = 2048, 64
+MODEL_LENGTH, SEQUENCES = 4352, 64
 
 
 def name_of(weights: str) -> str:

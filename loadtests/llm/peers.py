@@ -14,6 +14,8 @@ from loadtests.servers import Launch, free_port
 
 MANY = {"w1": Part(64, 32), "w3": Part(64, 32), "w4": Part(64, 32)}
 ALONE = {"w2": Part(8, 1)}
+LONG = {"w5-2k": Part(4, 1), "w5-4k": Part(4, 1)}
+LONG_EIGHT = {"w5-2k-8": Part(24, 8), "w5-4k-8": Part(16, 8)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +62,14 @@ def _batches(gguf: Path, port: int) -> tuple[Launch, Door]:
 
 
 VLLM = Peer("vllm", _vllm)
-LLAMA_ALONE = Peer("llama.cpp-q4_0", _llama_cpp("Q4_0", 1), ALONE)
+LLAMA_ALONE = Peer("llama.cpp-q4_0", _llama_cpp("Q4_0", 1), ALONE | LONG)
+LLAMA_EIGHT = Peer("llama.cpp-q4_0-8", _llama_cpp("Q4_0", 8), LONG_EIGHT)
 LLAMA_MANY = Peer("llama.cpp-q4_0-32", _llama_cpp("Q4_0", 32), MANY)
 LLAMA_Q8 = Peer("llama.cpp-q8_0", _llama_cpp("Q8_0", 1), ALONE)
 LLAMA_STORED = Peer("llama.cpp-q4_1", _llama_cpp("stored", 1), ALONE)
 TRANSFORMERS = Peer("transformers", _transformers, {"w1": Part(8, 1), "w2": Part(2, 1)})
 BATCHES = Peer("transformers-batches", _batches, {"w1": Part(64, 32)})
-PEERS = {peer.name: peer for peer in (VLLM, LLAMA_ALONE, LLAMA_MANY, LLAMA_Q8, LLAMA_STORED, TRANSFORMERS, BATCHES)}
+PEERS = {
+    peer.name: peer
+    for peer in (VLLM, LLAMA_ALONE, LLAMA_EIGHT, LLAMA_MANY, LLAMA_Q8, LLAMA_STORED, TRANSFORMERS, BATCHES)
+}

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from loadtests.llm.headrace import GATEWAY, OURS
 from loadtests.llm.peers import BATCHES, LLAMA_ALONE, TRANSFORMERS, VLLM
-from loadtests.llm.workloads import Workload
+from loadtests.llm.workloads import W5, Workload
 from loadtests.ratios import Summary, ratios, summarise, values
 from loadtests.report import TABLE_WIDTH, cell, rounded, written
 from loadtests.rounds import Round
@@ -36,6 +36,7 @@ GOALS = (
     Goal("w2", OURS, VLLM.name, 2.0),
     Goal("w3", OURS, VLLM.name, 1.3),
     Goal("w4", OURS, VLLM.name, 1.1),
+    *(Goal(one.name, OURS, VLLM.name, 1.3) for one in W5),
     Goal("w2", f"{OURS}-int4", LLAMA_ALONE.name, 1.0),
     Goal("w1", OURS, TRANSFORMERS.name, 25.0),
     Goal("w1", OURS, BATCHES.name, 4.0),

@@ -60,7 +60,16 @@ W1 = Workload("w1", 64, 32, prompt=(32, 256), answer=(64, 192))
 W2 = Workload("w2", 8, 1, prompt=(128, 128), answer=(128, 128))
 W3 = Workload("w3", 64, 32, prompt=(32, 32), answer=(32, 32), shared=512)
 W4 = Workload("w4", 64, 32, prompt=(544, 544), answer=(32, 32))
-WORKLOADS = {workload.name: workload for workload in (W1, W2, W3, W4)}
+W5 = (
+    Workload("w5-2k", 4, 1, prompt=(2000, 2000), answer=(128, 128)),
+    Workload("w5-4k", 4, 1, prompt=(4000, 4000), answer=(128, 128)),
+    Workload("w5-2k-8", 24, 8, prompt=(2000, 2000), answer=(128, 128)),
+    Workload("w5-4k-8", 16, 8, prompt=(4000, 4000), answer=(128, 128)),
+)
+"""Long prompts, one after the other and eight at once."""
+WORKLOADS = {workload.name: workload for workload in (W1, W2, W3, W4, *W5)}
+LONGEST = max(one.shared + one.prompt[1] + one.answer[1] for one in WORKLOADS.values())
+"""Tokens of the longest prompt and its answer."""
 
 
 def vocabulary(gguf: Path) -> list[Word]:

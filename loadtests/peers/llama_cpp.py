@@ -69,11 +69,11 @@ def quantized(venv: Path, gguf: Path, kind: str, cache: Path = CACHE) -> Path:
 
 
 def launch_tuned(venv: Path, model: Path, port: int, slots: int) -> Launch:
-    """As it was fastest of what was tried: weights repacked, flash attention, a KV cache for each slot (2,048 tokens
-    or, with many slots, 1,024), no cache of whole prompts in RAM, its own sizes of batches.
+    """As it was fastest of what was tried: weights repacked, flash attention, a KV cache for each slot (4,352
+    tokens or, with more than eight slots, 1,024), no cache of whole prompts in RAM, its own sizes of batches.
     """
     server = program(venv)
-    room = 2048 if slots == 1 else 1024 * slots
+    room = (4352 if slots <= 8 else 1024) * slots
     model_options = ["-m", str(model), "--alias", "smollm2", "-c", str(room), "-np", str(slots), "-t", "2"]
     tuned = ["--repack", "--flash-attn", "on", "--no-kv-unified", "--cache-ram", "0"]
     doors = ["--host", "127.0.0.1", "--port", str(port), "--no-ui"]

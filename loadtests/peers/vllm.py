@@ -63,7 +63,7 @@ def model(venv: Path, gguf: Path, cache: Path = CACHE) -> Path:
 def launch(venv: Path, folder: Path, port: int) -> Launch:
     """With what an operator may ask of it: sleep and wake, LoRA adapters by name."""
     serve = [str(venv / "bin/vllm"), "serve", str(folder), "--served-model-name", "smollm2", "--dtype", "bfloat16"]
-    doors = ["--host", "127.0.0.1", "--port", str(port), "--max-model-len", "2048"]
+    doors = ["--host", "127.0.0.1", "--port", str(port), "--max-model-len", "4352"]
     env = {
         "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "0-1", "VLLM_NO_USAGE_STATS": "1",
         "VLLM_SERVER_DEV_MODE": "1", "VLLM_TARGET_DEVICE": "cpu",

@@ -14,6 +14,7 @@ from config.schema import Config
 from loadtests.llm.client import Door
 from loadtests.llm.headrace import WEIGHTS, config, launch
 from loadtests.llm.targets import Target, awake, running
+from loadtests.llm.workloads import LONGEST
 from loadtests.peers import llama_cpp, transformers
 from loadtests.servers import Launch, StartError
 from runtimes.llm.__main__ import _parser
@@ -97,6 +98,9 @@ def test_peers_listen_on_loopback_with_two_threads(tmp_path: Path) -> None:
     many = llama_cpp.launch_tuned(tmp_path, Path("m.gguf"), 18080, 32).command
     assert many[many.index("-np") + 1] == "32"
     assert int(many[many.index("-c") + 1]) >= 32 * 800
+    for slots in (1, 8):
+        few = llama_cpp.launch_tuned(tmp_path, Path("m.gguf"), 18080, slots).command
+        assert int(few[few.index("-c") + 1]) >= slots * LONGEST
     assert many[many.index("-t") + 1] == "2"
     for command in (many, transformers.launch(tmp_path, tmp_path, 18080).command):
         assert command[command.index("--host") + 1] == "127.0.0.1"

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from loadtests.llm.client import Load
 from loadtests.llm.events import Answer
 from loadtests.llm.figures import Cost, figures, percentile
-from loadtests.llm.workloads import W1, W3, WORKLOADS, Word, Workload, vocabulary
+from loadtests.llm.headrace import MODEL_LENGTH
+from loadtests.llm.workloads import LONGEST, W1, W3, W5, WORKLOADS, Word, Workload, vocabulary
 from runtimes.llm.store import resolve
 from runtimes.llm.tokenizer_loader import load_tokenizer
 
@@ -36,6 +37,12 @@ def test_only_the_system_prompt_is_shared() -> None:
     assert len({ask.prompt[:512] for ask in asks}) == 1
     assert len({ask.prompt[512:] for ask in asks}) == len(asks)
     assert {len(ask.prompt) for ask in asks} == {544}
+
+
+def test_every_prompt_and_answer_fits_into_the_servers() -> None:
+    assert LONGEST <= MODEL_LENGTH
+    assert {(one.prompt, one.at_once) for one in W5} == {((n, n), many) for n in (2000, 4000) for many in (1, 8)}
+    assert all(one.shared == 0 for one in W5)
 
 
 def test_a_few_requests_are_the_first_of_all() -> None:
