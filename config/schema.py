@@ -202,7 +202,7 @@ class HttpConfig(Section):
     send_timeout: Duration = 60.0
     """How long a client may take no bytes of its answer before it is cut off."""
     max_connections: int = Field(10_000, ge=1)
-    """Open client connections. Fewer where the process may not open as many files; the start says so."""
+    """Open client connections. The start logs a limit of open files that is too low for them."""
     cors: CorsConfig | None = None
     """Which web pages may use the data listener; none when absent."""
     http2: bool = True
