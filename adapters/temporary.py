@@ -22,7 +22,7 @@ class TemporaryFolder(tempfile.TemporaryDirectory[str]):
     """
 
     def __init__(self) -> None:
-        super().__init__(prefix=PREFIX)
+        super().__init__(prefix=PREFIX, ignore_cleanup_errors=True)
         self._owner = (Path(self.name) / OWNER).open("w")
         fcntl.flock(self._owner, fcntl.LOCK_EX)
 

@@ -205,6 +205,10 @@ class HttpConfig(Section):
     """Open client connections. The start logs a limit of open files that is too low for them."""
     cors: CorsConfig | None = None
     """Which web pages may use the data listener; none when absent."""
+    stream_comments: Duration | None = None
+    """After so long without a first event a stream begins with a comment, and has another each time as long, so that no
+    proxy on the way takes the silence for an end. The status is 200 by then: a failure comes as an event, and client
+    libraries do not retry it. None when absent."""
     http2: bool = True
     """Whether clients that speak only HTTP/2 are served, with or without TLS; each of their streams counts as a
     connection. A client that speaks both is served over HTTP/1.1, which costs less."""

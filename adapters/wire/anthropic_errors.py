@@ -86,4 +86,9 @@ def encode_error(error: InferenceError, type_: str, request_id: str | None) -> b
 
 def encode_event(error: InferenceError, type_: str, request_id: str | None) -> bytes:
     """The last event of a stream that broke."""
-    return b"event: error\ndata: %b\n\n" % encode_error(error, type_, request_id)
+    return as_event(encode_error(error, type_, request_id))
+
+
+def as_event(body: bytes) -> bytes:
+    """An error object as an event."""
+    return b"event: error\ndata: %b\n\n" % body

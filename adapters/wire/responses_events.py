@@ -33,6 +33,13 @@ _chunk = msgspec.json.Decoder(_Chunk).decode
 _json = msgspec.json.Decoder(Raw).decode
 
 
+def refusal_event(body: bytes) -> bytes:
+    """OpenAI's error object as the `error` event of a stream in which nothing came before it."""
+    error = msgspec.json.decode(body)["error"]
+    told = {name: error.get(name) for name in ("code", "message", "param")}
+    return b"event: error\ndata: %b\n\n" % _encode({"type": "error", "sequence_number": 0, **told})
+
+
 class Events:
     """Writes one Response's events. `take` each piece of the chat's stream; `end` once it is `done`, or `fail`."""
 

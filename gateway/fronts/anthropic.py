@@ -60,7 +60,7 @@ class AnthropicFront:
         route = self._routes.get(http.target)
         if route is None and http.target.startswith(MODELS + b"/"):
             route = self._one
-        return await self._door.serve(http, route, _NOT_FOUND, _refusal, self._headers)
+        return await self._door.serve(http, route, _NOT_FOUND, _refusal, self._headers, anthropic_errors.as_event)
 
     async def _message(self, principal: Principal, http: Request, record: Record) -> Response:
         require_json(http)

@@ -17,6 +17,7 @@ from gateway.auth.keys import Principal, bearer
 from gateway.core import Core
 from gateway.explain import header
 from gateway.fronts import errors, rate_limits
+from gateway.fronts.comments import EventOf, commented
 from gateway.telemetry import Record
 from policies.rules import Known
 
@@ -48,11 +49,36 @@ class Door:
         self._ids = map(f"req_{secrets.token_hex(6)}{{:08x}}".format, itertools.count(1))
 
     async def serve(
-        self, http: Request, route: Route | None, unknown: str, refusal: Shape, told: Told | None = None
+        self,
+        http: Request,
+        route: Route | None,
+        unknown: str,
+        refusal: Shape,
+        told: Told | None = None,
+        event_of: EventOf | None = None,
     ) -> Response:
-        """Answer one request; whatever happens it is told of once. `unknown` is said of a path without a route."""
-        core = self.core
+        """Answer one request; whatever happens it is told of once. `unknown` is said of a path without a route.
+
+        `event_of` is for a door whose streams are events, which may begin with comments.
+        """
         record = self.record(http.headers.get("x-request-id"), route.operation if route else "unknown", http.peer)
+        answering = self._answer(http, route, unknown, refusal, told or self.headers, record)
+        patience = self.core.snapshot.config.http.stream_comments
+        if patience is None or event_of is None:
+            return await answering
+
+        def fields() -> Fields | None:
+            """Of a stream that begins before its answer."""
+            if not record.stream:
+                return None
+            return [("content-type", "text/event-stream"), *(told or self.headers)(record), *STREAMED]
+
+        return await commented(answering, patience, fields, event_of)
+
+    async def _answer(
+        self, http: Request, route: Route | None, unknown: str, refusal: Shape, told: Told, record: Record
+    ) -> Response:
+        core = self.core
         try:
             principal = self._authenticate(http, record)
             if route is None:
@@ -66,7 +92,7 @@ class Door:
                 record.early = core.ledger.reserve_early(principal.tenant, principal.key_id, core.clock())
             return await route.answer(principal, http, record)
         except InferenceError as error:
-            response = refusal(error, (told or self.headers)(record))
+            response = refusal(error, told(record))
             core.telemetry.end(record, error, response.status, core.clock())
             return response
         except asyncio.CancelledError:

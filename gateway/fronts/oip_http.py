@@ -99,7 +99,7 @@ class OipFront:
             return self._health(http)
         target = target_of(http.target)
         route = None if target is None else self._routes[target.verb]
-        return await self._door.serve(http, route, _NOT_FOUND, errors.oip_response)
+        return await self._door.serve(http, route, _NOT_FOUND, errors.oip_response, event_of=sse.encode)
 
     # ── of the gateway itself ─────────────────────────────────────────────────────────────────────────
 

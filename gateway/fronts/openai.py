@@ -43,7 +43,8 @@ class OpenAIFront:
 
     async def __call__(self, http: Request) -> Response:
         """Answer one request."""
-        return await self._door.serve(http, self._routes.get(http.target), _NOT_FOUND, errors.openai_response)
+        route = self._routes.get(http.target)
+        return await self._door.serve(http, route, _NOT_FOUND, errors.openai_response, event_of=sse.encode)
 
     async def _generate(
         self,

@@ -12,7 +12,7 @@ from adapters.types import ChatRequest, ResponsesRequest
 from adapters.wire import responses as wire
 from adapters.wire import responses_answers as answers
 from adapters.wire.body import open_body
-from adapters.wire.responses_events import Events
+from adapters.wire.responses_events import Events, refusal_event
 from adapters.wire.responses_native import Told
 from adapters.wire.words import RESPONSES
 from gateway.auth.keys import Principal
@@ -62,7 +62,7 @@ class ResponsesFront:
             route = self._counts
         elif target.startswith(PATH + b"/"):
             route = self._stored.route(target)
-        return await self._door.serve(http, route, _UNKNOWN, errors.openai_response)
+        return await self._door.serve(http, route, _UNKNOWN, errors.openai_response, event_of=refusal_event)
 
     async def _answer(self, principal: Principal, http: Request, record: Record) -> Response:
         require_json(http)

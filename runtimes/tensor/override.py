@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from adapters.temporary import TemporaryFolder
@@ -46,17 +43,18 @@ def check_files(files: Mapping[str, bytes]) -> None:
             raise RepositoryError(f"file:{name[:64]!r} is no file of a model: write file:VERSION/NAME")
 
 
-@cache
-def _folder() -> TemporaryFolder:
-    """The process's own, for all such models."""
-    return TemporaryFolder()
+_temporary: dict[Path, TemporaryFolder] = {}
+"""By the model's folder inside, for as long as the model is there."""
 
 
 def unpack(name: str, override: Override) -> ModelFolder:
     """Write the files into a new folder. Blocks for the disk. Raises `RepositoryError`; then nothing stays."""
     check_files(override.files)
-    folder = Path(tempfile.mkdtemp(prefix="model-", dir=_folder().name))
+    temporary = TemporaryFolder()
+    folder = Path(temporary.name) / "model"
+    _temporary[folder] = temporary
     try:
+        folder.mkdir()
         for file, content in override.files.items():
             path = (folder / file).resolve()
             if not path.is_relative_to(folder.resolve()):
@@ -74,4 +72,5 @@ def unpack(name: str, override: Override) -> ModelFolder:
 
 def remove(folder: Path) -> None:
     """What `unpack` wrote."""
-    shutil.rmtree(folder, ignore_errors=True)
+    if (temporary := _temporary.pop(folder, None)) is not None:
+        temporary.cleanup()

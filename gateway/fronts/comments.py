@@ -1,0 +1,86 @@
+"""Comments in a stream of events whose first event is late, so that no proxy on the way takes the silence for an end.
+
+The price is the status: 200 has gone out with the first comment, so a failure comes as an event.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from adapters.http1.message import BodyStream, Response
+
+COMMENT = b": waiting\n\n"
+"""A line that begins with a colon is no event (HTML, 9.2.6)."""
+EventOf = Callable[[bytes], bytes]
+"""The body of a refusal as an event of the door's streams."""
+
+
+async def commented(
+    answering: Awaitable[Response],
+    patience: float,
+    fields: Callable[[], list[tuple[str, str]] | None],
+    event_of: EventOf,
+) -> Response:
+    """The response, when it is there within `patience` seconds; else a stream of comments and then what it holds.
+
+    `fields` are the headers of that stream; None where the response will be none.
+    """
+    task = asyncio.ensure_future(answering)
+    try:
+        await asyncio.wait([task], timeout=patience)
+        if task.done() or (headers := fields()) is None:
+            return await task
+    except BaseException:
+        await _cancel(task)
+        raise
+    return Response(200, headers, _Commented(task, patience, event_of))
+
+
+class _Commented:
+    """The body of a response that is not there yet."""
+
+    __slots__ = ("_body", "_event_of", "_patience", "_started", "_task", "_whole")
+
+    def __init__(self, task: "asyncio.Future[Response]", patience: float, event_of: EventOf) -> None:
+        self._task = task
+        self._patience = patience
+        self._event_of = event_of
+        self._started = False
+        self._body: BodyStream | None = None
+        self._whole = False
+
+    def __aiter__(self) -> "_Commented":
+        return self
+
+    async def __anext__(self) -> bytes:
+        if not self._started:
+            self._started = True
+            return COMMENT
+        if self._whole:
+            raise StopAsyncIteration
+        if self._body is None:
+            await asyncio.wait([self._task], timeout=self._patience)
+            if not self._task.done():
+                return COMMENT
+            response = self._task.result()
+            if isinstance(response.body, bytes):
+                self._whole = True
+                return response.body if response.status == 200 else self._event_of(response.body)
+            self._body = response.body
+        return await self._body.__anext__()
+
+    async def aclose(self) -> None:
+        if self._body is None and not self._task.done():
+            await _cancel(self._task)
+        elif self._body is None and not self._task.cancelled() and self._task.exception() is None:
+            body = self._task.result().body
+            self._body = None if isinstance(body, bytes) else body
+        if self._body is not None:
+            await self._body.aclose()
+
+
+async def _cancel(task: "asyncio.Future[Response]") -> None:
+    """End it, and what it holds, before its client is forgotten."""
+    task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled() and task.exception() is None and not isinstance(body := task.result().body, bytes):
+        await body.aclose()

@@ -1,0 +1,130 @@
+"""Comments before a late first event, on every door whose streams are events."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import anthropic
+import openai
+import pytest
+
+from adapters.errors import TransportError
+from adapters.fake import FakeAdapter, Script
+from gateway.fronts.comments import COMMENT
+from tests.gateway.fronts.test_responses_front import HELLO
+from tests.support.gateways import Rig, config, listening
+
+LATE = 0.2
+PATIENCE = "40ms"
+CHAT = {"model": "chat", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 9, "stream": True}
+DOORS: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": CHAT,
+    "/v1/messages": CHAT,
+    "/v1/responses": {"model": "chat", "input": "hi", "stream": True},
+}
+EVERY_DOOR = pytest.mark.parametrize("path", DOORS)
+
+
+@asynccontextmanager
+async def door(
+    script: Script, patience: str | None = PATIENCE
+) -> AsyncIterator[tuple[Rig, str, aiohttp.ClientSession]]:
+    http = {} if patience is None else {"stream_comments": patience}
+    rig = Rig(config(http=http), {"main": [FakeAdapter(script)]})
+    async with (
+        listening(rig) as url,
+        aiohttp.ClientSession(headers={"authorization": f"Bearer {rig.key.plaintext}"}) as client,
+    ):
+        yield rig, url, client
+        await rig.until_idle()
+    rig.assert_idle()
+
+
+async def stream(client: aiohttp.ClientSession, url: str, path: str, **changes: Any) -> tuple[int, str, bytes]:
+    async with client.post(url + path, json={**DOORS[path], **changes}) as response:
+        return response.status, response.content_type, await response.read()
+
+
+@EVERY_DOOR
+async def test_a_late_stream_begins_with_comments_and_is_whole_behind_them(path: str) -> None:
+    async with door(Script(chunks=HELLO)) as (_, url, client):
+        _, _, prompt = await stream(client, url, path)
+        assert COMMENT not in prompt
+    async with door(Script(chunks=HELLO, latency=LATE)) as (rig, url, client):
+        status, content_type, body = await stream(client, url, path)
+        assert (status, content_type) == (200, "text/event-stream")
+        assert body.startswith(COMMENT * 2)
+        late = body.replace(COMMENT, b"")
+        assert late.count(b"\n\n") == prompt.count(b"\n\n")
+        assert [record.status for record in rig.log.records] == [200]
+
+
+@EVERY_DOOR
+async def test_a_failure_behind_comments_is_an_event_and_logged_as_what_it_is(path: str) -> None:
+    failing = Script(latency=LATE, fault=TransportError("The upstream closed the connection."))
+    async with door(failing) as (rig, url, client):
+        status, content_type, body = await stream(client, url, path)
+        assert (status, content_type) == (200, "text/event-stream")
+        comments, _, event = body.rpartition(COMMENT)
+        assert comments == COMMENT * comments.count(COMMENT)
+        data = json.loads(event[event.index(b"data: ") + 6 :])
+        assert "The upstream closed the connection." in json.dumps(data)
+        assert b"[DONE]" not in body
+        assert [record.status for record in rig.log.records] == [502]
+
+
+@EVERY_DOOR
+async def test_a_failure_within_the_patience_has_its_status(path: str) -> None:
+    async with door(Script(fault=TransportError("The upstream closed the connection."))) as (_, url, client):
+        status, content_type, _ = await stream(client, url, path)
+        assert (status, content_type) == (502, "application/json")
+
+
+@EVERY_DOOR
+async def test_without_the_setting_and_without_a_stream_there_are_none(path: str) -> None:
+    async with door(Script(chunks=HELLO, latency=LATE), patience=None) as (_, url, client):
+        _, _, body = await stream(client, url, path)
+        assert COMMENT not in body
+    failing = Script(latency=LATE, fault=TransportError("The upstream closed the connection."))
+    async with door(failing) as (_, url, client):
+        status, content_type, _ = await stream(client, url, path, stream=False)
+        assert (status, content_type) == (502, "application/json")
+
+
+@EVERY_DOOR
+@pytest.mark.parametrize("after", [0.01, 0.06, 0.25])
+async def test_a_client_that_leaves_stops_the_upstream(path: str, after: float) -> None:
+    async with door(Script(chunks=HELLO, latency=LATE, gap=0.2)) as (rig, url, client):
+        with pytest.raises(asyncio.TimeoutError):
+            async with asyncio.timeout(after):
+                await stream(client, url, path)
+        async with asyncio.timeout(5):
+            while not rig.log.records:
+                await asyncio.sleep(0.005)
+        (fake,) = rig.adapters["main"]
+        assert all(call.end == "cancelled" for call in fake.calls)
+        assert len(rig.log.records) == 1
+
+
+async def test_the_official_clients_read_over_comments() -> None:
+    async with door(Script(chunks=HELLO, latency=LATE)) as (rig, url, _):
+        key = rig.key.plaintext
+        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0) as client:
+            chunks = [c async for c in await client.chat.completions.create(**CHAT)]  # type: ignore[call-overload]
+            assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == "Hello!"
+            events = [e async for e in await client.responses.create(model="chat", input="hi", stream=True)]
+            assert events[-1].type == "response.completed"
+        other = anthropic.AsyncAnthropic(base_url=url, api_key=key, max_retries=0)
+        asked: Any = [{"role": "user", "content": "hi"}]
+        async with other, other.messages.stream(model="chat", max_tokens=9, messages=asked) as messages:
+            assert await messages.get_final_text() == "Hello!"
+    failing = Script(latency=LATE, fault=TransportError("The upstream closed the connection."))
+    async with door(failing) as (rig, url, _):
+        client = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=rig.key.plaintext, max_retries=0)
+        async with client:
+            broken = await client.chat.completions.create(**CHAT)  # type: ignore[call-overload]
+            with pytest.raises(openai.APIError, match="closed the connection"):
+                await anext(broken)
