@@ -202,7 +202,8 @@ class HttpConfig(Section):
     send_timeout: Duration = 60.0
     """How long a client may take no bytes of its answer before it is cut off."""
     max_connections: int = Field(10_000, ge=1)
-    """Open client connections. The start logs a limit of open files that is too low for them."""
+    """Open client connections of each listener. Where all places are taken, idle connections are closed for new ones.
+    Fewer where the limit of open files is too low for them, which the start logs."""
     cors: CorsConfig | None = None
     """Which web pages may use the data listener; none when absent."""
     stream_comments: Duration | None = None

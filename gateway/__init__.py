@@ -15,7 +15,7 @@ Beside the path:
 
 app.py       puts everything together, reloads and ends it; serve.py runs it, signals.py stops and reloads it;
              __main__.py is the command line
-open_files.py  the limit of open files, raised at the start
+admin_listener.py  aiohttp's server for operators, with bounds on its connections
 snapshot.py  all that a request reads, swapped whole
 auth/        keys, tokens and client certificates; the tables that requests see
 limits/      the ledger: reserve before, settle after, of every limit that applies

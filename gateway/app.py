@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aiohttp import web
-
 from adapters.http1.heap import keep_trimmed
 from adapters.http1.listeners import Listeners
 from adapters.http1.message import Response
 from adapters.http1.server import Limits, Server
+from adapters.open_files import clients_that_fit
 from config.loader import ConfigError
-from config.schema import Config, StateConfig
+from config.schema import Config, HttpConfig, StateConfig
 from config.watcher import Watcher
+from gateway.admin_listener import AdminListener
 from gateway.auth.audit import Act, Outcome
 from gateway.auth.errors import KeysError
 from gateway.auth.identity import Identity
@@ -155,24 +155,25 @@ class Gateway:
         fronts = Fronts(self.core, self.is_ready, self._open_keeper())
         cors = self.config.http.cors
         handler = fronts if cors is None else Cors(fronts, cors)
-        self.server = Server(handler, self._http_limits(), self._refuse, self.memory.process)
+        http = self._fitting()
+        self.server = Server(handler, self._http_limits(http), self._refuse, self.memory.process)
         self._ends.push_async_callback(self.server.aclose)
         if self.config.listen.grpc is not None:
-            self.grpc = self._grpc_server(fronts.door)
+            self.grpc = self._grpc_server(fronts.door, http)
             self._ends.push_async_callback(self.grpc.aclose)
         for name, work in self.identity.works():
             self._run(work, name)
         self._run(keep_trimmed(), "heap")
         self.accepting = True
 
-    def _grpc_server(self, door: Door) -> "GrpcServer":
+    def _grpc_server(self, door: Door, http: HttpConfig) -> "GrpcServer":
         try:
             from gateway.fronts.grpc_listener import grpc_server
         except ModuleNotFoundError as error:
             raise StartError(
                 f"listen.grpc needs an extra ({error.name} is missing): pip install 'headrace[grpc]'"
             ) from None
-        return grpc_server(door, self.is_ready, self.config.http)
+        return grpc_server(door, self.is_ready, http)
 
     def _load_tls(self) -> None:
         self._tls.load()
@@ -222,8 +223,16 @@ class Gateway:
         self._run(keeper.run(), "stored responses")
         return keeper
 
-    def _http_limits(self) -> Limits:
-        http = self.config.http
+    def _fitting(self) -> HttpConfig:
+        """Bounds on clients, with the connections that the limit of open files allows.
+
+        Each listener has as many, and each client's request may need a connection to an upstream, too.
+        """
+        http, listeners = self.config.http, 1 if self.config.listen.grpc is None else 2
+        fit = clients_that_fit(http.max_connections, 2 * listeners)
+        return http.model_copy(update={"max_connections": fit})
+
+    def _http_limits(self, http: HttpConfig) -> Limits:
         return Limits(
             max_head=http.max_head,
             max_body=http.max_body,
@@ -236,20 +245,18 @@ class Gateway:
         )
 
     async def _listen(self) -> None:
-        runner = web.AppRunner(admin.make_app(GatewayDesk(self)), access_log=None)
-        self._ends.push_async_callback(runner.cleanup)
+        desk = AdminListener(admin.make_app(GatewayDesk(self)))
+        self._ends.push_async_callback(desk.aclose)
         listen = self.config.listen
         try:
             self.address = await self.server.listen_tcp(listen.http.host, listen.http.port, self._tls.context)
             if self.grpc is not None and listen.grpc is not None:
                 tls = self._grpc_tls.context
                 self.grpc_address = await self.grpc.listen_tcp(listen.grpc.host, listen.grpc.port, tls)
-            await runner.setup()
             tls = self._tls.context if listen.admin_tls else None
-            await web.TCPSite(runner, listen.admin.host, listen.admin.port, ssl_context=tls).start()
+            self.admin_address = await desk.listen_tcp(listen.admin.host, listen.admin.port, tls)
         except OSError as error:
             raise StartError(f"listen: {error.strerror or error}") from None
-        self.admin_address = runner.addresses[0][:2]
 
     async def listen_socket(self, bound: socket.socket, *, grpc: bool) -> tuple[Listeners, asyncio.Server]:
         """Serve clients from a socket that another process has bound; who serves, and what it has of the socket."""

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import uvloop
 
+from adapters.open_files import raise_limit
 from adapters.temporary import sweep
 from config.schema import Config
 from config.watcher import Watcher
 from gateway import first_request
 from gateway.app import Gateway, StartError
-from gateway.open_files import raise_limit
 from gateway.signals import Signals, each, until
 from gateway.supervisor.supervisor import Supervisor
 
@@ -23,7 +23,7 @@ READY_POLL = 0.1
 
 def run(path: Path, config: Config) -> int:
     """Serve until told to stop; the process's exit status."""
-    raise_limit(config.http.max_connections)
+    raise_limit()
     return uvloop.run(_serve(path, config))
 
 

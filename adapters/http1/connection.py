@@ -431,6 +431,16 @@ class Connection(Feeding):
         if not self._answering and self.phase in ("idle", "linger"):
             self.deadline = min(self.deadline, self._server.loop.time() + seconds)
 
+    @property
+    def spare(self) -> bool:
+        """Whether it is idle, or has yet to send a whole head, or lingers, and may give way to another connection."""
+        phase = self.phase in ("idle", "head", "linger")
+        return phase and not self._queue and not self._transport.get_write_buffer_size()
+
+    def give_way(self) -> None:
+        self._deaf = True
+        self._transport.abort()
+
     def abort(self) -> asyncio.Task[None] | None:
         """Drop the connection now; returns its task, which is being cancelled."""
         task, self._task = self._task, None  # a second cancel, once the connection is lost, would break its cleanup

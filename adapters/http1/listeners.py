@@ -9,13 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 BACKLOG = 1024
+HANDSHAKE_SECONDS = 10.0
+"""How long TLS may take to be agreed on: such a connection is not among those that a server counts."""
 
 
 class Listeners:
     """Gives each accepted connection to a new protocol. `arriving` are those that are being accepted."""
 
-    def __init__(self, protocol: Callable[[], asyncio.Protocol]) -> None:
+    def __init__(self, protocol: Callable[[], asyncio.Protocol], max_connections: int = BACKLOG) -> None:
         self._protocol = protocol
+        # All that wait may be accepted in one turn, before any of them can be closed.
+        self._backlog = max(16, min(BACKLOG, max_connections))
         self.loop = asyncio.get_running_loop()
         self.arriving: set[asyncio.Task[object]] = set()
         self._listeners: list[tuple[asyncio.Server, ssl.SSLContext | None]] = []
@@ -23,8 +27,15 @@ class Listeners:
 
     async def listen_tcp(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
         """Start accepting; returns the address, with the port the kernel chose for 0."""
+        timeout = HANDSHAKE_SECONDS if tls else None
         listener = await self.loop.create_server(
-            self._protocol, host, port, ssl=tls, backlog=BACKLOG, reuse_address=True
+            self._protocol,
+            host,
+            port,
+            ssl=tls,
+            backlog=self._backlog,
+            reuse_address=True,
+            ssl_handshake_timeout=timeout,
         )
         self._listeners.append((listener, tls))
         address = listener.sockets[0].getsockname()
@@ -32,7 +43,10 @@ class Listeners:
 
     async def listen_socket(self, bound: socket.socket, tls: ssl.SSLContext | None = None) -> asyncio.Server:
         """Start accepting from a socket that stays its owner's: who else has it may go on when this one stops."""
-        listener = await self.loop.create_server(self._protocol, sock=bound.dup(), ssl=tls, backlog=BACKLOG)
+        timeout = HANDSHAKE_SECONDS if tls else None
+        listener = await self.loop.create_server(
+            self._protocol, sock=bound.dup(), ssl=tls, backlog=self._backlog, ssl_handshake_timeout=timeout
+        )
         self._listeners.append((listener, tls))
         return listener
 
@@ -47,7 +61,7 @@ class Listeners:
         path.unlink(missing_ok=True)
         mask = os.umask(0o177)
         try:
-            listener = await self.loop.create_unix_server(self._protocol, str(path), backlog=1024)
+            listener = await self.loop.create_unix_server(self._protocol, str(path), backlog=self._backlog)
         finally:
             os.umask(mask)
         self._listeners.append((listener, None))

@@ -304,6 +304,16 @@ class Multiplexed(asyncio.Protocol):
         self.deadline = self.server.loop.time() + self.server.limits.send_timeout
         self._can_write, self._unsent = False, self.transport.get_write_buffer_size()
 
+    @property
+    def spare(self) -> bool:
+        """Whether it has no stream, and none begins."""
+        return not self._streams and self.deadline != NEVER
+
+    def give_way(self) -> None:
+        if self._can_write:
+            self.hurry(0.0)
+        self.transport.abort()
+
     def abort(self) -> asyncio.Task[None] | None:
         """Drop the connection now. The tasks of its streams are those of connections of their own."""
         self._closed = True

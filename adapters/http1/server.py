@@ -11,6 +11,7 @@ from adapters.http1.budget import Budget
 from adapters.http1.connection import Connection
 from adapters.http1.listeners import Listeners
 from adapters.http1.message import Handler, Refusal, plain_refusal
+from adapters.http1.room import Room
 from adapters.http1.sweeper import sweeper
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ class Server(Listeners):
         self._leaving: set[asyncio.Task[None]] = set()  # cancelled by a disconnect, still cleaning up
         self._idle = asyncio.Event()
         self._date = (0, b"")
-        super().__init__(self._protocol_factory())
+        super().__init__(self._protocol_factory(), self.limits.max_connections)
+        self._room = Room(self.loop, self.connections, self.limits.max_connections)
         self._sweeper = sweeper(self.loop)
 
     def _protocol_factory(self) -> Callable[[], asyncio.Protocol]:
@@ -77,10 +79,10 @@ class Server(Listeners):
         return lambda: Greeting(self)
 
     def opened(self, connection: "Connection | Multiplexed") -> bool:
-        """A connection came; False when there are too many."""
+        """A connection came; False when there are too many, and none of them is idle."""
         self.connections.add(connection)
         self._sweeper.watch(self.connections)
-        return len(self.connections) <= self.limits.max_connections
+        return self._room.admits(connection)
 
     def closed(self, connection: "Connection | Multiplexed", task: asyncio.Task[None] | None) -> None:
         """A connection went; `task` was answering on it and has been cancelled."""

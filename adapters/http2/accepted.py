@@ -196,6 +196,17 @@ class Accepted(Connection[RequestHead]):
             self.outlet.write(frames.frame(frames.PING, 0, 0, DRAIN_PING))
             self._wait_until(self.loop.time() + self.server.limits.lull)
 
+    @property
+    def spare(self) -> bool:
+        """Whether it has no call, and nothing to send."""
+        return not self.streams and not self.transport.get_write_buffer_size()
+
+    def give_way(self) -> None:
+        if self._phase == "open" and not self._closing:
+            self.outlet.write(frames.goaway(self._last, ErrorCode.NO_ERROR, "this server has no connection to spare"))
+            self.outlet.flush()
+        self.abort()
+
     def _on_drain_ping(self) -> None:
         if self._phase == "draining":
             self._leave()

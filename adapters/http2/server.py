@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from adapters.http1.budget import Budget
 from adapters.http1.listeners import Listeners
+from adapters.http1.room import Room
 from adapters.http1.sweeper import sweeper
 from adapters.http2 import frames
 from adapters.http2.accepted import Accepted
@@ -58,12 +59,13 @@ class Server(Listeners):
     """
 
     def __init__(self, handler: Handler, limits: Limits | None = None, budget: Budget | None = None) -> None:
-        super().__init__(lambda: Accepted(self))
         self.handler = handler
         self.limits = limits or Limits()
+        super().__init__(lambda: Accepted(self), self.limits.max_connections)
         self.budget = budget or Budget(self.limits.max_held_by_all)
         self.draining = False
         self.connections: set[Accepted] = set()
+        self._room = Room(self.loop, self.connections, self.limits.max_connections)
         self._tasks: set[asyncio.Task[None]] = set()  # of handlers, also of those that have answered and go on
         self._idle = asyncio.Event()
         self._sweeper = sweeper(self.loop)
@@ -83,10 +85,10 @@ class Server(Listeners):
         return await super().listen_socket(bound, for_http2(tls))
 
     def opened(self, connection: Accepted) -> bool:
-        """A connection came; False when there are too many."""
+        """A connection came; False when there are too many, and none of them is idle."""
         self.connections.add(connection)
         self._sweeper.watch(self.connections)
-        return len(self.connections) <= self.limits.max_connections
+        return self._room.admits(connection)
 
     def closed(self, connection: Accepted) -> None:
         """A connection went."""

@@ -7,13 +7,12 @@ import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from aiohttp import web
-
 from adapters.temporary import TemporaryFolder
 from config.handover import pack
 from config.loader import ConfigError
 from config.schema import Config
 from config.watcher import Watcher
+from gateway.admin_listener import AdminListener
 from gateway.app import FIXED, StartError
 from gateway.auth.audit import Act, Outcome
 from gateway.auth.errors import KeysError
@@ -106,17 +105,15 @@ class Supervisor:
 
     async def _listen(self) -> None:
         listen = self.config.listen
-        runner = web.AppRunner(desk.make_app(self), access_log=None, handle_signals=False)
-        self._ends.push_async_callback(runner.cleanup)
+        admin = AdminListener(desk.make_app(self))
+        self._ends.push_async_callback(admin.aclose)
         try:
             self._sockets.grow(self.config.workers)
             self.address, self.grpc_address = self._sockets.address, self._sockets.grpc_address
-            await runner.setup()
             tls = self._tls.context if listen.admin_tls else None
-            await web.TCPSite(runner, listen.admin.host, listen.admin.port, ssl_context=tls).start()
+            self.admin_address = await admin.listen_tcp(listen.admin.host, listen.admin.port, tls)
         except OSError as error:
             raise StartError(f"listen: {error.strerror or error}") from None
-        self.admin_address = runner.addresses[0][:2]
 
     # ── change ────────────────────────────────────────────────────────────────────────────────────────
 

@@ -14,6 +14,7 @@ import torch
 import uvloop
 
 from adapters.http1.server import Limits, Server
+from adapters.open_files import MAX_CONNECTIONS, clients_that_fit, raise_limit
 from runtimes.llm.chat_template import ChatTemplate
 from runtimes.llm.embedding_config import PoolingName, embedding_config
 from runtimes.llm.encoder_config import is_encoder
@@ -51,13 +52,15 @@ class ServiceOptions:
 
 def run(options: ServiceOptions) -> int:
     """Serve until told to stop; the process's exit status."""
+    raise_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(options))
 
 
 async def _serve(options: ServiceOptions) -> int:
     app = App(options.served_name)
-    server = Server(app, Limits(max_body=MAX_BODY), refusal)
+    clients = clients_that_fit(MAX_CONNECTIONS, files_each=1)
+    server = Server(app, Limits(max_body=MAX_BODY, max_connections=clients), refusal)
     try:
         stop = stop_signal(exit_with_parent=options.exit_with_parent)
         await _listen(server, options)

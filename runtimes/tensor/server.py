@@ -17,6 +17,7 @@ from adapters.http1.server import Limits as HttpLimits
 from adapters.http1.server import Server as HttpServer
 from adapters.http2.server import Limits as GrpcLimits
 from adapters.http2.server import Server as GrpcServer
+from adapters.open_files import MAX_CONNECTIONS, clients_that_fit, raise_limit
 from runtimes.process import CannotStart, stop_signal
 from runtimes.tensor.control import Control
 from runtimes.tensor.grpc import GrpcDoor
@@ -64,6 +65,7 @@ class ServerOptions:
 
 def run(options: ServerOptions, logs: LogSettings) -> int:
     """Serve until told to stop; the process's exit status."""
+    raise_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(options, logs))
 
@@ -123,8 +125,10 @@ class _Server:
         restrictions = Restrictions(options.restrict)
         size = options.max_body
         http = HttpDoor(service, self.control, Metrics(manager), restrictions)
-        self._http = HttpServer(http, HttpLimits(max_body=size), http_refusal)
-        self._grpc = GrpcServer(GrpcDoor(service, self.control, restrictions), GrpcLimits(max_message=size))
+        clients = clients_that_fit(MAX_CONNECTIONS, files_each=2)  # one of each listener
+        self._http = HttpServer(http, HttpLimits(max_body=size, max_connections=clients), http_refusal)
+        grpc_limits = GrpcLimits(max_message=size, max_connections=clients)
+        self._grpc = GrpcServer(GrpcDoor(service, self.control, restrictions), grpc_limits)
 
     async def listen(self) -> None:
         """Requests are answered from here on, if only to say that models are loading. Raises `CannotStart`."""

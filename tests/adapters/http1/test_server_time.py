@@ -436,15 +436,18 @@ async def test_aclose_waits_for_the_cleanup_after_a_client_that_left() -> None:
 
 
 async def test_a_connection_too_many_is_told_so() -> None:
+    """Where all others have requests under way."""
     async with serving(Echo(), Limits(max_connections=2)) as served:
         first, second = await served.connect(), await served.connect()
-        await until(lambda: len(served.server.connections) == 2)
+        for client in (first, second):
+            client.send(post("Content-Length: 3", body=b"a"))
+        await until(lambda: [c.spare for c in served.server.connections] == [False, False])
         third = await served.connect()
         [reply] = await third.replies()
         assert (reply.status, reply.headers["connection"]) == (503, "close")
         third.close()
         for client in (first, second):
-            client.send(get())
+            client.send(b"bc")
             assert (await client.reply()).status == 200
         second.close()
         await until(lambda: len(served.server.connections) == 1)

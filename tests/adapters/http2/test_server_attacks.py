@@ -225,11 +225,14 @@ async def test_answers_to_pings_that_nobody_reads() -> None:
 async def test_more_connections_than_allowed() -> None:
     async with serving(Methods(), Limits(max_connections=2)) as served:
         async with connected(served.port) as first, connected(served.port) as second:
-            for peer in (first, second):
-                assert (await peer.ask(request(), HELLO)).status == 0
+            calls = [peer.call(request(), HELLO[:3], end=False) for peer in (first, second)]
+            await first.until(lambda: [c.spare for c in served.server.connections] == [False, False])
             async with connected(served.port) as third:
                 assert await third.end() == ErrorCode.ENHANCE_YOUR_CALM
-            assert (await first.ask(request(), HELLO)).status == 0
+            for peer, call in zip((first, second), calls, strict=True):
+                peer.h2.send_data(call, HELLO[3:], end_stream=True)
+                peer.flush()
+                assert (await peer.answer(call)).status == 0
         await peer.until(lambda: not served.server.connections)
         await neighbours_are_served(served)
 

@@ -1,0 +1,141 @@
+"""The admin listener: aiohttp's server with bounds on each connection and on their number.
+
+aiohttp waits for the head of a first request without an end, and accepts any number of connections.
+"""
+
+import asyncio
+import ssl
+from dataclasses import dataclass
+from typing import cast
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from adapters.http1.listeners import Listeners
+from adapters.http1.room import Room
+from adapters.http1.sweeper import NEVER, sweeper
+
+LINGER_SECONDS = 2.0
+"""How long the rest of a body that nobody reads is awaited behind its response."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdminLimits:
+    """Times in seconds. `max_connections` and what they open fit into `adapters.open_files.BESIDE`."""
+
+    head_timeout: float = 10.0
+    idle_timeout: float = 75.0
+    max_connections: int = 64
+
+
+class AdminConnection(asyncio.Protocol):
+    """Passes a connection's events on to aiohttp. Without a request it ends at its deadline."""
+
+    def __init__(self, listener: "AdminListener") -> None:
+        self._listener = listener
+        self._limits = listener.limits
+        self._loop = listener.loop
+        self._in_head = False
+        self.inner: web.RequestHandler = listener.serve()
+        self.deadline = NEVER
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self.deadline = self._loop.time() + self._limits.head_timeout
+        if self._listener.opened(self):
+            self.inner.connection_made(transport)
+        else:
+            self.give_way()
+
+    def data_received(self, data: bytes) -> None:
+        if self.deadline != NEVER and not self._in_head:
+            self._in_head = True
+            self.deadline = self._loop.time() + self._limits.head_timeout
+        self.inner.data_received(data)
+
+    def request_began(self) -> None:
+        self.deadline = NEVER
+
+    def request_ended(self) -> None:
+        """The client has `idle_timeout` to take the response and to send another request."""
+        self._in_head = False
+        self.deadline = self._loop.time() + self._limits.idle_timeout
+
+    def eof_received(self) -> None:
+        self.inner.eof_received()
+
+    def pause_writing(self) -> None:
+        self.inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self.inner.resume_writing()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self.deadline = NEVER
+        self._listener.closed(self)
+        self.inner.connection_lost(exc)
+
+    @property
+    def spare(self) -> bool:
+        """Whether it has no request, and its last response has gone."""
+        return self.deadline != NEVER and not self._transport.get_write_buffer_size()
+
+    def give_way(self) -> None:
+        """Drop the connection."""
+        self._transport.abort()
+
+    def expire(self) -> None:
+        """No request came in time."""
+        self.give_way()
+
+
+class AdminListener(Listeners):
+    """Serves an application to operators."""
+
+    def __init__(self, app: web.Application, limits: AdminLimits | None = None) -> None:
+        self.limits = limits or AdminLimits()
+        super().__init__(lambda: AdminConnection(self), self.limits.max_connections)
+        self.connections: set[AdminConnection] = set()
+        self._of: dict[object, AdminConnection] = {}
+        self._room = Room(self.loop, self.connections, self.limits.max_connections)
+        app.middlewares.insert(0, self._serving())
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, lingering_time=LINGER_SECONDS)
+
+    def _serving(self) -> Middleware:
+        @web.middleware
+        async def serving(request: web.Request, handler: Handler) -> web.StreamResponse:
+            connection = self._of.get(request.protocol)
+            if connection is None:
+                return await handler(request)
+            connection.request_began()
+            try:
+                return await handler(request)
+            finally:
+                connection.request_ended()
+
+        return serving
+
+    async def listen_tcp(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
+        await self._runner.setup()
+        return await super().listen_tcp(host, port, tls)
+
+    def serve(self) -> web.RequestHandler:
+        """aiohttp's part of a new connection."""
+        assert self._runner.server is not None
+        return self._runner.server()
+
+    def opened(self, connection: AdminConnection) -> bool:
+        """Whether it has a place."""
+        self.connections.add(connection)
+        self._of[connection.inner] = connection
+        sweeper(self.loop).watch(self.connections)
+        return self._room.admits(connection)
+
+    def closed(self, connection: AdminConnection) -> None:
+        self.connections.discard(connection)
+        self._of.pop(connection.inner, None)
+
+    async def aclose(self) -> None:
+        """Accept no more, let requests end, and drop what is left."""
+        self.stop_listening()
+        await self._runner.cleanup()
