@@ -4,19 +4,26 @@ Both become one Grammar. An answer that ends by itself follows it; one that is c
 by a stop token is cut there.
 """
 
+import re
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from adapters.errors import CallerError
-from runtimes.llm.grammar import Grammar
+from runtimes.llm.grammar import Grammar, GrammarInvalid
+from runtimes.llm.schema_numbers import Rounded, exact
 
 # Between JSON's tokens: nothing, a space, or a new line with what it is indented by. Without a bound a model can go
 # on with spaces until its answer is cut.
 WHITESPACE = r"[ \t]?|\n[ \t]{0,40}"
 MAX_CHOICES = 10_000
 _SIMPLE = ("json", "json_object", "regex", "choice", "grammar")
+Options = Annotated[list[str], Meta(min_length=1, max_length=MAX_CHOICES)]
+_CLASSES = {
+    "d": "[0-9]", "w": "[0-9A-Za-z_]", "s": r"[\t\n\v\f\r ]",
+    "D": "[^0-9]", "W": "[^0-9A-Za-z_]", "S": r"[^\t\n\v\f\r ]",
+}  # fmt: skip
 _encode = msgspec.json.Encoder().encode
 
 
@@ -54,36 +61,50 @@ class StructuredOutputs(msgspec.Struct, forbid_unknown_fields=True):
     json: dict[str, Any] | str | None = None
     json_object: bool | None = None
     regex: str | None = None
-    choice: Annotated[list[str], Meta(min_length=1, max_length=MAX_CHOICES)] | None = None
+    choice: Options | None = None
     grammar: str | None = None
     whitespace_pattern: str | None = None
     disable_any_whitespace: bool | None = None
 
-    def told(self) -> Grammar:
-        """Raises CallerError."""
-        asked = [name for name in _SIMPLE if getattr(self, name) not in (None, False)]
-        if len(asked) != 1:
-            message = f"`structured_outputs` takes one of {', '.join(_SIMPLE)}, not {len(asked)} of them."
-            raise CallerError(message, param="structured_outputs")
-        param = f"structured_outputs.{asked[0]}"
+    @property
+    def asked(self) -> list[str]:
+        """Which of the first five there are."""
+        return [name for name in _SIMPLE if getattr(self, name) not in (None, False)]
+
+    def told(self, prefix: str = "structured_outputs.") -> Grammar:
+        """The fields' names follow the `prefix` in the request. Raises CallerError."""
+        if len(asked := self.asked) != 1:
+            names = ", ".join(f"`{prefix}{name}`" for name in asked or _SIMPLE)
+            param = prefix[:-1] if prefix.endswith(".") else f"{prefix}{(asked or _SIMPLE)[0]}"
+            raise CallerError(f"Give one of {names}, not {len(asked)}.", param=param)
+        param = f"{prefix}{asked[0]}"
         if self.regex is not None:
-            return Grammar("regex", self.regex, param)
+            return Grammar("regex", ascii_classes(self.regex), param)
         if self.grammar is not None:
             return Grammar("grammar", self.grammar, param)
         if self.choice is not None:
             return Grammar("choice", _encode(self.choice).decode(), param)
         schema = {"type": "object"} if self.json is None else _schema(self.json, param)
-        whitespace = "" if self.disable_any_whitespace else self.whitespace_pattern or WHITESPACE
+        whitespace = "" if self.disable_any_whitespace else ascii_classes(self.whitespace_pattern or WHITESPACE)
         return of_schema(schema, param, strict=True, whitespace=whitespace)
+
+
+def ascii_classes(regex: str) -> str:
+    r"""The regex with `\d`, `\w` and `\s` as ASCII, as vLLM reads them. llguidance's are Unicode's."""
+    return re.sub(r"\\(.)", lambda escape: _CLASSES.get(escape[1], escape[0]), regex, flags=re.DOTALL)
 
 
 def of_schema(schema: dict[str, Any], param: str, *, strict: bool = False, whitespace: str = WHITESPACE) -> Grammar:
     """The JSON texts of a schema."""
-    return Grammar("json_schema", json_text(schema, strict=strict, whitespace=whitespace), param)
+    return Grammar("json_schema", json_text(schema, param, strict=strict, whitespace=whitespace), param)
 
 
-def json_text(schema: dict[str, Any], *, strict: bool, whitespace: str = WHITESPACE) -> str:
-    """A schema with how it is to be read, as `%json` in Lark takes it too."""
+def json_text(schema: dict[str, Any], param: str, *, strict: bool, whitespace: str = WHITESPACE) -> str:
+    """A schema with how it is to be read, as `%json` in Lark takes it too. Raises GrammarInvalid."""
+    try:
+        schema = exact(schema, strict=strict)
+    except Rounded as error:
+        raise GrammarInvalid(f"`{param}` cannot be held to: {error}.", param=param) from None
     reading: dict[str, Any] = {"lenient": not strict}
     reading |= {"whitespace_pattern": whitespace} if whitespace else {"whitespace_flexible": False}
     return _encode({**schema, "x-guidance": reading}).decode()

@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 from runtimes.llm.answer_parser import AnswerParser, Part
 from runtimes.llm.sequence import FinishReason
 from runtimes.llm.think_parser import Thought
-from runtimes.llm.told_tokens import TokenNames, ToldToken, chat_logprobs, completion_logprobs
+from runtimes.llm.told_tokens import ScoredPrompt, TokenNames, ToldToken, chat_logprobs, completion_logprobs
 from runtimes.llm.tool_parser import CallBegun, Said
 
 _encode = msgspec.json.Encoder().encode
@@ -26,6 +26,7 @@ class Finished(NamedTuple):
     finish_reason: FinishReason
     told: Sequence[ToldToken] = ()
     token_ids: Sequence[int] = ()
+    scored_prompt: ScoredPrompt | None = None
 
 
 class PromptDetails(msgspec.Struct):
@@ -103,6 +104,7 @@ class _TextChoice(msgspec.Struct):
     finish_reason: FinishReason | None = None
     logprobs: dict[str, Any] | None = None
     token_ids: Sequence[int] | UnsetType = UNSET
+    prompt_logprobs: ScoredPrompt | UnsetType = UNSET
 
 
 _Choice = _ChatChoice | _ChatChunkChoice | _TextChoice
@@ -116,6 +118,7 @@ class _Body(msgspec.Struct):
     system_fingerprint: str
     choices: Sequence[_Choice]
     usage: Usage | UnsetType | None = UNSET
+    prompt_logprobs: ScoredPrompt | UnsetType = UNSET
 
 
 class AnswerWriter(Protocol):
@@ -191,8 +194,15 @@ class _Writer:
     def _chunk(self, choice: _Choice) -> bytes:
         return self._body(self.chunk_object, [choice], self._no_usage_yet)
 
-    def _body(self, object: str, choices: Sequence[_Choice], usage: Usage | UnsetType | None) -> bytes:
-        return _encode(_Body(self._id, object, self._created, self._model, self._fingerprint, choices, usage))
+    def _body(
+        self,
+        object: str,
+        choices: Sequence[_Choice],
+        usage: Usage | UnsetType | None,
+        scored_prompt: ScoredPrompt | None = None,
+    ) -> bytes:
+        scored = UNSET if scored_prompt is None else scored_prompt
+        return _encode(_Body(self._id, object, self._created, self._model, self._fingerprint, choices, usage, scored))
 
 
 class ChatWriter(_Writer):
@@ -224,7 +234,7 @@ class ChatWriter(_Writer):
         for i, choice in enumerate(choices):
             message, reason = self._message(i, choice)
             written.append(_ChatChoice(i, message, reason, self._logprobs(choice.told), self._ids(choice.token_ids)))
-        return self._body(self.whole_object, written, usage)
+        return self._body(self.whole_object, written, usage, choices[0].scored_prompt)
 
     def resume(self, index: int, said: str) -> None:
         if self._parsers is not None:
@@ -316,11 +326,11 @@ class CompletionWriter(_Writer):
         return completion_logprobs(told, names)
 
     def whole(self, choices: Sequence[Finished], usage: Usage) -> bytes:
-        written = [
-            _TextChoice(i, choice.text, choice.finish_reason, self._logprobs(choice.told), self._ids(choice.token_ids))
-            for i, choice in enumerate(choices)
-        ]
-        return self._body(self.whole_object, written, usage)
+        return self._body(self.whole_object, [self._choice(i, choice) for i, choice in enumerate(choices)], usage)
+
+    def _choice(self, index: int, choice: Finished) -> _TextChoice:
+        ids, scored = self._ids(choice.token_ids), UNSET if choice.scored_prompt is None else choice.scored_prompt
+        return _TextChoice(index, choice.text, choice.finish_reason, self._logprobs(choice.told), ids, scored)
 
     def resume(self, index: int, said: str) -> None:
         pass  # a completion's text is not parsed

@@ -3,29 +3,32 @@
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from runtimes.llm.detokenizer import Detokenizer, StopStrings
+from runtimes.llm.detokenizer import Detokenizer
 from runtimes.llm.engine import Generation
-from runtimes.llm.sequence import FinishReason, TokenOutput
+from runtimes.llm.sequence import FinishReason, TokenLogprobs, TokenOutput
+from runtimes.llm.stop_strings import StopStrings, StopTable
 from runtimes.llm.think_parser import ThinkParser
 from runtimes.llm.tokenizer import Tokenizer
 from runtimes.llm.told_tokens import EchoedPrompt, ToldToken
+
+NO_STOPS = StopTable(())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """What a choice's text is to be.
 
-    It ends before, or with, the first of `stops` after `min_tokens` tokens. `echo` is its beginning; with
-    `only_echo` it is all, and what is generated nothing but the way to the prompt's log-probabilities. `told` says
-    that tokens are told of with theirs.
+    It ends before, or with, the first of `stops` after `min_tokens` tokens. `echo` is its beginning. With
+    `only_prompt` there is no more, and what is generated is only the way to the prompt's log-probabilities. `told` is
+    of how many of the likeliest tokens log-probabilities are told, None if of none at all.
     """
 
-    stops: Sequence[str] = ()
+    stops: StopTable = NO_STOPS
     includes_stop: bool = False
     min_tokens: int = 0
     echo: EchoedPrompt | None = None
-    only_echo: bool = False
-    told: bool = False
+    only_prompt: bool = False
+    told: int | None = None
     shown: Mapping[int, bytes] | None = None
     """Control tokens that are spelled in it."""
     think: Callable[[], ThinkParser] | None = None
@@ -63,6 +66,8 @@ class Choice:
         """Those since they were last taken: all that the text so far, certain or not, was made of."""
         self.rest = ""
         """The text that became certain only by the end. It belongs to the end: whoever has it knows that it came."""
+        self.prompt_logprobs: Sequence[TokenLogprobs] = ()
+        """From the prompt's second token on, where they are asked for."""
         self._logprob = 0.0
         self._told: list[ToldToken] = []
         self._read = self._certain = 0  # characters: all that tokens made, and those that are of the answer
@@ -81,14 +86,15 @@ class Choice:
     async def texts(self) -> AsyncIterator[str]:
         """Pieces of the answer as they are certain, never empty. Raises EngineDead, or what ended it alone."""
         echo = self._wanted.echo
-        if echo is not None and not self._wanted.told and echo.text:
+        if echo is not None and self._wanted.told is None and echo.text:
             yield self._echoed(echo, None)
         async for output in self._generation:
             self.cached_tokens = output.cached_tokens
-            if echo is not None and self._wanted.told and not self.completion_tokens:
-                if text := self._echoed(echo, output):
+            if not self.completion_tokens:
+                self.prompt_logprobs = output.prompt_logprobs
+                if echo is not None and self._wanted.told is not None and (text := self._echoed(echo, output)):
                     yield text
-                if self._wanted.only_echo:
+                if self._wanted.only_prompt:
                     break
             if text := self._take(output):
                 yield text
@@ -117,7 +123,7 @@ class Choice:
     def _echoed(self, echo: EchoedPrompt, output: TokenOutput | None) -> str:
         self._read = self._certain = len(echo.text)
         if output is not None:
-            self._told += echo.told(output.prompt_logprobs)
+            self._told += echo.told(output.prompt_logprobs, self._wanted.told or 0)
         return echo.text
 
     def _take(self, output: TokenOutput) -> str:
@@ -130,7 +136,7 @@ class Choice:
         if output.finish_reason == "stop" and not self._wanted.includes_stop:
             return ""  # the token that says so is not part of the text
         self.token_ids.append(output.token_id)
-        if self._wanted.told:
+        if self._wanted.told is not None:
             self._told.append(ToldToken.of(output.token_id, self._read, output.logprobs))
         return self._text_of(output.token_id)
 
@@ -154,5 +160,5 @@ class Choice:
         self._whole = self._stops.matched is None
         if not self._whole:
             self.finish_reason = "stop"
-        if not self._whole or self._wanted.only_echo:
+        if not self._whole or self._wanted.only_prompt:
             self.cancel()

@@ -1,7 +1,7 @@
-"""Tokens to text as they come: no half character, nothing of a stop string."""
+"""Tokens to text as they come: no half character."""
 
 import codecs
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from runtimes.llm.tokenizer import Tokenizer
 
@@ -22,39 +22,6 @@ class Detokenizer:
     def flush(self) -> str:
         """The end: U+FFFD if a character was left open."""
         return self._decoder.decode(b"", final=True)
-
-
-class StopStrings:
-    """Cuts a text where the first of several stop strings is complete, and holds back what may begin one.
-
-    The string that ends first wins; of those that end together, the longest. `matched` is the one that did; it stays
-    in the text if asked to. The result does not depend on how the text was cut into pushes.
-    """
-
-    def __init__(self, stops: Sequence[str], *, included: bool = False) -> None:
-        self._stops = stops
-        self._included = included
-        self._held = ""
-        self.matched: str | None = None
-
-    def push(self, text: str) -> str:
-        """The part of the text so far that is surely not of a stop string. Nothing may follow a match."""
-        if not self._stops:
-            return text
-        text = self._held + text
-        ends = [(start + len(stop), start, stop) for stop in self._stops if (start := text.find(stop)) >= 0]
-        if ends:
-            end, start, self.matched = min(ends)
-            self._held = ""
-            return text[: end if self._included else start]
-        keep = max(overlap(text, stop) for stop in self._stops)
-        self._held = text[len(text) - keep :]
-        return text[: len(text) - keep]
-
-    def flush(self) -> str:
-        """What was held back: the text has ended before any stop string was complete."""
-        held, self._held = self._held, ""
-        return held
 
 
 def overlap(text: str, stop: str) -> int:

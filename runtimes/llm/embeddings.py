@@ -25,6 +25,7 @@ AT_A_TIME = 16 * 1024
 """Characters that are made tokens before others have their turn."""
 _SMALLEST = 1e-12
 _KNOWN = frozenset({"model", "input", "encoding_format", "dimensions", "user", "truncate_prompt_tokens"})
+_name = msgspec.json.Decoder(str | None)
 _truncation = msgspec.json.Decoder(Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None)
 
 
@@ -37,7 +38,7 @@ class Embeds(Protocol):
 class Asked(NamedTuple):
     """A request. `truncate` is vLLM's: a longer text is cut to so many tokens, or by -1 to what the model takes."""
 
-    model: str
+    model: str | None
     inputs: wire.Given
     base64: bool
     dimensions: int | None
@@ -47,12 +48,15 @@ class Asked(NamedTuple):
 def decode(body: bytes) -> Asked:
     """Raises `CallerError` that names the parameter at fault."""
     fields = open_body(body)
-    for name in ("model", "input"):
-        if name not in fields:
-            raise CallerError(f"`{name}` is missing.", param=name)
+    if "input" not in fields:
+        raise CallerError("`input` is missing.", param="input")
     if unknown := sorted(fields.keys() - _KNOWN):
         raise CallerError(f"Unknown parameter: `{unknown[0]}`.", param=unknown[0], code="unknown_parameter")
-    return Asked(*wire.decode(fields), field(fields, "truncate_prompt_tokens", _truncation))
+    wanted = wire.decode(fields)
+    # Only null is no name: an empty one is of no model.
+    named = field(fields, "model", _name) is not None
+    truncate = field(fields, "truncate_prompt_tokens", _truncation)
+    return Asked(wanted.model if named else None, wanted.inputs, wanted.base64, wanted.dimensions, truncate)
 
 
 def check_dimensions(asked: Asked, config: EmbeddingConfig) -> None:

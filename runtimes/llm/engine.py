@@ -116,6 +116,11 @@ class AsyncEngine:
         return self._engine.max_model_len
 
     @property
+    def max_queue(self) -> int:
+        """How many sequences may wait."""
+        return self._engine.max_queue
+
+    @property
     def vocab_size(self) -> int:
         return self._engine.vocab_size
 

@@ -168,6 +168,11 @@ class Engine:
         """Tokens that a prompt and its answer may have together."""
         return self._scheduler.config.max_model_len
 
+    @property
+    def max_queue(self) -> int:
+        """How many sequences may wait."""
+        return self._scheduler.config.max_queue
+
     def add(
         self,
         prompt: Iterable[int],

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from adapters.wire import openai, sse
 from runtimes.llm.answers import AnswerWriter, CompletionDetails, Finished, PromptDetails, Usage
 from runtimes.llm.choice import Choice
 from runtimes.llm.metrics import Metrics
-from runtimes.llm.told_tokens import ToldToken
+from runtimes.llm.told_tokens import ScoredPrompt, ToldToken
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +34,16 @@ class Answering:
     The first failure ends it: it is raised, and the others' work is not wanted without the one that failed.
     """
 
-    def __init__(self, choices: Sequence[Choice], prompt_tokens: int, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        choices: Sequence[Choice],
+        prompt_tokens: int,
+        metrics: Metrics,
+        scored: Callable[[Choice], Awaitable[ScoredPrompt]] | None = None,
+    ) -> None:
+        """`scored` gives the log-probabilities of a prompt as they are told, by the first of its choices."""
         self.choices = choices
+        self._scored = scored
         self._prompt_tokens = prompt_tokens
         self._metrics = metrics
         self._began = time.perf_counter()
@@ -85,10 +93,20 @@ class Answering:
             texts[choice.index].append(choice.rest if text is None else text)
             told[choice.index] += tokens
             ids[choice.index] += token_ids
+        scored = await self._scored_prompts()
         return [
-            Finished("".join(texts[choice.index]), choice.finish_reason, told[choice.index], ids[choice.index])
+            Finished(
+                "".join(texts[choice.index]), choice.finish_reason, told[choice.index], ids[choice.index],
+                scored.get(choice.prompt),
+            )
             for choice in self.choices
-        ]
+        ]  # fmt: skip
+
+    async def _scored_prompts(self) -> dict[int, ScoredPrompt]:
+        if self._scored is None:
+            return {}
+        first = {choice.prompt: choice for choice in reversed(self.choices)}
+        return {prompt: await self._scored(choice) for prompt, choice in first.items()}
 
     async def best(self, n: int) -> list[Finished]:
         """The `n` choices of each prompt whose tokens are the likeliest on average, the best one first."""

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adapters.errors import BackendError
+from adapters.errors import BackendError, InferenceError
 from runtimes.llm.sequence import Chunk, Tally
 
 
-def process(logits: Tensor, chunks: Sequence[Chunk]) -> dict[int, BackendError]:
+def process(logits: Tensor, chunks: Sequence[Chunk]) -> dict[int, InferenceError]:
     """Change `logits` [len(chunks), vocab] as the chunks ask; by row, what failed for it alone."""
     if biased := [row for row, chunk in enumerate(chunks) if chunk.params.bias_ids]:
         _add_biases(logits, biased, chunks)
@@ -49,9 +49,10 @@ def _penalize(logits: Tensor, penalized: list[tuple[int, Tally]], chunks: Sequen
     flat[places] = scores - counts * frequency - (counts > 0) * presence
 
 
-def _constrain(logits: Tensor, rows: list[int], chunks: Sequence[Chunk]) -> dict[int, BackendError]:
+def _constrain(logits: Tensor, rows: list[int], chunks: Sequence[Chunk]) -> dict[int, InferenceError]:
     vocab = logits.shape[-1]
-    masked, forbidden, errors = [], [], {}
+    masked, forbidden = [], []
+    errors: dict[int, InferenceError] = {}
     for row in rows:
         constraint = chunks[row].constraint
         assert constraint is not None

@@ -25,11 +25,19 @@ class Logprobs:
 
     def of(self, token_ids: Tensor) -> list[TokenLogprobs]:
         """Of the token of each row, [rows]."""
-        chosen = self._all.gather(-1, token_ids[:, None])[:, 0].clamp_(min=_LEAST).tolist()
+        chosen = self._chosen(token_ids)[:, 0].clamp(min=_LEAST).tolist()
         return [
             TokenLogprobs(logprob, tuple(zip(ids[:count], values[:count], strict=True)))
             for logprob, ids, values, count in zip(chosen, self._ids, self._values, self._counts, strict=True)
         ]
+
+    def ranked(self, token_ids: Tensor) -> list[TokenLogprobs]:
+        """The same, with the rank of each."""
+        ranks = ((self._all > self._chosen(token_ids)).sum(-1) + 1).tolist()
+        return [one._replace(rank=rank) for one, rank in zip(self.of(token_ids), ranks, strict=True)]
+
+    def _chosen(self, token_ids: Tensor) -> Tensor:
+        return self._all.gather(-1, token_ids[:, None])
 
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]
@@ -38,5 +46,5 @@ def prompt_logprobs(logits: Tensor, targets: Sequence[int], count: int) -> tuple
     told: list[TokenLogprobs] = []
     wanted = torch.tensor(targets, device=logits.device)
     for rows, ids in zip(logits.split(_ROWS), wanted.split(_ROWS), strict=True):
-        told += Logprobs(rows, [count] * len(rows)).of(ids)
+        told += Logprobs(rows, [count] * len(rows)).ranked(ids)
     return tuple(told)

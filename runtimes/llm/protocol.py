@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from adapters.errors import CallerError
 from adapters.wire.hints import NAMES, Hints, allowed_tools
-from runtimes.llm.answer_format import ResponseFormat, StructuredOutputs
+from runtimes.llm.answer_format import Options, ResponseFormat, StructuredOutputs
 from runtimes.llm.grammar import Grammar
 from runtimes.llm.messages import MAX_MESSAGES, Message, check_continued, check_messages
 from runtimes.llm.sampling_fields import MAX_CHOICES, Count, SamplingFields, TokenId, check_ids
@@ -62,7 +62,7 @@ class GenerateBody(SamplingFields, kw_only=True):
     stream then begins after them, and is what it would have been. Limits and usage are those of the whole answer.
     """
 
-    model: str
+    model: str | None = None
     cache_salt: Annotated[str, Meta(max_length=1024)] | None = None
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None
     return_token_ids: bool | None = None
@@ -71,16 +71,35 @@ class GenerateBody(SamplingFields, kw_only=True):
     stream_options: StreamOptions | None = None
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
+    guided_json: dict[str, Any] | str | None = None
+    guided_regex: str | None = None
+    guided_choice: Options | None = None
+    guided_grammar: str | None = None
+    guided_whitespace_pattern: str | None = None
+    guided_decoding_backend: str | None = None
+    """Names a library. This runtime has one, so the field has no effect."""
 
     def grammar(self) -> Grammar | None:
         """What the answer is held to. Raises CallerError."""
-        told = None if self.response_format is None else self.response_format.grammar()
-        if self.structured_outputs is not None:
-            if told is not None:
-                message = "Give either `response_format` or `structured_outputs`."
-                raise CallerError(message, param="structured_outputs")
-            told = self.structured_outputs.told()
-        return self.ending_by_itself(told)
+        given = {
+            "response_format": None if self.response_format is None else self.response_format.grammar(),
+            "structured_outputs": None if self.structured_outputs is None else self.structured_outputs.told(),
+            "guided_…": self._guided(),
+        }
+        told = {name: grammar for name, grammar in given.items() if grammar is not None}
+        if len(told) > 1:
+            *_, last = told.values()
+            message = f"Give one of {', '.join(f'`{name}`' for name in told)}."
+            raise CallerError(message, param=last.param.partition(".")[0])
+        return self.ending_by_itself(next(iter(told.values()), None))
+
+    def _guided(self) -> Grammar | None:
+        """`structured_outputs` by the names that vLLM had for its fields before 0.12."""
+        asked = StructuredOutputs(
+            self.guided_json, None, self.guided_regex, self.guided_choice, self.guided_grammar,
+            self.guided_whitespace_pattern,
+        )  # fmt: skip
+        return asked.told("guided_") if asked.asked or asked.whitespace_pattern is not None else None
 
     def ending_by_itself(self, told: Grammar | None) -> Grammar | None:
         """The same. Raises CallerError if nothing may end where it wants."""
@@ -270,6 +289,8 @@ def _decode(body: bytes, kind: type[B], hints: Hints) -> B:
         raise _invalid(str(error)) from None
     decoded.stop = hints.stops(decoded.stop)
     decoded.check()
+    if decoded.stream and decoded.prompt_logprobs is not None:
+        raise CallerError("`prompt_logprobs` needs `stream`: false.", param="prompt_logprobs")
     for name in ("stream_options", "continue_token_ids"):
         if fields.get(name) and not decoded.stream:
             raise CallerError(f"`{name}` needs `stream`: true.", param=name)

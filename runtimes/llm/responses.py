@@ -1,22 +1,27 @@
 """`/v1/responses`: asked as a chat, and what the chat says told as a Response. Nothing of it is kept."""
 
 import msgspec
+from msgspec import Raw
 
-from adapters.errors import BackendError
-from adapters.types import Usage
+from adapters.errors import BackendError, CallerError
+from adapters.types import ChatRequest, Usage
 from adapters.wire import responses as wire
 from adapters.wire import responses_answers as answers
+from adapters.wire.body import open_body
+from adapters.wire.named import with_model
 from adapters.wire.responses_events import Events
 from runtimes.llm.generation import EventStream
 
+NULL = b"null"
 _encode = msgspec.json.Encoder().encode
 
 
 class Asked:
-    """One request: the chat that it is, and the Response that its answer is told as. Raises `CallerError`."""
+    """One request: the chat that it is, and the Response that its answer is told as. A request without a model is for
+    the `default`. Raises `CallerError`."""
 
-    def __init__(self, body: bytes) -> None:
-        chat, asked, given = wire.decode(body)
+    def __init__(self, body: bytes, default: str) -> None:
+        chat, asked, given = _decode(body, default)
         self.chat = _encode(chat.fields)
         """As `/v1/chat/completions` takes it."""
         self.ignored = chat.hints.ignored
@@ -30,6 +35,15 @@ class Asked:
     def events(self, chat: EventStream) -> "ResponseStream":
         """The stream of it."""
         return ResponseStream(chat, Events(self._shell))
+
+
+def _decode(body: bytes, default: str) -> tuple[ChatRequest, wire.Asked, dict[str, Raw]]:
+    try:
+        return wire.decode(body)
+    except CallerError as error:
+        if error.param != "model" or bytes(open_body(body).get("model", NULL)) != NULL:
+            raise
+    return wire.decode(with_model("application/json", body, default))
 
 
 class ResponseStream:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adapters.errors import BackendError
+from adapters.errors import BackendError, CallerError, InferenceError
 from runtimes.llm.logits_processors import process
 from runtimes.llm.logprobs import Logprobs
 from runtimes.llm.memory import ran_out
@@ -38,7 +38,7 @@ def sample(logits: Tensor, chunks: Sequence[Chunk]) -> list[Sampled]:
         told = Logprobs(logits[asked], [chunks[row].params.logprobs or 0 for row in asked])
     errors = process(logits, chunks)
     tokens = _best(logits)
-    errors |= _unusable(logits.gather(-1, tokens[:, None])[:, 0].tolist())
+    errors |= _unusable(logits.gather(-1, tokens[:, None])[:, 0].tolist(), chunks)
     if drawn := [row for row, chunk in enumerate(chunks) if chunk.params.temperature > 0 and row not in errors]:
         _draw_into(tokens, logits, drawn, chunks)
     logprobs: dict[int, TokenLogprobs] = dict(zip(asked, told.of(tokens[asked]), strict=True)) if asked else {}
@@ -89,11 +89,14 @@ def _best(logits: Tensor) -> Tensor:
     return logits.argmax(-1)
 
 
-def _unusable(best: list[float]) -> dict[int, BackendError]:
+def _unusable(best: list[float], chunks: Sequence[Chunk]) -> dict[int, InferenceError]:
     """Rows by their highest logit, which is NaN if any is."""
-    errors = {}
+    errors: dict[int, InferenceError] = {}
     for row, logit in enumerate(best):
-        if logit == -torch.inf:
+        if logit == -torch.inf and chunks[row].params.bad_words is not None:
+            message = "`bad_words` leave no token that may come next."
+            errors[row] = CallerError(message, param="bad_words")
+        elif logit == -torch.inf:
             errors[row] = BackendError("no token may come next: all are forbidden")
         elif not -torch.inf < logit < torch.inf:
             errors[row] = BackendError(f"the model has computed no probabilities: a logit is {logit}")

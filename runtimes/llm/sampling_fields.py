@@ -1,23 +1,27 @@
 """What a request says of how its tokens are chosen: OpenAI's fields and vLLM's additions to them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from adapters.errors import CallerError
+from runtimes.llm.bad_words import BadWords
 from runtimes.llm.sampling_params import (
     MAX_BIASED,
     MAX_COUNT,
     MAX_REPETITION_PENALTY,
+    MAX_TOP_LOGPROBS,
     MIN_REPETITION_PENALTY,
     SamplingParams,
 )
 
 MAX_CHOICES = 128
-MAX_STOPS = 4
-MAX_STOP_LENGTH = 256
+MAX_STOPS = MAX_BAD_WORDS = 1024
+MAX_STOP_LENGTH = MAX_BAD_WORD_LENGTH = 256
+MAX_TEXTS_LENGTH = 16 * 1024
+"""Characters of all stop strings of a request, and of all its bad words."""
 MAX_STOP_TOKENS = 64
 MAX_ID_DIGITS = 10
 
@@ -35,9 +39,9 @@ def check_ids(param: str, ids: Iterable[int], vocab_size: int) -> None:
 
 
 class SamplingFields(msgspec.Struct, kw_only=True):
-    """`top_k`, `min_p`, `min_tokens`, `repetition_penalty`, `stop_token_ids`, `include_stop_str_in_output` and
-    `ignore_eos` are vLLM's; `top_k` -1 or 0 is none. `logit_bias` is by token id, a text, as
-    JSON's keys are."""
+    """`top_k`, `min_p`, `min_tokens`, `repetition_penalty`, `stop_token_ids`, `include_stop_str_in_output`,
+    `ignore_eos`, `bad_words`, `skip_special_tokens` and `prompt_logprobs` are vLLM's; `top_k` -1 or 0 is none.
+    `logit_bias` is by token id, a text, as JSON's keys are."""
 
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
     max_tokens: Count | None = None
@@ -55,6 +59,9 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     stop_token_ids: Annotated[list[TokenId], Meta(max_length=MAX_STOP_TOKENS)] | None = None
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
+    bad_words: list[str] | None = None
+    skip_special_tokens: bool | None = None
+    prompt_logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
 
     @property
     def stops(self) -> list[str]:
@@ -62,9 +69,8 @@ class SamplingFields(msgspec.Struct, kw_only=True):
 
     def check(self) -> None:
         """Raise CallerError for what the types of the fields do not tell."""
-        if len(self.stops) > MAX_STOPS or not all(0 < len(stop) <= MAX_STOP_LENGTH for stop in self.stops):
-            message = f"`stop` takes up to {MAX_STOPS} strings of 1 to {MAX_STOP_LENGTH} characters."
-            raise CallerError(message, param="stop")
+        _check_texts("stop", self.stops, MAX_STOPS, MAX_STOP_LENGTH)
+        _check_texts("bad_words", self.bad_words or (), MAX_BAD_WORDS, MAX_BAD_WORD_LENGTH)
         if len(self.logit_bias or ()) > MAX_BIASED:
             raise CallerError(f"`logit_bias` takes up to {MAX_BIASED} tokens.", param="logit_bias")
         for token, bias in (self.logit_bias or {}).items():
@@ -88,6 +94,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
         eos_token_ids: frozenset[int],
         logprobs: int | None,
         prompt_logprobs: int | None,
+        bad_words: BadWords | None,
     ) -> SamplingParams:
         """Of one of the choices. Raises CallerError if the answer may not be as long as it must."""
         if (self.min_tokens or 0) > max_tokens:
@@ -111,4 +118,14 @@ class SamplingFields(msgspec.Struct, kw_only=True):
             logit_bias={int(token): bias for token, bias in (self.logit_bias or {}).items()},
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,
+            bad_words=bad_words,
         )
+
+
+def _check_texts(param: str, texts: Sequence[str], most: int, longest: int) -> None:
+    """Raise CallerError for too many texts, an empty one, or too many characters."""
+    if len(texts) > most or not all(0 < len(text) <= longest for text in texts):
+        message = f"`{param}` takes up to {most} strings of 1 to {longest} characters."
+        raise CallerError(message, param=param)
+    if sum(map(len, texts)) > MAX_TEXTS_LENGTH:
+        raise CallerError(f"The strings of `{param}` have more than {MAX_TEXTS_LENGTH} characters.", param=param)

@@ -5,6 +5,8 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from runtimes.llm.bad_words import BadWords
+
 MAX_TOP_LOGPROBS = 20
 MAX_BIASED = 1024
 MAX_COUNT = 2**31 - 1
@@ -27,7 +29,8 @@ class SamplingParams:
     `logit_bias` is added to the logits of those tokens. The penalties are OpenAI's, which count generated tokens
     (`presence_penalty`, `frequency_penalty`), and Keskar et al.'s, which minds the prompt's too
     (`repetition_penalty`, 2019, "CTRL", https://arxiv.org/abs/1909.05858). `logprobs` asks for the log-probability of
-    each token and of as many of the likeliest in its place, `prompt_logprobs` for those of the prompt.
+    each token and of as many of the likeliest in its place, `prompt_logprobs` for those of the prompt. `bad_words` are
+    sequences of tokens that do not appear.
 
     Raises ValueError that begins with the name of what is out of range.
     """
@@ -47,6 +50,7 @@ class SamplingParams:
     logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    bad_words: BadWords | None = field(default=None, compare=False)
     penalizes: bool = field(init=False)
     """Whether what was generated before counts."""
     bias_ids: bytes = field(init=False, repr=False)

@@ -160,7 +160,7 @@ class Sequence:
             params=params,
             seed=self.seed,
             pooling=self.pooling,
-            banned=self.stop_token_ids if self.num_generated < params.min_tokens else _NONE,
+            banned=self._banned(),
             tally=self.tally,
             constraint=None if self.constraint is None or self.constraint.free else self.constraint,
             targets=() if params.prompt_logprobs is None else self._targets(start, end),
@@ -173,6 +173,14 @@ class Sequence:
             self.tally.add(token_id)
         if self.constraint is not None:
             self.constraint.advance(token_id)
+
+    def _banned(self) -> frozenset[int]:
+        """What may not come next."""
+        stops = self.stop_token_ids if self.num_generated < self.params.min_tokens else _NONE
+        if self.params.bad_words is None:
+            return stops
+        bad = self.params.bad_words.banned(self.token_ids, self.num_prompt_tokens)
+        return bad | stops if stops else bad
 
     def _targets(self, start: int, end: int) -> tuple[int, ...]:
         return tuple(self.token_ids[start + 1 : min(end + 1, self.num_prompt_tokens)])
@@ -235,6 +243,8 @@ class TokenLogprobs(NamedTuple):
 
     logprob: float
     top: tuple[tuple[int, float], ...] = ()
+    rank: int = 0
+    """The place of a prompt's token among all that could come there, the likeliest is 1. 0 for an answer's token."""
 
 
 class Sampled(NamedTuple):

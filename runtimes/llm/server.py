@@ -29,7 +29,17 @@ from runtimes.llm.metrics import CONTENT_TYPE as METRICS_TYPE
 from runtimes.llm.metrics import Metrics
 from runtimes.llm.protocol import GenerateBody, decode_chat, decode_completion
 from runtimes.llm.standing import Asker
-from runtimes.llm.submission import Form, LoadedModel, compiled, encode_chat, encode_prompt, room, submit
+from runtimes.llm.submission import (
+    Form,
+    LoadedModel,
+    Words,
+    compiled,
+    encode_chat,
+    encode_prompt,
+    room,
+    scored_prompts,
+    submit,
+)
 from runtimes.llm.thinking import answer_parser, ignore_thinking, think_parser, thought_rules
 from runtimes.llm.tokenize import decode_detokenize, decode_tokenize, text_of, tokens_of
 from runtimes.llm.told_tokens import TokenNames
@@ -87,7 +97,7 @@ class App:
         return _reported(await self._answer_chat(request, await _json_body(request), hints), hints)
 
     async def _responses(self, request: Request) -> Response:
-        asked, hints = responses.Asked(await _json_body(request)), Hints.of(request.headers)
+        asked, hints = responses.Asked(await _json_body(request), self.served_name), Hints.of(request.headers)
         try:
             for name in asked.ignored:
                 hints.ignore(name)
@@ -209,11 +219,12 @@ class App:
         default_max_tokens: int | None,
     ) -> Response:
         left = [room(model, body, len(prompt), default_max_tokens, param) for prompt in prompts]
-        choices = submit(model, body, prompts, asker, left, param, form)
+        choices = submit(model, body, prompts, asker, left, param, form, await Words.of(model, body))
         for choice in choices:
             if choice.said_text:
                 writer.resume(choice.index, choice.said_text)
-        answering = Answering(choices, sum(map(len, prompts)), self.metrics)
+        scored = None if body.prompt_logprobs is None else scored_prompts(model, prompts, body.prompt_logprobs)
+        answering = Answering(choices, sum(map(len, prompts)), self.metrics, scored)
         if body.stream:
             return await _streamed(EventStream(answering, writer, with_usage=body.wants_usage))
         try:
@@ -223,17 +234,18 @@ class App:
         finally:
             answering.close()
 
-    def _ready(self, name: str) -> LoadedModel:
-        if name != self.served_name:
+    def _ready(self, name: str | None) -> LoadedModel:
+        """The only model answers a request that names none."""
+        if name is not None and name != self.served_name:
             raise self._unknown_model(name)
         if self.model is None:
             raise Unavailable("The model is still loading.", code="model_loading", retry_after=RETRY_SECONDS)
         return self.model
 
-    def _answering(self, name: str) -> LoadedModel:
+    def _answering(self, name: str | None) -> LoadedModel:
         model = self._ready(name)
         if not model.answers:
-            message = f"The model `{name}` makes embeddings and no text: use /v1/embeddings."
+            message = f"The model `{self.served_name}` makes embeddings and no text: use /v1/embeddings."
             raise Unsupported(message, param="model")
         return model
 

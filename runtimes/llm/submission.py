@@ -1,15 +1,16 @@
 """From a request that was read to its sequences in the engine: what fits, how to sample, what to say of it."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import msgspec
 
 from adapters.errors import CallerError, ContextTooLong, InferenceError
+from runtimes.llm.bad_words import BadWords, spelled
 from runtimes.llm.chat_template import ChatTemplate
-from runtimes.llm.choice import Choice, Wanted
+from runtimes.llm.choice import NO_STOPS, Choice, Wanted
 from runtimes.llm.embedding_config import EmbeddingConfig
 from runtimes.llm.encoding_thread import EncodingThread
 from runtimes.llm.engine import AsyncEngine, SamplingParams
@@ -18,13 +19,16 @@ from runtimes.llm.messages import Message
 from runtimes.llm.protocol import GenerateBody
 from runtimes.llm.sequence import Constraint
 from runtimes.llm.standing import Asker
+from runtimes.llm.stop_strings import StopTable
 from runtimes.llm.think_parser import ThinkParser
 from runtimes.llm.think_rules import ThoughtRules
 from runtimes.llm.tokenizer import Tokenizer, TooManyTokens
-from runtimes.llm.told_tokens import EchoedPrompt
+from runtimes.llm.told_tokens import EchoedPrompt, ScoredPrompt, TokenNames, scored_prompt
 
 TURN = 20
 """Characters that take as long to encode as a template takes for one message."""
+SCORE = 4
+"""Characters that take as long to encode as one log-probability takes to write."""
 _PLAIN = EmbeddingConfig()
 _encode = msgspec.json.Encoder().encode
 
@@ -65,6 +69,23 @@ class Form(NamedTuple):
         return place
 
 
+class Words(NamedTuple):
+    """Texts that end an answer, and texts that do not appear in it."""
+
+    stops: StopTable
+    bad: BadWords | None
+
+    @classmethod
+    async def of(cls, model: LoadedModel, body: GenerateBody) -> "Words":
+        stops = body.stops
+        table = await model.encoding.run(sum(map(len, stops)), lambda: StopTable(stops)) if stops else NO_STOPS
+        if not (words := body.bad_words):
+            return cls(table, None)
+        # Each is encoded twice, and a short one takes as long as a message.
+        work = sum(map(len, words)) + 2 * TURN * len(words)
+        return cls(table, await model.encoding.run(work, functools.partial(spelled, words, model.tokenizer.encode)))
+
+
 def submit(
     model: LoadedModel,
     body: GenerateBody,
@@ -73,17 +94,19 @@ def submit(
     left: Sequence[int],
     param: str,
     form: Form,
+    words: Words,
 ) -> list[Choice]:
     """All choices, which may have as many tokens as are `left` for their prompt, or an error and none."""
     choices: list[Choice] = []
     said = body.continue_token_ids or []
     submit = functools.partial(model.engine.submit, salt=asker.salt, standing=asker.standing)
     body.check_tokens(model.engine.vocab_size)
+    _check_places(model, body, len(prompts))
     try:
         for i, (prompt, max_tokens) in enumerate(zip(prompts, left, strict=True)):
-            wanted = _wanted(model, body, i, prompt, max_tokens, form)
+            wanted = _wanted(model, body, i, prompt, max_tokens, form, words)
             for index in range(i * body.candidates, (i + 1) * body.candidates):
-                params = _sampling(model, body, max_tokens, index)
+                params = _sampling(model, body, max_tokens, index, words)
                 if len(said) < max_tokens or not said:
                     constraint = form.start(said)
                     generation = submit(prompt + said, params, continued=len(said), constraint=constraint)
@@ -167,31 +190,65 @@ def room(model: LoadedModel, body: GenerateBody, prompt_tokens: int, default: in
     return left if default is None else min(default, left)
 
 
-def _sampling(model: LoadedModel, body: GenerateBody, max_tokens: int, index: int) -> SamplingParams:
-    scores = body.echo_told and max_tokens == 0
+def _check_places(model: LoadedModel, body: GenerateBody, prompts: int) -> None:
+    """Raise CallerError for more answers than may ever wait: to try again would not help."""
+    answers, places = prompts * body.candidates, model.engine.max_queue
+    if answers > places:
+        param = "prompt" if body.candidates == 1 else "n" if body.candidates == body.n else "best_of"
+        message = f"`{param}` needs {answers} answers at once: this server's queue has {places} places."
+        raise CallerError(message, param=param)
+
+
+def _sampling(model: LoadedModel, body: GenerateBody, max_tokens: int, index: int, words: Words) -> SamplingParams:
     # Which of several answers is the best their log-probabilities tell.
     chosen = 0 if body.candidates > (body.n or 1) else None
     return body.params(
-        1 if scores else max_tokens,
+        1 if _only_prompt(body, max_tokens) else max_tokens,
         choice=index,
         eos_token_ids=model.tokenizer.eos_token_ids,
         logprobs=chosen if body.told is None else body.told,
-        prompt_logprobs=body.told if body.echo_told else None,
+        prompt_logprobs=_scored(body, first=index % body.candidates == 0),
+        bad_words=words.bad,
     )
 
 
+def _scored(body: GenerateBody, *, first: bool) -> int | None:
+    """Of how many likeliest tokens one of a prompt's answers has to find the prompt's log-probabilities."""
+    counts = [body.told if body.echo_told else None, body.prompt_logprobs if first else None]
+    return max([count for count in counts if count is not None], default=None)
+
+
+def scored_prompts(
+    model: LoadedModel, prompts: Sequence[list[int]], count: int
+) -> Callable[[Choice], Awaitable[ScoredPrompt]]:
+    """Gives the log-probabilities of the prompt that a choice answers, in vLLM's form."""
+    names = TokenNames(model.tokenizer)
+
+    async def scored(choice: Choice) -> ScoredPrompt:
+        prompt = prompts[choice.prompt]
+        work = functools.partial(scored_prompt, prompt, choice.prompt_logprobs, count, names)
+        return await model.encoding.run(SCORE * len(prompt) * (count + 1), work)
+
+    return scored
+
+
+def _only_prompt(body: GenerateBody, max_tokens: int) -> bool:
+    return max_tokens == 0 and (body.echo_told or body.prompt_logprobs is not None)
+
+
 def _wanted(
-    model: LoadedModel, body: GenerateBody, index: int, prompt: list[int], max_tokens: int, form: Form
+    model: LoadedModel, body: GenerateBody, index: int, prompt: list[int], max_tokens: int, form: Form, words: Words
 ) -> Wanted:
     """The text of the answers to one of the prompts."""
+    shown = model.tokenizer.special_spellings if body.skip_special_tokens is False else {}
     return Wanted(
-        stops=body.stops,
+        stops=words.stops,
         includes_stop=body.include_stop_str_in_output or False,
         min_tokens=body.min_tokens or 0,
         echo=EchoedPrompt(prompt, model.tokenizer, body.written(index)) if body.echoes else None,
-        only_echo=body.echo_told and max_tokens == 0,
-        told=body.told is not None,
-        shown=form.shown,
+        only_prompt=_only_prompt(body, max_tokens),
+        told=body.told,
+        shown={**shown, **form.shown},
         think=form.think,
     )
 

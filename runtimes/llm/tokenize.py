@@ -20,7 +20,7 @@ class TokenizeBody(msgspec.Struct, forbid_unknown_fields=True):
     """A chat's messages, or the prompt of a completion. Without `add_special_tokens` a prompt does not begin as a
     text does; what a chat begins with is its template's to say. `return_token_strs` asks for the tokens' names too."""
 
-    model: str
+    model: str | None = None
     messages: Annotated[list[Message], Meta(min_length=1, max_length=MAX_MESSAGES)] | None = None
     prompt: str | None = None
     add_generation_prompt: bool = True
@@ -34,8 +34,8 @@ class TokenizeBody(msgspec.Struct, forbid_unknown_fields=True):
 class DetokenizeBody(msgspec.Struct, forbid_unknown_fields=True):
     """Tokens of the model. Its control tokens are told by name."""
 
-    model: str
     tokens: Annotated[list[Annotated[int, Meta(ge=0, le=2**32 - 1)]], Meta(max_length=MAX_TOKENS)]
+    model: str | None = None
 
 
 Body = TypeVar("Body", TokenizeBody, DetokenizeBody)

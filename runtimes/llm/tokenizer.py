@@ -52,12 +52,12 @@ class Tokenizer:
         self._backend = backend
         added = backend.get_added_tokens_decoder()
         self.special_tokens = {token.content: id for id, token in added.items() if token.special}
-        self._spellings = {id: spelling.encode() for spelling, id in self.special_tokens.items()}
+        self.special_spellings = {id: spelling.encode() for spelling, id in self.special_tokens.items()}
         # Of a sentencepiece vocabulary even whole spellings have ▁ for a space: Gemma has such tokens.
         spelled = _sentencepiece_piece if kind == "sentencepiece" else str.encode
         literal = {id: b"" if token.special else spelled(token.content) for id, token in added.items()}
         self.pieces = _pieces(backend.get_vocab(with_added_tokens=True), kind) | literal
-        self.longest_piece = max(map(len, (*self.pieces.values(), *self._spellings.values())), default=1)
+        self.longest_piece = max(map(len, (*self.pieces.values(), *self.special_spellings.values())), default=1)
         """In bytes: a text of n bytes has n / longest_piece tokens at least."""
         self.spellings = SpecialSpellings(self.special_tokens)
         self._cuts = cuts_exactly(self._encode)
@@ -113,7 +113,8 @@ class Tokenizer:
         """The text that the ids stand for within a longer text; bytes that are no UTF-8 become U+FFFD. Control tokens
         are nothing in it, or with `special` their spelling."""
         pieces = [
-            self.piece(token_id) or (self._spellings.get(token_id, b"") if special else b"") for token_id in token_ids
+            self.piece(token_id) or (self.special_spellings.get(token_id, b"") if special else b"")
+            for token_id in token_ids
         ]
         return b"".join(pieces).decode("utf-8", "replace")
 

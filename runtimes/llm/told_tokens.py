@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 from runtimes.llm.sequence import TokenLogprobs
 from runtimes.llm.tokenizer import Tokenizer
 
+ScoredPrompt = list[dict[str, dict[str, Any]] | None]
+
 
 class ToldToken(NamedTuple):
     """One token of an answer, or of its prompt, where `logprob` is None for the first. `offset` is where in the text
@@ -19,7 +21,9 @@ class ToldToken(NamedTuple):
 
     @classmethod
     def of(cls, token_id: int, offset: int, logprobs: TokenLogprobs | None) -> "ToldToken":
-        return cls(token_id, offset, None, ()) if logprobs is None else cls(token_id, offset, *logprobs)
+        if logprobs is None:
+            return cls(token_id, offset, None, ())
+        return cls(token_id, offset, logprobs.logprob, logprobs.top)
 
 
 class TokenNames:
@@ -74,6 +78,20 @@ def completion_logprobs(told: Sequence[ToldToken], names: TokenNames) -> dict[st
     }
 
 
+def scored_prompt(
+    token_ids: Sequence[int], scores: Sequence[TokenLogprobs], count: int, names: TokenNames
+) -> ScoredPrompt:
+    """vLLM's `prompt_logprobs`: of each token the `count` likeliest and itself, by id. The first has none."""
+    told: ScoredPrompt = [None]
+    for token_id, score in zip(token_ids[1:], scores, strict=True):
+        ranked = [(other, logprob, rank) for rank, (other, logprob) in enumerate(score.top[:count], 1)]
+        told.append({
+            str(other): {"logprob": logprob, "rank": rank, "decoded_token": names.name(other)}
+            for other, logprob, rank in ((token_id, score.logprob, score.rank), *ranked)
+        })  # fmt: skip
+    return told
+
+
 class EchoedPrompt:
     """A prompt as an answer's beginning: its `text`, and of each token where in it it begins.
 
@@ -95,7 +113,8 @@ class EchoedPrompt:
         self.offsets = [max(offset - unwritten, 0) for offset in self.offsets]
         self.token_ids = token_ids
 
-    def told(self, logprobs: Iterable[TokenLogprobs]) -> list[ToldToken]:
-        """`logprobs` are those from the second token on."""
-        known = zip(self.token_ids, self.offsets, (None, *logprobs), strict=True)
+    def told(self, logprobs: Iterable[TokenLogprobs], count: int) -> list[ToldToken]:
+        """`logprobs` are those from the second token on. Of the likeliest `count` are told."""
+        scores = (None, *[score._replace(top=score.top[:count]) for score in logprobs])
+        known = zip(self.token_ids, self.offsets, scores, strict=True)
         return [ToldToken.of(*token) for token in known]

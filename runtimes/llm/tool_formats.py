@@ -119,7 +119,7 @@ def calls_grammar(
     rules.append("call: " + " | ".join(f"call_{i}" for i in range(len(functions))))
     for i, function in enumerate(functions):
         head = f'{{"name": {json.dumps(function.name)}, "{tool_format.arguments}": '
-        schema = json_text({"type": "object", **function.parameters}, strict=function.strict)
+        schema = json_text({"type": "object", **function.parameters}, "tools", strict=function.strict)
         rules.append(f'call_{i}: {_quoted(head)} %json {schema} "}}"')
     return Grammar("lark", "\n".join(rules), "tools", after=tool_format.trigger if after_text else "")
 

@@ -7,12 +7,17 @@ looked like a call and is none is given back as text.
 import json
 import re
 from collections.abc import Collection
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import msgspec
 
 from runtimes.llm.detokenizer import overlap
 from runtimes.llm.tool_formats import ToolFormat
 
 _HEAD = re.compile(r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
+_NOTHING = msgspec.Raw(b"{}")
+_call = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_name = msgspec.json.Decoder(str).decode
 _SEPARATORS = " \t\r\n,;[]"
 
 
@@ -214,14 +219,14 @@ class _CallReader:
     def _take_whole(self) -> None:
         """An object whose keys stand in another order than is usual, or no call at all."""
         try:
-            call: Any = json.loads(self.raw)
-        except (ValueError, RecursionError):
+            call = _call(self.raw)
+            name = _name(call.get("name", _NOTHING))
+            arguments = bytes(call.get("arguments", call.get("parameters", _NOTHING))).decode().strip()
+            text = _name(msgspec.Raw(arguments.encode())) if arguments.startswith('"') else arguments
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return
-        arguments = call.get("arguments", call.get("parameters", {}))
-        name = call.get("name")
-        if isinstance(name, str) and name in self._names and isinstance(arguments, dict | str):
+        if name in self._names and arguments.startswith(('"', "{")):
             self._begin(name)
-            text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
             self._parts.append(CallArguments(self._index, text))
 
 

@@ -61,7 +61,7 @@ async def test_an_answer_that_changes_is_wrong() -> None:
         clients = Short(running.url, WORDS, MODEL)
         async with aiohttp.ClientSession() as http:
             await clients.ask(http, "known")
-            running.parrot._script[:] = running.parrot._script[::-1]
+            running.parrot.script[:] = running.parrot.script[::-1]
             await clients.ask(http, "known")
     assert clients.seen.right["known"] == 1
     assert len(clients.seen.wrong) == 1

@@ -26,12 +26,13 @@ def biases(number: str) -> str:
 
 _SAMPLING = (
     "n", "max_tokens", "min_tokens", "temperature", "top_p", "top_k", "min_p", "presence_penalty",
-    "frequency_penalty", "repetition_penalty", "seed", "priority",
+    "frequency_penalty", "repetition_penalty", "seed", "priority", "prompt_logprobs",
 )  # fmt: skip
 _SHARED = (
     "stop", "stop_token_ids", "include_stop_str_in_output", "ignore_eos", "cache_salt", "return_token_ids",
     "continue_token_ids", "stream", "stream_options", "response_format", "structured_outputs", "logit_bias", "user",
-    "metadata", "best_of", "echo", "suffix",
+    "metadata", "best_of", "echo", "suffix", "bad_words", "skip_special_tokens", "guided_json", "guided_regex",
+    "guided_choice", "guided_grammar", "guided_whitespace_pattern", "guided_decoding_backend", "model",
 )  # fmt: skip
 
 
@@ -127,6 +128,16 @@ PLAUSIBLE = {
     "return_token_ids": ("true",),
     "stream_options": ('{"include_usage":true}',),
     "max_tokens": ("0", "1", "3"),
+    "bad_words": ('["a"]', '["a","b","ab","aab"]', "[]", '[""]', '["\\ud83d\\ude00"]', '["<|im_end|>"]'),
+    "skip_special_tokens": ("true", "false"),
+    "prompt_logprobs": ("0", "1", "20"),
+    "guided_json": ('{"type":"null"}', '{"type":"integer"}', '{"const":9007199254740993}', '{"maximum":1e400}'),
+    "guided_regex": ('"a+"', '"[\\\\d]"', '"("'),
+    "guided_choice": ('["a","b"]', '["a"]'),
+    "guided_grammar": ('"start: \\"a\\""', '"root ::= \\"a\\""'),
+    "guided_whitespace_pattern": ('" "', '"("'),
+    "guided_decoding_backend": ('"xgrammar"',),
+    "model": ('"parrot"', "null"),
 }
 
 # Fields whose meaning depends on each other.

@@ -74,7 +74,7 @@ class Parrot:
         self.gate = threading.Event()
         self.gate.set()
         self.goes_on = False
-        self._script = script
+        self.script = script
         self._steps_left = fails_after
         self._began: dict[int, int] = {}
 
@@ -88,13 +88,13 @@ class Parrot:
         for chunk in batch.chunks:
             if chunk.samples:
                 at = chunk.end - self._began.setdefault(chunk.sequence_id, chunk.end - self._said(chunk.token_ids))
-                said[chunk.sequence_id] = Sampled(self._script[at] if at < len(self._script) else 257)
+                said[chunk.sequence_id] = Sampled(self.script[at] if at < len(self.script) else 257)
         return said
 
     def _said(self, prompt: Sequence[int]) -> int:
         """How much of the script stands at the end of a prompt."""
-        lengths = range(min(len(prompt), len(self._script)), 0, -1) if self.goes_on else ()
-        return next((n for n in lengths if list(prompt[-n:]) == self._script[:n]), 0)
+        lengths = range(min(len(prompt), len(self.script)), 0, -1) if self.goes_on else ()
+        return next((n for n in lengths if list(prompt[-n:]) == self.script[:n]), 0)
 
 
 @dataclass(frozen=True, slots=True)

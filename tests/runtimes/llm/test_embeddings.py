@@ -200,7 +200,7 @@ async def test_what_is_wrong_is_told(running: Running, change: dict[str, Any], s
 
 
 async def test_what_is_no_body_is_told(running: Running) -> None:
-    for body in (b"{", b"[]", b'{"model": "parrot"}', b'{"input": "x"}', b"\xff"):
+    for body in (b"{", b"[]", b'{"model": "parrot"}', b'{"input": "x", "model": 5}', b"\xff"):
         assert (await post(running, "/v1/embeddings", body))[0] == 400
     assert (await post(running, "/v1/embeddings", b"{}", **{"content-type": "text/plain"}))[0] == 415
 

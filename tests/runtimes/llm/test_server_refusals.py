@@ -66,7 +66,17 @@ async def test_what_is_no_json_object(running: Running, body: bytes) -> None:
         ({"top_p": 1.1}, "top_p"),
         ({"top_k": -2}, "top_k"),
         ({"seed": 2**63}, "seed"),
-        ({"stop": ["a"] * 5}, "stop"),
+        ({"stop": ["a"] * 1025}, "stop"),
+        ({"stop": [f"{i:0256}" for i in range(65)]}, "stop"),
+        ({"bad_words": ["a"] * 1025}, "bad_words"),
+        ({"bad_words": [""]}, "bad_words"),
+        ({"bad_words": ["a" * 257]}, "bad_words"),
+        ({"prompt_logprobs": 21}, "prompt_logprobs"),
+        ({"prompt_logprobs": -1}, "prompt_logprobs"),
+        ({"guided_choice": []}, "guided_choice"),
+        ({"guided_regex": "(", "guided_json": {}}, "guided_json"),
+        ({"guided_whitespace_pattern": " "}, "guided_json"),
+        ({"guided_regex": "a", "structured_outputs": {"regex": "a"}}, "guided_regex"),
         ({"stop": "x" * 257}, "stop"),
         ({"ignore_eos": 1}, "ignore_eos"),
         ({"min_p": 1.1}, "min_p"),
@@ -94,7 +104,7 @@ async def test_values_that_make_no_sense(running: Running, change: Any, param: s
     await assert_refused(running, "/v1/chat/completions", body, param=param, code="invalid_request")
 
 
-@pytest.mark.parametrize("missing", ["model", "messages"])
+@pytest.mark.parametrize("missing", ["messages"])
 async def test_what_must_be_there(running: Running, missing: str) -> None:
     body = {name: value for name, value in CHAT.items() if name != missing}
     await assert_refused(running, "/v1/chat/completions", body, param=missing, code="invalid_request")
