@@ -33,7 +33,7 @@ class Decision:
     elsewhere_first: bool = False
     """Whether a request waits for a full pool only when no other one of these can take it."""
     hide_model_errors: bool = False
-    """Whether clients are told that the model failed, and not how."""
+    """Whether the model's own error text is withheld from clients."""
 
     @property
     def pools(self) -> tuple[str, ...]:

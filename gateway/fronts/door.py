@@ -57,7 +57,7 @@ class Door:
         told: Told | None = None,
         event_of: EventOf | None = None,
     ) -> Response:
-        """Answer one request; whatever happens it is told of once. `unknown` is said of a path without a route.
+        """Answer one request, and report its end exactly once. `unknown` is the message for a path without a route.
 
         `event_of` is for a door whose streams are events, which may begin with comments.
         """

@@ -236,7 +236,7 @@ def _response(connection: Connection, tenant: str, id_: str, now: float) -> Stor
 
 
 def _append(connection: Connection, turn: Turn) -> None:
-    """The conversation's own row first: whoever writes it waits for others who do, and learns that it is there."""
+    """Lock the conversation's row first: writers of one conversation take turns, and a deleted one is noticed."""
     change = update(conversations).where(*_is(conversations, turn.tenant, turn.conversation or ""))
     if not connection.execute(change.values(expires_at=turn.expires_at)).rowcount:
         return

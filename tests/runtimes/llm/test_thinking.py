@@ -1,4 +1,4 @@
-"""Models that think, through the server: what reaches the template, what is told of a thought, and what ends it."""
+"""Models that think, through the server: the fields that reach the template, the thought in the answer, and its end."""
 
 import json
 from pathlib import Path
