@@ -52,20 +52,13 @@ _object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def wanted(inference: Inference) -> Wanted:
-    """How a request asks for its outputs: each by its own word, else by the request's. Raises `CallerError`."""
-    parameters = inference.parameters
-    default = _truth(parameters, BINARY_OUTPUT, False) if parameters else False
+    """Which outputs a request wants in binary form: each by its own parameter, else by the request's. The decoder has
+    checked that they are booleans."""
+    default = bool(inference.parameters.get(BINARY_OUTPUT))
     for output in inference.outputs:
         if output.parameters:
-            return {o.name: _truth(o.parameters, BINARY, default) for o in inference.outputs}
+            return {o.name: bool(o.parameters.get(BINARY, default)) for o in inference.outputs}
     return default
-
-
-def _truth(parameters: Parameters, name: str, default: bool) -> bool:
-    value = parameters.get(name, default)
-    if isinstance(value, bool):
-        return value
-    raise CallerError(f"The parameter `{name}` is not true or false.", param=name)
 
 
 def json_bytes(inferred: Inferred, wanted: Wanted = False) -> int:

@@ -132,7 +132,7 @@ async def test_compression_goes_through() -> None:
     body = compression.compress(JSON, "gzip")
     packed = compression.compress(ANSWER, "gzip")
     begun, got = await sent(
-        asked(body, encoding="gzip", accepts="br, gzip"),
+        asked(body, encoding="gzip", opened=JSON, accepts="br, gzip"),
         http(packed, "application/json", 200, "Content-Encoding: gzip"),
     )
     assert (got.body, got.headers["content-encoding"], got.headers["accept-encoding"]) == (body, "gzip", "gzip")

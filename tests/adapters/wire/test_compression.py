@@ -63,7 +63,7 @@ def test_a_bomb_is_refused_without_unpacking_it(coding: str) -> None:
         compression.decompress(bomb, coding, 1000)
 
 
-@pytest.mark.parametrize("coding", ["br", "gzip, gzip", "compress", "x" * 100])
+@pytest.mark.parametrize("coding", ["lzma", "gzip, gzip", "compress", "x" * 100])
 def test_other_codings_are_told_what_is_known(coding: str) -> None:
     with pytest.raises(CallerError, match="Send one of: gzip, deflate") as caught:
         compression.decompress(b"", coding, 10)
