@@ -1,6 +1,6 @@
 """Tensors held against what is known of their model."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from adapters.errors import CallerError
 from adapters.tensors import Inference
@@ -9,19 +9,24 @@ from adapters.wire.oip_bodies import TensorMetadata
 
 
 def check(inference: Inference, inputs: Sequence[TensorMetadata]) -> None:
-    """Raises `CallerError` for tensors that are not those which the model takes."""
-    known = {tensor.name: tensor for tensor in inputs}
+    """Raises `CallerError` in Triton's words for tensors that are not those which the model takes."""
+    model, known = inference.model_name, {tensor.name: tensor for tensor in inputs}
     for tensor in inference.inputs:
-        wanted = known.pop(tensor.name, None)
+        name, wanted = tensor.name, known.pop(tensor.name, None)
         if wanted is None:
             names = ", ".join(one.name for one in inputs)
-            raise CallerError(f"The model has no input `{tensor.name[:64]}`. It has: {names}.", param=tensor.name[:64])
+            told = f"unexpected inference input '{name[:64]}' for model '{model}'. It has: {names}."
+            raise CallerError(told, param=name[:64])
         if tensor.datatype != wanted.datatype:
-            raise CallerError(
-                f"Input `{tensor.name}` takes {wanted.datatype}, and has {tensor.datatype}.", param=tensor.name
-            )
+            given = f"inference input '{name}' data-type is '{tensor.datatype}'"
+            raise CallerError(f"{given}, but model '{model}' expects '{wanted.datatype}'", param=name)
         if not fits(tensor.shape, wanted.shape):
-            told = f"Input `{tensor.name}` has the shape {list(tensor.shape)}, and takes {list(wanted.shape)}."
-            raise CallerError(told, param=tensor.name)
+            shapes = f"Expected {_dims(wanted.shape)}, got {_dims(tensor.shape)}."
+            raise CallerError(f"unexpected shape for input '{name}' for model '{model}'. {shapes}", param=name)
     for name in known:
-        raise CallerError(f"Input `{name}` is missing.", param=name)
+        counts = f"expected {len(inputs)} inputs but got {len(inference.inputs)} inputs for model '{model}'"
+        raise CallerError(f"{counts}. Input '{name}' is missing.", param=name)
+
+
+def _dims(shape: Iterable[int]) -> str:
+    return f"[{','.join(map(str, shape))}]"

@@ -18,6 +18,10 @@ from adapters.errors import CallerError
 from adapters.tensors import DATATYPES, MAX_ELEMENTS, Tensor, join_bytes, split_bytes
 
 MAX_RANK = 32
+MAX_NESTED = 100
+"""Lists within lists, where dimensions of 1 may be added. As many as Triton reads."""
+_EXACT = 2**53
+"""Up to here a float has every whole number."""
 
 _KNOWN = ", ".join(sorted(DATATYPES))
 CODES = {
@@ -43,9 +47,12 @@ def _element(datatype: str) -> Any:
     return int if bits == 64 else Annotated[int, Meta(ge=-(2 ** (bits - 1)), le=2 ** (bits - 1) - 1)]
 
 
-@lru_cache(maxsize=256)
-def _decoder(datatype: str, depth: int, nulls: bool = False) -> Callable[[Raw | bytes], list[Any]]:
-    kind = _element(datatype)
+@lru_cache(maxsize=1024)
+def _decoder(
+    datatype: str, depth: int, nulls: bool = False, floats: bool = False
+) -> Callable[[Raw | bytes], list[Any]]:
+    """`floats` takes any number where integers belong."""
+    kind = int | float if floats else _element(datatype)
     if nulls and datatype in FLOATS:
         kind = kind | None
     for _ in range(depth):
@@ -105,12 +112,20 @@ def _nested(
 ) -> list[Any]:
     """Lists within lists, which must have the shape's dimensions; those of 1 may be left out or added."""
     depth = _depth(raw)
-    if depth > MAX_RANK:
-        raise CallerError(f"The data of `{name}` is nested deeper than {MAX_RANK} lists.", param=name)
+    if depth > MAX_NESTED:
+        raise CallerError(f"The data of `{name}` is nested deeper than {MAX_NESTED} lists.", param=name)
     if depth < 2:
-        raise CallerError(f"The data of `{name}` is not {datatype}: {flat}.", param=name)
+        values = _with_floats(raw, datatype, 1)
+        if values is None:
+            raise CallerError(f"The data of `{name}` is not {datatype}: {flat}.", param=name)
+        return _whole(values, datatype, name)
     try:
         values = _decoder(datatype, depth, nulls)(raw)
+    except msgspec.ValidationError as why:
+        values = _with_floats(raw, datatype, depth)
+        if values is None:
+            message = f"The data of `{name}` is not {datatype}, or not nested evenly: {why}."
+            raise CallerError(message, param=name) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as why:
         message = f"The data of `{name}` is not {datatype}, or not nested evenly: {why}."
         raise CallerError(message, param=name) from None
@@ -127,7 +142,30 @@ def _nested(
             "Nest it as its shape, or send a flat list.",
             param=name,
         )
-    return values
+    return _whole(values, datatype, name)
+
+
+def _with_floats(raw: Raw, datatype: str, depth: int) -> list[Any] | None:
+    """Integers, some of which are written as floats; None where that is not what they are."""
+    if "INT" not in datatype:
+        return None
+    try:
+        return _decoder(datatype, depth, floats=True)(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _whole(values: list[Any], datatype: str, name: str) -> list[Any]:
+    """The elements without floats in place of integers."""
+    return [_integer(value, datatype, name) for value in values] if "INT" in datatype else values
+
+
+def _integer(value: float, datatype: str, name: str) -> int:
+    if isinstance(value, int):
+        return value
+    if value.is_integer() and abs(value) <= _EXACT:
+        return int(value)
+    raise CallerError(f"The data of `{name}` is not {datatype}: {value:.16g} is no whole number.", param=name)
 
 
 def _depth(raw: Raw) -> int:

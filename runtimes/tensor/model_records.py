@@ -138,7 +138,8 @@ class ModelRecord:
         if found is None:
             known = [*(str(number) for number in sorted(self.versions)), *self.labels]
             raise NotFound(
-                f"The model `{self.name}` has no version `{version[:64]}`: it has {', '.join(known) or 'none'}.",
+                f"Request for unknown model: '{self.name}' version {version[:64]} is not found. It has versions"
+                f" {', '.join(known) or 'none'}.",
                 param="model_version",
             )
         return found

@@ -48,7 +48,7 @@ class ModelTable:
             if model is None and self.listed is None:
                 raise unavailable(f"The model `{name[:256]}` is not ready: the repository has not been read yet.")
             if model is None and name not in (self.listed or ()):
-                raise NotFound(f"There is no model `{name[:256]}`.", param="model_name")
+                raise NotFound(f"Request for unknown model: '{name[:256]}' is not found", param="model_name")
             error = unavailable(f"The model `{name}` is not ready: {(model and model.problem) or 'it is not loaded'}.")
             if model is not None and model.problem:
                 error.retry_after = inf

@@ -23,7 +23,7 @@ _NOT_UNDERSTOOD = Difference(
             *("input without a datatype", "input without a shape", "outputs that are no list"),
             *("shape with a negative size", "shape with a text", "shape with a fraction", "shape that is no list"),
             *("too few elements", "too many elements", "data that is no list", "an object as data", "null in data"),
-            *("a fraction for INT32", "a whole fraction for INT32", "a truth for INT32", "a text for INT32"),
+            *("a fraction for INT32", "a truth for INT32", "a text for INT32"),
             *("2^63 for INT32", "a thousand digits for INT32", "-1 for UINT64", "2^64 for UINT64", "2 for BOOL"),
             *("1e400 for FP64", "a text for FP32", "a number for BYTES", "a lone surrogate for BYTES"),
             *("data nested 2000 deep", "parameters that are no object", "negative binary size"),
@@ -41,6 +41,14 @@ _NOT_UNDERSTOOD = Difference(
         "control: load without JSON": [400, None, None],
         "gRPC: bytes that are no message": ["INVALID_ARGUMENT"],
     },
+)
+
+_WHOLE = Difference(
+    "a whole number that is written as a float (`1.0`), in JSON for an integer tensor",
+    "500",
+    "200",
+    "clients of languages with one kind of number write them",
+    _each("bad input", 200, "a whole fraction for INT32"),
 )
 
 _MISREAD = Difference(
@@ -206,6 +214,7 @@ _SHARED_MEMORY = Difference(
 DIFFERENCES: Sequence[Difference] = (
     *(
         _NOT_UNDERSTOOD,
+        _WHOLE,
         _MISREAD,
         _UNKNOWN,
         _UNLOADED,

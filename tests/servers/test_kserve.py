@@ -68,11 +68,11 @@ async def test_mistakes_and_failures(server: Started, wire: str) -> None:
         with pytest.raises(CallerError):
             await adapter.call(misshapen(), within())
         # It blames itself for these, and for a failure of its model's, which it is.
-        with pytest.raises(CallerError, match="`INPUT1` is missing"):
+        with pytest.raises(CallerError, match="expected 2 inputs but got 1 inputs"):
             await adapter.call(asked(Inference("add_sub", inputs=ADD_SUB[:1])), within())
         narrow = [Tensor(one.name, "INT32", (1, 8), ONES[:32]) for one in ADD_SUB]
         narrow[0].shape = (2, 4)
-        with pytest.raises(CallerError, match="has the shape"):
+        with pytest.raises(CallerError, match="unexpected shape for input"):
             await adapter.call(asked(Inference("add_sub", inputs=narrow)), within())
         for model in ("nobody", "absent"):
             with pytest.raises(BackendError, match="does not know the model"):
@@ -151,7 +151,7 @@ async def test_tensors_that_are_declared(server: Started, sent: str) -> None:
         assert {name: bytes(tensor.data) for name, tensor in found.items()} == {"OUTPUT0": TWOS, "OUTPUT1": bytes(64)}
         told = json.loads((await adapter.call(ModelQuery(model="add_sub"), within())).body or b"")
         assert [tensor["name"] for tensor in told["inputs"]] == ["INPUT0", "INPUT1"]
-        with pytest.raises(CallerError, match="`INPUT1` is missing"):
+        with pytest.raises(CallerError, match="expected 2 inputs but got 1 inputs"):
             await adapter.call(asked(Inference("add_sub", inputs=ADD_SUB[:1])), within())
 
 

@@ -1,8 +1,11 @@
-"""Requests against their model's configuration: what is wrong with them, and their tensors as numpy sees them."""
+"""Requests against their model's configuration: what is wrong with them, and their tensors as numpy sees them.
+
+Errors begin with Triton's sentences, which test suites of its clients match.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from math import prod
 
 import numpy as np
@@ -30,6 +33,7 @@ class Reader:
         "dtype",
         "exact",
         "item",
+        "model",
         "pads",
         "plain",
         "ragged",
@@ -37,7 +41,8 @@ class Reader:
         "spec",
     )
 
-    def __init__(self, spec: TensorSpec, batched: bool, pads: tuple[int, ...]) -> None:
+    def __init__(self, model: str, spec: TensorSpec, batched: bool, pads: tuple[int, ...]) -> None:
+        self.model = model
         self.spec = spec
         self.batched = batched
         self.datatype = spec.datatype
@@ -61,9 +66,9 @@ class Reader:
         ):
             return self._view(shape, data)
         if tensor.datatype != self.datatype:
-            raise self._wrong(f"has datatype {tensor.datatype}, and the model expects {self.datatype}")
+            raise self._wrong_datatype(tensor)
         if not self._fits(shape):
-            raise self._wrong(f"has shape {list(shape)}, and the model expects {self._expected()}")
+            raise self._wrong_shape(shape)
         if not self.item:
             if isinstance(tensor, IndexedTensor):
                 return as_array(Texts(data, shape, tensor.ends))
@@ -71,9 +76,7 @@ class Reader:
             elements[:] = split_bytes(tensor.data, elements.size, tensor.name)
             return elements.reshape(shape)
         if len(tensor.data) != prod(shape) * self.item:
-            raise self._wrong(
-                f"has {len(tensor.data)} bytes, and its shape {list(shape)} takes {prod(shape) * self.item}"
-            )
+            raise self._wrong_size(tensor)
         if self.datatype == "BOOL":
             return np.ndarray(shape, np.uint8, tensor.data).astype(np.bool_)
         return self._view(shape, tensor.data)
@@ -113,8 +116,20 @@ class Reader:
     def _expected(self) -> list[int]:
         return [-1, *self.dims] if self.batched else list(self.dims)
 
-    def _wrong(self, what: str) -> CallerError:
-        return CallerError(f"Input `{self.spec.name}` {what}.", param=self.spec.name)
+    def _wrong_datatype(self, tensor: Tensor) -> CallerError:
+        given = f"inference input '{self.spec.name}' data-type is '{tensor.datatype}'"
+        return CallerError(f"{given}, but model '{self.model}' expects '{self.datatype}'", param=self.spec.name)
+
+    def _wrong_shape(self, shape: tuple[int, ...]) -> CallerError:
+        expected, given = _dims(self._expected()), _dims(shape)
+        message = f"unexpected shape for input '{self.spec.name}' for model '{self.model}'."
+        note = " NOTE: The model has batches: the first dimension of each input is the batch." if self.batched else ""
+        return CallerError(f"{message} Expected {expected}, got {given}.{note}", param=self.spec.name)
+
+    def _wrong_size(self, tensor: Tensor) -> CallerError:
+        message = f"input byte size mismatch for input '{self.spec.name}' for model '{self.model}'."
+        expected = prod(tensor.shape) * self.item
+        return CallerError(f"{message} Expected {expected}, got {len(tensor.data)}", param=self.spec.name)
 
 
 class Intake:
@@ -125,7 +140,8 @@ class Intake:
         self._batched = config.max_batch_size > 0
         pads = config.dynamic_batching.pad_to if config.dynamic_batching else {}
         self._readers = {
-            spec.name: Reader(spec, self._batched, tuple(pads.get(spec.name, ()))) for spec in config.inputs
+            spec.name: Reader(config.name, spec, self._batched, tuple(pads.get(spec.name, ())))
+            for spec in config.inputs
         }
         self._pads = any(reader.pads for reader in self._readers.values())
         self._ragged = any(reader.ragged for reader in self._readers.values())
@@ -147,8 +163,8 @@ class Intake:
             if self._batched and rows != (size := array.shape[0]):
                 if rows >= 0:
                     raise CallerError(
-                        f"Input `{tensor.name}` has {size} rows, and `{inference.inputs[0].name}` has {rows}:"
-                        " the first dimension of all inputs is the batch.",
+                        f"input '{tensor.name}' batch size does not match other inputs for '{self._name}': {size} rows"
+                        f" instead of {rows}. The first dimension of each input is the batch.",
                         param=tensor.name,
                     )
                 rows = size
@@ -178,7 +194,8 @@ class Intake:
         if self._outputs and not self._outputs.issuperset(names):
             unknown = next(name for name in names if name not in self._outputs)
             raise CallerError(
-                f"Model `{self._name}` has no output `{unknown}`; it has {_list(self._outputs)}.", param=unknown
+                f"unexpected inference output '{unknown}' for model '{self._name}'. It has {_list(self._outputs)}.",
+                param=unknown,
             )
         if len(set(names)) != len(names):
             raise CallerError("An output is asked for twice; ask once for each.")
@@ -188,28 +205,41 @@ class Intake:
         given = [tensor.name for tensor in inference.inputs]
         twice = next((name for name in given if given.count(name) > 1), None)
         if twice is not None:
-            raise CallerError(f"Input `{twice}` is given twice.", param=twice)
+            raise CallerError(f"input '{twice}' already exists in request", param=twice)
         missing = self._required.difference(given)
         if missing:
+            stray = next((tensor for tensor in inference.inputs if tensor.name not in self._readers), None)
+            if stray is not None:
+                raise self._unknown(stray)
+            counts = f"expected {len(self._required)} inputs but got {len(given)} inputs for model '{self._name}'"
             raise CallerError(
-                f"Model `{self._name}` needs input {_list(missing)}, which the request does not have.",
+                f"{counts}. Got input(s) [{_quoted(given)}], but missing required input(s) [{_quoted(missing)}]."
+                " Please provide all required input(s).",
                 param=min(missing),
             )
 
     def _unknown(self, tensor: Tensor) -> CallerError:
         return CallerError(
-            f"Model `{self._name}` has no input `{tensor.name}`; it expects {_list(set(self._readers))}.",
+            f"unexpected inference input '{tensor.name}' for model '{self._name}'. It has {_list(set(self._readers))}.",
             param=tensor.name,
         )
 
     def _wrong_rows(self, rows: int) -> CallerError:
         if rows <= 0:
             return CallerError("The request has no rows: the first dimension of its inputs must be 1 or more.")
-        return TooLarge(f"The request has {rows} rows; send at most {self.max_rows} at a time.")
+        return TooLarge(f"inference request batch-size must be <= {self.max_rows} for '{self._name}', and is {rows}")
 
 
 def _real(cuts: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]] | None:
     return {axis: cut for axis, cut in cuts.items() if cut[0] != cut[1]} or None
+
+
+def _dims(shape: Iterable[int]) -> str:
+    return f"[{','.join(map(str, shape))}]"
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ",".join(f"'{name}'" for name in sorted(names))
 
 
 def _list(names: set[str]) -> str:

@@ -30,8 +30,9 @@ class Slots(Protocol):
 class OpenSequences:
     """Of one model. A sequence waits in the backlog until it has a slot, which it keeps until it is closed."""
 
-    def __init__(self, copies: Copies[Slots], max_idle: float) -> None:
+    def __init__(self, model: str, copies: Copies[Slots], max_idle: float) -> None:
         self.max_idle = max_idle
+        self._model = model
         self._copies = copies
         self._named: dict[SequenceId, Sequence] = {}
         self._placed: dict[Sequence, Slots] = {}
@@ -61,8 +62,9 @@ class OpenSequences:
             return self._begin(place, found, now)
         if found is None or found.ending:
             raise CallerError(
-                f"No sequence {place.id!r} is open: it was not begun, has ended, was idle for more than"
-                f" {self.max_idle:g} s or was lost with its copy of the model. Begin it with `sequence_start`.",
+                f"inference request for sequence {place.id} to model '{self._model}' must specify the START flag on the"
+                " first request of the sequence. It was not begun, has ended, was idle for more than"
+                f" {self.max_idle:g} s or was lost with its copy of the model.",
                 code="sequence_not_open",
                 param="sequence_start",
             )

@@ -29,8 +29,8 @@ def place_of(inference: Inference) -> Place:
     name = parameters.get("sequence_id", 0)
     if isinstance(name, bool) or not isinstance(name, int | str) or not name:
         raise CallerError(
-            f"Model `{inference.model_name}` works on sequences: parameter `sequence_id` must be a number that is not"
-            " zero, or a string that is not empty.",
+            f"inference request to model '{inference.model_name}' must specify a non-zero or non-empty correlation ID:"
+            " parameter `sequence_id`.",
             param="sequence_id",
         )
     if isinstance(name, int) and not 0 < name < _LARGEST:

@@ -42,7 +42,7 @@ class SequenceKeeper:
         self._delivery = OrderedDelivery() if rules.preserve_ordering else Delivery()
         chooser = Chooser(config, self._curve, self._inputs.key)
         self._lanes = [Lane(instance, chooser, self._inputs, self) for instance in instances]
-        self._sequences = OpenSequences(self._lanes, rules.max_sequence_idle or 1.0)
+        self._sequences = OpenSequences(config.name, self._lanes, rules.max_sequence_idle or 1.0)
         self._idle = Deadlines(self._loop, self.now, self._end_idle, max(self._sequences.max_idle / 20, 0.005))
         self._wakes: dict[Lane, asyncio.TimerHandle] = {}
         self._count = 0

@@ -126,7 +126,7 @@ def test_elements_of_another_kind_are_refused(datatype: str, data: Any) -> None:
         ({"parameters": {"binary_data_size": 8}}, "`x` has both"),
         ({"parameters": {"binary_data_size": 8}, "data": None}, "8 bytes after the JSON, and 0 are left"),
         ({"parameters": {"shared_memory_region": "r"}}, "shared memory and has `data` too"),
-        ({"data": json.loads("[" * 40 + "1" + "]" * 40)}, "nested deeper than 32"),
+        ({"data": json.loads("[" * 101 + "1" + "]" * 101)}, "nested deeper than 100"),
     ],
 )
 def test_requests_that_are_wrong_are_told_what_to_change(changes: dict[str, Any], words: str) -> None:
@@ -273,6 +273,43 @@ def test_a_raw_request_that_is_not_the_models_input(data: bytes, datatype: str, 
 def test_what_json_has_no_form_for_is_not_written_as_json() -> None:
     with pytest.raises(CallerError, match="BF16 has no form in JSON"):
         oip.encode_request(Inference("m", inputs=[Tensor("x", "BF16", (1,), b"12")]), binary=False)
+
+
+@given(
+    st.sampled_from([datatype for datatype in NUMPY if "INT" in datatype]),
+    st.lists(st.tuples(st.integers(-(2**53), 2**53), st.booleans()), min_size=1, max_size=5),
+    st.integers(0, 100),
+)
+def test_whole_numbers_may_be_written_as_floats_in_up_to_a_hundred_lists(
+    datatype: str, numbers: list[tuple[int, bool]], depth: int
+) -> None:
+    bounds = np.iinfo(NUMPY[datatype])
+    values = [max(int(bounds.min), min(int(bounds.max), number)) for number, _ in numbers]
+    floats = [as_float and abs(value) <= 2**53 for value, (_, as_float) in zip(values, numbers, strict=True)]
+    written = [f"{value}.0" if whole else f"{value}" for value, whole in zip(values, floats, strict=True)]
+    data = "[" * max(depth, 1) + ",".join(written) + "]" * max(depth, 1)
+    head = f'{{"inputs":[{{"name":"x","datatype":"{datatype}","shape":[{len(values)}],"data":{data}}}]}}'
+    (tensor,) = oip.decode_request(head.encode(), None, "m").inputs
+    assert np.frombuffer(tensor.data, NUMPY[datatype]).tolist() == values
+
+
+@pytest.mark.parametrize(
+    ("datatype", "data"),
+    [
+        ("INT32", "[1.5,1.0]"),
+        ("INT32", "[[1.0],[0.5]]"),
+        ("UINT8", "[256.0,1]"),
+        ("INT64", "[9223372036854775807.0,1]"),
+        ("INT64", "[1e30,1]"),
+        ("INT8", "[1.0,true]"),
+        ("BOOL", "[1.0,0]"),
+        ("INT32", "[" * 101 + "1,2" + "]" * 101),
+    ],
+)
+def test_floats_that_are_no_whole_number_of_the_datatype_are_refused(datatype: str, data: str) -> None:
+    head = f'{{"inputs":[{{"name":"x","datatype":"{datatype}","shape":[2],"data":{data}}}]}}'
+    with pytest.raises(CallerError, match="`x`"):
+        oip.decode_request(head.encode(), None, "m")
 
 
 def test_a_million_elements_nested_are_read() -> None:

@@ -366,10 +366,16 @@ async def test_tensors_are_the_apps_json(layout: str, sent: Any, answered: Any) 
 @pytest.mark.parametrize(
     ("document", "words"),
     [
-        (asked_for([1, 2, 3], [1, 3]), "takes [-1, 2]"),
-        ({"inputs": []}, "`x` is missing"),
-        ({"inputs": [{"name": "z", "datatype": "FP32", "shape": [1], "data": [1]}]}, "no input `z`"),
-        ({"inputs": [{"name": "x", "datatype": "INT32", "shape": [1, 2], "data": [1, 2]}]}, "takes FP32"),
+        (asked_for([1, 2, 3], [1, 3]), "unexpected shape for input 'x' for model 'chat'. Expected [-1,2], got [1,3]."),
+        ({"inputs": []}, "expected 1 inputs but got 0 inputs for model 'chat'. Input 'x' is missing."),
+        (
+            {"inputs": [{"name": "z", "datatype": "FP32", "shape": [1], "data": [1]}]},
+            "unexpected inference input 'z' for model 'chat'",
+        ),
+        (
+            {"inputs": [{"name": "x", "datatype": "INT32", "shape": [1, 2], "data": [1, 2]}]},
+            "inference input 'x' data-type is 'INT32', but model 'chat' expects 'FP32'",
+        ),
         ({**asked_for([1, 2], [1, 2]), "outputs": [{"name": "q"}]}, "no output `q`"),
     ],
 )

@@ -101,9 +101,9 @@ async def test_versions_labels_and_the_default(tmp_path: Path, manager: ModelMan
     assert [version_of(manager, "m", asked) for asked in ("", "1", "2", "10", "stable")] == ["10", "1", "2", "10", "1"]
     assert manager.table.versions("m") == ["1", "2", "10"]
     assert manager.lease("m", "3") is None
-    with pytest.raises(NotFound, match="has no version `3`: it has 1, 2, 10, stable"):
+    with pytest.raises(NotFound, match=r"'m' version 3 is not found\. It has versions 1, 2, 10, stable"):
         await manager.wait_for("m", "3", None)
-    with pytest.raises(NotFound, match="has no version `canary`"):
+    with pytest.raises(NotFound, match="'m' version canary is not found"):
         await manager.wait_for("m", "canary", None)
     served = await manager.wait_for("m", "0010", None)
     assert (served.version, served.leases) == ("10", 1)
@@ -126,7 +126,7 @@ async def test_no_model_is_unknown_before_the_repository_was_read(tmp_path: Path
 async def test_what_is_not_there_and_what_is_not_loaded(tmp_path: Path, manager: ModelManager) -> None:
     put(tmp_path, "m")
     await manager.look()
-    with pytest.raises(NotFound, match="There is no model `other`"):
+    with pytest.raises(NotFound, match="Request for unknown model: 'other' is not found"):
         await manager.wait_for("other", "", None)
     with pytest.raises(Unavailable, match="`m` is not ready: it is not loaded") as caught:
         await manager.wait_for("m", "", None)

@@ -118,7 +118,7 @@ def test_a_label_is_asked_for_like_a_version(http: client.InferenceServerClient,
     assert asked == ["3", "3", "1", "1"]
     assert http.is_model_ready("plus", "stable")
     for version in ("2", "canary"):
-        with pytest.raises(InferenceServerException, match="has no version") as caught:
+        with pytest.raises(InferenceServerException, match="Request for unknown model: 'plus' version") as caught:
             ask(http, "plus", 1, model_version=version)
         assert caught.value.status() == "404"
 

@@ -152,7 +152,7 @@ def test_a_stream_tells_of_errors_and_goes_on(grpc: client.InferenceServerClient
     stream = Stream(grpc)
     grpc.async_stream_infer("nobody", numbers(1), request_id="bad")
     _, error = stream.next()
-    assert "no model `nobody`" in error.message()
+    assert "Request for unknown model: 'nobody' is not found" in error.message()
     grpc.async_stream_infer("repeat", numbers(1, -1))
     assert stream.next()[0].as_numpy("OUT").tolist() == [1]
     assert "below zero" in stream.next()[1].message()

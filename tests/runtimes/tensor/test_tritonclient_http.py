@@ -96,6 +96,9 @@ def test_a_sequence(http: client.InferenceServerClient) -> None:
     with pytest.raises(InferenceServerException) as raised:
         http.infer("accumulate", [given("INPUT", np.array([[1]], np.int32), "INT32")], sequence_id=41)
     assert raised.value.status() == "400"
+    assert (
+        "sequence 41 to model 'accumulate' must specify the START flag on the first request" in raised.value.message()
+    )
 
 
 def test_what_is_wrong_is_told(http: client.InferenceServerClient) -> None:

@@ -30,7 +30,7 @@ FRAMING = {
     "gzip in": _coded("gzip", gzip.compress(BODY)),
     "deflate in": _coded("deflate", zlib.compress(BODY)),
     "identity in": _coded("identity", BODY),
-    "an unknown coding in": _coded("br", BODY),
+    "an unknown coding in": _coded("middle-out", BODY),
     "gzip that is none": _coded("gzip", BODY),
     "gzip that is cut off": _coded("gzip", gzip.compress(BODY)[:-12]),
     "gzip out": _accepting("gzip"),

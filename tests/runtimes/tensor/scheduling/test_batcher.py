@@ -86,7 +86,7 @@ async def test_a_request_that_is_too_large_for_a_batch_is_cut_and_joined() -> No
     batcher = Batcher(model(max_batch_size=4), [instance])
     assert values_of(await batcher.infer(request(*range(10)))) == [2 * n for n in range(10)]
     assert instance.batches == [[4], [4], [2]]
-    with pytest.raises(TooLarge, match="at most 1024"):
+    with pytest.raises(TooLarge, match="batch-size must be <= 1024"):
         batcher.infer(request(*range(1025)))
 
 

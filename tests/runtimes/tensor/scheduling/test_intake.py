@@ -33,21 +33,24 @@ def tensor(name: str = "IN", shape: tuple[int, ...] = (1, 2), datatype: str = "I
 @pytest.mark.parametrize(
     ("tensors", "names"),
     [
-        ([tensor("in")], ["`in`", "`ANY`, `IN`"]),
-        ([], ["`IN`", "needs"]),
-        ([tensor("ANY", (1, 4, 3), "FP32")], ["`IN`", "needs"]),
-        ([tensor(), tensor()], ["`IN`", "twice"]),
-        ([tensor(datatype="INT64")], ["`IN`", "INT64", "INT32"]),
-        ([tensor(shape=(1, 3))], ["`IN`", "[1, 3]", "[-1, 2]"]),
-        ([tensor(shape=(2,))], ["`IN`", "[2]", "[-1, 2]"]),
-        ([tensor(shape=(1, 2, 1))], ["`IN`", "[1, 2, 1]"]),
-        ([tensor(shape=())], ["`IN`", "[]"]),
+        ([tensor("in")], ["unexpected inference input 'in' for model 'm'", "`ANY`, `IN`"]),
+        ([], ["expected 1 inputs but got 0 inputs for model 'm'", "missing required input(s) ['IN']"]),
+        ([tensor("ANY", (1, 4, 3), "FP32")], ["Got input(s) ['ANY'], but missing required input(s) ['IN']."]),
+        ([tensor(), tensor()], ["input 'IN' already exists in request"]),
+        ([tensor(datatype="INT64")], ["inference input 'IN' data-type is 'INT64', but model 'm' expects 'INT32'"]),
+        ([tensor(shape=(1, 3))], ["unexpected shape for input 'IN' for model 'm'. Expected [-1,2], got [1,3]. NOTE: "]),
+        ([tensor(shape=(2,))], ["'IN'", "Expected [-1,2], got [2]."]),
+        ([tensor(shape=(1, 2, 1))], ["'IN'", "got [1,2,1]."]),
+        ([tensor(shape=())], ["'IN'", "got []."]),
         ([tensor(shape=(0, 2))], ["no rows"]),
-        ([tensor(data=b"1234567")], ["`IN`", "7 bytes", "8"]),
-        ([tensor(data=b"123456789")], ["`IN`", "9 bytes", "8"]),
-        ([tensor(shape=(2, 2)), tensor("ANY", (1, 4, 3), "FP32")], ["`ANY`", "1 rows", "2"]),
-        ([tensor(shape=(0, 2)), tensor("ANY", (1, 4, 3), "FP32")], ["`ANY`", "1 rows", "0"]),
-        ([tensor(), tensor("ANY", (1, 4, 2), "FP32")], ["`ANY`", "[1, 4, 2]", "[-1, -1, 3]"]),
+        ([tensor(data=b"1234567")], ["input byte size mismatch for input 'IN' for model 'm'. Expected 8, got 7"]),
+        ([tensor(data=b"123456789")], ["input 'IN'", "Expected 8, got 9"]),
+        (
+            [tensor(shape=(2, 2)), tensor("ANY", (1, 4, 3), "FP32")],
+            ["input 'ANY' batch size does not match other inputs", "2."],
+        ),
+        ([tensor(shape=(0, 2)), tensor("ANY", (1, 4, 3), "FP32")], ["'ANY'", "1 rows", "0"]),
+        ([tensor(), tensor("ANY", (1, 4, 2), "FP32")], ["'ANY'", "Expected [-1,-1,3], got [1,4,2]."]),
     ],
 )
 def test_what_does_not_fit_is_refused_and_says_where(tensors: list[Tensor], names: list[str]) -> None:
@@ -58,9 +61,9 @@ def test_what_does_not_fit_is_refused_and_says_where(tensors: list[Tensor], name
 
 def test_too_many_rows_and_outputs_that_are_not_there_are_refused() -> None:
     intake = Intake(config())
-    with pytest.raises(TooLarge, match=f"at most {4 * MAX_PARTS}"):
+    with pytest.raises(TooLarge, match=f"inference request batch-size must be <= {4 * MAX_PARTS} for 'm'"):
         intake.read(Inference("m", inputs=[tensor(shape=(4 * MAX_PARTS + 1, 2))]))
-    with pytest.raises(CallerError, match="no output `NONE`; it has `OTHER`, `OUT`"):
+    with pytest.raises(CallerError, match="unexpected inference output 'NONE' for model 'm'"):
         intake.read(Inference("m", inputs=[tensor()], outputs=[RequestedOutput("OUT"), RequestedOutput("NONE")]))
     with pytest.raises(CallerError, match="twice"):
         intake.read(Inference("m", inputs=[tensor()], outputs=[RequestedOutput("OUT"), RequestedOutput("OUT")]))

@@ -111,7 +111,7 @@ async def test_names_are_what_the_model_can_be_told() -> None:
 
 async def test_what_does_not_follow_on_a_sequence_is_refused_and_says_why() -> None:
     scheduler, _ = make(OLDEST, ByName)
-    with pytest.raises(CallerError, match="Begin it with `sequence_start`"):
+    with pytest.raises(CallerError, match="must specify the START flag on the first request"):
         scheduler.infer(turn(1, 1))
     first = scheduler.infer(turn(1, 1, "s"))
     with pytest.raises(CallerError, match="open already"):
