@@ -1,19 +1,17 @@
 """The Open Inference Protocol's door over gRPC: a message in, `core.handle`, a message out. Streams: `oip_stream`."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
-
-from google.protobuf.message import DecodeError
 
 from adapters.base import Answer
 from adapters.errors import BackendError, CallerError, Forbidden, Unavailable
+from adapters.grpc_health import Health
 from adapters.http2.call import Call
-from adapters.http2.status import Code, GrpcError
 from adapters.inferred import decode
 from adapters.offload import codecs
 from adapters.types import InferKind, InferRequest, ModelPart, ModelQuery
 from adapters.wire import oip_bodies, oip_proto_answers, oip_proto_asked, proto_json
-from adapters.wire.protos import METHODS, health, inference
+from adapters.wire.protos import METHODS, inference
 from adapters.wire.protos.tfserving import MODEL, PREDICTION
 from gateway.auth.keys import Principal
 from gateway.fronts import rpcs, states, tensors
@@ -29,30 +27,10 @@ _ELSEWHERE = (
     "SystemSharedMemoryStatus", "SystemSharedMemoryRegister", "SystemSharedMemoryUnregister",
     "CudaSharedMemoryStatus", "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister",
 )  # fmt: skip
-_SERVING = health.HealthCheckResponse(status=1).SerializeToString()
 _SERVICES = frozenset(
-    {
-        "",
-        *(
-            path.split("/")[1]
-            for methods in (METHODS, PREDICTION, MODEL)
-            for path in (m.path for m in methods.values())
-        ),
-    }
+    method.path.split("/")[1] for methods in (METHODS, PREDICTION, MODEL) for method in methods.values()
 )
-"""Those that `grpc.health.v1.Health` knows; the empty name is the whole server."""
-_NOT_SERVING = health.HealthCheckResponse(status=2).SerializeToString()
-
-
-def _health(asked: bytes, ready: bool) -> Any:
-    """The state of a service. Raises `GrpcError` for an unknown one, as the health protocol has it."""
-    try:
-        service = health.HealthCheckRequest.FromString(asked).service
-    except DecodeError:
-        raise GrpcError(Code.INVALID_ARGUMENT, "The message is no HealthCheckRequest.") from None
-    if service not in _SERVICES:
-        raise GrpcError(Code.NOT_FOUND, f"unknown service {service[:128]}")
-    return _SERVING if ready else _NOT_SERVING
+"""Those that `grpc.health.v1.Health` knows."""
 
 
 class OipGrpcFront:
@@ -73,9 +51,9 @@ class OipGrpcFront:
         self.methods[METHODS["ModelInfer"].path] = Method("infer", self._infer)
         self.methods[METHODS["ModelStreamInfer"].path] = Method("infer", self._stream, streams=True)
         self.probes = {
-            METHODS["ServerLive"].path: lambda _: inference.ServerLiveResponse(live=True).SerializeToString(),
-            METHODS["ServerReady"].path: lambda _: inference.ServerReadyResponse(ready=ready()).SerializeToString(),
-            "/grpc.health.v1.Health/Check": lambda asked: _health(asked, ready()),
+            METHODS["ServerLive"].path: _probe(lambda: inference.ServerLiveResponse(live=True)),
+            METHODS["ServerReady"].path: _probe(lambda: inference.ServerReadyResponse(ready=ready())),
+            **Health(_SERVICES, ready).calls,
         }
 
     # ── of the gateway itself ─────────────────────────────────────────────────────────────────────────
@@ -154,6 +132,14 @@ class OipGrpcFront:
         request = oip_proto_asked.request_of(asked, message, model=model, version=version, kind=kind)
         request.timeout = rpcs.time_left(call)
         return request
+
+
+def _probe(state: Callable[[], Any]) -> Callable[[Call], Awaitable[None]]:
+    async def answer(call: Call) -> None:
+        await call.unary()
+        call.reply(state().SerializeToString())
+
+    return answer
 
 
 async def message_of(answer: Answer) -> bytes:

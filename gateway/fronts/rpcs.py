@@ -34,7 +34,7 @@ class Rpcs:
         self,
         door: Door,
         methods: Mapping[str, Method],
-        probes: Mapping[str, Callable[[bytes], bytes]],
+        probes: Mapping[str, Callable[[Call], Awaitable[None]]],
         others: Mapping[str, Method] | None = None,
     ) -> None:
         self._door = door
@@ -45,7 +45,7 @@ class Rpcs:
     async def __call__(self, call: Call) -> None:
         """Answer one call; whatever happens it is told of once."""
         if (probe := self._probes.get(call.path)) is not None:
-            call.reply(probe(await call.unary()))
+            await probe(call)
             return
         method, core = self._methods.get(call.path) or self._other(call), self._door.core
         operation = method.operation if method is not None else "unknown"

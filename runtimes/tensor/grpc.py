@@ -8,7 +8,8 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from adapters.errors import CallerError, InferenceError, NotFound
+from adapters.errors import CallerError, InferenceError
+from adapters.grpc_health import Health
 from adapters.http2.call import Call
 from adapters.http2.status import Code, GrpcError
 from adapters.offload import codecs
@@ -16,7 +17,7 @@ from adapters.types import DEVICE_MS
 from adapters.wire import oip_contents, oip_proto_answers
 from adapters.wire.oip_bodies import Load
 from adapters.wire.proto_json import fill
-from adapters.wire.protos import HEALTH_METHODS, METHODS, Method
+from adapters.wire.protos import METHODS, Method
 from runtimes.tensor.control import Control, no_cuda
 from runtimes.tensor.grpc_stream import InferStream
 from runtimes.tensor.refusals import grpc_code, grpc_trailers
@@ -26,7 +27,7 @@ from runtimes.tensor.triton_writing import to_message
 
 Answer = Callable[[Any, Any], Awaitable[None]]
 """Fills the response, the second, from the request."""
-_SERVING, _NOT_SERVING = 1, 2
+SERVICE = "inference.GRPCInferenceService"
 
 
 class GrpcDoor:
@@ -36,10 +37,11 @@ class GrpcDoor:
         self._service = service
         self._control = control
         self._restrictions = restrictions
+        health = Health([SERVICE], lambda: control.ready)
         self._calls: dict[str, tuple[str, Callable[[Call], Awaitable[None]]]] = {
             METHODS["ModelInfer"].path: ("inference", self._infer),
             METHODS["ModelStreamInfer"].path: ("inference", self._stream),
-            HEALTH_METHODS["Check"].path: ("health", self._unary(HEALTH_METHODS["Check"], self._check)),
+            **{path: ("health", answer) for path, answer in health.calls.items()},
         }
         for name, (group, answer) in self._unary_answers().items():
             self._calls[METHODS[name].path] = (group, self._unary(METHODS[name], answer))
@@ -102,11 +104,6 @@ class GrpcDoor:
         return answered
 
     # ── about the server and its models ───────────────────────────────────────────────────────────────
-
-    async def _check(self, request: Any, response: Any) -> None:
-        if request.service not in ("", "inference.GRPCInferenceService"):
-            raise NotFound(f"There is no service {request.service[:128]}.")
-        response.status = _SERVING if self._control.ready else _NOT_SERVING
 
     async def _server_live(self, request: Any, response: Any) -> None:
         response.live = True

@@ -4,7 +4,19 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-OPEN = {"types", "errors", "tensors", "wire", "http1", "http2", "offload", "paths", "temporary"}
+OPEN = {
+    "types",
+    "errors",
+    "grpc_health",
+    "tensors",
+    "wire",
+    "http1",
+    "http2",
+    "offload",
+    "open_files",
+    "paths",
+    "temporary",
+}
 """What runtimes may import of it."""
 
 

@@ -228,6 +228,19 @@ async def test_the_health_of_an_unknown_service_is_not_found(service: str, code:
             assert (await call).status == 1
 
 
+@pytest.mark.parametrize(("service", "status"), [("", 1), ("tensorflow.serving.ModelService", 1), ("nobody", 3)])
+async def test_a_watch_begins_with_the_state_of_its_service(service: str, status: int) -> None:
+    async with grpc_door() as g, grpc.aio.insecure_channel(g.door.grpc) as channel:
+        watch = channel.unary_stream(
+            "/grpc.health.v1.Health/Watch",
+            health.HealthCheckRequest.SerializeToString,
+            health.HealthCheckResponse.FromString,
+        )
+        call = watch(health.HealthCheckRequest(service=service))
+        assert (await anext(aiter(call))).status == status
+        call.cancel()
+
+
 FAILURES: list[tuple[InferenceError, grpc.StatusCode]] = [
     (CallerError("wrong shape"), grpc.StatusCode.INVALID_ARGUMENT),
     (NotFound("no such version"), grpc.StatusCode.NOT_FOUND),

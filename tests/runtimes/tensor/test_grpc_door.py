@@ -99,6 +99,30 @@ def test_loads_are_checked(channel: grpc.Channel) -> None:
         assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
+@pytest.mark.parametrize(
+    ("method", "name", "expected"),
+    [
+        ("RepositoryModelLoad", "config", "string_param"),
+        ("RepositoryModelLoad", "file:1/model.py", "bytes_param"),
+        ("RepositoryModelUnload", "unload_dependents", "bool_param"),
+    ],
+)
+def test_a_parameter_of_the_wrong_type_is_refused(channel: grpc.Channel, method: str, name: str, expected: str) -> None:
+    """The model stays loaded."""
+    values = {"bool_param": True, "int64_param": 1, "string_param": "true", "bytes_param": b"true"}
+    del values[expected]
+    request_type = getattr(pb, f"{method}Request")
+    for field, value in values.items():
+        parameter = pb.ModelRepositoryParameter(**{field: value})
+        request = request_type(model_name="text", parameters={name: parameter})
+        with pytest.raises(grpc.RpcError) as raised:
+            channel.unary_unary(f"{SERVICE}/{method}")(request.SerializeToString(), timeout=PATIENCE)
+        assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert raised.value.details() == f"invalid value type for '{name}' parameter, expected {expected}"
+    ready = channel.unary_unary(f"{SERVICE}/ModelReady", response_deserializer=pb.ModelReadyResponse.FromString)
+    assert ready(pb.ModelReadyRequest(name="text").SerializeToString(), timeout=PATIENCE).ready
+
+
 def test_restricted_parts_need_the_secret(tmp_path_factory: pytest.TempPathFactory) -> None:
     repository = for_headrace(tmp_path_factory.mktemp("restricted"), ["text"])
     restricted = explicit(repository, "--restrict", "inference,health:key=s3")

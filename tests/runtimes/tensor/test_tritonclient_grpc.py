@@ -252,6 +252,13 @@ def test_health_as_grpc_has_it(runtime: TensorRuntime) -> None:
         with pytest.raises(grpcio.RpcError) as raised:
             stub.Check(health_pb2.HealthCheckRequest(service="nobody"), timeout=PATIENCE)
         assert raised.value.code() == grpcio.StatusCode.NOT_FOUND
+        for service, status in (
+            ("", health_pb2.HealthCheckResponse.SERVING),
+            ("nobody", health_pb2.HealthCheckResponse.SERVICE_UNKNOWN),
+        ):
+            watch = stub.Watch(health_pb2.HealthCheckRequest(service=service), timeout=PATIENCE)
+            assert next(watch).status == status
+            watch.cancel()
 
 
 def test_a_cancelled_call_leaves_the_queue(grpc: client.InferenceServerClient) -> None:

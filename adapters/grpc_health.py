@@ -1,0 +1,69 @@
+"""`grpc.health.v1.Health` of a server: `Check` and `Watch`."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+
+from google.protobuf.message import DecodeError
+
+from adapters.http2.call import Call
+from adapters.http2.status import Code, GrpcError
+from adapters.wire.protos import HEALTH_METHODS, health
+
+PERIOD = 0.5
+"""Seconds after which a watched state is looked at again: it is a function of many parts, without an event."""
+MOST_WATCHES = 256
+"""Watches that are open at once: probes need no key."""
+
+CHECK = HEALTH_METHODS["Check"].path
+WATCH = CHECK.replace("/Check", "/Watch")
+"""The same messages; Triton's file of the service lacks it."""
+_STATES: list[bytes] = [health.HealthCheckResponse(status=status).SerializeToString() for status in (1, 2, 3)]
+_SERVING, _NOT_SERVING, _SERVICE_UNKNOWN = _STATES
+
+
+class Health:
+    """Of all `services` alike; the empty name is the whole server."""
+
+    def __init__(self, services: Collection[str], ready: Callable[[], bool]) -> None:
+        self._services = frozenset(services) | {""}
+        self._ready = ready
+        self._watches = 0
+        self.calls: dict[str, Callable[[Call], Awaitable[None]]] = {CHECK: self.check, WATCH: self.watch}
+
+    async def check(self, call: Call) -> None:
+        """Raises `GrpcError` for a service that is unknown."""
+        service = _service(await call.unary())
+        if service not in self._services:
+            raise GrpcError(Code.NOT_FOUND, f"unknown service {service[:128]}")
+        call.reply(self._state(service))
+
+    async def watch(self, call: Call) -> None:
+        """Send the state at once and after each change, until the client leaves or the server drains."""
+        service = _service(await call.unary())
+        if self._watches >= MOST_WATCHES:
+            raise GrpcError(Code.RESOURCE_EXHAUSTED, f"{MOST_WATCHES} watches are open already; use Check.")
+        self._watches += 1
+        try:
+            sent = b""
+            while True:
+                if (state := self._state(service)) != sent:
+                    await call.write(state)
+                    sent = state
+                if call.connection.server.draining:
+                    raise GrpcError(Code.UNAVAILABLE, "The server is leaving.")
+                await asyncio.sleep(PERIOD)
+        finally:
+            self._watches -= 1
+
+    def _state(self, service: str) -> bytes:
+        if service not in self._services:
+            return _SERVICE_UNKNOWN
+        return _SERVING if self._ready() else _NOT_SERVING
+
+
+def _service(message: bytes) -> str:
+    try:
+        service: str = health.HealthCheckRequest.FromString(message).service
+    except DecodeError:
+        raise GrpcError(Code.INVALID_ARGUMENT, "The message is no HealthCheckRequest.") from None
+    return service
