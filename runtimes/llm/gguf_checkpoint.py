@@ -80,5 +80,7 @@ class GgufCheckpoint:
 
 def _unpermuted(weight: Weight, heads: int) -> Weight:
     """Undo llama.cpp's order of a Llama's query and key rows: it turns pairs (2i, 2i + 1), this model (i, i + half)."""
+    if weight.shape[0] % (2 * heads):
+        raise UnsupportedModel(f"a matrix of {weight.shape[0]} rows cannot be that of {heads} heads")
     order = torch.arange(weight.shape[0]).view(heads, -1, 2).transpose(1, 2).flatten()
     return with_rows(weight, order)

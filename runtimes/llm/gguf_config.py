@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runtimes.llm.gguf_tensors import GgufTensors
-from runtimes.llm.model_config import LayerKind, ModelConfig, Rope, UnsupportedModel
+from runtimes.llm.model_config import MAX_LAYERS, LayerKind, ModelConfig, Rope, UnsupportedModel, checked_count
 from runtimes.llm.rope import divided, rope_of
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3")
@@ -46,6 +46,7 @@ def gguf_config(model: GgufModel) -> ModelConfig:
     for option in ("split.count", f"{architecture}.expert_count"):
         if model.field(option, 0) > (option == "split.count"):
             raise UnsupportedModel(f"{option} = {model.field(option)} is not supported")
+    checked_count("block_count", model.own("block_count"), MAX_LAYERS)
     heads, hidden = model.own("attention.head_count"), model.own("embedding_length")
     head_dim = model.own("attention.key_length", hidden // heads)
     if model.own("attention.value_length", head_dim) != head_dim:

@@ -50,12 +50,13 @@ class GgufTensors:
         if kind.name in _PLAIN:
             return torch.frombuffer(bytearray(data), dtype=_PLAIN[kind.name]).view(place.shape)
         rows = data.reshape(int(np.prod(place.shape[:-1])), -1)
-        if is_blocks(kind.name) and len(place.shape) == 2:
-            return from_blocks(rows, kind.name)
-        try:
-            return torch.tensor(dequantize(rows, kind)).view(place.shape)
-        except NotImplementedError:
-            raise _unknown(name, kind.name) from None
+        with np.errstate(all="ignore"):  # damaged scales may be infinite or none, and `check_weight` refuses them
+            if is_blocks(kind.name) and len(place.shape) == 2:
+                return from_blocks(rows, kind.name)
+            try:
+                return torch.tensor(dequantize(rows, kind)).view(place.shape)
+            except NotImplementedError:
+                raise _unknown(name, kind.name) from None
 
     def tensor(self, name: str) -> Tensor:
         """Dequantized, in float32, where need be."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from runtimes.llm.model_config import Activation, LayerKind, ModelConfig, UnsupportedModel
+from runtimes.llm.model_config import MAX_LAYERS, Activation, LayerKind, ModelConfig, UnsupportedModel, checked_count
 from runtimes.llm.rope import rope_of, scaling_type
 
 _SLIDING, _FULL = "sliding_attention", "full_attention"
@@ -67,6 +67,7 @@ def token_ids(value: int | list[int] | None) -> frozenset[int]:
 def _config(family: str, raw: Mapping[str, Any], eos_token_ids: frozenset[int]) -> ModelConfig:
     _refuse_options(family, raw)
     gemma = norms_are_offsets(raw)
+    checked_count("num_hidden_layers", raw["num_hidden_layers"], MAX_LAYERS)
     heads, bias = raw["num_attention_heads"], bool(raw.get("attention_bias"))
     head_dim = raw.get("head_dim") or raw["hidden_size"] // heads
     kinds = _layer_kinds(family, raw, head_dim)

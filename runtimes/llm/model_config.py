@@ -1,6 +1,7 @@
 """What shape a model has, whatever format its weights come in."""
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import Literal
 
 Activation = Literal["silu", "gelu_tanh"]
@@ -15,6 +16,17 @@ _COUNTS = (
     "context_length",
 )  # fmt: skip
 _MOST = 1 << 24
+MAX_LAYERS = 1 << 12
+MAX_HEAD_DIM = 1 << 12
+_LARGEST = 1e9
+
+
+def checked_count(name: str, value: object, most: int = _MOST) -> int:
+    """`value` if it can be a size of a model. Raises UnsupportedModel."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+        shown = repr(value) if not isinstance(value, int) or value.bit_length() < 100 else "a huge number"
+        raise UnsupportedModel(f"the configuration's {name} is {shown}, which no model can have")
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +91,45 @@ class ModelConfig:
     fused_projections: bool = False
 
     def __post_init__(self) -> None:
+        """Check every size once: what computes with them, natively too, relies on it."""
         for name in _COUNTS:
-            if not isinstance(value := getattr(self, name), int) or not 1 <= value <= _MOST:
-                raise UnsupportedModel(f"the configuration's {name} is {value!r}, which no model can have")
+            checked_count(name, getattr(self, name), _BOUNDS.get(name, _MOST))
         if self.num_heads % self.num_kv_heads:
             raise UnsupportedModel(f"{self.num_heads} heads cannot share {self.num_kv_heads} key heads evenly")
+        checked_count("num_heads times head_dim", self.num_heads * self.head_dim)
+        for name in ("rms_norm_eps", "attention_scale", "embedding_multiplier"):
+            _check_number(name, getattr(self, name))
+        for name in ("attention_soft_cap", "logits_soft_cap"):
+            if (cap := getattr(self, name)) is not None:
+                _check_number(name, cap)
+        if len(self.layer_kinds) != self.num_layers or not set(self.layer_kinds) <= set(range(len(self.kinds))):
+            raise UnsupportedModel(f"the kinds of {len(self.layer_kinds)} layers are not those of {self.num_layers}")
+        for kind in self.kinds:
+            if kind.window is not None:
+                checked_count("sliding_window", kind.window)
+            _check_rope(kind.rope, self.head_dim)
 
     @property
     def windows(self) -> frozenset[int | None]:
         return frozenset(kind.window for kind in self.kinds)
+
+
+_BOUNDS = {"num_layers": MAX_LAYERS, "head_dim": MAX_HEAD_DIM}
+
+
+def _check_number(name: str, value: object) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < _LARGEST:
+        raise UnsupportedModel(f"the configuration's {name} is {value!r}, which no model can have")
+
+
+def _check_rope(rope: Rope, head_dim: int) -> None:
+    lists = [rope.frequencies] if rope.short_context is None else [rope.frequencies, rope.long_frequencies]
+    for frequencies in lists:
+        if not 1 <= len(frequencies) <= head_dim // 2:
+            message = f"{2 * len(frequencies)} dimensions of a head cannot be turned: it has {head_dim}"
+            raise UnsupportedModel(f"the configuration's rope is not valid: {message}")
+        if not all(map(isfinite, frequencies)):
+            raise UnsupportedModel("the configuration's rope has frequencies that are infinite or none")
+    if len(set(map(len, lists))) > 1:
+        raise UnsupportedModel("the configuration's rope has more frequencies for one context than for the other")
+    _check_number("rope attention factor", rope.attention_factor)

@@ -6,12 +6,13 @@ their last bit is one of 0.01 in the angle.
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from runtimes.llm.model_config import Rope, UnsupportedModel
+from runtimes.llm.model_config import MAX_HEAD_DIM, Rope, UnsupportedModel
 
 SCALINGS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 
@@ -38,6 +39,8 @@ def rope_of(parameters: Mapping[str, Any], head_dim: int, context_length: int) -
     """
     kind = scaling_type(parameters)
     dims = int(head_dim * parameters.get("partial_rotary_factor", 1.0))
+    if not 2 <= dims <= MAX_HEAD_DIM:
+        raise UnsupportedModel(f"a rotation of {dims} dimensions is not supported: a head has 2 to {MAX_HEAD_DIM}")
     waves = _waves(float(parameters["rope_theta"]), dims)
     plain = 1.0 / waves
     if kind == "linear":
@@ -62,7 +65,12 @@ def scaling_type(parameters: Mapping[str, Any]) -> str:
 
 def divided(rope: Rope, factors: Tensor) -> Rope:
     """`rope` with every frequency divided by a factor of its own."""
-    return Rope(_numbers(torch.tensor(rope.frequencies) / factors), rope.attention_factor)
+    if factors.shape != (len(rope.frequencies),):
+        message = (
+            f"rope_freqs has the shape {list(factors.shape)}; the rotation has {len(rope.frequencies)} frequencies"
+        )
+        raise UnsupportedModel(message)
+    return replace(rope, frequencies=_numbers(torch.tensor(rope.frequencies) / factors))
 
 
 def _waves(theta: float, dims: int) -> Tensor:

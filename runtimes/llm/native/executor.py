@@ -47,7 +47,9 @@ _PARAMETERS = {
     "vector": (c_void_p, c_int, c_char_p, c_void_p, c_int),
     "matrix": (c_void_p, c_int, c_char_p, c_int, c_int, c_int, c_void_p, c_void_p, c_void_p, c_int, c_int),
     "rope": (c_void_p, c_void_p, c_int, c_int),
-    "step": (c_void_p, c_void_p, c_int, c_void_p, c_int, c_void_p, c_void_p, c_int, c_void_p, c_void_p),
+    "layer": (c_void_p, c_int, c_int, c_int),
+    "loaded": (c_void_p,),
+    "step": (c_void_p, c_void_p, c_int, c_void_p, c_int, c_void_p, c_int, c_void_p, c_int, c_void_p, c_void_p),
 }
 
 
@@ -145,7 +147,7 @@ class NativeExecutor:
             embedded *= self._multiplier
         self._call(
             "step", self._model, embedded.data_ptr(), len(token_ids), _address(places), len(chunks), _address(tables),
-            _address(rows), len(rows), _data(logits), _data(hidden),
+            len(tables), _address(rows), len(rows), _data(logits), _data(hidden),
         )  # fmt: skip
         if self._team is not None:
             self._adapt(self._team)
@@ -172,6 +174,7 @@ class NativeExecutor:
         self._matrix(-1, "head", model.head)
         for index in range(self.config.num_layers):
             self._layer(index, model.layers.pop(0))
+        self._call("loaded", self._model)
 
     def _layer(self, index: int, layer: Layer) -> None:
         for name in _VECTORS:
@@ -179,7 +182,7 @@ class NativeExecutor:
                 self._vector(index, name, vector)
         for name in _MATRICES:
             self._matrix(index, name, getattr(layer, name))
-        self._library.headrace_layer(self._model, index, self.config.kinds[layer.kind].window or 0, layer.kind)
+        self._call("layer", self._model, index, self.config.kinds[layer.kind].window or 0, layer.kind)
 
     def _vector(self, layer: int, name: str, vector: Tensor) -> None:
         numbers = vector.float().contiguous()

@@ -14,6 +14,7 @@
 #else
 #include "isa_plain.h"
 #endif
+#include "check.h"
 #include "step.h"
 
 using namespace headrace;
@@ -75,6 +76,7 @@ extern "C" {
 
 const char* headrace_create(const Shape* shape, int threads, int pages, int block, int small_cache, Model** model) {
     return guarded([&] {
+        check_shape(*shape, threads, pages, block);
         Isa::allow();
         *model = new Model(*shape, threads, pages, block, small_cache);
     });
@@ -85,8 +87,10 @@ void headrace_destroy(Model* model) { delete model; }
 // `layer` -1 is the model's own.
 const char* headrace_vector(Model* model, int layer, const char* name, const float* values, int count) {
     return guarded([&] {
+        check_layer(*model, layer);
         Vector* to = vector_named(*model, layer, name);
         if (!to) throw std::runtime_error(std::string("no vector is called ") + name);
+        require(count == vector_size(*model, name), std::string(name) + " has " + std::to_string(count) + " numbers");
         to->assign(values, values + count);
     });
 }
@@ -95,8 +99,10 @@ const char* headrace_vector(Model* model, int layer, const char* name, const flo
 const char* headrace_matrix(Model* model, int layer, const char* name, int format, int out, int in, const void* rows,
                             const uint16_t* scales, const uint16_t* offsets, int group, int gated) {
     return guarded([&] {
+        check_layer(*model, layer);
         Matrix* to = matrix_named(*model, layer, name);
         if (!to) throw std::runtime_error(std::string("no matrix is called ") + name);
+        check_matrix(*model, name, format, out, in, group, gated);
         *to = format ? pack_codes((Format)format, (const int8_t*)rows, scales, offsets, out, in, group, gated)
                      : pack_bf16((const uint16_t*)rows, out, in, gated);
     });
@@ -104,17 +110,28 @@ const char* headrace_matrix(Model* model, int layer, const char* name, int forma
 
 // Angles [positions][2][half], cosines before sines.
 const char* headrace_rope(Model* model, const float* angles, int positions, int half) {
-    return guarded([&] { model->ropes.push_back({half, Vector(angles, angles + (size_t)positions * 2 * half)}); });
+    return guarded([&] {
+        check_rope(*model, positions, half);
+        model->ropes.push_back({half, Vector(angles, angles + (size_t)positions * 2 * half)});
+    });
 }
 
-void headrace_layer(Model* model, int layer, int window, int rope) {
-    model->layers[layer].window = window;
-    model->layers[layer].rope = rope;
+const char* headrace_layer(Model* model, int layer, int window, int rope) {
+    return guarded([&] {
+        require(layer >= 0 && layer < model->shape.layers, "layer " + std::to_string(layer));
+        model->layers[layer].window = window;
+        model->layers[layer].rope = rope;
+    });
+}
+
+// All weights are there.
+const char* headrace_loaded(const Model* model) {
+    return guarded([&] { check_whole(*model); });
 }
 
 // `chunks` is [chunk_count][4]: first row, rows, position of the first, where in `tables` its pages begin.
 const char* headrace_step(Model* model, const float* embedded, int tokens, const int* chunks, int chunk_count,
-                          const int* tables, const int* rows, int row_count, float* logits, float* hidden) {
+                          const int* tables, int table_count, const int* rows, int row_count, float* logits, float* hidden) {
     return guarded([&] {
         std::vector<Chunk> of;
         of.reserve(chunk_count);
@@ -122,6 +139,7 @@ const char* headrace_step(Model* model, const float* embedded, int tokens, const
             const int* chunk = chunks + 4 * i;
             of.push_back({chunk[0], chunk[1], chunk[2], tables + chunk[3]});
         }
+        check_batch(*model, of, chunks, tokens, tables, table_count, rows, row_count);
         Step<Isa>::run(*model, {embedded, tokens, of, rows, row_count, logits, hidden});
     });
 }
