@@ -7,6 +7,7 @@ import ctypes
 import fcntl
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 from functools import cache
@@ -60,12 +61,14 @@ def targets() -> list[str]:
 def library(target: str, folder: Path | None = None) -> ctypes.CDLL:
     """The step for `target`, compiled if it is not in `folder` yet, which takes ten to thirty seconds.
 
+    The environment's CXXFLAGS come after our own flags.
+
     Raises NativeUnavailable.
     """
     folder = folder or user_cache_path("headrace") / "native"
     compiler = next((found for name in _compilers() if (found := shutil.which(name))), None)
     sources = sorted([*HERE.glob("*.h"), *HERE.glob("*.cpp")])
-    flags = [*FLAGS, *TARGETS[target].flags]
+    flags = [*FLAGS, *TARGETS[target].flags, *shlex.split(os.environ.get("CXXFLAGS", ""))]
     key = hashlib.sha256(b"\0".join([source.read_bytes() for source in sources] + [" ".join(flags).encode()]))
     built = folder / f"step-{target}-{key.hexdigest()[:16]}.so"
     try:

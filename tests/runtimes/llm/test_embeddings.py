@@ -199,6 +199,13 @@ async def test_what_is_wrong_is_told(running: Running, change: dict[str, Any], s
     assert (got, told.get("error", {}).get("param")) == (status, param)
 
 
+async def test_the_only_model_embeds_for_a_request_without_model(running: Running) -> None:
+    for model in ({}, {"model": None}):
+        status, _, answer = await post(running, "/v1/embeddings", {"input": "x"} | model)
+        assert (status, answer["model"]) == (200, MODEL)
+    assert (await post(running, "/v1/embeddings", {"input": "x", "model": ""}))[0] == 404
+
+
 async def test_what_is_no_body_is_told(running: Running) -> None:
     for body in (b"{", b"[]", b'{"model": "parrot"}', b'{"input": "x", "model": 5}', b"\xff"):
         assert (await post(running, "/v1/embeddings", body))[0] == 400
