@@ -162,7 +162,7 @@ async def test_tensors_of_several_requests_are_one_batch(server: RayServe) -> No
         assert all(bytes(outputs(answer)["sum"].data) == THREE_AND_SEVEN for answer in answers)
         about = json.loads((await adapter.call(ModelQuery(model="m7"), within())).body or b"")
         assert (about["platform"], about["inputs"]) == ("ray-serve", [X])
-        with pytest.raises(CallerError, match="takes INT64"):
+        with pytest.raises(CallerError, match="but model 'm7' expects 'INT64'"):
             await adapter.call(asked(Inference("m7", inputs=[Tensor("x", "FP64", (2, 2), ROWS)])), within())
 
 
