@@ -4,7 +4,7 @@ import logging
 import resource
 
 log = logging.getLogger(__name__)
-MAX_CONNECTIONS = 10_000
+MAX_CONNECTIONS = 4096
 """Clients of a runtime, where the limit allows so many."""
 BESIDE = 128
 """Files beside the connections of clients: listeners, the admin listener's clients, the key database, logs, pipes."""

@@ -48,6 +48,7 @@ class Multiplexed(asyncio.Protocol):
         self._rest = b""
         self._scheduled = False
         self._can_write = True
+        self._greeted = False
         self._leaving = False
         self._closed = False
         self._calm = CALM
@@ -129,6 +130,11 @@ class Multiplexed(asyncio.Protocol):
     # ── frames ────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_event(self, event: h2.events.Event) -> None:
+        if not self._greeted:
+            self._greeted = isinstance(event, h2.events.RemoteSettingsChanged)
+        if not self._greeted:  # SETTINGS come first (RFC 9113, 3.4), which `h2` does not check
+            self._h2.close_connection(h2.errors.ErrorCodes.PROTOCOL_ERROR)
+            raise h2.exceptions.ProtocolError
         match event:
             case h2.events.RequestReceived():
                 self._on_request(event)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from adapters.http2 import frames
 from adapters.http2.call import Call
 from adapters.http2.connection import Connection
-from adapters.http2.control import DRAIN_PING
+from adapters.http2.control import DRAIN_PING, check_connection_frame
 from adapters.http2.fields import Field, encode
 from adapters.http2.frames import END_STREAM, ErrorCode, Violation
 from adapters.http2.head import OVERSIZED, RequestHead, read_request
@@ -172,6 +172,7 @@ class Accepted(Connection[RequestHead]):
 
     def _on_goaway(self, flags: int, stream_id: int, payload: bytes) -> None:
         """The client opens no more; what it has opened is answered."""
+        check_connection_frame(stream_id, fits=len(payload) >= frames.GOAWAY_HEAD.size)
         self._spend()
 
     def _check_known(self, stream_id: int) -> None:

@@ -58,8 +58,8 @@ class Control(Framing):
         raise NotImplementedError
 
     def _on_settings(self, flags: int, stream_id: int, payload: bytes) -> None:
-        if stream_id or len(payload) % frames.SETTING.size or (flags & frames.ACK and payload):
-            raise Violation(ErrorCode.FRAME_SIZE_ERROR, "a SETTINGS frame of the wrong shape")
+        whole = len(payload) % frames.SETTING.size == 0
+        check_connection_frame(stream_id, fits=whole and not (flags & frames.ACK and payload))
         self._spend()
         if flags & frames.ACK:
             return
@@ -84,8 +84,7 @@ class Control(Framing):
             raise Violation(ErrorCode.PROTOCOL_ERROR, "ENABLE_PUSH is 0 or 1")
 
     def _on_ping(self, flags: int, stream_id: int, payload: bytes) -> None:
-        if stream_id or len(payload) != 8:
-            raise Violation(ErrorCode.FRAME_SIZE_ERROR, "PING has eight bytes and no stream")
+        check_connection_frame(stream_id, fits=len(payload) == 8)
         self._spend()
         if not flags & frames.ACK:
             self._answer(frames.frame(frames.PING, frames.ACK, 0, payload))
@@ -156,3 +155,11 @@ class Control(Framing):
         self._backlog += size
         if self._backlog > MAX_BACKLOG:
             raise Violation(ErrorCode.ENHANCE_YOUR_CALM, "what was answered is not read")
+
+
+def check_connection_frame(stream_id: int, *, fits: bool) -> None:
+    """SETTINGS, PING and GOAWAY are of no stream (RFC 9113, 6.5, 6.7, 6.8)."""
+    if stream_id:
+        raise Violation(ErrorCode.PROTOCOL_ERROR, "a frame of the connection is on a stream")
+    if not fits:
+        raise Violation(ErrorCode.FRAME_SIZE_ERROR, "a frame of the connection has the wrong size")

@@ -9,7 +9,7 @@ from adapters.errors import TransportError
 from adapters.http2 import frames
 from adapters.http2.answer import MALFORMED, AnswerHead, read_answer
 from adapters.http2.connection import CONNECTION_WINDOW, Connection
-from adapters.http2.control import CALM_PER_CALL
+from adapters.http2.control import CALM_PER_CALL, check_connection_frame
 from adapters.http2.exchange import Exchange, Unprocessed
 from adapters.http2.fields import Field
 from adapters.http2.frames import ErrorCode, Violation
@@ -126,8 +126,7 @@ class Dialled(Connection[AnswerHead]):
     # ── ends ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_goaway(self, flags: int, stream_id: int, payload: bytes) -> None:
-        if stream_id or len(payload) < frames.GOAWAY_HEAD.size:
-            raise Violation(ErrorCode.FRAME_SIZE_ERROR, "a GOAWAY of the wrong shape")
+        check_connection_frame(stream_id, fits=len(payload) >= frames.GOAWAY_HEAD.size)
         last, _ = frames.GOAWAY_HEAD.unpack_from(payload)
         self.retire()
         for stream in [stream for id_, stream in self.streams.items() if id_ > last & frames.MAX_STREAM_ID]:

@@ -12,6 +12,7 @@ from adapters.http2.frames import END_HEADERS, END_STREAM, PADDED, WITH_PRIORITY
 from adapters.http2.status import Code
 from tests.adapters.http2.peer import GREETING, connected, framed, request
 from tests.adapters.http2.served import Methods, serving
+from tests.hostile.corpus.cases import cases
 
 ECHO = encode([(name.encode(), value.encode()) for name, value in request()])
 HELLO = framed(b"hello")
@@ -248,38 +249,14 @@ async def test_a_client_that_says_goodbye_gets_its_answers() -> None:
 
 BEGUN = GREETING + head()
 WRONG = {
-    "data before a call": (GREETING + data(b"x"), ErrorCode.PROTOCOL_ERROR),
-    "data on no stream": (GREETING + data(b"x", 0), ErrorCode.PROTOCOL_ERROR),
-    "head on no stream": (GREETING + head(0), ErrorCode.PROTOCOL_ERROR),
-    "head on a stream of ours": (GREETING + head(2), ErrorCode.PROTOCOL_ERROR),
-    "reset before a call": (GREETING + frames.rst_stream(1, ErrorCode.CANCEL), ErrorCode.PROTOCOL_ERROR),
-    "short reset": (BEGUN + frame(3, 0, 1, b"\0"), ErrorCode.FRAME_SIZE_ERROR),
-    "window before a call": (GREETING + frames.window_update(1, 1), ErrorCode.PROTOCOL_ERROR),
-    "window that grows by nothing": (GREETING + frames.window_update(0, 0), ErrorCode.PROTOCOL_ERROR),
-    "window too large": (GREETING + frames.window_update(0, 2**31 - 1), ErrorCode.FLOW_CONTROL_ERROR),
-    "short window": (GREETING + frame(8, 0, 0, b"\0"), ErrorCode.FRAME_SIZE_ERROR),
-    "settings of the wrong size": (GREETING + frame(4, 0, 0, b"\0"), ErrorCode.FRAME_SIZE_ERROR),
-    "settings on a stream": (BEGUN + frame(4, 0, 1), ErrorCode.FRAME_SIZE_ERROR),
-    "settings agreed with more": (GREETING + frame(4, 1, 0, bytes(6)), ErrorCode.FRAME_SIZE_ERROR),
-    "initial window too large": (GREETING + frames.settings_frame({4: 2**31}), ErrorCode.FLOW_CONTROL_ERROR),
-    "frames too small": (GREETING + frames.settings_frame({5: 16_383}), ErrorCode.PROTOCOL_ERROR),
-    "frames too large": (GREETING + frames.settings_frame({5: 2**24}), ErrorCode.PROTOCOL_ERROR),
-    "push that is neither": (GREETING + frames.settings_frame({2: 2}), ErrorCode.PROTOCOL_ERROR),
-    "push": (BEGUN + frame(5, END_HEADERS, 1, bytes(4)), ErrorCode.PROTOCOL_ERROR),
-    "short ping": (GREETING + frame(6, 0, 0, b"1234567"), ErrorCode.FRAME_SIZE_ERROR),
-    "ping on a stream": (BEGUN + frame(6, 0, 1, b"12345678"), ErrorCode.FRAME_SIZE_ERROR),
-    "continues nothing": (BEGUN + frame(9, END_HEADERS, 1, ECHO), ErrorCode.PROTOCOL_ERROR),
-    "continues another": (GREETING + head(1, 0) + frame(9, END_HEADERS, 3, ECHO), ErrorCode.PROTOCOL_ERROR),
-    "interrupted head": (GREETING + head(1, 0) + frame(6, 0, 0, bytes(8)), ErrorCode.PROTOCOL_ERROR),
-    "head interrupted by data": (GREETING + head(1, 0) + data(HELLO), ErrorCode.PROTOCOL_ERROR),
-    "head that cannot be read": (GREETING + head(1, END_HEADERS, b"\x80"), ErrorCode.COMPRESSION_ERROR),
-    "frame of 1 MiB": (GREETING + b"\x10\0\1\0\0\0\0\0\1", ErrorCode.FRAME_SIZE_ERROR),
+    case.name: (case.sent, ErrorCode(case.code))
+    for case in cases("http2")
+    if case.file == "connection" and case.code is not None
+}
+"""Those of the corpus, and those that only this server refuses by their first bytes."""
+WRONG |= {
+    "frame that announces 1 MiB": (GREETING + b"\x10\0\1\0\0\0\0\0\1", ErrorCode.FRAME_SIZE_ERROR),
     "head of 100 KiB": (GREETING + b"\1\x90\0\1\4\0\0\0\1", ErrorCode.FRAME_SIZE_ERROR),
-    "padding longer than its frame": (BEGUN + data(b"\5abcd", flags=PADDED), ErrorCode.PROTOCOL_ERROR),
-    "padding of nothing": (BEGUN + data(b"", flags=PADDED), ErrorCode.PROTOCOL_ERROR),
-    "priority without room": (GREETING + head(1, END_HEADERS | WITH_PRIORITY, b"\0\0"), ErrorCode.FRAME_SIZE_ERROR),
-    "no settings first": (frames.PREFACE + frame(6, 0, 0, bytes(8)), ErrorCode.PROTOCOL_ERROR),
-    "agreement first": (frames.PREFACE + frame(4, 1, 0), ErrorCode.PROTOCOL_ERROR),
 }
 
 
