@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from msgspec import Raw
 
@@ -47,6 +48,20 @@ class MessagesRequest(ChatRequest):
     def fields(self, fields: Fields) -> None:
         self._worded = fields
         self.reworded = bool(fields)
+
+    @property
+    def is_worded(self) -> bool:
+        """Whether `fields` are there."""
+        return bool(self._worded)
+
+    def word(self, fields: Fields) -> None:
+        """Take over `fields` that were made elsewhere."""
+        self._worded = fields
+
+    def __getstate__(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """For pickle, without `fields`: the property makes them."""
+        others = {each.name for each in dataclasses.fields(self)} - {"fields", *vars(self)}
+        return vars(self), {name: getattr(self, name) for name in others}
 
 
 @dataclass(slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from adapters.errors import (
 )
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.messages import MessagesRequest, TokenCount
+from adapters.offload import messages
 from adapters.one_kind import OneKind
 from adapters.openai_orders import call_of
 from adapters.openai_paths import Paths
@@ -120,6 +121,7 @@ class OpenAIAdapter:
         salted = self._dialect.salts and not self._share_prefixes
         added = {}
         if isinstance(request, MessagesRequest):
+            await messages.word(request)
             added = thinking.of_message(request.native, request.fields, self._dialect.thinking)
         body = wire.upstream_body(request, self._model, self._dialect, request.salt if salted else "", added)
         target = self._paths.call(request.path, self._model or request.model)

@@ -7,6 +7,7 @@ from adapters.errors import Unsupported
 from adapters.failed_status import upstream_error
 from adapters.http1.client import Client
 from adapters.messages import MessagesRequest, TokenCount
+from adapters.offload import messages
 from adapters.types import ANTHROPIC, Deadline, Usage
 from adapters.wire import thinking
 
@@ -43,6 +44,7 @@ class TokenCounter:
         now = self._client.now()
         if now < self._none_until:
             raise _cannot(request)
+        await messages.word(request.asked)
         fields = request.asked.fields
         model = _encode(self._model) if self._model is not None else bytes(fields["model"])
         body = {name: fields[name] for name in _PROMPT if name in fields} | {"model": msgspec.Raw(model)}

@@ -1,7 +1,9 @@
 """Codec work on large bodies, outside of the process that serves.
 
 pool.py     `run`: call a codec's function, at once for a small body and in a worker process for a large one
+density.py  how many values a JSON text may have
 codecs.py   codecs that the gateway and the tensor runtime both run
+messages.py the same for messages that the gateway turns into chats
 lane.py     one worker process, and the jobs that wait for it
 process.py  the server's side of a worker process; worker.py: its own side
 jobs.py     calls and their outcomes; packets.py: the form in which arguments and results cross
@@ -10,6 +12,6 @@ A decoder that is written in C holds Python's lock for as long as it runs, and s
 therefore does not bound how long other requests wait; a process does.
 """
 
-from adapters.offload.pool import LARGE, SCANNED, run, scan
+from adapters.offload.pool import LARGE, SCANNED, parse, run, scan
 
-__all__ = ["LARGE", "SCANNED", "run", "scan"]
+__all__ = ["LARGE", "SCANNED", "parse", "run", "scan"]

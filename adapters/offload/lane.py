@@ -113,9 +113,8 @@ class Lane:
             future.set_exception(RuntimeError(f"a codec raised in its process:\n{outcome.text}"))
         else:
             limit = self._memory // 1024**2
-            future.set_exception(
-                TooLarge(f"The body takes more than {limit} MiB of memory to decode. Send tensors in binary form.")
-            )
+            message = f"The body takes more than {limit} MiB of memory to decode."
+            future.set_exception(TooLarge(f"{message} Send fewer values, or tensors in binary form."))
 
     def _end(self) -> None:
         if self._process is not None:

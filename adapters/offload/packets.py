@@ -26,21 +26,50 @@ _PIECE: Final = 4 * 1024 * 1024
 _NUMBER: Final = struct.Struct("<Q")
 
 
+_BREAK: Final = 1000
+"""Objects that a reader makes before it lets other threads run."""
+
+
 class _Pickler(pickle.Pickler):
+    """A reader of its pickles calls `persistent_load` often: only between calls of Python can other threads run."""
+
     def __init__(self, file: io.BytesIO, parts: list[Any]) -> None:
         super().__init__(file, protocol=5)
         self._parts = parts
+        self._left = _BREAK
+        self._raws: dict[int, int] = {}
+        """The parts that values in JSON are, by the values' identities."""
 
-    def persistent_id(self, obj: Any) -> tuple[str, int] | None:
+    def persistent_id(self, obj: Any) -> tuple[str, Any] | None:
         kind = type(obj)
         if kind is bytes:
             return None if len(obj) < INLINE else self._part("bytes", obj)
         if kind is memoryview:
-            return self._part("view", obj)
+            return self._view(obj)
         if kind is Raw:
-            return self._part("raw", obj)
+            return self._raw(obj)
         # A read-only mapping has no pickle of its own.
-        return ("nothing", 0) if obj is NO_PARAMETERS else None
+        if obj is NO_PARAMETERS:
+            return "nothing", 0
+        self._left -= 1
+        if self._left:
+            return None
+        self._left = _BREAK  # for the object itself too, which comes next
+        return "itself", obj
+
+    def _view(self, view: memoryview) -> tuple[str, int]:
+        """One part with the value that it shows all of."""
+        shown = view.obj
+        if type(shown) is Raw and view.nbytes == len(memoryview(shown)) >= INLINE:
+            return "view", self._raw(shown)[1]
+        return self._part("view", view)
+
+    def _raw(self, raw: Raw) -> tuple[str, Any]:
+        if len(view := memoryview(raw)) < INLINE:
+            return "short", bytes(view)
+        if (part := self._raws.get(id(raw))) is None:
+            part = self._raws[id(raw)] = self._part("raw", raw)[1]
+        return "raw", part
 
     def _part(self, kind: str, part: Any) -> tuple[str, int]:
         self._parts.append(part)
@@ -54,8 +83,12 @@ class _Unpickler(pickle.Unpickler):
 
     def persistent_load(self, pid: Any) -> Any:
         kind, index = pid
+        if kind == "short":
+            return Raw(index)
         if kind == "nothing":
             return NO_PARAMETERS
+        if kind == "itself":
+            return index
         part = self._parts[index]
         if kind == "view":
             return memoryview(part)

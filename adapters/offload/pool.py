@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, ParamSpec, TypeVar
 
+from adapters.offload.density import has_many_values
 from adapters.offload.jobs import Job
 from adapters.offload.lane import Lane
 
@@ -44,3 +45,10 @@ async def run(size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kw
 async def scan(size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """The same for a function that skips over values: a size from which that takes long is larger."""
     return await run(size if size >= SCANNED else 0, function, *args, **kwargs)
+
+
+async def parse(body: bytes | memoryview, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """The same for a function that decodes `body`, a JSON text whose strings are long as a rule: its values count."""
+    size = len(body)
+    leaves = size >= SCANNED or (size >= LARGE and has_many_values(body))
+    return await run(size if leaves else 0, function, *args, **kwargs)

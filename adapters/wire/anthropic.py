@@ -136,10 +136,15 @@ def stops(request: MessagesRequest) -> list[str]:
     return field(request.native, "stop_sequences", _stops) or []
 
 
-def estimate(request: ChatRequest) -> int:
-    """How many tokens its prompt may have, by its length, where nobody can be asked: one for every four bytes of
-    text, whatever the model's tokenizer is."""
+def estimated_fields(request: ChatRequest) -> dict[str, Raw]:
+    """The fields of its prompt."""
     fields = request.native if isinstance(request, MessagesRequest) else request.fields
+    return {name: fields[name] for name in ("system", "messages", "tools") if name in fields}
+
+
+def estimate(fields: dict[str, Raw]) -> int:
+    """How many tokens a prompt may have, by its length, where nobody can be asked: one for every four bytes of
+    text, whatever the model's tokenizer is."""
     told = [_measured(field(fields, name, _any)) for name in ("system", "messages", "tools")]
     size, pictures = map(sum, zip(*told, strict=True))
     return size // BYTES_PER_TOKEN + pictures * IMAGE_TOKENS + 1

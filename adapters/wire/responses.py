@@ -53,7 +53,15 @@ _PARAMS = {
     "reasoning_effort": "reasoning.effort", "response_format": "text.format", "verbosity": "text.verbosity",
 }  # fmt: skip
 
+_NO_INPUT = Raw(b"null")
+
+
+class _Named(msgspec.Struct):
+    model: str = ""
+
+
 _asked = msgspec.json.Decoder(Asked).decode
+_named = msgspec.json.Decoder(_Named).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -78,6 +86,21 @@ def decode(body: bytes) -> tuple[ChatRequest, Asked, dict[str, Raw]]:
     request = wire.chat_request(fields)
     request.hints = hints
     return request, asked, given
+
+
+def decode_to_repeat(body: bytes) -> tuple[ChatRequest, Asked, dict[str, Raw]]:
+    """The same without the input, which no answer repeats."""
+    request, asked, given = decode(body)
+    asked.input = _NO_INPUT
+    return request, asked, {name: raw for name, raw in given.items() if name != "input"}
+
+
+def model_of(body: bytes) -> str | None:
+    """The model that a body names: "" where it names none, None where the body cannot be read."""
+    try:
+        return _named(body).model
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def decode_native(body: bytes) -> ResponsesRequest:

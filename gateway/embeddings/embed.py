@@ -54,7 +54,7 @@ class Embed:
     async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
         if not isinstance(request, EmbeddingRequest):
             return await self._upstream.call(request, deadline)
-        wanted = wire.decode(request.fields)
+        wanted = await offload.parse(request.prompt, wire.decode, request.fields)
         rows = await self._embedder.texts.rows(wanted.inputs)
         tokens = sum(map(len, rows))
         known = await self._known(wanted.model, request, deadline)

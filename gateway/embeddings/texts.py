@@ -15,6 +15,8 @@ from config.schema import EmbeddingsConfig
 FILE = "tokenizer.json"
 INLINE = 16 * 1024
 """Characters that are made tokens at once; more of them are in a thread, so that nobody else waits."""
+SLICE = 64 * 1024
+"""Tokens that are looked at in one turn of the loop."""
 LONGEST_WORD = 100
 """Characters of a word that a vocabulary of words has no token for and that is one token, as in BERT's."""
 
@@ -49,6 +51,17 @@ def _load(name: str, changed: int) -> Tokenizer:
     return made
 
 
+async def _highest(rows: list[Row]) -> int:
+    """The highest token. Others have their turn between slices of a long row."""
+    highest = 0
+    for row in rows:
+        for at in range(0, len(row), SLICE):
+            highest = max(highest, *row[at : at + SLICE])
+            if len(row) > SLICE:
+                await asyncio.sleep(0)
+    return highest
+
+
 class Batch(NamedTuple):
     """Rows of like length, and which of the texts they are."""
 
@@ -74,7 +87,7 @@ class Texts:
         rows = [tokens for tokens in given if isinstance(tokens, list)]
         if not rows:
             rows = await self._encoded([text for text in given if isinstance(text, str)])
-        elif any(max(row) >= self._vocabulary for row in rows):
+        elif await _highest(rows) >= self._vocabulary:
             raise CallerError(f"`input` has a token beyond the {self._vocabulary} of this model.", param="input")
         return [self._fitting(row) for row in rows]
 

@@ -1,6 +1,5 @@
 """Anthropic's door: `/v1/messages` over every pool that serves chats."""
 
-import asyncio
 import time
 from functools import partial
 
@@ -10,6 +9,7 @@ from adapters.base import Answer
 from adapters.errors import InferenceError, Unsupported
 from adapters.http1.message import Request, Response
 from adapters.messages import MessagesRequest
+from adapters.offload import messages
 from adapters.wire import anthropic as wire
 from adapters.wire import anthropic_errors
 from adapters.wire.anthropic_answers import message_of
@@ -28,8 +28,6 @@ PATH = b"/v1/messages"
 MODELS = b"/v1/models"
 VERSION = "anthropic-version"
 """The header by which a client asks for models as Anthropic tells of them, at a path that is OpenAI's too."""
-INLINE = 64 * 1024
-"""Bytes of a request that are measured on the event loop; a larger one is measured in a thread."""
 ESTIMATED = ("x-headrace-estimate", "true")
 """Says that nobody counted."""
 _NOT_FOUND = "Unknown path. This gateway serves /v1/messages, /v1/messages/count_tokens and /v1/models."
@@ -67,10 +65,10 @@ class AnthropicFront:
         body, betas = await http.read(), http.headers.get("anthropic-beta")
         snapshot = self._core.snapshot
         read = partial(decoding.decode, snapshot, partial(wire.decode_message, betas=betas), words=route_names)
-        request = read(body)
+        request = await read(body)
         request.request_id, request.size = record.request_id, len(body)
         if header.NAME in http.headers and header.may_ask(snapshot, principal):
-            record.explanation = header.told(snapshot, principal, read(body), http.headers, self._core.wall())
+            record.explanation = header.told(snapshot, principal, await read(body), http.headers, self._core.wall())
         answer = await self._core.handle(principal, request, http.headers, record)
         record.ignored = tuple(map(MESSAGES.field, record.ignored))
         headers = [("content-type", answer.content_type), *self._headers(record), *answer.headers]
@@ -85,14 +83,13 @@ class AnthropicFront:
         require_json(http)
         body = await http.read()
         count = partial(wire.decode_count, betas=http.headers.get("anthropic-beta"))
-        request = decoding.decode(self._core.snapshot, count, body, route_names)
+        request = await decoding.decode(self._core.snapshot, count, body, route_names)
         request.request_id, request.size = record.request_id, len(body)
-        request.asked.request_id = record.request_id
+        request.asked.request_id, request.asked.size = record.request_id, len(body)
         try:
             answer = await self._core.handle(principal, request, http.headers, record)
         except Unsupported:
-            large = len(body) > INLINE
-            estimate = await asyncio.to_thread(wire.estimate, request.asked) if large else wire.estimate(request.asked)
+            estimate = await messages.estimate(request.asked, request.size)
             response = self._told(record, _encode({"input_tokens": estimate}))
             return Response(200, [*response.headers, ESTIMATED], response.body)
         return Response(200, [("content-type", "application/json"), *self._headers(record)], answer.body or b"")

@@ -2,17 +2,18 @@
 
 import re
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
+from adapters import offload
 from adapters.errors import CallerError
 from adapters.types import ModelRequest
 from adapters.wire import named
 from adapters.wire.body import field, open_body
 from gateway.snapshot import Snapshot
 
-R = TypeVar("R", bound=ModelRequest)
+T = TypeVar("T")
 Words = Callable[[str], Iterable[str]]
 """The names that a route may use for a field of a door."""
 
@@ -25,19 +26,34 @@ def same(name: str) -> tuple[str, ...]:
     return (name,)
 
 
-def decode(snapshot: Snapshot, read: Callable[[bytes], R], body: bytes, words: Words = same, operation: str = "") -> R:
+def itself(request: ModelRequest) -> ModelRequest:
+    """What a reader returns, where that is the request."""
+    return request
+
+
+async def decode(
+    snapshot: Snapshot,
+    read: Callable[[bytes], T],
+    body: bytes,
+    words: Words = same,
+    operation: str = "",
+    request_of: Callable[[Any], ModelRequest] = itself,
+) -> T:
     """The request, without each field that is not valid and that a route of its model drops. A request that names no
     model gets the default of its operation.
 
-    Which route takes the request is known later: `Core.handle` raises the refusal where that route keeps the field.
-    Raises `CallerError`.
+    A body with many values is read in another process: `read` belongs to a module. What it returns has the request,
+    which `request_of` returns. Which route takes the request is known later: `Core.handle` raises the refusal where
+    that route keeps the field. Raises `CallerError`.
     """
     try:
-        return read(body)
+        return await offload.parse(body, read, body)
     except CallerError as error:
-        if (filled := with_default_model(snapshot, operation, "", body, error)) is not None:
-            return decode(snapshot, read, filled, words)
-        return _without(snapshot, read, body, words, error)
+        default = snapshot.config.default_models.of(operation)
+        if default is None or error.param != "model" or await offload.parse(body, named.names_model, "", body):
+            return await _without(snapshot, read, body, words, request_of, error)
+        filled = await offload.parse(body, named.with_model, "", body, default)
+        return await decode(snapshot, read, filled, words, "", request_of)
 
 
 def with_default_model(
@@ -50,11 +66,19 @@ def with_default_model(
     return named.with_model(content_type, body, default)
 
 
-def _without(snapshot: Snapshot, read: Callable[[bytes], R], body: bytes, words: Words, refusal: CallerError) -> R:
+async def _without(
+    snapshot: Snapshot,
+    read: Callable[[bytes], T],
+    body: bytes,
+    words: Words,
+    request_of: Callable[[Any], ModelRequest],
+    refusal: CallerError,
+) -> T:
     """Remove one field at a time, until the rest is valid or must stay."""
     if refusal.param is None:
         raise refusal
-    fields, error, removed = open_body(body), refusal, list[frozenset[str]]()
+    fields = await offload.parse(body, open_body, body)
+    error, removed = refusal, list[frozenset[str]]()
     known = snapshot.catalogue.find(field(fields, "model", _string, required=True) or "")
     while known is not None and error.param is not None:
         name = re.split(r"[.\[]", error.param, maxsplit=1)[0]
@@ -64,10 +88,12 @@ def _without(snapshot: Snapshot, read: Callable[[bytes], R], body: bytes, words:
         del fields[name]
         removed.append(names)
         try:
-            request = read(_encode(fields))
+            rest = _encode(fields)
+            result = await offload.parse(rest, read, rest)
         except CallerError as next_error:
             error = next_error
             continue
+        request = request_of(result)
         request.removed, request.refusal = tuple(removed), refusal
-        return request
+        return result
     raise refusal

@@ -1,18 +1,15 @@
 """`POST /v1/responses/input_tokens`: how many tokens a Response's input has."""
 
-import asyncio
-
 import msgspec
 
 from adapters.errors import CallerError, Unsupported
 from adapters.http1.message import Request, Response
-from adapters.messages import TokenCount
+from adapters.offload import messages
 from adapters.wire import responses as wire
-from adapters.wire.anthropic import count_of, estimate
 from adapters.wire.words import RESPONSES
 from gateway.auth.keys import Principal
 from gateway.fronts import decoding
-from gateway.fronts.anthropic import ESTIMATED, INLINE
+from gateway.fronts.anthropic import ESTIMATED
 from gateway.fronts.door import Door, Route
 from gateway.fronts.openai import require_json
 from gateway.stored.exchange import opened
@@ -44,24 +41,21 @@ class InputTokens:
         body = await http.read()
         if self._keeper is not None:
             body, _ = await opened(self._keeper, principal.tenant, body)
-        request = decoding.decode(self._core.snapshot, _read, body, wire.route_names, wire.OPERATION)
+        request = await decoding.decode(
+            self._core.snapshot, messages.decode_response_count, body, wire.route_names, wire.OPERATION
+        )
         request.request_id, request.size = record.request_id, len(body)
         request.asked.request_id = record.request_id
         try:
             answer = await self._core.handle(principal, request, http.headers, record)
         except Unsupported:
-            large = len(body) > INLINE
-            tokens = await asyncio.to_thread(estimate, request.asked) if large else estimate(request.asked)
+            tokens = await messages.estimate(request.asked, request.size)
             response = self._door.told(record, _told(tokens))
             return Response(200, [*response.headers, ESTIMATED], response.body)
         except CallerError as error:
             raise RESPONSES.of(error) from None
         fields = [("content-type", "application/json"), *self._door.headers(record)]
         return Response(200, fields, _told(_count(answer.body or b"").input_tokens))
-
-
-def _read(body: bytes) -> TokenCount:
-    return count_of(wire.decode(body)[0])
 
 
 def _told(tokens: int) -> bytes:

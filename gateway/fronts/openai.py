@@ -58,10 +58,10 @@ class OpenAIFront:
         body = await http.read()
         snapshot = self._core.snapshot
         read = partial(decoding.decode, snapshot, decode, operation=operation)
-        request = read(body)
+        request = await read(body)
         request.request_id, request.size = record.request_id, len(body)
         if header.may_ask(snapshot, principal) and header.NAME in http.headers:
-            record.explanation = header.told(snapshot, principal, read(body), http.headers, self._core.wall())
+            record.explanation = header.told(snapshot, principal, await read(body), http.headers, self._core.wall())
         answer = await self._core.handle(principal, request, http.headers, record)
         headers = [("content-type", answer.content_type), *self._door.headers(record), *answer.headers]
         if answer.body is not None:

@@ -1,10 +1,11 @@
 """OpenAI's Responses, over servers of chats; over those that know Responses themselves, as they are."""
 
+from operator import itemgetter
 from typing import Any
 
 import msgspec
-from msgspec import Raw
 
+from adapters import offload
 from adapters.base import Answer
 from adapters.errors import CallerError, InferenceError
 from adapters.http1.message import Request, Response
@@ -29,12 +30,7 @@ PATH = b"/v1/responses"
 _UNKNOWN = "Unknown path. Of Responses this gateway serves /v1/responses and what is below it."
 
 
-class _Named(msgspec.Struct):
-    model: str = ""
-
-
 _encode = msgspec.json.Encoder().encode
-_named = msgspec.json.Decoder(_Named).decode
 
 
 class ResponsesFront:
@@ -69,7 +65,7 @@ class ResponsesFront:
         body, exchange = await http.read(), None
         if self._keeper is not None:
             body, exchange = await opened(self._keeper, principal.tenant, body)
-        request, shell = self._read(body)
+        request, shell = await self._read(body)
         answer = await self._asked(principal, request, body, http, record)
         record.ignored = [RESPONSES.field(name) for name in record.ignored]
         if exchange is not None and "store" in request.hints.dropped:
@@ -87,20 +83,15 @@ class ResponsesFront:
             await exchange.finish(told)
         return Response(answer.status, [("content-type", "application/json"), *headers], told)
 
-    def _read(self, body: bytes) -> tuple[ChatRequest | ResponsesRequest, answers.Shell | None]:
+    async def _read(self, body: bytes) -> tuple[ChatRequest | ResponsesRequest, answers.Shell | None]:
         """The request, and for servers of chats the Response that its answer becomes. Raises `CallerError`."""
         snapshot = self._core.snapshot
-        if self._is_native(body):
-            return decoding.decode(snapshot, wire.decode_native, body, wire.route_names, wire.OPERATION), None
-        asked: tuple[wire.Asked, dict[str, Raw]]
-
-        def chat(body: bytes) -> ChatRequest:
-            nonlocal asked
-            request, read, given = wire.decode(body)
-            asked = read, given
-            return request
-
-        return decoding.decode(snapshot, chat, body, wire.route_names, wire.OPERATION), answers.Shell(*asked)
+        if await self._is_native(body):
+            return await decoding.decode(snapshot, wire.decode_native, body, wire.route_names, wire.OPERATION), None
+        request, asked, given = await decoding.decode(
+            snapshot, wire.decode_to_repeat, body, wire.route_names, wire.OPERATION, itemgetter(0)
+        )
+        return request, answers.Shell(asked, given)
 
     async def _asked(
         self, principal: Principal, request: ChatRequest | ResponsesRequest, body: bytes, http: Request, record: Record
@@ -109,22 +100,22 @@ class ResponsesFront:
         request.request_id, request.size = record.request_id, len(body)
         snapshot = self._core.snapshot
         if header.NAME in http.headers and header.may_ask(snapshot, principal):
-            record.explanation = header.told(snapshot, principal, self._read(body)[0], http.headers, self._core.wall())
+            record.explanation = header.told(
+                snapshot, principal, (await self._read(body))[0], http.headers, self._core.wall()
+            )
         try:
             return await self._core.handle(principal, request, http.headers, record)
         except CallerError as error:
             raise RESPONSES.of(error) from None
 
-    def _is_native(self, body: bytes) -> bool:
+    async def _is_native(self, body: bytes) -> bool:
         """Whether all servers of the model know Responses. What is no body is refused by who decodes it."""
         snapshot = self._core.snapshot
         if not snapshot.responses_models:
             return False
-        try:
-            default = snapshot.config.default_models.of(wire.OPERATION)
-            known = snapshot.catalogue.find(_named(body).model or default or "")
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        if (named := await offload.parse(body, wire.model_of, body)) is None:
             return False
+        known = snapshot.catalogue.find(named or snapshot.config.default_models.of(wire.OPERATION) or "")
         return known is not None and known.rules.model in snapshot.responses_models
 
 

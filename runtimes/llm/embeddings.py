@@ -2,18 +2,17 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from typing import Annotated, NamedTuple, Protocol
+from typing import Protocol
 
-import msgspec
 import numpy as np
-from msgspec import Meta
 from numpy.typing import NDArray
 
+from adapters import offload
 from adapters.errors import BackendError, CallerError, ContextTooLong, InferenceError
 from adapters.wire import embeddings as wire
-from adapters.wire.body import field, open_body
 from adapters.wire.embeddings import Vector
 from runtimes.llm.embedding_config import EmbeddingConfig
+from runtimes.llm.embedding_fields import Asked
 from runtimes.llm.engine import QueueFull, TokenOutput
 from runtimes.llm.submission import LoadedModel
 
@@ -24,39 +23,12 @@ AT_ONCE = 32
 AT_A_TIME = 16 * 1024
 """Characters that are made tokens before others have their turn."""
 _SMALLEST = 1e-12
-_KNOWN = frozenset({"model", "input", "encoding_format", "dimensions", "user", "truncate_prompt_tokens"})
-_name = msgspec.json.Decoder(str | None)
-_truncation = msgspec.json.Decoder(Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None)
 
 
 class Embeds(Protocol):
     """What answers for one text. Raises `InferenceError`, or ValueError for tokens that the model does not have."""
 
     async def __call__(self, row: Sequence[int]) -> TokenOutput: ...
-
-
-class Asked(NamedTuple):
-    """A request. `truncate` is vLLM's: a longer text is cut to so many tokens, or by -1 to what the model takes."""
-
-    model: str | None
-    inputs: wire.Given
-    base64: bool
-    dimensions: int | None
-    truncate: int | None
-
-
-def decode(body: bytes) -> Asked:
-    """Raises `CallerError` that names the parameter at fault."""
-    fields = open_body(body)
-    if "input" not in fields:
-        raise CallerError("`input` is missing.", param="input")
-    if unknown := sorted(fields.keys() - _KNOWN):
-        raise CallerError(f"Unknown parameter: `{unknown[0]}`.", param=unknown[0], code="unknown_parameter")
-    wanted = wire.decode(fields)
-    # Only null is no name: an empty one is of no model.
-    named = field(fields, "model", _name) is not None
-    truncate = field(fields, "truncate_prompt_tokens", _truncation)
-    return Asked(wanted.model if named else None, wanted.inputs, wanted.base64, wanted.dimensions, truncate)
 
 
 def check_dimensions(asked: Asked, config: EmbeddingConfig) -> None:
@@ -151,15 +123,14 @@ class _Work:
                 self._under_way -= 1
 
 
-def body_of(asked: Asked, outputs: Sequence[TokenOutput], config: EmbeddingConfig, model: str, tokens: int) -> bytes:
+async def body_of(
+    asked: Asked, outputs: Sequence[TokenOutput], config: EmbeddingConfig, model: str, tokens: int
+) -> bytes:
     """The answer. Raises `BackendError` for vectors that are none."""
     vectors = np.stack([output.pooled for output in outputs if output.pooled is not None])
     exact = finished(vectors, config, asked.dimensions)
-    made = [
-        Vector(b"" if not asked.base64 else vector.tobytes(), [] if asked.base64 else vector.tolist())
-        for vector in exact
-    ]
-    return wire.encode(made, model=model, tokens=tokens, in_base64=asked.base64)
+    made = [Vector(vector.tobytes(), []) for vector in exact]
+    return await offload.run(exact.nbytes, wire.encode, made, model=model, tokens=tokens, in_base64=asked.base64)
 
 
 def finished(vectors: NDArray[np.float32], config: EmbeddingConfig, dimensions: int | None) -> NDArray[np.float32]:

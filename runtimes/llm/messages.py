@@ -93,8 +93,12 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def check_messages(messages: list[Message]) -> None:
-    """Raises CallerError for a turn that cannot be one."""
+    """Raises CallerError for a turn that cannot be one. Leaves out what no template reads: a turn of many values is
+    then a few, before it leaves the process that has decoded it."""
     for i, message in enumerate(messages):
+        message.thinking_blocks = None
+        if isinstance(message.content, list):
+            message.content = message.text
         if message.tool_calls and message.role != "assistant":
             param = f"messages[{i}].tool_calls"
             raise CallerError(f"`{param}` is the assistant's alone.", param=param)

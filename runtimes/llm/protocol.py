@@ -5,11 +5,13 @@ asks for nothing; an unknown one is refused.
 """
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
+from adapters import offload
 from adapters.errors import CallerError
 from adapters.wire.hints import NAMES, Hints, allowed_tools
 from runtimes.llm.answer_format import Options, ResponseFormat, StructuredOutputs
@@ -244,6 +246,17 @@ class CompletionBody(GenerateBody, kw_only=True):
 
 
 B = TypeVar("B", bound=GenerateBody)
+
+
+async def decoded(decode: Callable[[bytes, Hints], B], body: bytes, hints: Hints) -> B:
+    """What `decode` returns, from another process where the body has many values. Raises CallerError."""
+    request, found = await offload.parse(body, _with_hints, decode, body, hints)
+    hints.ignored = found.ignored
+    return request
+
+
+def _with_hints(decode: Callable[[bytes, Hints], B], body: bytes, hints: Hints) -> tuple[B, Hints]:
+    return decode(body, hints), hints
 
 
 def decode_chat(body: bytes, hints: Hints | None = None) -> ChatBody:

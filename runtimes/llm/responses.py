@@ -3,6 +3,7 @@
 import msgspec
 from msgspec import Raw
 
+from adapters import offload
 from adapters.errors import BackendError, CallerError
 from adapters.types import ChatRequest, Usage
 from adapters.wire import responses as wire
@@ -17,11 +18,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Asked:
-    """One request: the chat that it is, and the Response that its answer is told as. A request without a model is for
-    the `default`. Raises `CallerError`."""
+    """One request: the chat that it is, and the Response that its answer is told as."""
 
-    def __init__(self, body: bytes, default: str) -> None:
-        chat, asked, given = _decode(body, default)
+    def __init__(self, chat: ChatRequest, asked: wire.Asked, given: dict[str, Raw]) -> None:
         self.chat = _encode(chat.fields)
         """As `/v1/chat/completions` takes it."""
         self.ignored = chat.hints.ignored
@@ -37,13 +36,18 @@ class Asked:
         return ResponseStream(chat, Events(self._shell))
 
 
-def _decode(body: bytes, default: str) -> tuple[ChatRequest, wire.Asked, dict[str, Raw]]:
+async def asked(body: bytes, default: str) -> Asked:
+    """A request, decoded. A request without a model is for the `default`. Raises `CallerError`."""
     try:
-        return wire.decode(body)
+        return Asked(*await offload.parse(body, wire.decode_to_repeat, body))
     except CallerError as error:
-        if error.param != "model" or bytes(open_body(body).get("model", NULL)) != NULL:
+        if error.param != "model":
             raise
-    return wire.decode(with_model("application/json", body, default))
+        fields = await offload.parse(body, open_body, body)
+        if bytes(fields.get("model", NULL)) != NULL:
+            raise
+    body = await offload.parse(body, with_model, "application/json", body, default)
+    return Asked(*await offload.parse(body, wire.decode_to_repeat, body))
 
 
 class ResponseStream:

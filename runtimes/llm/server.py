@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from adapters import offload
 from adapters.errors import (
     BackendError,
     CallerError,
@@ -20,14 +21,14 @@ from adapters.http1.message import Request, Response
 from adapters.wire.hints import IGNORED, Hints
 from adapters.wire.standing import decode as decode_standing
 from adapters.wire.words import RESPONSES
-from runtimes.llm import embeddings, responses
+from runtimes.llm import embedding_fields, embeddings, responses
 from runtimes.llm.answers import AnswerWriter, ChatWriter, CompletionWriter
 from runtimes.llm.engine import EngineStats
 from runtimes.llm.error_responses import RETRY_SECONDS, error_response
 from runtimes.llm.generation import Answering, EventStream
 from runtimes.llm.metrics import CONTENT_TYPE as METRICS_TYPE
 from runtimes.llm.metrics import Metrics
-from runtimes.llm.protocol import GenerateBody, decode_chat, decode_completion
+from runtimes.llm.protocol import GenerateBody, decode_chat, decode_completion, decoded
 from runtimes.llm.standing import Asker
 from runtimes.llm.submission import (
     Form,
@@ -41,7 +42,8 @@ from runtimes.llm.submission import (
     submit,
 )
 from runtimes.llm.thinking import answer_parser, ignore_thinking, think_parser, thought_rules
-from runtimes.llm.tokenize import decode_detokenize, decode_tokenize, text_of, tokens_of
+from runtimes.llm.tokenize import text_of, tokens_of
+from runtimes.llm.tokenize_fields import decode_detokenize, decode_tokenize
 from runtimes.llm.told_tokens import TokenNames
 
 COMPLETION_MAX_TOKENS = 16
@@ -97,7 +99,7 @@ class App:
         return _reported(await self._answer_chat(request, await _json_body(request), hints), hints)
 
     async def _responses(self, request: Request) -> Response:
-        asked, hints = responses.Asked(await _json_body(request), self.served_name), Hints.of(request.headers)
+        asked, hints = await responses.asked(await _json_body(request), self.served_name), Hints.of(request.headers)
         try:
             for name in asked.ignored:
                 hints.ignore(name)
@@ -110,7 +112,7 @@ class App:
         return _reported(Response(200, [_JSON], asked.whole(answer.body)), hints)
 
     async def _answer_chat(self, request: Request, written: bytes, hints: Hints) -> Response:
-        body = decode_chat(written, hints)
+        body = await decoded(decode_chat, written, hints)
         model = self._answering(body.model)
         if model.chat_template is None:
             raise CallerError("This model has no chat template: use /v1/completions.", param="model")
@@ -150,7 +152,7 @@ class App:
 
     async def _completions(self, request: Request) -> Response:
         hints = Hints.of(request.headers)
-        body = decode_completion(await _json_body(request), hints)
+        body = await decoded(decode_completion, await _json_body(request), hints)
         model = self._answering(body.model)
         prompts = [await encode_prompt(model, prompt) for prompt in body.prompts]
         names = None if body.told is None else TokenNames(model.tokenizer, "bytes:")
@@ -170,7 +172,8 @@ class App:
 
     async def _embeddings(self, request: Request) -> Response:
         began = time.perf_counter()
-        asked = embeddings.decode(await _json_body(request))
+        written = await _json_body(request)
+        asked = await offload.parse(written, embedding_fields.decode, written)
         model = self._ready(asked.model)
         embeddings.check_dimensions(asked, model.embedding)
         rows = await embeddings.rows_of(asked, model)
@@ -187,11 +190,12 @@ class App:
         finally:
             self.metrics.finished(ended, time.perf_counter() - began)
         tokens = sum(map(len, rows))
-        body = embeddings.body_of(asked, outputs, model.embedding, self.served_name, tokens)
+        body = await embeddings.body_of(asked, outputs, model.embedding, self.served_name, tokens)
         return Response(200, [_JSON], body)
 
     async def _tokenize(self, request: Request) -> Response:
-        body = decode_tokenize(await _json_body(request))
+        written = await _json_body(request)
+        body = await offload.parse(written, decode_tokenize, written)
         model = self._ready(body.model)
         tokens = await tokens_of(body, model)
         told: dict[str, object] = {"count": len(tokens), "max_model_len": model.engine.max_model_len, "tokens": tokens}
@@ -201,7 +205,8 @@ class App:
         return _json_response(200, told)
 
     async def _detokenize(self, request: Request) -> Response:
-        body = decode_detokenize(await _json_body(request))
+        written = await _json_body(request)
+        body = await offload.parse(written, decode_detokenize, written)
         model = self._ready(body.model)
         text = await model.encoding.run(len(body.tokens), functools.partial(text_of, body, model.tokenizer))
         return _json_response(200, {"prompt": text})

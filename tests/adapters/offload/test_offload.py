@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,12 +15,14 @@ from msgspec import Raw
 
 from adapters import offload
 from adapters.errors import CallerError, CapacityError, LimitExceeded, TooLarge
+from adapters.messages import TokenCount
+from adapters.offload import density, packets
 from adapters.offload import lane as lanes
-from adapters.offload import packets
 from adapters.offload.jobs import Job
 from adapters.offload.lane import MAX_WAITING, Lane
 from adapters.tensors import NO_PARAMETERS, Inference, Tensor
-from adapters.wire import oip
+from adapters.types import ModelRequest
+from adapters.wire import anthropic, oip, openai, responses
 
 MiB = 1024 * 1024
 PARTS = st.binary(max_size=2 * packets.INLINE)
@@ -49,6 +52,84 @@ def test_bytes_keep_their_types(data: bytes) -> None:
     assert (type(plain), type(view), type(raw)) == (bytes, memoryview, Raw)
     assert bytes(plain) == bytes(view) == bytes(raw) == data
     assert nothing is NO_PARAMETERS
+
+
+@pytest.mark.parametrize("count", [1, packets._BREAK - 1, packets._BREAK, 5 * packets._BREAK + 1])
+def test_many_objects_cross_unchanged(count: int) -> None:
+    same = [1, "same"]
+    made: list[Any] = [list(range(count)), {str(i): [i, {"a": (i, same)}] for i in range(count)}, [same] * count]
+    assert crossed(made) == made
+
+
+def _requests(messages: list[dict[str, str]]) -> list[Any]:
+    chat = {"model": "m", "max_tokens": 3, "messages": messages}
+    response = {"model": "m", "input": messages}
+    decoders: list[tuple[Any, dict[str, Any]]] = [
+        (openai.decode_chat, chat),
+        (anthropic.decode_message, chat),
+        (anthropic.decode_count, chat),
+        (responses.decode_to_repeat, response),
+        (responses.decode_native, response),
+    ]
+    return [decode(msgspec.json.encode(body)) for decode, body in decoders]
+
+
+@given(st.lists(st.text(max_size=20), min_size=1), st.integers(1, 1000))
+def test_requests_cross_unchanged(texts: list[str], times: int) -> None:
+    for sent in _requests([{"role": "user", "content": text * times} for text in texts]):
+        arrived = crossed(sent)
+        first, second = (sent, arrived) if isinstance(sent, ModelRequest) else (sent[0], arrived[0])
+        assert type(first.codec) is type(second.codec)
+        second.codec = first.codec
+        if isinstance(first, TokenCount):
+            second.asked.codec = first.asked.codec
+        assert arrived == sent
+        assert bytes(second.prompt) == bytes(first.prompt)
+
+
+def test_a_message_crosses_before_its_chat_is_made() -> None:
+    arrived = crossed(anthropic.decode_message(b'{"model":"m","max_tokens":1,"messages":[1]}'))
+    assert not arrived.reworded
+    assert not arrived.is_worded
+    with pytest.raises(CallerError):
+        _ = arrived.fields
+
+
+def test_a_value_and_its_view_are_one_part() -> None:
+    request = crossed(openai.decode_chat(b'{"model":"m","messages":["%b"]}' % (b"x" * packets.INLINE)))
+    view = memoryview(request.fields["messages"])
+    assert bytes(view) == bytes(request.prompt)
+    assert np.shares_memory(np.frombuffer(view, np.uint8), np.frombuffer(request.prompt, np.uint8))
+
+
+JSON = st.recursive(
+    st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+)
+
+
+def _values(obj: Any) -> int:
+    inner = obj.values() if isinstance(obj, dict) else obj if isinstance(obj, list) else ()
+    return 1 + sum(map(_values, inner))
+
+
+@given(JSON, st.integers(1, 20), st.integers(1, 8))
+def test_no_text_of_many_values_is_missed(obj: Any, many: int, piece: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(density, "MANY", many)
+        patch.setattr(density, "_PIECE", piece)
+        if _values(obj) - 1 > many:
+            assert density.has_many_values(msgspec.json.encode(obj))
+        assert not density.has_many_values(b'"' + b"base64/+" * 50 + b'"')
+
+
+async def test_many_values_leave_and_a_long_text_stays() -> None:
+    text = b'"%b"' % (b"x" * offload.LARGE)
+    many = b"[%b1]" % (b"1," * offload.LARGE)
+    assert await offload.parse(text, of_process) == os.getpid()
+    assert await offload.parse(many, of_process) != os.getpid()
+    assert await offload.parse(memoryview(many), of_process) != os.getpid()
+    assert await offload.parse(b"[1]", of_process) == os.getpid()
+    assert await offload.parse(b'"%b"' % (b"x" * offload.SCANNED), of_process) != os.getpid()
 
 
 def of_process(*_: object) -> int:

@@ -368,7 +368,7 @@ def test_whatever_is_put_in_the_place_of_a_value_is_read_or_refused(body: Object
         request = wire.decode_message(json.dumps(body).encode())
         for feature in FEATURES:
             request.asks_for(feature)
-        wire.estimate(request)
+        wire.estimate(wire.estimated_fields(request))
         message_body(ChatRequest(model="m", fields=request.fields), None, 5)
 
 
@@ -389,7 +389,7 @@ def test_garbage_is_refused(garbage: bytes, at: int) -> None:
         with suppress(CallerError):
             _ = wire.decode_message(body).fields
         with suppress(CallerError):
-            wire.estimate(wire.decode_message(body))
+            wire.estimate(wire.estimated_fields(wire.decode_message(body)))
 
 
 def test_betas_are_names_and_nothing_else() -> None:

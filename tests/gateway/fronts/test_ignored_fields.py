@@ -239,9 +239,13 @@ async def test_no_value_of_a_dropped_field_is_refused(junk: dict[str, Any], drop
     known = snapshot.catalogue.find(MODEL)
     assert known is not None
     kept = {name: value for name, value in junk.items() if name not in known.rules.dropped}
-    assert _refused(lambda body: decoding.decode(snapshot, read, body), {**CHAT, **junk}) == _refused(
-        read, {**CHAT, **kept}
-    )
+    body = json.dumps({**CHAT, **junk}).encode()
+    try:
+        await decoding.decode(snapshot, read, body)
+        refused = False
+    except CallerError:
+        refused = True
+    assert refused == _refused(read, {**CHAT, **kept})
 
 
 def _refused(read: Callable[[bytes], ModelRequest], body: dict[str, Any]) -> bool:

@@ -1,0 +1,49 @@
+"""Codecs of Anthropic's messages and of counts: small bodies in this process, large ones in a worker."""
+
+from __future__ import annotations
+
+from msgspec import Raw
+
+from adapters.messages import MessagesRequest, TokenCount
+from adapters.offload.pool import LARGE, parse, run
+from adapters.types import ChatRequest, ModelRequest
+from adapters.wire import anthropic, responses
+from adapters.wire.hints import Hints
+
+
+async def word(request: ModelRequest) -> None:
+    """Make the fields of the chat that asks for the same as a large message. Raises `CallerError`."""
+    if not isinstance(request, MessagesRequest) or request.is_worded or request.size < LARGE:
+        return
+    largest = max([memoryview(raw) for raw in request.native.values()], key=len)
+    fields, hints = await parse(largest, _worded, _asked(request))
+    request.hints.ignored[:] = hints.ignored
+    request.word(fields)
+
+
+async def estimate(request: ChatRequest, size: int) -> int:
+    """The tokens of a prompt, whose request had `size` bytes. Raises `CallerError`."""
+    return await run(size, anthropic.estimate, anthropic.estimated_fields(request))
+
+
+def decode_response_count(body: bytes) -> TokenCount:
+    """The count of a Response's input. Raises `CallerError`."""
+    return anthropic.count_of(responses.decode(body)[0])
+
+
+def _worded(request: MessagesRequest) -> tuple[dict[str, Raw], Hints]:
+    return request.fields, request.hints
+
+
+def _asked(request: MessagesRequest) -> MessagesRequest:
+    """As much of a message as its chat is made of."""
+    return MessagesRequest(
+        model=request.model,
+        native=request.native,
+        fields={},
+        chat=request.chat,
+        stream=request.stream,
+        added=request.added,
+        hints=request.hints,
+        prompt=request.prompt,
+    )
