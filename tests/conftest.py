@@ -3,9 +3,14 @@
 import asyncio
 import os
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Triton decides when it is imported whether kernels are interpreted, and other packages import it: before all of them.
+if not Path("/dev/nvidiactl").exists():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # Without a loop set, asyncio makes one when the test runner asks for "the current one", and nobody closes it.
 asyncio.set_event_loop(None)

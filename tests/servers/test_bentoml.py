@@ -13,6 +13,7 @@ from adapters.errors import (
     BackendError,
     CallerError,
     CapacityError,
+    ModelFailed,
     NotFound,
     Unsupported,
     UpstreamTimeout,
@@ -176,7 +177,7 @@ async def test_mistakes_are_the_callers(server: Started) -> None:
             await adapter.call(asked(Inference("add_sub", "3", inputs=ADD_SUB)), within())
         with pytest.raises(BackendError, match="does not know the model"):
             await adapter.call(asked(Inference("nobody", inputs=ADD_SUB)), within())
-        with pytest.raises(BackendError, match="The upstream failed"):
+        with pytest.raises(ModelFailed, match="check the server log"):
             await adapter.call(asked(Inference("fail", inputs=[one("text", "BYTES", texts("a"))])), within())
 
 

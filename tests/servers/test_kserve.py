@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapters.errors import BackendError, CallerError, NotFound, Unavailable, Unsupported
+from adapters.errors import BackendError, CallerError, ModelFailed, NotFound, Unavailable, Unsupported
 from adapters.tensors import Inference, Tensor
 from adapters.types import AppRequest, InferRequest, ModelOrder, ModelQuery
 from adapters.wire import predict_v1_asked
@@ -195,7 +195,7 @@ async def test_what_v1_refuses(server: Started) -> None:
             await adapter.call(predict_v1_asked.request_of(b"{}", model="add_sub", version=""), within())
         with pytest.raises(BackendError, match="does not know the model"):
             await adapter.call(rows("nobody", ROW), within())
-        with pytest.raises(BackendError, match="The upstream failed"):
+        with pytest.raises(ModelFailed, match=r"^RuntimeError : a secret of the server's$"):
             await adapter.call(rows("fails", ROW), within())
         with pytest.raises(Unsupported):
             await adapter.call(rows("add_sub", ROW, verb="classify"), within())

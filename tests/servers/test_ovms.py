@@ -53,7 +53,7 @@ async def test_compressed_bodies_and_prompts(server: Started) -> None:
     body, length = oip.encode_request(Inference("add_sub", inputs=ADD_SUB))
     packed = compression.compress(body, "gzip")
     async with before(server, "oip-http") as adapter:
-        request = request_of(packed, model="add_sub", version="", header_length=length, encoding="gzip")
+        request = request_of(packed, model="add_sub", version="", header_length=length, encoding="gzip", opened=body)
         assert bytes(outputs(await adapter.call(request, within()))["OUTPUT0"].data) == TWOS
         answer = await adapter.call(prompted("add_sub", {"INPUT0": [1] * 16, "INPUT1": [1] * 16}), within())
         assert json.loads(answer.body or b"")["OUTPUT0"] == [2] * 16

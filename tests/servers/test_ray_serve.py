@@ -18,6 +18,7 @@ from adapters.errors import (
     CapacityError,
     DeadlineError,
     InferenceError,
+    ModelFailed,
     Unavailable,
     Unsupported,
 )
@@ -202,8 +203,9 @@ async def test_messages_go_through_unread(server: RayServe) -> None:
 async def test_failures_over_grpc(server: RayServe) -> None:
     async with over_grpc(server) as adapter:
         failed = await refused(adapter, call(f"{SERVICE}Method1", b"\x0a\x04fail"))
-        assert type(failed) is BackendError
-        assert "own words" not in failed.message
+        assert type(failed) is ModelFailed
+        assert "\n" not in failed.message
+        assert len(failed.message) <= 1000
         assert isinstance(await refused(adapter, call(f"{SERVICE}Nothing")), Unsupported)
         for path in ("/x", "", "/a/b/c", "/ray.serve.RayServeAPIService/ListApplications"):
             assert isinstance(await refused(adapter, call(path)), CallerError)

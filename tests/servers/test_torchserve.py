@@ -19,6 +19,7 @@ from adapters.errors import (
     CapacityError,
     DeadlineError,
     InferenceError,
+    ModelFailed,
     NotFound,
     Unavailable,
     Unsupported,
@@ -108,8 +109,8 @@ async def test_a_status_of_the_handlers_own_is_its_answer(server: TorchServe) ->
 async def test_failures(server: TorchServe, wire: str) -> None:
     async with over(server, wire) as adapter:
         failed = await refused(adapter, predicted({"fail": 1}))
-        assert type(failed) is BackendError
-        assert "own words" not in failed.message
+        assert type(failed) is ModelFailed
+        assert "Traceback" not in failed.message
         assert isinstance(await refused(adapter, predicted({}, version="9.9")), NotFound)
         unknown = AppRequest(model="nobody", path="/predictions", body=b"{}")
         assert (await refused(adapter, unknown)).code == "upstream_model_not_found"

@@ -210,7 +210,9 @@ async def test_compressed_bodies(real_triton: Triton) -> None:
     body, length = oip.encode_request(Inference("add_sub", inputs=INPUTS))
     packed = compression.compress(body, "gzip")
     async with adapting(real_triton, "oip-http") as adapter:
-        request = request_of(packed, model="add_sub", version="", header_length=length, encoding="gzip", accepts="gzip")
+        request = request_of(
+            packed, model="add_sub", version="", header_length=length, encoding="gzip", opened=body, accepts="gzip"
+        )
         answer = await adapter.call(request, within())
         assert answer.form.encoding == "gzip"
         plain = compression.decompress(answer.body or b"", "gzip", 10_000)
