@@ -157,7 +157,9 @@ def error_of(body: bytes) -> str | None:
 def check_object(body: bytes) -> None:
     """Raise `BackendError` for what is not even an object."""
     try:
-        _object(body)
+        _object(body)  # its values are skipped, with whatever bytes are in their texts
+        if not body.isascii():
+            body.decode()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
 
