@@ -172,7 +172,7 @@ async def test_tensors(server: TorchServe, wire: str, layout: str) -> None:
         told = json.loads((await adapter.call(ModelQuery(model="probe"), within())).body or b"")
         assert told["inputs"] == [X]
         assert told["versions"] == ["1.0"]
-        with pytest.raises(CallerError, match=r"takes \[-1, 2\]"):
+        with pytest.raises(CallerError, match=r"Expected \[-1,2\], got \[4\]"):
             await adapter.call(asked(Inference("probe", inputs=[Tensor("x", "INT64", (4,), ROWS)])), within())
 
 
