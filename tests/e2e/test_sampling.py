@@ -128,7 +128,7 @@ async def test_an_answer_ends_before_the_first_of_four_stops_and_not_by_itself(s
     ("field", "value"),
     [
         ("n", 0),
-        ("stop", ["a", "b", "c", "d", "e"]),
+        ("stop", [f"stop {i}" for i in range(1025)]),
         ("temperature", -1),
         ("top_logprobs", 99),
         ("logit_bias", {"99999999": 1}),

@@ -26,10 +26,14 @@ COMPLETION: dict[str, Any] = {"model": MODEL, "prompt": "a"}
 async def test_a_full_queue_is_429_and_leaves_nothing_behind() -> None:
     async with serving(max_queue=2, max_num_seqs=1) as running:
         running.parrot.gate.clear()
-        status, headers, answer = await post(running, "/v1/completions", COMPLETION | {"n": 8})
+        pair = COMPLETION | {"n": 2}
+        calls = [asyncio.create_task(post(running, "/v1/completions", pair)) for _ in range(3)]
+        refused, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+        status, headers, answer = refused.pop().result()
         assert (status, answer["error"]["type"]) == (429, "rate_limit_error")
         assert int(headers["retry-after"]) >= 1
         running.parrot.gate.set()
+        await asyncio.wait(calls)
         await until_idle(running.engine)
         assert (await post(running, "/v1/completions", COMPLETION))[0] == 200
 
