@@ -20,7 +20,7 @@ class Wanted:
 
     It ends before, or with, the first of `stops` after `min_tokens` tokens. `echo` is its beginning. With
     `only_prompt` there is no more, and what is generated is only the way to the prompt's log-probabilities. `told` is
-    of how many of the likeliest tokens log-probabilities are told, None if of none at all.
+    for how many of the likeliest tokens log-probabilities are reported; None for no report.
     """
 
     stops: StopTable = NO_STOPS

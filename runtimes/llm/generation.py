@@ -41,7 +41,7 @@ class Answering:
         metrics: Metrics,
         scored: Callable[[Choice], Awaitable[ScoredPrompt]] | None = None,
     ) -> None:
-        """`scored` gives the log-probabilities of a prompt as they are told, by the first of its choices."""
+        """`scored` gives the log-probabilities of a prompt as its first choice reports them."""
         self.choices = choices
         self._scored = scored
         self._prompt_tokens = prompt_tokens

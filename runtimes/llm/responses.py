@@ -18,7 +18,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Asked:
-    """One request: the chat that it is, and the Response that its answer is told as."""
+    """One request: its chat, and the Response that its answer becomes."""
 
     def __init__(self, chat: ChatRequest, asked: wire.Asked, given: dict[str, Raw]) -> None:
         self.chat = _encode(chat.fields)

@@ -29,7 +29,7 @@ class TokenizeBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class DetokenizeBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Tokens of the model. Its control tokens are told by name."""
+    """Token ids to decode. A control token is decoded to its name."""
 
     tokens: Annotated[list[Annotated[int, Meta(ge=0, le=2**32 - 1)]], Meta(max_length=MAX_TOKENS)]
     model: str | None = None

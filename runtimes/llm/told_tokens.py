@@ -114,7 +114,7 @@ class EchoedPrompt:
         self.token_ids = token_ids
 
     def told(self, logprobs: Iterable[TokenLogprobs], count: int) -> list[ToldToken]:
-        """`logprobs` are those from the second token on. Of the likeliest `count` are told."""
+        """`logprobs` begin with the second token. The likeliest `count` of each are reported."""
         scores = (None, *[score._replace(top=score.top[:count]) for score in logprobs])
         known = zip(self.token_ids, self.offsets, scores, strict=True)
         return [ToldToken.of(*token) for token in known]
