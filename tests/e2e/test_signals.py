@@ -89,8 +89,10 @@ async def test_a_worker_that_is_stopped_by_hand_drains_and_is_replaced(number: s
         headers = {"authorization": f"Bearer {key}"}
         body = {"model": "chat", "messages": [{"role": "user", "content": "hi"}], "stream": True}
         state = await g.until("[w['state'] for w in s['workers']] == ['ready'] * 2")
-        async with aiohttp.ClientSession() as http:
-            response = await http.post(f"{g.url}/v1/chat/completions", json=body, headers=headers)
+        async with (
+            aiohttp.ClientSession() as http,
+            http.post(f"{g.url}/v1/chat/completions", json=body, headers=headers) as response,
+        ):
             assert response.status == 200
             for worker in state["workers"]:
                 os.kill(worker["pid"], number)

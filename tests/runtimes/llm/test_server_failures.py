@@ -60,8 +60,10 @@ async def test_an_engine_that_fails_before_the_first_token_is_a_503() -> None:
 async def test_an_engine_that_fails_in_the_middle_says_so_and_not_done() -> None:
     async with serving(fails_after=3) as running:
         body = CHAT | {"stream": True}
-        async with aiohttp.ClientSession() as session:
-            response = await session.post(f"{running.url}/v1/chat/completions", json=body)
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{running.url}/v1/chat/completions", json=body) as response,
+        ):
             *_, last, empty = (await response.read()).split(b"\n\n")
         assert (response.status, empty) == (200, b"")
         assert json.loads(last.removeprefix(b"data: "))["error"]["type"] == "server_error"
@@ -137,8 +139,10 @@ async def test_a_stream_whose_step_runs_out_of_memory_ends_with_that() -> None:
     cramped = Cramped(byte_tokenizer().encode("Hello"))
     cramped.fails_at = 4
     async with serving(runner=cramped) as running:
-        async with aiohttp.ClientSession() as session:
-            response = await session.post(f"{running.url}/v1/completions", json=COMPLETION | {"stream": True})
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{running.url}/v1/completions", json=COMPLETION | {"stream": True}) as response,
+        ):
             *said, last, empty = (await response.content.read()).split(b"\n\n")
         told = [json.loads(one.removeprefix(b"data: "))["choices"][0]["text"] for one in said]
         assert "".join(told) == "Hel"
