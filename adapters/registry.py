@@ -7,25 +7,25 @@ from importlib import import_module
 
 from adapters.base import Adapter
 from config.protocols.installed import InstalledProtocol, installed, load
-from config.schema import PoolConfig
+from config.schema.config import PoolConfig
 
 MODULES = {
-    "openai": "adapters.openai",
-    "anthropic": "adapters.anthropic",
-    "oip-http": "adapters.oip_http",
-    "oip-grpc": "adapters.oip_grpc",
-    "tfserving": "adapters.tfserving",
-    "tfserving-grpc": "adapters.tfserving_grpc",
-    "bentoml": "adapters.bentoml",
-    "kserve-v1": "adapters.kserve_v1",
-    "http": "adapters.http_app",
-    "torchserve": "adapters.torchserve",
-    "torchserve-grpc": "adapters.torchserve_grpc",
-    "ray-serve": "adapters.ray_serve",
-    "ray-serve-grpc": "adapters.ray_serve_grpc",
-    "tgi": "adapters.tgi",
+    "openai": "adapters.upstreams.openai.client",
+    "anthropic": "adapters.upstreams.anthropic.client",
+    "oip-http": "adapters.upstreams.oip.http_client",
+    "oip-grpc": "adapters.upstreams.oip.grpc_client",
+    "tfserving": "adapters.upstreams.tfserving.rest_client",
+    "tfserving-grpc": "adapters.upstreams.tfserving.grpc_client",
+    "bentoml": "adapters.upstreams.apps.bentoml",
+    "kserve-v1": "adapters.upstreams.tfserving.kserve_v1",
+    "http": "adapters.upstreams.apps.http_app",
+    "torchserve": "adapters.upstreams.torchserve.http_client",
+    "torchserve-grpc": "adapters.upstreams.torchserve.grpc_client",
+    "ray-serve": "adapters.upstreams.apps.ray_serve",
+    "ray-serve-grpc": "adapters.upstreams.apps.ray_serve_grpc",
+    "tgi": "adapters.upstreams.text.tgi",
     "auto": "adapters.detection.auto",
-    "triton-generate": "adapters.triton_generate",
+    "triton-generate": "adapters.upstreams.text.triton_generate",
 }
 """Each has `make(pool, address)`."""
 OVER_GRPC = frozenset({"oip-grpc", "tfserving-grpc", "torchserve-grpc", "ray-serve-grpc"})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 from msgspec import Raw
 
 from adapters.paths import check_path
-from adapters.wire.hints import Hints
+from adapters.wire.openai.ignored_fields import Hints
 
 if TYPE_CHECKING:
     from adapters.errors import InferenceError

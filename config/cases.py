@@ -9,13 +9,13 @@ from pydantic import Field, PlainSerializer, PlainValidator, ValidationError, Wi
 
 from config import sentences
 from config.document import Document, parse
-from config.identity import LabelName
 from config.problem import ConfigError
-from config.rewrite import JsonValue
-from config.section import Section
-from config.text import HeaderName, Name
-from config.units import Percent
-from config.when import AnyGlob, Front
+from config.schema.identity import LabelName
+from config.schema.rewrite import JsonValue
+from config.schema.section import Section
+from config.schema.text import HeaderName, Name
+from config.schema.units import Percent
+from config.schema.when import AnyGlob, Front
 
 MONDAY_NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 """When a test's request comes that does not say so: the same result on every day."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from config.document import Document
 from config.place import Place, type_at
 from config.problem import Problem
-from config.text import ENV_NAME, Jwks, LocalFile, PemFile, Secret
+from config.schema.text import ENV_NAME, Jwks, LocalFile, PemFile, Secret
 
 MAX_FILE_BYTES = 1024**2
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema
 
-from config.schema import Config
+from config.schema.config import Config
 
 
 class _Generator(GenerateJsonSchema):

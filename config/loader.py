@@ -10,12 +10,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from config import advice, combinations, external, references, sentences
+from config import external, sentences
+from config.checks import advice, combinations, references
 from config.document import Document, parse
 from config.external import Resolved
 from config.node import Node
 from config.problem import ConfigError, Problem
-from config.schema import Config, RoutePlace
+from config.schema.config import Config, RoutePlace
 
 __all__ = ["ConfigError", "Problem", "Reading", "load", "read"]
 

@@ -6,8 +6,8 @@ from typing import Annotated, Union, get_args, get_origin, get_type_hints
 
 from pydantic import Tag
 
-from config.schema import Config
-from config.section import Section
+from config.schema.config import Config
+from config.schema.section import Section
 
 Place = tuple[str | int, ...]
 

@@ -10,8 +10,8 @@ from pydantic_core import ErrorDetails
 from config.document import Document
 from config.place import Place, fields_at, section_at, type_at
 from config.problem import Problem, closest
-from config.schema import Config
-from config.section import Section
+from config.schema.config import Config
+from config.schema.section import Section
 
 _EXPECTED = {
     "bool_type": "expected true or false",

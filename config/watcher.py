@@ -9,7 +9,7 @@ from pathlib import Path
 
 from config.document import MAX_BYTES
 from config.loader import ConfigError, Reading, read
-from config.schema import Config
+from config.schema.config import Config
 
 log = logging.getLogger(__name__)
 Stamps = dict[Path, tuple[int, int, int] | None]

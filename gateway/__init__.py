@@ -7,9 +7,9 @@ A chat request, from the socket to the engine and back:
 2. core.py                   the story: decide, reserve, call, and the one end in which all is settled
 3. traffic/retry.py          another try, within a budget (fallback.py: another pool)
 4. traffic/pool.py           filter, pick and lease an endpoint in one step (queue.py: wait for one)
-5. adapters/openai.py        the upstream's body, its answer, its stream of events, its errors
+5. adapters/upstreams/openai/client.py        the upstream's body, its answer, its stream of events, its errors
 6. adapters/http1/client.py  a pooled connection and the end of every wait
-7. runtimes/llm/server.py    the engine's own door (or any other server's)
+7. runtimes/llm/api/server.py    the engine's own door (or any other server's)
 
 Beside the path:
 

@@ -18,7 +18,7 @@ from adapters.http1.message import Response
 from adapters.http1.server import Limits, Server
 from adapters.open_files import clients_that_fit
 from config.loader import ConfigError
-from config.schema import Config, HttpConfig, StateConfig
+from config.schema.config import Config, HttpConfig, StateConfig
 from config.watcher import Watcher
 from gateway.admin_listener import AdminListener
 from gateway.auth.audit import Act, Outcome
@@ -30,7 +30,7 @@ from gateway.auth.table import KeyTable
 from gateway.auth.trail import Trail
 from gateway.core import Core
 from gateway.embeddings.loading import embedders
-from gateway.fronts import admin
+from gateway.fronts.admin import front as admin
 from gateway.fronts.cors import Cors
 from gateway.fronts.door import Door
 from gateway.fronts.errors import openai_refusal
@@ -168,7 +168,7 @@ class Gateway:
 
     def _grpc_server(self, door: Door, http: HttpConfig) -> "GrpcServer":
         try:
-            from gateway.fronts.grpc_listener import grpc_server
+            from gateway.fronts.grpc.listener import grpc_server
         except ModuleNotFoundError as error:
             raise StartError(
                 f"listen.grpc needs an extra ({error.name} is missing): pip install 'headrace[grpc]'"

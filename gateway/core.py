@@ -16,8 +16,8 @@ from adapters.errors import (
     NotFound,
 )
 from adapters.types import Deadline, ModelOrder, ModelQuery, ModelRequest, Usage
-from config.money import Money
-from config.schema import TimeoutConfig
+from config.schema.config import TimeoutConfig
+from config.schema.money import Money
 from gateway.auth.keys import Principal
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.limits.memory import Memory
@@ -25,13 +25,13 @@ from gateway.snapshot import Snapshot
 from gateway.telemetry import Record, Telemetry
 from gateway.traffic.queue import priority_of
 from gateway.traffic.sequences import Sequences
-from policies.amounts import NOTHING, Amounts
-from policies.decision import Decision
-from policies.expected import DeviceTime
-from policies.facts import Facts
-from policies.price import Price, expected_output
-from policies.rewrite import NotANumber, Rewrite
-from policies.rules import Known
+from policies.limits.amounts import NOTHING, Amounts
+from policies.limits.expected import DeviceTime
+from policies.limits.price import Price, expected_output
+from policies.routing.decision import Decision
+from policies.routing.facts import Facts
+from policies.routing.rewrite import NotANumber, Rewrite
+from policies.routing.rules import Known
 
 NONE = frozenset[str]()
 ORDER_SECONDS = 600.0

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import aiohttp
 
-from config.globs import is_glob
-from config.schema import Config
+from config.schema.config import Config
+from config.schema.globs import is_glob
 
 SECONDS = 10.0
 """Within which the model's server describes the model."""

@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING, Any
 
 from adapters.errors import InferenceError
 from adapters.types import ModelOrder, Order
-from config.schema import Config
+from config.schema.config import Config
 from gateway.auth.audit import Act
 from gateway.auth.certificates import PeerCertificate
 from gateway.auth.keys import Principal
 from gateway.auth.store import KeyStore
 from gateway.fronts import errors
-from gateway.fronts.admin import describe
-from gateway.fronts.pools import describe_endpoint, describe_pools
+from gateway.fronts.admin.front import describe
+from gateway.fronts.admin.pools import describe_endpoint, describe_pools
 from gateway.traffic.operations import NotDone, Operation, operate
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import uvloop
 
 from adapters.open_files import raise_limit
 from adapters.temporary import sweep
-from config.schema import Config
+from config.schema.config import Config
 from config.watcher import Watcher
 from gateway import first_request
 from gateway.app import Gateway, StartError

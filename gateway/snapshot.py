@@ -8,8 +8,8 @@ from random import Random
 
 from adapters.base import Upstream
 from adapters.errors import CredentialError
-from config.globs import is_glob
-from config.schema import Config, ModelConfig, PoolConfig, TenantConfig
+from config.schema.config import Config, ModelConfig, PoolConfig, TenantConfig
+from config.schema.globs import is_glob
 from gateway.auth.certificates import Certificates
 from gateway.auth.credentials import Credentials
 from gateway.auth.table import REFUSED, KeyTable
@@ -17,9 +17,9 @@ from gateway.auth.tokens import Tokens
 from gateway.traffic.kept import Kept
 from gateway.traffic.plan import Composer
 from gateway.traffic.pool import Pool
-from policies.decision import Decision
-from policies.price import Price
-from policies.rules import Catalogue, ModelList
+from policies.limits.price import Price
+from policies.routing.decision import Decision
+from policies.routing.rules import Catalogue, ModelList
 
 
 @dataclass(frozen=True, slots=True)

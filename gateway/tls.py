@@ -3,7 +3,7 @@
 import ssl
 from pathlib import Path
 
-from config.schema import ListenTls
+from config.schema.config import ListenTls
 from gateway.traffic.member import FleetError
 
 

@@ -18,15 +18,15 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from runtimes.llm.executor import Executor, ExecutorName, make_executor
-from runtimes.llm.kv_sizing import KVCacheName, kv_dtype
-from runtimes.llm.loader import DtypeName, load_model
-from runtimes.llm.model import Llama
-from runtimes.llm.quantize import GROUP, WeightsName, quantized_4
-from runtimes.llm.sequence import SamplingParams
-from runtimes.llm.sequence import Sequence as TokenSequence
-from runtimes.llm.store import resolve
-from runtimes.llm.tokenizer_loader import load_tokenizer
+from runtimes.llm.engine.kv_sizing import KVCacheName, kv_dtype
+from runtimes.llm.engine.sequence import SamplingParams
+from runtimes.llm.engine.sequence import Sequence as TokenSequence
+from runtimes.llm.model.executor import Executor, ExecutorName, make_executor
+from runtimes.llm.model.llama import Llama
+from runtimes.llm.text.tokenizer_loader import load_tokenizer
+from runtimes.llm.weights.loader import DtypeName, load_model
+from runtimes.llm.weights.quantize import GROUP, WeightsName, quantized_4
+from runtimes.llm.weights.store import resolve
 
 ROOT = Path(__file__).parent.parent
 MODEL = "bundled:smollm2-135m-instruct"

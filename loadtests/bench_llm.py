@@ -27,7 +27,7 @@ from loadtests.llm.workloads import WORKLOADS, Word, Workload, vocabulary
 from loadtests.servers import StartError
 from loadtests.venvs import InstallError
 from loadtests.workloads import Point
-from runtimes.llm.store import resolve
+from runtimes.llm.weights.store import resolve
 
 BUNDLED = "bundled:smollm2-135m-instruct"
 

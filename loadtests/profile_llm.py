@@ -17,13 +17,13 @@ from rich.table import Table
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the runtime sets it, before torch is imported
 
-from runtimes.llm import model_runner
-from runtimes.llm.answers import ChatWriter
-from runtimes.llm.detokenizer import Detokenizer
-from runtimes.llm.engine import Engine, EngineConfig, SamplingParams
+from runtimes.llm.api.answers import ChatWriter
+from runtimes.llm.engine.async_engine import Engine, EngineConfig, SamplingParams
+from runtimes.llm.model import model_runner
 from runtimes.llm.native.executor import NativeExecutor
-from runtimes.llm.store import resolve
-from runtimes.llm.tokenizer_loader import load_tokenizer
+from runtimes.llm.text.detokenizer import Detokenizer
+from runtimes.llm.text.tokenizer_loader import load_tokenizer
+from runtimes.llm.weights.store import resolve
 
 MODEL = "bundled:smollm2-135m-instruct"
 CONTEXT, ANSWER = 128, 128

@@ -14,7 +14,7 @@ from random import Random
 from statistics import mean
 from typing import Any
 
-from config.schema import BalanceConfig
+from config.schema.config import BalanceConfig
 from loadtests.simulated_fleet import SimulatedFleet, Turn
 
 SHARED: dict[str, Any] = {"panic": "50%", "slow_start": "20s"}

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 from adapters.base import Answer
 from adapters.errors import InferenceError, TransportError
 from adapters.types import ChatRequest, Deadline, ModelRequest
-from config.schema import BalanceConfig
+from config.schema.config import BalanceConfig
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.pool import Pool
 from gateway.traffic.signals import HALF_LIFE
+from policies.balancing.pickers import picker
 from policies.breaker import Breaker
-from policies.pickers import picker
 
 SLOTS = 8
 """Answers that a replica computes at once."""

@@ -23,7 +23,7 @@ from loadtests.llm.targets import running
 from loadtests.llm.workloads import vocabulary
 from loadtests.servers import Launch, StartError, free_port
 from loadtests.soak_tensor import SAMPLE_S, Process
-from runtimes.llm.store import resolve
+from runtimes.llm.weights.store import resolve
 
 NAME = "runtime"
 TOLD = ("prompt_tokens", "generation_tokens", "num_preemptions", "prefix_cache_hits", "engine_steps")

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from config.schema import TimeConfig
+from config.schema.config import TimeConfig
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _WHOLE_DAY = (0, 24 * 60)

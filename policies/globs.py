@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from fnmatch import translate
 from typing import Generic, TypeVar
 
-from config.schema import is_glob
+from config.schema.config import is_glob
 
 T = TypeVar("T")
 

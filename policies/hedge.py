@@ -6,7 +6,7 @@ twentieth more load and takes most of the tail away.)
 
 from typing import Protocol
 
-from config.units import parse_duration
+from config.schema.units import parse_duration
 
 WINDOW = 512
 LEAST = 20

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from config.route import LONGEST_BACKOFF
+from config.schema.route import LONGEST_BACKOFF
 
 SLOTS = 10
 

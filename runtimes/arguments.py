@@ -2,7 +2,7 @@
 
 from argparse import ArgumentTypeError
 
-from config.units import parse_duration, parse_size, parse_size_or_share
+from config.schema.units import parse_duration, parse_size, parse_size_or_share
 
 
 def positive(text: str) -> int:

@@ -5,12 +5,14 @@ from typing import Any
 
 import msgspec
 
-from adapters import inferred
 from adapters.base import Answer
 from adapters.conformance.subject import Ask
 from adapters.tensors import Inference, Tensor
 from adapters.types import AppRequest, InferKind
-from adapters.wire import oip, oip_asked, openai
+from adapters.upstreams import inferred
+from adapters.wire.oip import request_view as oip_asked
+from adapters.wire.oip import requests as oip
+from adapters.wire.openai import chat as openai
 
 _encode = msgspec.json.encode
 

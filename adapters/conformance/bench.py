@@ -4,13 +4,13 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import Any, Self
 
-from adapters import tls
 from adapters.base import Adapter, Answer
 from adapters.conformance.checks import fail
 from adapters.conformance.impostor import Act, Impostor, impostor
 from adapters.conformance.subject import Subject
 from adapters.registry import Address, make
 from adapters.types import Deadline, ModelRequest
+from adapters.upstreams import tls
 
 PATIENCE = 60.0
 """Seconds for what a server does: it may be busy, or loading."""

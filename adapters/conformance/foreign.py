@@ -12,10 +12,11 @@ from adapters.conformance.subject import Subject
 from adapters.errors import InferenceError, Unsupported
 from adapters.tensors import ITEM_SIZE, Tensor, element_count
 from adapters.types import ModelQuery, ModelRequest
-from adapters.wire import oip_bodies, signals
-from adapters.wire.oip_bodies import TensorMetadata
+from adapters.wire import signals
+from adapters.wire.oip import bodies as oip_bodies
+from adapters.wire.oip.bodies import TensorMetadata
 from config.protocols import BUILT_IN
-from config.schema import PoolConfig
+from config.schema.config import PoolConfig
 
 NO_TENSORS = "Servers of this protocol tell of no tensors."
 ONES_OWN = "An app's requests and answers are its own business."

@@ -9,7 +9,7 @@ from adapters.conformance.acts import Refusing
 from adapters.conformance.cell import How
 from adapters.conformance.impostor import Act
 from adapters.types import ModelRequest
-from config.schema import PoolConfig
+from config.schema.config import PoolConfig
 
 Ask = Callable[[], ModelRequest]
 """Makes a request anew: one that was sent once knows what became of it."""

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from pydantic import TypeAdapter
 
-from adapters import tls
 from adapters.base import Adapter, Answer
 from adapters.detection.detect import detect
 from adapters.detection.found import Found
@@ -14,8 +13,9 @@ from adapters.errors import BackendError, InferenceError, Unavailable
 from adapters.registry import Address, Unmakeable
 from adapters.registry import make as make_adapter
 from adapters.types import Deadline, ModelRequest
+from adapters.upstreams import tls
 from config.protocols import BUILT_IN, AnyProtocol, ProtocolConfig
-from config.schema import PoolConfig
+from config.schema.config import PoolConfig
 
 _section: TypeAdapter[ProtocolConfig] = TypeAdapter(AnyProtocol)
 

@@ -4,15 +4,15 @@ import asyncio
 from contextlib import suppress
 from dataclasses import replace
 
-from adapters import tls
 from adapters.detection import apps, oip, predict_v1, text
 from adapters.detection.found import Found
 from adapters.detection.look import LOOK_SECONDS, Look
-from adapters.dial import grpc_channel, http1_client
 from adapters.errors import BackendError, TransportError
 from adapters.registry import Address
 from adapters.types import Deadline
-from config.schema import PoolConfig
+from adapters.upstreams import tls
+from adapters.upstreams.dial import grpc_channel, http1_client
+from config.schema.config import PoolConfig
 
 SECONDS = 20.0
 MAX_MESSAGE = 1024 * 1024

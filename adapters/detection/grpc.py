@@ -11,7 +11,8 @@ from adapters.errors import InferenceError
 from adapters.http2.channel import Channel
 from adapters.http2.status import Code, GrpcError
 from adapters.types import Deadline
-from adapters.wire import oip_bodies, proto_json
+from adapters.wire import proto_json
+from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.protos import METHODS
 
 _OF_NOBODY = frozenset({Code.UNIMPLEMENTED, Code.UNAVAILABLE, Code.UNKNOWN, Code.INTERNAL})

@@ -8,7 +8,7 @@ from adapters.detection.found import Found, FoundModel, FoundPool, pool
 from adapters.detection.look import Look, text
 from adapters.detection.text import listed, speaking
 from adapters.errors import InferenceError
-from adapters.wire.oip_bodies import ModelMetadata, TensorMetadata, decode_metadata
+from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata, decode_metadata
 
 MOST_MODELS = 64
 

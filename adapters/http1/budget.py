@@ -1,7 +1,7 @@
 """Bytes that requests may hold at once: of a process, and of each tenant in it."""
 
 from adapters.errors import InferenceError, LimitExceeded, Overloaded, TooLarge
-from config.units import HELD_COPIES
+from config.schema.units import HELD_COPIES
 
 FREE_BYTES = 16 * 1024
 """A body up to this is not charged: the number of connections bounds those."""

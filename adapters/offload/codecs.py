@@ -5,13 +5,16 @@ from __future__ import annotations
 from adapters.offload.pool import LARGE, run
 from adapters.tensors import Inference, Inferred
 from adapters.types import InferRequest, Verb
-from adapters.wire import oip, oip_answers, predict_v1_answers, predict_v1_asked
-from adapters.wire.oip_bodies import ModelMetadata
+from adapters.wire.oip import requests as oip
+from adapters.wire.oip import responses as oip_answers
+from adapters.wire.oip.bodies import ModelMetadata
+from adapters.wire.tfserving import predict_v1_answers
+from adapters.wire.tfserving import predict_v1_view as predict_v1_asked
 
 
 async def decode_message(message: bytes) -> Inference:
     """A `ModelInferRequest`. Raises `CallerError`."""
-    from adapters.wire import oip_proto  # with an extra, which a server of gRPC has
+    from adapters.wire.oip import proto_requests as oip_proto  # with an extra, which a server of gRPC has
 
     if len(message) < LARGE:
         return oip_proto.decode_infer_request(message)
@@ -62,7 +65,7 @@ async def inference_of(request: InferRequest) -> Inference:
 
 def _parsed_bytes(request: InferRequest) -> int:
     if request.wire == "oip-grpc":
-        from adapters.wire import oip_proto
+        from adapters.wire.oip import proto_requests as oip_proto
 
         return oip_proto.parsed_bytes(request.body)
     return len(request.plain) if request.header_length is None else request.header_length

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from msgspec import Raw
 
-from adapters.messages import MessagesRequest, TokenCount
 from adapters.offload.pool import LARGE, parse, run
 from adapters.types import ChatRequest, ModelRequest
-from adapters.wire import anthropic, responses
-from adapters.wire.hints import Hints
+from adapters.upstreams.anthropic.requests import MessagesRequest, TokenCount
+from adapters.wire.anthropic import requests as anthropic
+from adapters.wire.openai.ignored_fields import Hints
+from adapters.wire.responses import requests as responses
 
 
 async def word(request: ModelRequest) -> None:

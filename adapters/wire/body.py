@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError
-from adapters.wire.operation_fields import is_misspelled
+from adapters.wire.openai.operation_fields import is_misspelled
 
 T = TypeVar("T")
 

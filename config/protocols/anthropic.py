@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from config.protocols.base import ProtocolConfig
-from config.text import Shape
+from config.schema.text import Shape
 
 Version = Annotated[str, Shape(r"[A-Za-z0-9._-]{1,64}", "a version such as 2023-06-01")]
 Beta = Annotated[str, Shape(r"[A-Za-z0-9._-]{1,64}", "the name of a beta, such as context-1m-2025-08-07")]

@@ -6,7 +6,7 @@ from pydantic import model_validator
 
 from config.protocols.base import ProtocolConfig, Serves
 from config.protocols.tensors import TensorConfig
-from config.text import Shape
+from config.schema.text import Shape
 
 AppPath = Annotated[str, Shape(r"/[A-Za-z0-9._~!$&'()*+,;=:@%/-]{0,512}", "a path such as /predict")]
 _NEVER = (

@@ -6,7 +6,7 @@ from pydantic import GetJsonSchemaHandler, SecretStr, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from config.section import Section
+from config.schema.section import Section
 
 Serves = Literal["text", "tensors", "app"]
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from config.protocols.apps import DeclaredTensors
 from config.protocols.base import Serves
-from config.text import Url
+from config.schema.text import Url
 
 
 class KserveV1Protocol(DeclaredTensors):

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from config.protocols.base import ProtocolConfig
 from config.protocols.prompts import Template
-from config.text import Shape
+from config.schema.text import Shape
 
 Call = Literal["rerank", "score", "tokenize", "audio", "images", "moderations"]
 

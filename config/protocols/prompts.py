@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from config.protocols.base import ProtocolConfig
-from config.text import Shape
+from config.schema.text import Shape
 
 Template = Annotated[
     str,

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from config.protocols.apps import AppPath, DeclaredTensors, HeaderName
 from config.protocols.base import ProtocolConfig
-from config.text import Secret
+from config.schema.text import Secret
 
 
 class RayServeProtocol(DeclaredTensors):

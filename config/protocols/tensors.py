@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from config.section import Section
+from config.schema.section import Section
 
 Dim = Annotated[int, Field(ge=-1)]
 

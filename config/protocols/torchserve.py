@@ -5,7 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from config.protocols.apps import DeclaredTensors
-from config.text import Secret
+from config.schema.text import Secret
 
 
 class ManagedByTorchServe(DeclaredTensors):

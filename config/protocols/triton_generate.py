@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from config.embeddings import TensorName
 from config.protocols.prompts import PromptProtocol
+from config.schema.embeddings import TensorName
 
 Word = Literal[
     "prompt", "max_tokens", "min_tokens", "temperature", "top_p", "top_k", "seed", "stop", "bad_words",

@@ -5,9 +5,9 @@ from typing import Annotated, ClassVar
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from config.protocols.base import Serves
-from config.section import Section
-from config.text import ENV_NAME, Secret, Shape
-from config.units import Duration
+from config.schema.section import Section
+from config.schema.text import ENV_NAME, Secret, Shape
+from config.schema.units import Duration
 
 
 def _written_number(value: object) -> object:

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from config.runtimes.base import Argument
 from config.runtimes.program import ProgramRuntime
-from config.text import ProbePath
+from config.schema.text import ProbePath
 
 PLACES = re.compile(r"\{(port|socket)(?::([a-z][a-z0-9_-]{0,31}))?\}")
 """``{port}``, ``{port:NAME}`` and ``{socket}``. Other braces stay as they are."""

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from config.runtimes.base import RuntimeConfig
-from config.units import SizeOrShare
+from config.schema.units import SizeOrShare
 
 
 class LlmRuntime(RuntimeConfig):

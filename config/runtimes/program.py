@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from config.runtimes.base import RuntimeConfig
-from config.units import Duration
+from config.schema.units import Duration
 
 
 class ProgramRuntime(RuntimeConfig):

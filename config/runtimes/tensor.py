@@ -5,8 +5,8 @@ from typing import Literal
 from pydantic import Field
 
 from config.runtimes.base import RuntimeConfig
-from config.text import Name
-from config.units import Duration, Size
+from config.schema.text import Name
+from config.schema.units import Duration, Size
 
 
 class TensorRuntime(RuntimeConfig):

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from config.runtimes.base import Argument
 from config.runtimes.program import ProgramRuntime
-from config.units import Duration
+from config.schema.units import Duration
 
 _OURS = ("--model", "--served-model-name", "--uds", "--host", "--port", "--api-key", "--ssl-keyfile", "--ssl-certfile")
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from adapters.errors import CredentialError
-from config.schema import TenantConfig
+from config.schema.config import TenantConfig
 from gateway.auth.keys import Principal, granted, holder_id
 from gateway.auth.table import REFUSED
 

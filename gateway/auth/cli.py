@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from config.identity import GrantConfig
-from config.schema import Config
+from config.schema.config import Config
+from config.schema.identity import GrantConfig
 from gateway.auth.errors import WrongGrant
 from gateway.auth.grants import check_label, check_tenant, parse_end, parse_grant, parse_overlap
 from gateway.auth.keys import digest, new_key

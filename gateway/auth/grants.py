@@ -8,12 +8,12 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from config.globs import may_overlap
-from config.identity import GrantConfig
 from config.problem import closest
-from config.schema import Config
+from config.schema.config import Config
+from config.schema.globs import may_overlap
+from config.schema.identity import GrantConfig
+from config.schema.units import parse_duration
 from config.sentences import sentence
-from config.units import parse_duration
 from gateway.auth.errors import WrongGrant
 from gateway.auth.keys import end_of_day
 

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterator
 
-from config.schema import Config
+from config.schema.config import Config
 from gateway.auth.certificates import Certificates
 from gateway.auth.credentials import Credentials
 from gateway.auth.keys import ApiKey

@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 from jwt import PyJWK, PyJWTError
 
-from config.identity import JwtConfig
+from config.schema.identity import JwtConfig
 
 _log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from datetime import UTC, date, datetime
 from types import MappingProxyType
 from typing import get_args
 
-from config.identity import GrantConfig, Role
+from config.schema.identity import GrantConfig, Role
 from gateway.auth.scope import Scope
 
 ID_CHARS = "abcdefghijklmnopqrstuvwxyz234567"

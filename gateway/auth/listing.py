@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from config.schema import Config, KeyConfig
+from config.schema.config import Config, KeyConfig
 from gateway.auth.keys import end_of_day
 from gateway.auth.store import Status, StoredKey
 from gateway.auth.table import written_keys

@@ -6,7 +6,7 @@ import secrets
 import tempfile
 from pathlib import Path
 
-from config.schema import Config
+from config.schema.config import Config
 from gateway.auth.database import private_folder, sqlite_path
 from gateway.auth.errors import KeyConfigError, StoreUnavailable
 

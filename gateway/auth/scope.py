@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from adapters.errors import Forbidden
-from config.identity import ScopesConfig
+from config.schema.identity import ScopesConfig
 from policies.globs import GlobSet
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, insert, or_, select, update
 
-from config.identity import GrantConfig
+from config.schema.identity import GrantConfig
 from gateway.auth import audit
 from gateway.auth.audit import Act, Actor, Entry, Verdict
 from gateway.auth.database import Stamp, stamp

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from hashlib import blake2b
 
 from adapters.errors import CredentialError
-from config.schema import Config
+from config.schema.config import Config
 from gateway.auth.errors import KeyConfigError
 from gateway.auth.keys import ApiKey, KeyRecord, Principal, digest, end_of_day, granted, id_of, is_id
 

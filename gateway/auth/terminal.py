@@ -15,7 +15,7 @@ import typer
 
 from config import default_path
 from config.loader import ConfigError, load
-from config.schema import Config
+from config.schema.config import Config
 from gateway.auth.audit import Actor
 from gateway.auth.errors import KeyConfigError, KeysError, WrongGrant
 from gateway.auth.pepper import load_pepper

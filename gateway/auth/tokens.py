@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jwt
 
 from adapters.errors import CredentialError
-from config.identity import JwtConfig
+from config.schema.identity import JwtConfig
 from gateway.auth.jwks import Jwks
 from gateway.auth.keys import NO_LABELS, ROLES, USER, Principal, holder_id
 from gateway.auth.scope import Scope

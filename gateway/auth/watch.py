@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from config.schema import Config
+from config.schema.config import Config
 from gateway.auth.database import Stamp
 from gateway.auth.errors import KeysError
 from gateway.auth.keys import ApiKey

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from random import Random
 
-from config.schema import DiscoverConfig
+from config.schema.config import DiscoverConfig
 from gateway.discovery.dns import Addresses, ServiceRecords
 from gateway.discovery.endpoint_file import EndpointFile
 from gateway.discovery.kubernetes import EndpointSlices

@@ -4,7 +4,7 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from config.schema import DiscoverConfig
+from config.schema.config import DiscoverConfig
 from gateway.discovery.target import MAX_TARGETS, DiscoveryError, Report, Target
 
 if TYPE_CHECKING:

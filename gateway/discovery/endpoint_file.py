@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from config.document import parse
 from config.problem import ConfigError
-from config.schema import EndpointConfig
-from config.section import Section
+from config.schema.config import EndpointConfig
+from config.schema.section import Section
 from gateway.discovery.target import DiscoveryError, Report, Target
 
 LOOK_SECONDS = 0.5

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from config.schema import KubernetesConfig
+from config.schema.config import KubernetesConfig
 from gateway.discovery.slices import Slice, targets
 from gateway.discovery.target import DiscoveryError, Report
 

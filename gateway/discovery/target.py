@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from config.schema import EndpointConfig
+from config.schema.config import EndpointConfig
 
 MAX_TARGETS = 1000
 """In a pool. Each has a task, connections and a health check of its own."""

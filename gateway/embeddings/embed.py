@@ -7,14 +7,15 @@ from dataclasses import replace
 from adapters import offload
 from adapters.base import Answer, Upstream
 from adapters.errors import BackendError
-from adapters.inferred import decode
 from adapters.tensors import Inference, RequestedOutput
 from adapters.types import Deadline, EmbeddingRequest, InferRequest, ModelQuery, ModelRequest, Usage
-from adapters.wire import embeddings as wire
-from adapters.wire import oip_asked, oip_bodies
-from adapters.wire.embeddings import Vector, Wanted
-from adapters.wire.oip_bodies import ModelMetadata
-from config.schema import EmbeddingsConfig
+from adapters.upstreams.inferred import decode
+from adapters.wire.oip import bodies as oip_bodies
+from adapters.wire.oip import request_view as oip_asked
+from adapters.wire.oip.bodies import ModelMetadata
+from adapters.wire.openai import embeddings as wire
+from adapters.wire.openai.embeddings import Vector, Wanted
+from config.schema.config import EmbeddingsConfig
 from gateway.embeddings.texts import Batch, Texts
 from gateway.embeddings.vectors import inputs_of, vectors_of
 

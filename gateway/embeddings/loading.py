@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from config.schema import Config
+from config.schema.config import Config
 from gateway.traffic.member import FleetError
 
 if TYPE_CHECKING:

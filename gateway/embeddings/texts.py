@@ -9,8 +9,8 @@ from typing import NamedTuple
 from tokenizers import Tokenizer
 
 from adapters.errors import CallerError, ContextTooLong
-from adapters.wire.embeddings import Given
-from config.schema import EmbeddingsConfig
+from adapters.wire.openai.embeddings import Given
+from config.schema.config import EmbeddingsConfig
 
 FILE = "tokenizer.json"
 INLINE = 16 * 1024

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from adapters.errors import BackendError, CallerError
 from adapters.tensors import Inferred, Tensor
-from adapters.wire.embeddings import Vector
-from adapters.wire.oip_bodies import ModelMetadata
-from config.schema import EmbeddingsConfig
+from adapters.wire.oip.bodies import ModelMetadata
+from adapters.wire.openai.embeddings import Vector
+from config.schema.config import EmbeddingsConfig
 from gateway.embeddings.texts import Row
 
 Floats = NDArray[np.float32]

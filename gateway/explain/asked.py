@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from adapters.types import InferKind, ModelRequest
-from adapters.wire import oip_asked
-from adapters.wire import openai as wire
+from adapters.wire.oip import request_view as oip_asked
+from adapters.wire.openai import chat as wire
 from config.cases import AskedConfig
 from gateway.auth.keys import Principal
 

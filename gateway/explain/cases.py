@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from config.cases import MONDAY_NOON, CaseConfig, Cases, ExpectConfig
-from config.units import format_percent
+from config.schema.units import format_percent
 from gateway.explain.asked import body_of
 from gateway.explain.text import explained
 from gateway.explain.why import Policy
-from policies.explain import Explanation
+from policies.routing.explain import Explanation
 
 SHARE_TOLERANCE = 0.005
 

@@ -7,7 +7,7 @@ from adapters.types import ModelRequest
 from gateway.auth.keys import USER, Principal
 from gateway.explain.why import Policy
 from gateway.snapshot import Snapshot
-from policies.explain import Explanation
+from policies.routing.explain import Explanation
 
 NAME = "x-headrace-explain"
 """Of the request's header that asks, and of the answer's that tells."""

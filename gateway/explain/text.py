@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from config.units import format_percent
-from policies.explain import Explanation, Later, RouteCheck, Side
+from config.schema.units import format_percent
+from policies.routing.explain import Explanation, Later, RouteCheck, Side
 
 _SCOPE = {"per", "enforce", "models", "count", "on_redis_failure"}
 

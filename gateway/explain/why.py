@@ -11,17 +11,17 @@ from adapters.errors import CallerError, Forbidden, NotFound
 from adapters.types import ModelRequest
 from config.cases import AskedConfig
 from config.problem import closest
-from config.schema import Config, RouteConfig
+from config.schema.config import Config, RouteConfig
 from gateway.auth.keys import Principal
 from gateway.auth.table import written_keys
 from gateway.core import facts_of
 from gateway.explain.asked import principal_of, request_of
-from policies import explain
-from policies.explain import MAX_SHOWN, Explanation, Side
-from policies.facts import Facts
-from policies.price import Price
-from policies.rewrite import Fields, NotANumber, Rewrite
-from policies.rules import Catalogue, Known, ModelList
+from policies.limits.price import Price
+from policies.routing import explain
+from policies.routing.explain import MAX_SHOWN, Explanation, Side
+from policies.routing.facts import Facts
+from policies.routing.rewrite import Fields, NotANumber, Rewrite
+from policies.routing.rules import Catalogue, Known, ModelList
 
 
 class _RefusedError(Exception):

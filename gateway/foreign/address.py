@@ -7,9 +7,9 @@ from typing import Any, NoReturn
 import typer
 from pydantic import ValidationError
 
-from adapters import tls
 from adapters.registry import Address
-from config.schema import PoolConfig
+from adapters.upstreams import tls
+from config.schema.config import PoolConfig
 
 KEY = "HEADRACE_UPSTREAM_KEY"
 

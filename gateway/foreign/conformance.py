@@ -14,7 +14,7 @@ from adapters.conformance.suite import CHECKS, examine
 from adapters.detection.detect import detect
 from adapters.errors import InferenceError
 from adapters.registry import Unmakeable, make
-from config.schema import PoolConfig
+from config.schema.config import PoolConfig
 from gateway.foreign.address import KEY, address_of, pool_at, stop
 
 MARKS = {"passed": "[green]passed[/]", "failed": "[red]failed[/]", "absent": "[dim]–[/]"}

@@ -8,21 +8,21 @@ import msgspec
 from adapters.base import Answer
 from adapters.errors import InferenceError, Unsupported
 from adapters.http1.message import Request, Response
-from adapters.messages import MessagesRequest
 from adapters.offload import messages
-from adapters.wire import anthropic as wire
-from adapters.wire import anthropic_errors
-from adapters.wire.anthropic_answers import message_of
-from adapters.wire.anthropic_events import MessageEvents
-from adapters.wire.anthropic_words import route_names
-from adapters.wire.words import MESSAGES
+from adapters.upstreams.anthropic.requests import MessagesRequest
+from adapters.wire.anthropic import errors as anthropic_errors
+from adapters.wire.anthropic import requests as wire
+from adapters.wire.anthropic.answers import message_of
+from adapters.wire.anthropic.events import MessageEvents
+from adapters.wire.anthropic.rewrite_names import route_names
+from adapters.wire.error_words import MESSAGES
 from gateway.auth.keys import Principal
 from gateway.explain import header
 from gateway.fronts import decoding, errors, rate_limits
 from gateway.fronts.door import STREAMED, Door, Fields, Route
 from gateway.fronts.openai import require_json
 from gateway.telemetry import Record
-from policies import rules
+from policies.routing import rules
 
 PATH = b"/v1/messages"
 MODELS = b"/v1/models"

@@ -9,7 +9,7 @@ from msgspec import Raw
 from adapters.errors import CallerError, NotFound
 from adapters.http1.message import Request, Response
 from adapters.wire.body import open_body
-from adapters.wire.stored_items import Item, Page, encode, items_of, metadata_of, new_id
+from adapters.wire.responses.stored_items import Item, Page, encode, items_of, metadata_of, new_id
 from gateway.auth.keys import Principal
 from gateway.fronts import errors
 from gateway.fronts.door import Door, Route

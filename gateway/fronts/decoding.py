@@ -9,8 +9,8 @@ import msgspec
 from adapters import offload
 from adapters.errors import CallerError
 from adapters.types import ModelRequest
-from adapters.wire import named
 from adapters.wire.body import field, open_body
+from adapters.wire.openai import named_model as named
 from gateway.snapshot import Snapshot
 
 T = TypeVar("T")

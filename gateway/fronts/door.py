@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 
 from adapters.errors import CallerError, ClientGone, InferenceError, NotFound
 from adapters.http1.message import Request, Response
-from adapters.wire.hints import IGNORED
-from config.globs import is_glob
-from config.schema import ModelConfig
+from adapters.wire.openai.ignored_fields import IGNORED
+from config.schema.config import ModelConfig
+from config.schema.globs import is_glob
 from gateway.auth.keys import Principal, bearer
 from gateway.core import Core
 from gateway.explain import header
 from gateway.fronts import errors, rate_limits
 from gateway.fronts.comments import EventOf, commented
 from gateway.telemetry import Record
-from policies.rules import Known
+from policies.routing.rules import Known
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _KEY_IN_URL = re.compile(r"hr-[a-z2-7]{12}-|(^|&)(api[_-]?key|key|token|access_token)=")

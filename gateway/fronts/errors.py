@@ -19,9 +19,10 @@ from adapters.errors import (
 )
 from adapters.http1.message import Response
 from adapters.types import ERROR_CODE
-from adapters.wire import anthropic_errors as anthropic
-from adapters.wire import oip_answers, torchserve
-from adapters.wire import openai as wire
+from adapters.wire.anthropic import errors as anthropic
+from adapters.wire.oip import responses as oip_answers
+from adapters.wire.openai import chat as wire
+from adapters.wire.torchserve import management as torchserve
 
 # The first class that an error is an instance of decides: status, OpenAI's `type`.
 _TABLE: tuple[tuple[type[InferenceError], int, str], ...] = (

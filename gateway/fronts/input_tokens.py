@@ -5,8 +5,8 @@ import msgspec
 from adapters.errors import CallerError, Unsupported
 from adapters.http1.message import Request, Response
 from adapters.offload import messages
-from adapters.wire import responses as wire
-from adapters.wire.words import RESPONSES
+from adapters.wire.error_words import RESPONSES
+from adapters.wire.responses import requests as wire
 from gateway.auth.keys import Principal
 from gateway.fronts import decoding
 from gateway.fronts.anthropic import ESTIMATED

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from adapters.errors import BackendError, LimitExceeded
 from adapters.types import ModelQuery
-from adapters.wire import oip_bodies
-from adapters.wire.oip_bodies import ModelMetadata
+from adapters.wire.oip import bodies as oip_bodies
+from adapters.wire.oip.bodies import ModelMetadata
 from gateway.auth.keys import Principal
 from gateway.core import Core
-from policies.limits import TokenBucket
+from policies.limits.limits import TokenBucket
 
 FRESH_SECONDS = 30.0
 MAX_KNOWN = 4096

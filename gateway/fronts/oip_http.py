@@ -11,10 +11,25 @@ from adapters import offload
 from adapters.base import Answer
 from adapters.errors import Forbidden, InferenceError
 from adapters.http1.message import Request, Response
-from adapters.inferred import decode
 from adapters.offload import codecs
 from adapters.types import InferKind, InferRequest, ModelPart, ModelQuery, Order
-from adapters.wire import compression, oip, oip_answers, oip_asked, oip_bodies, oip_generate, sse
+from adapters.upstreams.inferred import decode
+from adapters.wire import compression, sse
+from adapters.wire.oip import (
+    bodies as oip_bodies,
+)
+from adapters.wire.oip import (
+    generate as oip_generate,
+)
+from adapters.wire.oip import (
+    request_view as oip_asked,
+)
+from adapters.wire.oip import (
+    requests as oip,
+)
+from adapters.wire.oip import (
+    responses as oip_answers,
+)
 from gateway.auth.keys import Principal
 from gateway.fronts import errors, states, tensors
 from gateway.fronts.door import STREAMED, Door, Fields, Route
@@ -244,7 +259,9 @@ class EventBody:
 
     async def _written(self, piece: bytes) -> bytes:
         """One message of gRPC's stream as an event."""
-        from adapters.wire import oip_proto_answers  # with an extra, which an upstream of this wire needs
+        from adapters.wire.oip import (
+            proto_responses as oip_proto_answers,  # with an extra, which an upstream of this wire needs
+        )
 
         error, message = oip_proto_answers.split_stream_response(piece)
         if error:

@@ -7,14 +7,14 @@ from adapters.base import Answer
 from adapters.errors import CallerError, InferenceError
 from adapters.http1.message import Request, Response
 from adapters.types import GenerateRequest
-from adapters.wire import openai as wire
 from adapters.wire import sse
+from adapters.wire.openai import chat as wire
 from gateway.auth.keys import Principal
 from gateway.explain import header
 from gateway.fronts import decoding, errors
 from gateway.fronts.door import STREAMED, Door, Route
 from gateway.telemetry import Record
-from policies import rules
+from policies.routing import rules
 
 _NOT_FOUND = (
     "Unknown path. This gateway serves /v1/chat/completions, /v1/responses, /v1/messages, /v1/completions, "

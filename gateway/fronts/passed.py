@@ -5,8 +5,8 @@ from functools import partial
 from adapters.errors import CallerError
 from adapters.http1.message import Request, Response
 from adapters.types import AppRequest
-from adapters.wire import named
-from adapters.wire.openai_calls import CALLS
+from adapters.wire.openai import named_model as named
+from adapters.wire.openai.calls import CALLS
 from gateway.auth.keys import Principal
 from gateway.fronts import decoding, errors
 from gateway.fronts.apps import response_of

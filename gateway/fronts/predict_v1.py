@@ -11,10 +11,12 @@ from urllib.parse import unquote
 from adapters import offload
 from adapters.errors import BackendError, NotFound
 from adapters.http1.message import Request, Response
-from adapters.inferred import decode
 from adapters.offload import codecs
 from adapters.types import InferRequest, Verb
-from adapters.wire import openai, predict_v1_answers, predict_v1_asked
+from adapters.upstreams.inferred import decode
+from adapters.wire.openai import chat as openai
+from adapters.wire.tfserving import predict_v1_answers
+from adapters.wire.tfserving import predict_v1_view as predict_v1_asked
 from gateway.auth.keys import Principal
 from gateway.fronts import errors, tensors
 from gateway.fronts.door import Door, Route

@@ -4,10 +4,10 @@ import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from config.money import Money
+from config.schema.money import Money
 from gateway.limits.allowance import Allowance
-from policies.amounts import RATED, Rated
-from policies.limits import TokenBucket
+from policies.limits.amounts import RATED, Rated
+from policies.limits.limits import TokenBucket
 
 _NAMES = {
     unit: tuple(f"x-ratelimit-{what}-{unit.replace('_', '-')}" for what in ("limit", "remaining", "reset"))

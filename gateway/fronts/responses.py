@@ -10,12 +10,12 @@ from adapters.base import Answer
 from adapters.errors import CallerError, InferenceError
 from adapters.http1.message import Request, Response
 from adapters.types import ChatRequest, ResponsesRequest
-from adapters.wire import responses as wire
-from adapters.wire import responses_answers as answers
 from adapters.wire.body import open_body
-from adapters.wire.responses_events import Events, refusal_event
-from adapters.wire.responses_native import Told
-from adapters.wire.words import RESPONSES
+from adapters.wire.error_words import RESPONSES
+from adapters.wire.responses import answers
+from adapters.wire.responses import requests as wire
+from adapters.wire.responses.events import Events, refusal_event
+from adapters.wire.responses.native import Told
 from gateway.auth.keys import Principal
 from gateway.explain import header
 from gateway.fronts import decoding, errors, input_tokens

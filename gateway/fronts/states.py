@@ -13,7 +13,7 @@ from adapters.errors import (
     TransportError,
 )
 from adapters.types import ModelQuery
-from adapters.wire.oip_bodies import IndexEntry
+from adapters.wire.oip.bodies import IndexEntry
 from gateway.auth.keys import Principal
 from gateway.core import Core
 from gateway.fronts import tensors

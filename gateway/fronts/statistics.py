@@ -6,7 +6,7 @@ from typing import Any
 
 from adapters.errors import InferenceError, LimitExceeded
 from adapters.types import ModelQuery
-from adapters.wire import oip_bodies
+from adapters.wire.oip import bodies as oip_bodies
 from gateway.auth.keys import Principal
 from gateway.fronts import tensors
 from gateway.fronts.door import Door

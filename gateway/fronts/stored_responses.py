@@ -8,7 +8,7 @@ import msgspec
 
 from adapters.errors import CallerError, NotFound
 from adapters.http1.message import Request, Response
-from adapters.wire.stored_items import Item, Page, encode
+from adapters.wire.responses.stored_items import Item, Page, encode
 from gateway.auth.keys import Principal
 from gateway.fronts.door import Door, Route
 from gateway.stored.keeper import Keeper

@@ -7,15 +7,15 @@ from importlib.metadata import version as installed
 from adapters.base import Answer
 from adapters.errors import BackendError
 from adapters.types import InferRequest, ModelQuery
-from adapters.wire import oip_bodies
+from adapters.wire.oip import bodies as oip_bodies
 from gateway.auth.keys import Principal
 from gateway.core import Core
 from gateway.explain import header
 from gateway.fronts.door import Door
 from gateway.snapshot import Snapshot
 from gateway.telemetry import Record
-from policies import rules
-from policies.rules import VERSION_SIGN
+from policies.routing import rules
+from policies.routing.rules import VERSION_SIGN
 
 EXTENSIONS = [name for name in oip_bodies.EXTENSIONS if name not in ("trace", "logging", "system_shared_memory")]
 """Of what servers can, what a gateway passes on: the others are between a server and its operator."""

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from config.limits import LimitsConfig, Per, QuotaConfig
-from config.money import Money
+from config.schema.limits import LimitsConfig, Per, QuotaConfig
+from config.schema.money import Money
 from gateway.limits.allowance import Allowance
 from gateway.limits.subjects import MAX_SUBJECTS, WHOLE, Limit, Store
-from policies.facts import Facts
+from policies.routing.facts import Facts
 
 Count = Literal["host", "exact", "leased"]
 Scope = tuple[Per, tuple[str, ...] | None, Count, int]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from typing import Literal, NamedTuple
 
-from config.limits import LimitsConfig, Per
-from config.money import PICOS
-from config.units import RateLimit
-from policies.amounts import NOTHING, RATED, Amounts, Rated
-from policies.budget import CalendarBudget
-from policies.limits import Concurrency, TokenBucket
+from config.schema.limits import LimitsConfig, Per
+from config.schema.money import PICOS
+from config.schema.units import RateLimit
+from policies.limits.amounts import NOTHING, RATED, Amounts, Rated
+from policies.limits.budget import CalendarBudget
+from policies.limits.limits import Concurrency, TokenBucket
 
 Unit = Rated | Literal["spend", "concurrency"]
 CONCURRENCY_RETRY_AFTER = 1.0

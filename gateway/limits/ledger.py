@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from adapters.errors import LimitExceeded
-from config.money import Money
-from config.schema import ModelConfig, TenantConfig
+from config.schema.config import ModelConfig, TenantConfig
+from config.schema.money import Money
 from gateway.limits.account import Account, ModelAccount, Stores
 from gateway.limits.allowance import Allowance, Hold, Refusal, Shadowed
 from gateway.limits.mutexes import LimitsUnavailable
@@ -19,8 +19,8 @@ from gateway.limits.remote.exact import ExactAllowance
 from gateway.limits.shared import SharedTable
 from gateway.limits.shared_allowance import shared
 from gateway.limits.subjects import in_memory
-from policies.amounts import NOTHING, TOKENS, Amounts
-from policies.facts import Facts
+from policies.limits.amounts import NOTHING, TOKENS, Amounts
+from policies.routing.facts import Facts
 
 if TYPE_CHECKING:
     from gateway.limits.remote.books import Books  # which needs an extra

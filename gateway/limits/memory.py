@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from adapters.http1.budget import Budget
-from config.schema import HttpConfig
+from config.schema.config import HttpConfig
 
 
 class Memory:

@@ -6,8 +6,8 @@ from functools import partial
 from math import inf
 from typing import get_args
 
-from config.limits import LimitsConfig
-from config.money import Period
+from config.schema.limits import LimitsConfig
+from config.schema.money import Period
 from gateway.limits.allowance import Allowance, Hold, Refusal
 from gateway.limits.mutexes import LimitsUnavailable
 from gateway.limits.shared import (
@@ -31,8 +31,8 @@ from gateway.limits.shared import (
     wide,
 )
 from gateway.limits.subjects import Spare, Store
-from policies.amounts import RATED, Amounts
-from policies.budget import CalendarBudget, window
+from policies.limits.amounts import RATED, Amounts
+from policies.limits.budget import CalendarBudget, window
 
 PERIODS: tuple[Period, ...] = get_args(Period)
 

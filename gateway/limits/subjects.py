@@ -6,10 +6,10 @@ from functools import partial
 from hashlib import sha256
 from itertools import islice
 
-from config.limits import LimitsConfig, Per
+from config.schema.limits import LimitsConfig, Per
 from gateway.limits.allowance import Allowance
-from policies.facts import Facts
 from policies.globs import GlobSet
+from policies.routing.facts import Facts
 
 Spare = Callable[[], Allowance]
 """The one that newcomers share."""

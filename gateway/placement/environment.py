@@ -7,7 +7,7 @@ people's servers, so it gets no variable that is not on this list, and none that
 import re
 from collections.abc import Mapping
 
-from config.schema import RuntimeConfig
+from config.schema.config import RuntimeConfig
 
 NAMES = frozenset({
     "CC", "CFLAGS", "CONDA_PREFIX", "CURL_CA_BUNDLE", "CXX", "CXXFLAGS", "HEADRACE_CACHE", "HEADRACE_EMULATED_TILES",

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 
-from config.schema import RuntimeConfig
+from config.schema.config import RuntimeConfig
 from gateway.placement.runtime import OnExit
 
 

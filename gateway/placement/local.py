@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from adapters.temporary import TemporaryFolder
-from config.schema import LlmRuntime, ProgramRuntime, RuntimeConfig, TensorRuntime
-from config.units import format_size_or_share
+from config.schema.config import LlmRuntime, ProgramRuntime, RuntimeConfig, TensorRuntime
+from config.schema.units import format_size_or_share
 from gateway.placement import programs
 from gateway.placement.environment import environment
 from gateway.placement.launch import Launch

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from config.schema import CommandRuntime, ProgramRuntime, VllmRuntime
+from config.schema.config import CommandRuntime, ProgramRuntime, VllmRuntime
 from gateway.placement import guard
 from gateway.placement.environment import environment
 from gateway.placement.launch import CannotLaunch, Launch

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from config.schema import RuntimeConfig
+from config.schema.config import RuntimeConfig
 
 OnExit = Callable[[str], None]
 

@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from adapters.errors import CallerError, NotFound
 from adapters.wire.body import open_body
-from adapters.wire.stored_items import Item, encode, items_of
+from adapters.wire.responses.stored_items import Item, encode, items_of
 from gateway.stored.keeper import Keeper
 from gateway.stored.store import StoredItem, StoredResponse, Turn
 

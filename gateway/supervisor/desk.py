@@ -10,13 +10,13 @@ import msgspec
 from aiohttp import web
 
 from adapters.types import Order
-from config.schema import Config
+from config.schema.config import Config
 from gateway.auth.audit import Act
 from gateway.auth.certificates import PeerCertificate
 from gateway.auth.keys import Principal
 from gateway.auth.store import KeyStore
 from gateway.core import ORDER_SECONDS
-from gateway.fronts import admin
+from gateway.fronts.admin import front as admin
 from gateway.supervisor import states
 from gateway.supervisor.orders import encode
 from gateway.supervisor.process import Reply, WorkerLost, WorkerProcess

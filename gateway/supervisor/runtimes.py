@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from config.schema import Config
+from config.schema.config import Config
 from gateway.placement.launch import CannotLaunch
 from gateway.placement.local import LocalRuntime, LocalRuntimes
 from gateway.traffic.member import FleetError

@@ -1,6 +1,6 @@
 """One worker's part of what is configured for the whole host."""
 
-from config.schema import Config
+from config.schema.config import Config
 
 
 def share(config: Config, slot: int, workers: int) -> Config:

@@ -3,7 +3,7 @@
 import socket
 
 from adapters.http1.listeners import BACKLOG
-from config.units import HostPort
+from config.schema.units import HostPort
 
 
 class Sockets:

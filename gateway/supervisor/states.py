@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from config.money import Money, parse_amount
+from config.schema.money import Money, parse_amount
 
 Values = Sequence[Any]
 Way = Callable[[Values], Any]

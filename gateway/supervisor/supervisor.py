@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from adapters.temporary import TemporaryFolder
-from config.handover import pack
+from config.checks.handover import pack
 from config.loader import ConfigError
-from config.schema import Config
+from config.schema.config import Config
 from config.watcher import Watcher
 from gateway.admin_listener import AdminListener
 from gateway.app import FIXED, StartError

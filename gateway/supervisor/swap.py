@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from config.schema import Config
+from config.schema.config import Config
 from gateway.placement.local import LocalRuntime
 from gateway.supervisor.crew import Crew
 from gateway.supervisor.orders import Terms, encode

@@ -16,8 +16,8 @@ from pathlib import Path
 import uvloop
 
 from adapters.http1.listeners import Listeners
-from config.handover import unpack
-from config.schema import Config
+from config.checks.handover import unpack
+from config.schema.config import Config
 from gateway.app import Gateway, Lent, StartError
 from gateway.auth.keys import ApiKey, id_of
 from gateway.limits.shared import SharedTable

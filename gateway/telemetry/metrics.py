@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from config.money import PICOS
+from config.schema.money import PICOS
 from gateway.auth.jwks import Jwks
 from gateway.limits.account import Account
 from gateway.telemetry.events import Event, families

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from adapters.errors import InferenceError
 from adapters.types import Usage
-from config.money import Money
+from config.schema.money import Money
 from gateway.auth.keys import USER
 from gateway.limits.allowance import Allowance, Shadowed
 

@@ -8,7 +8,7 @@ import msgspec
 
 from adapters.base import Answer, Upstream
 from adapters.types import Deadline, Form, ModelRequest, Usage
-from config.schema import CacheConfig
+from config.schema.config import CacheConfig
 from gateway.traffic.coalesce import Flight, Reader
 from policies.cache import Entry, Store, wish
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from adapters.base import Answer, Upstream
 from adapters.errors import ContextTooLong, InferenceError, UpstreamTimeout
 from adapters.types import Deadline, ModelRequest
-from config.schema import Failure
+from config.schema.config import Failure
 
 _NONE: frozenset[str] = frozenset()
 _TOO_LONG: frozenset[str] = frozenset({"context_length"})

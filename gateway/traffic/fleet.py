@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from config.schema import Config, PoolConfig
+from config.schema.config import Config, PoolConfig
 from gateway.discovery.discoverer import Discoverer
 from gateway.discovery.target import DiscoveryError
 from gateway.placement.local import LocalRuntimes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from config.schema import CacheConfig, Config, HedgeConfig
+from config.schema.config import CacheConfig, Config, HedgeConfig
 from gateway.traffic.cache import Shelf
 from policies.hedge import Patience, patience
 from policies.resume import ResumeBudget

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from config.schema import BalanceConfig, OutliersConfig, PoolConfig
-from policies.balance import Picker
+from config.schema.config import BalanceConfig, OutliersConfig, PoolConfig
+from policies.balancing.balance import Picker
+from policies.balancing.pickers import picker
 from policies.outliers import Outliers
-from policies.pickers import picker
 
 
 @dataclass(frozen=True, slots=True)

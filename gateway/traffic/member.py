@@ -9,17 +9,17 @@ from random import Random
 
 import aiohttp
 
-from adapters import tls
 from adapters.base import Adapter
 from adapters.detection.auto import AutoAdapter
-from adapters.dial import credentials
 from adapters.http1.client import Client
-from adapters.oip_http import OipHttpAdapter
-from adapters.openai import OpenAIAdapter
 from adapters.registry import Address, Unmakeable
 from adapters.registry import make as make_adapter
-from adapters.tls import FileTimes
-from config.schema import CommandRuntime, LlmRuntime, PoolConfig, ProbeConfig, ProgramRuntime, SignalsConfig
+from adapters.upstreams import tls
+from adapters.upstreams.dial import credentials
+from adapters.upstreams.oip.http_client import OipHttpAdapter
+from adapters.upstreams.openai.client import OpenAIAdapter
+from adapters.upstreams.tls import FileTimes
+from config.schema.config import CommandRuntime, LlmRuntime, PoolConfig, ProbeConfig, ProgramRuntime, SignalsConfig
 from gateway.discovery.target import Target
 from gateway.placement.launch import CannotLaunch
 from gateway.placement.runtime import Runtime, Runtimes

@@ -5,8 +5,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from random import Random
 
-from adapters.tls import file_times
-from config.schema import PoolConfig
+from adapters.upstreams.tls import file_times
+from config.schema.config import PoolConfig
 from gateway.placement.runtime import Runtimes
 from gateway.traffic.member import Member, make, make_runtime, source_of
 from gateway.traffic.wanted import Wanted

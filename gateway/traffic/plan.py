@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 from adapters.base import Upstream
-from config.schema import PoolConfig
+from config.schema.config import PoolConfig
 from gateway.traffic.cache import Cache
 from gateway.traffic.fallback import ElsewhereFirst, Fallback, Step
 from gateway.traffic.hedge import Hedge
@@ -14,8 +14,8 @@ from gateway.traffic.pool import Pool
 from gateway.traffic.resume import Resume
 from gateway.traffic.retry import Retry
 from gateway.traffic.split import Split
-from policies.decision import Decision
-from policies.target import Target
+from policies.routing.decision import Decision
+from policies.routing.target import Target
 
 
 class Composer:

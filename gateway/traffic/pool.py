@@ -9,9 +9,9 @@ from adapters.errors import InferenceError, Overloaded, Resting, Unavailable
 from adapters.types import Deadline, ModelRequest, Usage
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.queue import PoolQueue, Waiter
-from policies.balance import Picker
+from policies.balancing.balance import Picker
+from policies.balancing.stickiness import home_of
 from policies.health import panics
-from policies.stickiness import home_of
 
 RETRY_AFTER = 1.0
 

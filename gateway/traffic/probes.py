@@ -8,8 +8,8 @@ import msgspec
 
 from adapters.errors import CapacityError, InferenceError
 from adapters.types import Deadline
-from adapters.wire import openai as wire
-from config.schema import ProbeConfig
+from adapters.wire.openai import chat as wire
+from config.schema.config import ProbeConfig
 from gateway.traffic.endpoint import Endpoint
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from adapters.errors import ClientGone, DeadlineError, InferenceError, Overloaded, Unavailable
 from adapters.types import Deadline, ModelRequest, Usage
-from config.schema import Priority, QueueConfig, TenantConfig
+from config.schema.config import Priority, QueueConfig, TenantConfig
 from gateway.telemetry.histogram import Histogram
 from gateway.traffic.endpoint import Endpoint
 from policies.drain import DrainRate

@@ -6,9 +6,9 @@ from dataclasses import replace
 from adapters.base import Answer, Upstream
 from adapters.errors import BackendError, InferenceError
 from adapters.types import Deadline, GenerateRequest, ModelRequest
-from adapters.wire import continuation
-from adapters.wire.continuation import Fields, Mode
-from adapters.wire.said import Said
+from adapters.wire.openai import continuation
+from adapters.wire.openai.continuation import Fields, Mode
+from adapters.wire.openai.transcript import Said
 from policies.resume import MOST, ResumeBudget
 
 BROKEN = ("transport", "backend")

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from adapters.wire import signals
-from config.schema import SignalsConfig
+from config.schema.config import SignalsConfig
 from gateway.traffic.endpoint import Endpoint
 
 log = logging.getLogger(__name__)

@@ -5,8 +5,8 @@ from random import Random
 
 from adapters.base import Answer, Upstream
 from adapters.types import Deadline, ModelRequest
-from policies import target
-from policies.split import arm_for
+from policies.routing import target
+from policies.routing.split import arm_for
 
 
 class Split:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from config.schema import PoolConfig
+from config.schema.config import PoolConfig
 from gateway.discovery.target import MAX_TARGETS, Target
 
 MAX_OVERRIDES = 4 * MAX_TARGETS

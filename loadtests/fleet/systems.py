@@ -14,7 +14,7 @@ from loadtests.peers.torchserve import TORCHSERVE
 from loadtests.servers import Launch
 from loadtests.tensors.peer import SINGLE_THREAD, Peer
 from loadtests.tensors.repositories import for_triton
-from runtimes.llm.store import resolve
+from runtimes.llm.weights.store import resolve
 
 
 def _of(peer: Peer, ready: str) -> System:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from runtimes.llm.gguf_metadata import read_metadata
+from runtimes.llm.weights.gguf_metadata import read_metadata
 
 _SPACE = "Ġ"  # how byte-level vocabularies write a blank
 

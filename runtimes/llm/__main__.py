@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     # a step several times slower. Read when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
-        from runtimes.llm.engine import EngineConfig
+        from runtimes.llm.engine.async_engine import EngineConfig
         from runtimes.llm.service import ServiceOptions, run
     except ModuleNotFoundError as error:
         if error.name not in _EXTRA:

@@ -15,17 +15,17 @@ import uvloop
 
 from adapters.http1.server import Limits, Server
 from adapters.open_files import MAX_CONNECTIONS, clients_that_fit, raise_limit
-from runtimes.llm.chat_template import ChatTemplate
-from runtimes.llm.embedding_config import PoolingName, embedding_config
-from runtimes.llm.encoder_config import is_encoder
-from runtimes.llm.encoder_loader import load_encoder
-from runtimes.llm.engine import AsyncEngine, Engine, EngineConfig
-from runtimes.llm.error_responses import refusal
-from runtimes.llm.grammar import Grammars
-from runtimes.llm.server import App
-from runtimes.llm.store import resolve
-from runtimes.llm.submission import LoadedModel
-from runtimes.llm.tokenizer_loader import load_tokenizer
+from runtimes.llm.api.error_responses import refusal
+from runtimes.llm.api.server import App
+from runtimes.llm.api.submission import LoadedModel
+from runtimes.llm.engine.async_engine import AsyncEngine, Engine, EngineConfig
+from runtimes.llm.grammar.constraint import Grammars
+from runtimes.llm.model.embedding_config import PoolingName, embedding_config
+from runtimes.llm.model.encoder_config import is_encoder
+from runtimes.llm.text.chat_template import ChatTemplate
+from runtimes.llm.text.tokenizer_loader import load_tokenizer
+from runtimes.llm.weights.encoder_loader import load_encoder
+from runtimes.llm.weights.store import resolve
 from runtimes.process import CannotStart, stop_signal
 from runtimes.wheels import ModelUnavailable
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from adapters.temporary import sweep
 from runtimes.arguments import duration, port, positive, size
-from runtimes.tensor.log_settings import LogSettings, OneLine
-from runtimes.tensor.restrictions import Restriction, parse
+from runtimes.tensor.api.log_settings import LogSettings, OneLine
+from runtimes.tensor.api.restrictions import Restriction, parse
 
 # The modules of `pip install "headrace[tensor]"`.
 _EXTRA = {"google", "google.protobuf", "numpy", "hpack"}
@@ -29,8 +29,8 @@ def main(arguments: list[str] | None = None) -> int:
     # Models compute in their own threads, and OpenMP's would spin while they wait. Read when a framework is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
-        from runtimes.tensor.manager import ManagerOptions
-        from runtimes.tensor.server import ServerOptions, run
+        from runtimes.tensor.api.server import ServerOptions, run
+        from runtimes.tensor.models.manager import ManagerOptions
     except ModuleNotFoundError as error:
         if error.name not in _EXTRA:
             raise

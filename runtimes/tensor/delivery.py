@@ -6,7 +6,7 @@ from adapters import offload
 from adapters.errors import CallerError
 from adapters.tensors import CLASSES, SHARED_MEMORY, Inference, Tensor
 from runtimes.tensor.classification import classes_wanted, classify
-from runtimes.tensor.model_config import ModelConfig
+from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.shared_memory import SharedMemory
 
 

@@ -14,15 +14,15 @@ from adapters import offload
 from adapters.errors import BackendError, CapacityError, DeadlineError
 from adapters.tensors import FINAL, WANTS_FINAL, Inference, Inferred, Tensor
 from runtimes.tensor import delivery, text_index
-from runtimes.tensor.log_settings import LogSettings
-from runtimes.tensor.manager import ModelManager
-from runtimes.tensor.refusals import not_implemented
+from runtimes.tensor.api.log_settings import LogSettings
+from runtimes.tensor.api.refusals import not_implemented
+from runtimes.tensor.api.statistics import Reason
+from runtimes.tensor.api.trace import Tracer
+from runtimes.tensor.models.manager import ModelManager
+from runtimes.tensor.models.served_model import ServedModel
 from runtimes.tensor.scheduling.clock import clock
 from runtimes.tensor.scheduling.responses import Responses
-from runtimes.tensor.served_model import ServedModel
 from runtimes.tensor.shared_memory import SharedMemory
-from runtimes.tensor.statistics import Reason
-from runtimes.tensor.trace import Tracer
 
 log = logging.getLogger(__name__)
 

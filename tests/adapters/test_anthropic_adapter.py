@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from adapters.anthropic import AnthropicAdapter
 from adapters.base import Adapter, Answer
 from adapters.errors import (
     BackendError,
@@ -25,8 +24,10 @@ from adapters.errors import (
 from adapters.http1.client import Client
 from adapters.registry import Address, make
 from adapters.types import ANTHROPIC, OPENAI, ModelRequest, Usage
-from adapters.wire import anthropic as wire
-from adapters.wire import openai, sse
+from adapters.upstreams.anthropic.client import AnthropicAdapter
+from adapters.wire import sse
+from adapters.wire.anthropic import requests as wire
+from adapters.wire.openai import chat as openai
 from tests.adapters.http1.scripted import Peer, answers, scripted
 from tests.adapters.test_openai_adapter import HEAD, http, piece, within
 from tests.servers.stand_ins.anthropic import KEY, MODEL, Anthropic, anthropic

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from adapters import ray_serve, torchserve_refusals
 from adapters.errors import (
     BackendError,
     CallerError,
@@ -16,6 +15,8 @@ from adapters.errors import (
 )
 from adapters.http1.message import Headers
 from adapters.types import AppRequest
+from adapters.upstreams.apps import ray_serve
+from adapters.upstreams.torchserve import refusals as torchserve_refusals
 
 NO_ROUTE = b"Path '/x' not found. Ping http://.../-/routes for available routes."
 

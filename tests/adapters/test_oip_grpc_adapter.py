@@ -28,13 +28,15 @@ from adapters.errors import (
     Unsupported,
     UpstreamTimeout,
 )
-from adapters.oip_grpc import OipGrpcAdapter
 from adapters.tensors import Inference, Tensor
 from adapters.types import OIP_GRPC, OIP_JSON, Deadline, InferRequest, ModelOrder, ModelQuery, Usage
-from adapters.wire import oip, oip_proto, oip_proto_answers
-from adapters.wire.oip_asked import request_of
-from adapters.wire.oip_proto_answers import encode_stream_error
-from adapters.wire.oip_proto_asked import request_of as grpc_request_of
+from adapters.upstreams.oip.grpc_client import OipGrpcAdapter
+from adapters.wire.oip import proto_requests as oip_proto
+from adapters.wire.oip import proto_responses as oip_proto_answers
+from adapters.wire.oip import requests as oip
+from adapters.wire.oip.proto_request_view import request_of as grpc_request_of
+from adapters.wire.oip.proto_responses import encode_stream_error
+from adapters.wire.oip.request_view import request_of
 from tests.adapters.http2.channels import calling
 from tests.adapters.tensor_service import PATIENCE, Service, echo, failing, serving
 from tests.adapters.test_openai_adapter import chat

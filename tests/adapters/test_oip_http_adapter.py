@@ -25,11 +25,13 @@ from adapters.errors import (
     UpstreamTimeout,
 )
 from adapters.http1.client import Client
-from adapters.oip_http import OipHttpAdapter
 from adapters.tensors import FINAL, Inference, Inferred, Tensor
 from adapters.types import Codec, Deadline, Form, InferRequest, ModelOrder, ModelQuery, Usage
-from adapters.wire import compression, oip, oip_answers
-from adapters.wire.oip_asked import request_of
+from adapters.upstreams.oip.http_client import OipHttpAdapter
+from adapters.wire import compression
+from adapters.wire.oip import requests as oip
+from adapters.wire.oip import responses as oip_answers
+from adapters.wire.oip.request_view import request_of
 from tests.adapters.http1.scripted import Asked, Peer, Play, Upstream, answers, scripted
 from tests.adapters.test_openai_adapter import END, HEAD, chat, http, piece
 from tests.adapters.wire.tensors import same

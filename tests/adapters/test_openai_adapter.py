@@ -24,10 +24,10 @@ from adapters.errors import (
     UpstreamTimeout,
 )
 from adapters.http1.client import Client
-from adapters.openai import MAX_ERROR_BODY, OpenAIAdapter
 from adapters.types import ChatRequest, Deadline, EmbeddingRequest, Usage
-from adapters.wire import openai as wire
+from adapters.upstreams.openai.client import MAX_ERROR_BODY, OpenAIAdapter
 from adapters.wire import standing
+from adapters.wire.openai import chat as wire
 from adapters.wire.sse import MAX_EVENT
 from tests.adapters.http1.raw import until
 from tests.adapters.http1.scripted import Asked, Peer, Play, Upstream, answers, scripted

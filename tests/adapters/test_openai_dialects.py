@@ -18,11 +18,11 @@ from adapters.errors import (
     Unsupported,
 )
 from adapters.http1.client import Client
-from adapters.openai import OpenAIAdapter
 from adapters.types import AppRequest, ModelOrder, Usage
-from adapters.wire import named
-from adapters.wire import openai as wire
-from adapters.wire.dialects import DIALECTS
+from adapters.upstreams.openai.client import OpenAIAdapter
+from adapters.wire.openai import chat as wire
+from adapters.wire.openai import named_model as named
+from adapters.wire.openai.dialects import DIALECTS
 from config.protocols.openai import OpenAIProtocol
 from tests.adapters.http1.scripted import Asked, Peer, scripted
 from tests.adapters.test_openai_adapter import (

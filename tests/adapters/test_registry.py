@@ -11,7 +11,7 @@ from adapters.base import Adapter
 from adapters.fake import FakeAdapter, Script
 from adapters.registry import Address
 from config.protocols import BUILT_IN, ProtocolConfig
-from config.schema import PoolConfig
+from config.schema.config import PoolConfig
 from tests.support.gateways import config
 
 

@@ -11,7 +11,7 @@ from adapters import registry
 from adapters.errors import BackendError, CallerError, CapacityError, ContextTooLong, InferenceError
 from adapters.registry import Address
 from adapters.types import Deadline
-from adapters.wire import openai
+from adapters.wire.openai import chat as openai
 from tests.servers.stand_ins.serving import serving
 from tests.support.gateways import config
 

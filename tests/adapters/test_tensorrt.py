@@ -11,8 +11,9 @@ from adapters import registry
 from adapters.registry import Address
 from adapters.tensors import Inference, Tensor
 from adapters.types import Deadline, ModelQuery
-from adapters.wire import oip, oip_answers
-from adapters.wire.oip_asked import request_of
+from adapters.wire.oip import requests as oip
+from adapters.wire.oip import responses as oip_answers
+from adapters.wire.oip.request_view import request_of
 from tests.servers.stand_ins.serving import serving
 from tests.support.gateways import config
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from config.loader import ConfigError, load
-from config.section import Section
+from config.schema.section import Section
 
 RIGHT = """\
 version: 1

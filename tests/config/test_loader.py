@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from config.loader import ConfigError, Problem, load
-from config.pool import PoolConfig
-from config.schema import Config
+from config.schema.config import Config
+from config.schema.pool import PoolConfig
 
 from .conftest import RIGHT, Complaints, fields_of
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from config import default_path
-from config.handover import pack, unpack
+from config.checks.handover import pack, unpack
 from config.loader import load
 from config.protocols.oip import OipHttpProtocol
-from config.schema import CommandRuntime, Config, LlmRuntime, VllmRuntime
-from config.units import RateLimit
+from config.schema.config import CommandRuntime, Config, LlmRuntime, VllmRuntime
+from config.schema.units import RateLimit
 from tests.support.examples import examples
 
 

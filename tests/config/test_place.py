@@ -2,8 +2,8 @@ import pytest
 
 from config.document import Document
 from config.place import Place, fields_at, type_at, written
-from config.schema import EndpointConfig, RouteConfig
-from config.text import HeaderName, PemFile, Secret
+from config.schema.config import EndpointConfig, RouteConfig
+from config.schema.text import HeaderName, PemFile, Secret
 
 
 def test_written() -> None:

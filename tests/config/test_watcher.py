@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from config.loader import ConfigError
-from config.schema import Config
+from config.schema.config import Config
 from config.watcher import Watcher
 
 from .conftest import RIGHT

@@ -6,7 +6,7 @@ import pytest
 
 from adapters.conformance import asks
 from adapters.conformance.subject import Subject, pool
-from adapters.wire.anthropic import VERSION
+from adapters.wire.anthropic.requests import VERSION
 from tests.conformance.kept import conforms, every_feature
 from tests.servers.stand_ins.anthropic import KEY, MODEL, Anthropic, anthropic
 

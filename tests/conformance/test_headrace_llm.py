@@ -13,7 +13,7 @@ from adapters.conformance.metrics import gauge
 from adapters.conformance.subject import Subject, pool
 from adapters.registry import Address
 from adapters.types import Deadline
-from adapters.wire import openai
+from adapters.wire.openai import chat as openai
 from tests.conformance.kept import conforms, every_feature
 from tests.servers.llm import ENCODER, NAME, Llm, llm
 

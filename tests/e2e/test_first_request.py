@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from config.schema import Config
+from config.schema.config import Config
 from gateway import first_request
 from tests.servers.repositories import NAMES, for_headrace
 from tests.support.processes import gateway

@@ -18,10 +18,11 @@ import msgspec
 import pytest
 
 from adapters.tensors import Tensor
-from adapters.wire import oip_contents, tfserving_tensors
-from adapters.wire.oip_data import CODES
+from adapters.wire.oip import proto_contents as oip_contents
+from adapters.wire.oip.json_data import CODES
 from adapters.wire.protos import METHODS, inference
 from adapters.wire.protos.tfserving import PREDICTION, serving
+from adapters.wire.tfserving import tensors as tfserving_tensors
 from tests.support.prober import Prober
 from tests.support.processes import gateway
 from tests.support.tensor_runtime import TensorRuntime, explicit

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from runtimes.llm.store import resolve
+from runtimes.llm.weights.store import resolve
 from tests.support.prober import Prober
 from tests.support.processes import gateway
 

@@ -23,7 +23,7 @@ from adapters.fake import FakeAdapter, Script
 from adapters.types import Deadline, ModelRequest, Usage
 from gateway.auth.keys import Principal
 from gateway.auth.scope import Scope
-from policies.amounts import Rated
+from policies.limits.amounts import Rated
 from tests.support.gateways import Rig, chat, config, infer
 
 

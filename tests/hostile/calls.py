@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from adapters.base import Adapter
 from adapters.errors import InferenceError
-from adapters.inferred import inferred
 from adapters.types import Deadline, InferRequest, ModelRequest
-from adapters.wire import oip_proto_answers
+from adapters.upstreams.inferred import inferred
+from adapters.wire.oip import proto_responses as oip_proto_answers
 
 OUTER = 60.0
 """Seconds after which something hangs."""

@@ -3,7 +3,8 @@
 from typing import Any
 
 from adapters.types import AppRequest, ModelRequest
-from adapters.wire import oip_asked, predict_v1_asked
+from adapters.wire.oip import request_view as oip_asked
+from adapters.wire.tfserving import predict_v1_view as predict_v1_asked
 from tests.hostile.sample import EVENTS, JSON, Sample, dump, events
 
 TENSOR = {"name": "x", "shape": [1, 4], "datatype": "FP32"}

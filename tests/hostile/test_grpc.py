@@ -11,7 +11,7 @@ from adapters.base import Adapter
 from adapters.errors import BackendError, CapacityError, InferenceError, TransportError
 from adapters.http2.frames import END_STREAM, goaway
 from adapters.registry import MODULES, Address, make
-from config.schema import PoolConfig
+from config.schema.config import PoolConfig
 from tests.adapters.http1.raw import until
 from tests.hostile.calls import LATER, OUTER, SOON, Outcome, outcome
 from tests.hostile.grpc_attacks import ATTACKS, CODES, STATUS, GrpcAttack, reset

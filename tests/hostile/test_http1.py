@@ -12,7 +12,7 @@ from adapters.base import Adapter
 from adapters.errors import BackendError, CallerError, InferenceError
 from adapters.http1.client import ClientResponse
 from adapters.registry import MODULES, Address, make
-from config.schema import PoolConfig
+from config.schema.config import PoolConfig
 from tests.hostile.attacks import ATTACKS, REDIRECTS, STATUS, Attack, Right
 from tests.hostile.calls import LATER, OUTER, SOON, Outcome, outcome
 from tests.hostile.grpc_samples import GRPC_SAMPLES
@@ -32,7 +32,7 @@ LATE = frozenset({
 def small_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that an endless one is found to be so in a moment."""
     monkeypatch.setattr(ClientResponse.read, "__defaults__", (1 << 20,))
-    for module in {*MODULES.values(), "adapters.inferred"}:
+    for module in {*MODULES.values(), "adapters.upstreams.inferred"}:
         found = import_module(module)
         if hasattr(found, "MAX_ANSWER"):
             monkeypatch.setattr(found, "MAX_ANSWER", 1 << 20)

@@ -3,8 +3,9 @@
 from typing import Any
 
 from adapters.types import AppRequest, ModelRequest
-from adapters.wire import anthropic, responses
-from adapters.wire import openai as wire
+from adapters.wire.anthropic import requests as anthropic
+from adapters.wire.openai import chat as wire
+from adapters.wire.responses import requests as responses
 from tests.hostile.sample import EVENTS, JSON, Sample, dump, events
 
 USAGE = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}

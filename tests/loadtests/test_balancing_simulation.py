@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from config.schema import BalanceConfig
+from config.schema.config import BalanceConfig
 from loadtests.simulate_balancing import WAYS, main
 from loadtests.simulated_fleet import ATTEMPTS, SLOTS, SimulatedFleet, Turn
 

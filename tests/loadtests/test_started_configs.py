@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from config.schema import Config, MatchConfig
+from config.schema.config import Config, MatchConfig
 from loadtests.bench_gateway import install, parse
 from loadtests.headrace import config
 from loadtests.peers import PEERS

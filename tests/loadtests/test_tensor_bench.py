@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from adapters.wire import oip
+from adapters.wire.oip import requests as oip
 from loadtests.bench_tensor import PEERS, parse, serves
 from loadtests.peers import triton
 from loadtests.peers.torchserve import properties

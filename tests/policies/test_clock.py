@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.schema import TimeConfig
+from config.schema.config import TimeConfig
 from policies.clock import DAYS, Window
 
 MONDAY = datetime(2026, 3, 23, tzinfo=UTC)  # the week after, clocks in Europe go forward

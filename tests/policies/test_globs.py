@@ -3,7 +3,7 @@ from fnmatch import fnmatchcase
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.schema import is_glob
+from config.schema.config import is_glob
 from policies.globs import MEMO_ENTRIES, MEMO_NAME_LENGTH, GlobSet, GlobTable, glob
 
 patterns = st.text("ab*?[]!-^&~|", min_size=1, max_size=8)

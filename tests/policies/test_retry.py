@@ -3,7 +3,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.route import LONGEST_BACKOFF
+from config.schema.route import LONGEST_BACKOFF
 from policies.retry import SLOTS, RetryBudget, backoff, rested
 
 ratios = st.sampled_from([0.0, 0.1, 0.2, 0.5, 1.0])

@@ -8,14 +8,26 @@ from typing import Any
 
 from adapters import registry
 from adapters.base import Adapter, Answer
-from adapters.inferred import inferred
 from adapters.registry import Address
 from adapters.tensors import Inference, Inferred, Tensor, join_bytes, split_bytes
 from adapters.types import Deadline, InferRequest
-from adapters.wire import oip, oip_answers, oip_proto, oip_proto_answers, sse
-from adapters.wire.oip_asked import request_of
-from adapters.wire.oip_proto_asked import request_of as grpc_request_of
-from config.schema import PoolConfig
+from adapters.upstreams.inferred import inferred
+from adapters.wire import sse
+from adapters.wire.oip import (
+    proto_requests as oip_proto,
+)
+from adapters.wire.oip import (
+    proto_responses as oip_proto_answers,
+)
+from adapters.wire.oip import (
+    requests as oip,
+)
+from adapters.wire.oip import (
+    responses as oip_answers,
+)
+from adapters.wire.oip.proto_request_view import request_of as grpc_request_of
+from adapters.wire.oip.request_view import request_of
+from config.schema.config import PoolConfig
 from tests.support.gateways import config
 
 PATIENCE = 30.0

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 
 from loadtests.peers import llama_cpp as peer
-from runtimes.llm.store import resolve
+from runtimes.llm.weights.store import resolve
 from tests.servers.llm import MODEL, NAME
 from tests.servers.started import Started, started
 

@@ -12,7 +12,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 from loadtests.servers import Launch, StartError, child, log_tail
-from runtimes.llm.store import resolve
+from runtimes.llm.weights.store import resolve
 
 MODEL = "bundled:smollm2-135m-instruct"
 ENCODER = "bundled:all-minilm-l6-v2"

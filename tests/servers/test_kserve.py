@@ -10,7 +10,7 @@ import pytest
 from adapters.errors import BackendError, CallerError, ModelFailed, NotFound, Unavailable, Unsupported
 from adapters.tensors import Inference, Tensor
 from adapters.types import AppRequest, InferRequest, ModelOrder, ModelQuery
-from adapters.wire import predict_v1_asked
+from adapters.wire.tfserving import predict_v1_view as predict_v1_asked
 from tests.servers.asking import PATIENCE, adapting, asked, outputs, prompted, streamed, within
 from tests.servers.kserve import kserve
 from tests.servers.started import Started

@@ -11,8 +11,11 @@ from adapters.errors import BackendError, CallerError, NotFound, Unavailable, Un
 from adapters.registry import Address
 from adapters.tensors import Inference, Tensor
 from adapters.types import ModelOrder, ModelQuery
-from adapters.wire import compression, oip, openai, ovms
-from adapters.wire.oip_asked import request_of
+from adapters.wire import compression
+from adapters.wire.oip import ovms
+from adapters.wire.oip import requests as oip
+from adapters.wire.oip.request_view import request_of
+from adapters.wire.openai import chat as openai
 from tests.servers.asking import PATIENCE, adapting, asked, outputs, prompted, streamed, within
 from tests.servers.ovms import ovms as serving
 from tests.servers.started import Started

@@ -14,7 +14,7 @@ import pytest
 from loadtests.peers import llama_cpp, vllm
 from loadtests.peers.mlserver import REQUIREMENTS
 from loadtests.venvs import InstallError, ensure
-from runtimes.llm.store import resolve
+from runtimes.llm.weights.store import resolve
 from tests.servers.llm import MODEL
 from tests.servers.programs import __path__ as programs
 from tests.support.absent import absent

@@ -12,10 +12,11 @@ import pytest
 from adapters.base import Answer
 from adapters.errors import BackendError, CallerError, ContextTooLong, NotThere
 from adapters.http1.client import Client
-from adapters.openai import OpenAIAdapter
 from adapters.types import AppRequest, Deadline, ModelOrder, ModelRequest
-from adapters.wire import named, signals
-from adapters.wire import openai as wire
+from adapters.upstreams.openai.client import OpenAIAdapter
+from adapters.wire import signals
+from adapters.wire.openai import chat as wire
+from adapters.wire.openai import named_model as named
 from config.protocols.openai import OpenAIProtocol
 from tests.servers.llama_cpp import NAME, llama_cpp
 from tests.servers.started import Started

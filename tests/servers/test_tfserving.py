@@ -14,13 +14,16 @@ from adapters.base import Adapter, Answer
 from adapters.conformance.subject import pool
 from adapters.detection.detect import detect
 from adapters.errors import BackendError, CallerError, NotFound, Unavailable, Unsupported
-from adapters.inferred import inferred
 from adapters.registry import Address
 from adapters.tensors import Inference, Inferred, RequestedOutput, Tensor, join_bytes, split_bytes
 from adapters.types import ChatRequest, Deadline, InferRequest, ModelOrder, ModelQuery
-from adapters.wire import oip, oip_proto, predict_v1_asked, sse
-from adapters.wire.oip_asked import request_of
-from adapters.wire.oip_proto_asked import request_of as grpc_request_of
+from adapters.upstreams.inferred import inferred
+from adapters.wire import sse
+from adapters.wire.oip import proto_requests as oip_proto
+from adapters.wire.oip import requests as oip
+from adapters.wire.oip.proto_request_view import request_of as grpc_request_of
+from adapters.wire.oip.request_view import request_of
+from adapters.wire.tfserving import predict_v1_view as predict_v1_asked
 from tests.servers.tfserving import TfServing, config_of, small, tfserving
 
 pytestmark = pytest.mark.timeout(900)  # the first run installs it
@@ -243,7 +246,7 @@ async def test_a_request_that_does_not_fit_reads_the_signature_again(
     server: TfServing, wire: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As it is before the model was given another: only what is remembered is wrong."""
-    monkeypatch.setattr("adapters.tfserving_models.DOUBT", -1.0)
+    monkeypatch.setattr("adapters.upstreams.tfserving.models.DOUBT", -1.0)
     async with adapting(server, wire) as adapter:
         await adapter.call(asked("json", X), within())
         models = adapter._models  # type: ignore[attr-defined]

@@ -26,7 +26,7 @@ from adapters.errors import (
 )
 from adapters.tensors import Inference, Tensor
 from adapters.types import AppRequest, Deadline, ModelOrder, ModelQuery
-from adapters.wire import torchserve_proto as wire
+from adapters.wire.torchserve import proto as wire
 from tests.servers.asking import adapting, asked, outputs, within
 from tests.servers.torchserve import QUEUE, TorchServe, torchserve
 from tests.support.processes import gateway

@@ -12,13 +12,25 @@ from adapters.base import Adapter, Answer
 from adapters.errors import BackendError, CallerError, NotFound, Unavailable, Unsupported
 from adapters.http1.client import Client
 from adapters.http2.channel import Channel
-from adapters.oip_grpc import OipGrpcAdapter
-from adapters.oip_http import OipHttpAdapter
 from adapters.tensors import Inference, Inferred, Tensor
 from adapters.types import Deadline, InferRequest, ModelQuery
-from adapters.wire import compression, oip, oip_answers, oip_proto, oip_proto_answers, sse
-from adapters.wire.oip_asked import request_of
-from adapters.wire.oip_proto_asked import request_of as grpc_request_of
+from adapters.upstreams.oip.grpc_client import OipGrpcAdapter
+from adapters.upstreams.oip.http_client import OipHttpAdapter
+from adapters.wire import compression, sse
+from adapters.wire.oip import (
+    proto_requests as oip_proto,
+)
+from adapters.wire.oip import (
+    proto_responses as oip_proto_answers,
+)
+from adapters.wire.oip import (
+    requests as oip,
+)
+from adapters.wire.oip import (
+    responses as oip_answers,
+)
+from adapters.wire.oip.proto_request_view import request_of as grpc_request_of
+from adapters.wire.oip.request_view import request_of
 from tests.servers.triton import Triton
 
 pytestmark = pytest.mark.timeout(900)  # the first run installs it

@@ -13,7 +13,8 @@ from adapters.base import Adapter, Answer
 from adapters.errors import BackendError, CallerError, ClientGone, Unsupported
 from adapters.registry import Address
 from adapters.types import Deadline, GenerateRequest, ModelQuery
-from adapters.wire import openai, sse
+from adapters.wire import sse
+from adapters.wire.openai import chat as openai
 from tests.adapters.http1.raw import until
 from tests.servers.text_repository import texts
 from tests.servers.triton import Triton, triton

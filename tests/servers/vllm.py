@@ -6,7 +6,7 @@ from pathlib import Path
 
 from loadtests.peers import vllm as peer
 from loadtests.servers import Launch
-from runtimes.llm.store import resolve
+from runtimes.llm.weights.store import resolve
 from tests.servers.llm import MODEL
 from tests.servers.started import Started, started
 

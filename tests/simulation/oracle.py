@@ -8,8 +8,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from config.schema import Config, LimitsConfig
-from policies.facts import Facts
+from config.schema.config import Config, LimitsConfig
+from policies.routing.facts import Facts
 
 # Two orders of the same sums differ by this much; a decision that hangs on less may go either way.
 ROUNDING = 1e-6

@@ -9,7 +9,7 @@ import pytest
 from adapters.base import Answer, as_inference_error
 from adapters.errors import CallerError, ClientGone, InferenceError, Unavailable
 from adapters.http1.exchange import Exchange
-from adapters.wire.said import Said
+from adapters.wire.openai.transcript import Said
 from gateway.core import Core
 from gateway.fronts.openai import StreamBody
 from gateway.limits.account import Account
@@ -20,11 +20,11 @@ from gateway.traffic.hedge import _Attempt
 from gateway.traffic.pool import Pool
 from gateway.traffic.queue import PoolQueue
 from gateway.traffic.retry import Retry
-from policies import rules
 from policies.breaker import Breaker
-from policies.budget import CalendarBudget
-from policies.limits import Concurrency, TokenBucket
+from policies.limits.budget import CalendarBudget
+from policies.limits.limits import Concurrency, TokenBucket
 from policies.retry import RetryBudget
+from policies.routing import rules
 from tests.simulation.story import play
 from tests.simulation.world import World
 

@@ -8,14 +8,14 @@ from typing import Any
 from adapters.base import Answer
 from adapters.errors import CapacityError, LimitExceeded, Resting, Unavailable
 from adapters.types import Deadline, GenerateRequest, ModelRequest
-from config.money import Money
-from config.schema import TenantConfig
+from config.schema.config import TenantConfig
+from config.schema.money import Money
 from gateway.limits.allowance import Allowance
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.traffic.pool import Pool
-from policies.amounts import TOKENS, Amounts
 from policies.breaker import LONGEST_REST
-from policies.facts import Facts
+from policies.limits.amounts import TOKENS, Amounts
+from policies.routing.facts import Facts
 from tests.simulation.oracle import Admission, LimitsOracle
 
 

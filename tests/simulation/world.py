@@ -4,7 +4,7 @@ from random import Random
 from typing import Any
 
 from adapters.http1.server import Limits, Server
-from config.schema import Config
+from config.schema.config import Config
 from gateway.auth.keys import ApiKey, KeyRecord, Principal, digest
 from gateway.auth.table import KeyTable
 from gateway.core import Core

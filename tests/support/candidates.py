@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from policies.latency import PeakEwma
-from policies.load import Signal
+from policies.balancing.latency import PeakEwma
+from policies.balancing.load import Signal
 
 
 class Candidate:

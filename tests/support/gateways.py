@@ -10,8 +10,8 @@ from typing import Any
 from adapters.fake import FakeAdapter
 from adapters.http1.server import Limits, Server
 from adapters.types import ChatRequest, InferRequest
-from adapters.wire import openai as wire
-from config.schema import Config
+from adapters.wire.openai import chat as wire
+from config.schema.config import Config
 from gateway.auth.keys import KeyRecord, Principal, digest, new_key
 from gateway.auth.table import KeyTable
 from gateway.core import Core
@@ -25,9 +25,9 @@ from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.kept import Kept
 from gateway.traffic.pool import Pool
 from gateway.traffic.queue import PoolQueue
-from policies.amounts import Rated
+from policies.balancing.pickers import picker
 from policies.breaker import Breaker
-from policies.pickers import picker
+from policies.limits.amounts import Rated
 
 PEPPER = b"p" * 32
 

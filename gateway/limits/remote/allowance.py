@@ -5,10 +5,10 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Any, Protocol
 
-from config.limits import LimitsConfig
+from config.schema.limits import LimitsConfig
 from gateway.limits.allowance import Allowance, Hold
 from gateway.limits.mutexes import LimitsUnavailable
-from policies.amounts import RATED, Amounts
+from policies.limits.amounts import RATED, Amounts
 
 PREFIX = b"{headrace}:"
 """In braces, so that a cluster keeps all of it in one place, as a script needs."""

@@ -8,7 +8,7 @@ from itertools import count, islice
 from random import Random
 from typing import Any
 
-from config.limits import LimitsConfig
+from config.schema.limits import LimitsConfig
 from gateway.limits.allowance import Allowance, Hold
 from gateway.limits.mutexes import LimitsUnavailable
 from gateway.limits.remote.allowance import PREFIX, RemoteAllowance
@@ -16,7 +16,7 @@ from gateway.limits.remote.exact import Booking, ExactAllowance
 from gateway.limits.remote.leased import LeasedAllowance
 from gateway.limits.remote.link import CONNECT, Link, LinkDown
 from gateway.limits.subjects import Spare, Store
-from policies.amounts import NOTHING, Amounts
+from policies.limits.amounts import NOTHING, Amounts
 
 LEASE = 10.0
 """Seconds after which a gateway that says nothing counts as gone, and what it held is given back."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from config.limits import LimitsConfig
+from config.schema.limits import LimitsConfig
 from gateway.limits.allowance import CONCURRENCY_RETRY_AFTER, Hold, Refusal
 from gateway.limits.remote.allowance import Debts, RemoteAllowance
-from policies.amounts import RATED, Amounts
-from policies.pocket import Pocket
+from policies.limits.amounts import RATED, Amounts
+from policies.limits.lease import Pocket
 
 SOON = 0.05
 """Seconds until the pocket is filled, where Redis has enough."""

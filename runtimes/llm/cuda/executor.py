@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from runtimes.llm.attention import KVCache
 from runtimes.llm.cuda.graphs import Graphs, Record, record_graph, scratch_row, sizes_up_to
 from runtimes.llm.cuda.layout import POSITION, TOKEN, CudaLayout
-from runtimes.llm.model import Llama
-from runtimes.llm.sequence import Chunk
+from runtimes.llm.engine.sequence import Chunk
+from runtimes.llm.model.attention import KVCache
+from runtimes.llm.model.llama import Llama
 
 PROGRAMS = 256
 """About as many as keep a GPU at work; where heads and sequences are fewer, positions are cut into segments."""

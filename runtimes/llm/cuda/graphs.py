@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from runtimes.llm.cuda.layout import TABLE
-from runtimes.llm.sequence import Chunk
+from runtimes.llm.engine.sequence import Chunk
 
 Compute = Callable[[Tensor], Tensor]
 """Of a step int32 [S, TABLE + pages]: float32 [S, vocab]."""

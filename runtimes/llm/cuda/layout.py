@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from runtimes.llm.cuda.attention import attend
-from runtimes.llm.kv_pages import Pages, SmallPages, store
-from runtimes.llm.sequence import Chunk
+from runtimes.llm.engine.sequence import Chunk
+from runtimes.llm.model.kv_pages import Pages, SmallPages, store
 
 CHUNK_ROWS = 64
 """Rows of a tile of several tokens; of a single one, those of its group of heads."""

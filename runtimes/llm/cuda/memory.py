@@ -5,8 +5,8 @@ from collections.abc import Callable
 import torch
 
 from runtimes.llm.cuda.executor import CudaExecutor
-from runtimes.llm.model import Llama
-from runtimes.llm.sequence import Chunk, SamplingParams
+from runtimes.llm.engine.sequence import Chunk, SamplingParams
+from runtimes.llm.model.llama import Llama
 
 SHARES = 2
 """The graphs keep memory of their own, which is no more than the largest step's."""

@@ -9,12 +9,12 @@ from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int, c_void_p
 import torch
 from torch import Tensor
 
-from runtimes.llm.model import Layer, Llama
-from runtimes.llm.model_config import ModelConfig
+from runtimes.llm.engine.sequence import Chunk
+from runtimes.llm.model.llama import Layer, Llama
+from runtimes.llm.model.model_config import ModelConfig
 from runtimes.llm.native.build import NativeUnavailable, library, targets
 from runtimes.llm.native.team_size import TeamSize
-from runtimes.llm.sequence import Chunk
-from runtimes.llm.weights import GroupQuantized, Weight, embedding
+from runtimes.llm.weights.matrix import GroupQuantized, Weight, embedding
 
 STRIP = 16
 """Positions that attention reads at a time: pages hold a multiple of them."""

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
-from runtimes.tensor.model_config import ModelConfig
+from runtimes.tensor.configuration.model_config import ModelConfig
 
 Array = npt.NDArray[Any]
 Tensors = Mapping[str, Array]

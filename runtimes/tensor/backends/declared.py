@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from runtimes.tensor.backends.base import ModelLoadError
-from runtimes.tensor.model_config import ModelConfig
+from runtimes.tensor.configuration.model_config import ModelConfig
 
 TORCH_FILENAMES = ("model.pt", "model.pt2", "model.safetensors", "model.pth")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from runtimes.tensor.backends.base import ModelLoadError
-from runtimes.tensor.model_config import ModelConfig
+from runtimes.tensor.configuration.model_config import ModelConfig
 
 _PREFIX = "_model_"
 _serials = itertools.count()

@@ -13,7 +13,7 @@ import lightgbm
 from runtimes.tensor.backends.base import Array, Device, Model, ModelLoadError
 from runtimes.tensor.backends.files import model_file
 from runtimes.tensor.backends.tabular import Method, TabularModel, described
-from runtimes.tensor.model_config import ModelConfig
+from runtimes.tensor.configuration.model_config import ModelConfig
 
 FILENAMES: Final = ("model.txt", "lightgbm.txt")
 

@@ -18,7 +18,7 @@ from runtimes.tensor.backends.base import Array, Device, Model, ModelFailed, Mod
 from runtimes.tensor.backends.files import model_file, output_names
 from runtimes.tensor.backends.onnx_quantize import quantized
 from runtimes.tensor.backends.signature import Found, completed
-from runtimes.tensor.model_config import ModelConfig
+from runtimes.tensor.configuration.model_config import ModelConfig
 
 FILENAME = "model.onnx"
 _DATATYPES: Final = {

@@ -9,7 +9,7 @@ import onnx
 
 from adapters.temporary import TemporaryFolder
 from runtimes.tensor.backends.base import ModelLoadError
-from runtimes.tensor.model_config import ModelConfig
+from runtimes.tensor.configuration.model_config import ModelConfig
 
 
 def quantized(config: ModelConfig, path: Path) -> bytes:

@@ -14,7 +14,7 @@ import openvino as ov
 from runtimes.tensor.backends.base import Array, Device, Model, ModelLoadError, Tensors
 from runtimes.tensor.backends.files import model_file, output_names
 from runtimes.tensor.backends.signature import Found, completed
-from runtimes.tensor.model_config import ModelConfig
+from runtimes.tensor.configuration.model_config import ModelConfig
 
 FILENAMES: Final = ("model.xml", "model.onnx", "model.pdmodel", "model.tflite")
 _DATATYPES: Final = {

@@ -15,7 +15,7 @@ from typing import Any
 from runtimes.tensor.backends.base import Device, Model, ModelLoadError, Tensors
 from runtimes.tensor.backends.declared import declared
 from runtimes.tensor.backends.files import forget, model_class
-from runtimes.tensor.model_config import ModelConfig
+from runtimes.tensor.configuration.model_config import ModelConfig
 
 FILENAME = "model.py"
 

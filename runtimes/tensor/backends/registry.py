@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from runtimes.tensor.backends.base import Backend, Device, Model, ModelLoadError
-from runtimes.tensor.model_config import ModelConfig
+from runtimes.tensor.configuration.model_config import ModelConfig
 
 
 class _Entry(NamedTuple):

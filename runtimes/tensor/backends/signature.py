@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from runtimes.tensor.backends.base import ModelLoadError
-from runtimes.tensor.model_config import Dims, DynamicBatching, ModelConfig, TensorSpec
+from runtimes.tensor.configuration.model_config import Dims, DynamicBatching, ModelConfig, TensorSpec
 
 MAX_BATCH_SIZE: Final = 8
 """Of a model whose file allows any batch, if its configuration does not say."""

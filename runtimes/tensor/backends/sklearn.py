@@ -15,7 +15,7 @@ import joblib
 from runtimes.tensor.backends.base import Device, Model, ModelLoadError
 from runtimes.tensor.backends.files import model_file
 from runtimes.tensor.backends.tabular import Method, TabularModel, described
-from runtimes.tensor.model_config import ModelConfig
+from runtimes.tensor.configuration.model_config import ModelConfig
 
 FILENAMES: Final = ("model.skops", "model.joblib", "model.pkl")
 METHODS: Final = (

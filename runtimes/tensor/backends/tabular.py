@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from runtimes.tensor.backends.base import Array, ModelFailed, ModelLoadError, Tensors
+from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, TensorSpec
 from runtimes.tensor.datatypes import DTYPES, datatype_of
-from runtimes.tensor.model_config import DynamicBatching, ModelConfig, TensorSpec
 
 MAX_BATCH_SIZE = 256
 """If the configuration does not say: a row is small."""

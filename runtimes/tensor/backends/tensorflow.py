@@ -19,7 +19,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from runtimes.tensor.backends.base import Array, Device, Model, ModelLoadError, Tensors
 from runtimes.tensor.backends.files import model_file, output_names
 from runtimes.tensor.backends.signature import Found, completed
-from runtimes.tensor.model_config import ModelConfig
+from runtimes.tensor.configuration.model_config import ModelConfig
 
 FILENAMES: Final = ("model.savedmodel", "saved_model.pb")
 SIGNATURE: Final = "serving_default"

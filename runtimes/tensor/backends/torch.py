@@ -18,7 +18,7 @@ from runtimes.tensor.backends.declared import TORCH_FILENAMES, declared, is_decl
 from runtimes.tensor.backends.files import forget, model_file, output_names
 from runtimes.tensor.backends.signature import completed
 from runtimes.tensor.backends.torch_files import TYPES, exported, exported_signature, loaded
-from runtimes.tensor.model_config import ModelConfig
+from runtimes.tensor.configuration.model_config import ModelConfig
 
 _FLOATS: Final = frozenset({"FP16", "FP32", "FP64", "BF16"})
 

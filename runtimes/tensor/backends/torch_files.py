@@ -18,7 +18,7 @@ from runtimes.tensor.backends.base import ModelLoadError
 from runtimes.tensor.backends.declared import TORCH_FILENAMES
 from runtimes.tensor.backends.files import input_names, model_class, model_file
 from runtimes.tensor.backends.signature import Found
-from runtimes.tensor.model_config import ModelConfig
+from runtimes.tensor.configuration.model_config import ModelConfig
 
 _DATATYPES: Final = {
     torch.bool: "BOOL",

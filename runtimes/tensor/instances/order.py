@@ -11,8 +11,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.instances.worker import Job
-from runtimes.tensor.model_config import ModelConfig
 
 _encode = msgspec.msgpack.Encoder(enc_hook=str).encode  # of a path
 _hints: Any = functools.cache(get_type_hints)

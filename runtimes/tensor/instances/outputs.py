@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from runtimes.tensor.backends.base import Array, ModelFailed, Tensors
+from runtimes.tensor.configuration.model_config import Dims, ModelConfig
 from runtimes.tensor.datatypes import DTYPES, datatype_of
-from runtimes.tensor.model_config import Dims, ModelConfig
 
 
 class Outputs:

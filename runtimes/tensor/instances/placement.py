@@ -8,15 +8,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from config.units import parse_size
+from config.schema.units import parse_size
 from runtimes.tensor.backends.base import Device, Instance, ModelLoadError
 from runtimes.tensor.backends.declared import declared, is_declared
 from runtimes.tensor.backends.registry import backend, complete_config, in_thread, known
+from runtimes.tensor.configuration.model_config import InstanceGroup, ModelConfig
 from runtimes.tensor.instances.copy import Copy
 from runtimes.tensor.instances.process import ProcessWorker, complete_in_process
 from runtimes.tensor.instances.thread import ThreadWorker
 from runtimes.tensor.instances.worker import Job
-from runtimes.tensor.model_config import InstanceGroup, ModelConfig
 
 EXECUTION_SECONDS = 60.0
 """How long one batch may compute, if the model's configuration does not say."""

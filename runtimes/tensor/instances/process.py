@@ -18,11 +18,11 @@ from runtimes.tensor.backends.base import (
     RowsFailed,
     Tensors,
 )
+from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.instances import frames
 from runtimes.tensor.instances.child_process import ChildProcess
 from runtimes.tensor.instances.order import decode_config, encode_job
 from runtimes.tensor.instances.worker import LOAD_SECONDS, Job, Listener
-from runtimes.tensor.model_config import ModelConfig
 
 ELSEWHERE: Final = 4 * 1024 * 1024
 """Bytes that are copied on a thread, so that the loop does not wait for them."""

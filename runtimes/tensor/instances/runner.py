@@ -11,8 +11,8 @@ import numpy as np
 
 from runtimes.tensor import texts
 from runtimes.tensor.backends.base import Array, Batch, Model, ModelFailed, RowsFailed, Tensors
+from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.instances.outputs import Outputs, reshaped
-from runtimes.tensor.model_config import ModelConfig
 
 MAX_MESSAGE = 1000
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from runtimes.tensor.backends.base import Batch, Device, LoadReport, Tensors
-from runtimes.tensor.model_config import ModelConfig
+from runtimes.tensor.configuration.model_config import ModelConfig
 
 LOAD_SECONDS = 600.0
 

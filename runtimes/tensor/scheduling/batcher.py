@@ -12,7 +12,7 @@ from math import inf
 from adapters.errors import BackendError, InferenceError
 from adapters.tensors import Inference, Tensor
 from runtimes.tensor.backends.base import Array, Batch, Instance, InstanceLost, RowsFailed, Tensors
-from runtimes.tensor.model_config import ModelConfig
+from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.scheduling.delivery import Delivery, OrderedDelivery
 from runtimes.tensor.scheduling.dispatcher import Dispatcher
 from runtimes.tensor.scheduling.failures import for_caller, unreadable

@@ -11,7 +11,7 @@ from math import inf
 from adapters.errors import CallerError
 from adapters.tensors import Inference, Tensor
 from runtimes.tensor.backends.base import Instance, Stream, Tensors
-from runtimes.tensor.model_config import ModelConfig
+from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.scheduling.dispatcher import Dispatcher
 from runtimes.tensor.scheduling.failures import for_caller, unreadable
 from runtimes.tensor.scheduling.outlet import Outlet

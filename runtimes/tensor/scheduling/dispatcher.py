@@ -12,7 +12,7 @@ from math import inf
 from adapters.errors import CapacityError, DeadlineError, Unavailable
 from adapters.tensors import Inference
 from runtimes.tensor.backends.base import Instance
-from runtimes.tensor.model_config import ModelConfig
+from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.scheduling.clock import clock
 from runtimes.tensor.scheduling.deadlines import Deadlines
 from runtimes.tensor.scheduling.intake import Intake

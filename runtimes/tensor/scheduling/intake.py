@@ -13,8 +13,8 @@ import numpy as np
 from adapters.errors import CallerError, TooLarge
 from adapters.tensors import Data, Inference, Tensor, split_bytes
 from runtimes.tensor.backends.base import Array
+from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
 from runtimes.tensor.datatypes import DTYPES
-from runtimes.tensor.model_config import ModelConfig, TensorSpec
 from runtimes.tensor.scheduling.pending import Asked
 from runtimes.tensor.text_index import IndexedTensor
 from runtimes.tensor.texts import Texts, as_array, expanded

@@ -10,9 +10,9 @@ from typing import Protocol
 
 from runtimes.tensor.backends.base import Batch, Instance, InstanceLost, RowsFailed, Tensors
 from runtimes.tensor.scheduling.pending import Execution
-from runtimes.tensor.scheduling.sequence import Sequence, Turn
-from runtimes.tensor.scheduling.sequence_choice import Chooser
-from runtimes.tensor.scheduling.sequence_inputs import SequenceInputs
+from runtimes.tensor.sequences.choice import Chooser
+from runtimes.tensor.sequences.inputs import SequenceInputs
+from runtimes.tensor.sequences.sequence import Sequence, Turn
 
 _LOG = logging.getLogger(__name__)
 

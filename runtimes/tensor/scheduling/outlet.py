@@ -8,8 +8,8 @@ import numpy as np
 
 from adapters.tensors import NO_PARAMETERS, Tensor, join_bytes
 from runtimes.tensor.backends.base import Array, Tensors
+from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.datatypes import datatype_of
-from runtimes.tensor.model_config import ModelConfig
 from runtimes.tensor.scheduling.pending import Asked
 from runtimes.tensor.texts import expanded, is_texts
 

@@ -19,7 +19,7 @@ from math import ceil, inf
 from typing import Generic
 
 from adapters.errors import CapacityError
-from runtimes.tensor.model_config import DynamicBatching, ModelConfig
+from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig
 from runtimes.tensor.scheduling.arrivals import Arrivals
 from runtimes.tensor.scheduling.bucket import Bucket, W, Waiting
 from runtimes.tensor.scheduling.latency import LatencyCurve

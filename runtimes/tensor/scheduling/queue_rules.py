@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtimes.tensor.model_config import DynamicBatching, QueuePolicy
+from runtimes.tensor.configuration.model_config import DynamicBatching, QueuePolicy
 
 LONGEST_WAIT = 600.0
 """Seconds in the queue, of who has no other bound: every wait ends, also one for copies that cannot be replaced."""

@@ -9,14 +9,14 @@ from typing import Protocol
 
 from adapters.tensors import Inference, Tensor
 from runtimes.tensor.backends.base import Instance, ModelLoadError
-from runtimes.tensor.model_config import ModelConfig
+from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.scheduling.batcher import Batcher
 from runtimes.tensor.scheduling.cached import Cached
 from runtimes.tensor.scheduling.decoupled import Streamer
 from runtimes.tensor.scheduling.recorder import NoRecorder, Recorder
 from runtimes.tensor.scheduling.response_store import ResponseStore
 from runtimes.tensor.scheduling.responses import Responses
-from runtimes.tensor.scheduling.sequencer import Sequencer
+from runtimes.tensor.sequences.sequencer import Sequencer
 
 
 class Scheduler(Protocol):

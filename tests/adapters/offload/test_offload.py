@@ -15,14 +15,17 @@ from msgspec import Raw
 
 from adapters import offload
 from adapters.errors import CallerError, CapacityError, LimitExceeded, TooLarge
-from adapters.messages import TokenCount
 from adapters.offload import density, packets
 from adapters.offload import lane as lanes
 from adapters.offload.jobs import Job
 from adapters.offload.lane import MAX_WAITING, Lane
 from adapters.tensors import NO_PARAMETERS, Inference, Tensor
 from adapters.types import ModelRequest
-from adapters.wire import anthropic, oip, openai, responses
+from adapters.upstreams.anthropic.requests import TokenCount
+from adapters.wire.anthropic import requests as anthropic
+from adapters.wire.oip import requests as oip
+from adapters.wire.openai import chat as openai
+from adapters.wire.responses import requests as responses
 
 MiB = 1024 * 1024
 PARTS = st.binary(max_size=2 * packets.INLINE)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from adapters.errors import CallerError
 from adapters.types import ChatRequest, Feature
-from adapters.wire import anthropic as wire
-from adapters.wire import openai
-from adapters.wire.anthropic_messages import message_body
+from adapters.wire.anthropic import requests as wire
+from adapters.wire.anthropic.messages import message_body
+from adapters.wire.openai import chat as openai
 
 Object = dict[str, Any]
 FEATURES: tuple[Feature, ...] = get_args(Feature)

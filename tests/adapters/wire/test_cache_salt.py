@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.types import GenerateRequest
-from adapters.wire import openai as wire
-from adapters.wire.dialects import DIALECTS
+from adapters.wire.openai import chat as wire
+from adapters.wire.openai.dialects import DIALECTS
 
 OWN = st.none() | st.text(max_size=5) | st.integers() | st.lists(st.text(max_size=2), max_size=2)
 VLLM = DIALECTS["vllm"]

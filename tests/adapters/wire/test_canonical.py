@@ -5,7 +5,7 @@ import pytest
 
 from adapters.types import GenerateRequest
 from adapters.wire.canonical import canonical, is_deterministic
-from adapters.wire.openai import decode_chat, decode_completion
+from adapters.wire.openai.chat import decode_chat, decode_completion
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 

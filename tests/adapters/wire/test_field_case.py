@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.errors import CallerError
-from adapters.wire import anthropic, named, openai, responses
-from adapters.wire.operation_fields import CHAT, COMPLETION, EMBEDDING, RESPONSE
+from adapters.wire.anthropic import requests as anthropic
+from adapters.wire.openai import chat as openai
+from adapters.wire.openai import named_model as named
+from adapters.wire.openai.operation_fields import CHAT, COMPLETION, EMBEDDING, RESPONSE
+from adapters.wire.responses import requests as responses
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "x"}], "prompt": "x", "input": "x", "max_tokens": 1}
 DECODERS: dict[str, tuple[Callable[[bytes], Any], frozenset[str]]] = {

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.errors import CallerError
-from adapters.wire import form, named
+from adapters.wire import form
+from adapters.wire.openai import named_model as named
 
 TYPE = "multipart/form-data; boundary=XX"
 AUDIO = bytes(range(256)) * 4

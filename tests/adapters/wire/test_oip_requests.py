@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from adapters.errors import CallerError
 from adapters.tensors import Inference, RequestedOutput, Tensor, element_count
-from adapters.wire import oip, oip_raw
+from adapters.wire.oip import raw_requests as oip_raw
+from adapters.wire.oip import requests as oip
 from tests.adapters.wire.tensors import NAMES, NUMPY, WORDS, array, lists, parameters, same, tensors
 
 

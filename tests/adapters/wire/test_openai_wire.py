@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from adapters.errors import BackendError, CallerError
 from adapters.types import ChatRequest, CompletionRequest, Usage
-from adapters.wire import openai as wire
+from adapters.wire.openai import chat as wire
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 

@@ -11,10 +11,18 @@ from hypothesis import strategies as st
 
 from adapters.errors import BackendError, CallerError
 from adapters.tensors import Inference, Inferred, RequestedOutput, Tensor, join_bytes
-from adapters.wire import tfserving_examples, tfserving_predict, tfserving_tensors
-from adapters.wire.predict_v1 import SIGNATURE
 from adapters.wire.protos.tfserving import serving, tensorflow
-from adapters.wire.tensorflow_types import NAMES
+from adapters.wire.tfserving import (
+    examples as tfserving_examples,
+)
+from adapters.wire.tfserving import (
+    predict as tfserving_predict,
+)
+from adapters.wire.tfserving import (
+    tensors as tfserving_tensors,
+)
+from adapters.wire.tfserving.datatypes import NAMES
+from adapters.wire.tfserving.predict_v1 import SIGNATURE
 from tests.adapters.wire.tensors import same, tensors
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from config.schema import Config
+from config.schema.config import Config
 from gateway.auth.audit import Actor
 from gateway.auth.store import KeyStore
 from tests.support.postgres import Postgres

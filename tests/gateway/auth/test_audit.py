@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.identity import GrantConfig
+from config.schema.identity import GrantConfig
 from gateway.auth.audit import Act, Actor
 from gateway.auth.errors import KeyEnded
 from gateway.auth.keys import digest

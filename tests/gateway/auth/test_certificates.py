@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from adapters.errors import CredentialError
-from config.schema import TenantConfig
+from config.schema.config import TenantConfig
 from gateway.auth.certificates import Certificates
 from gateway.auth.keys import Principal
 from gateway.auth.table import REFUSED

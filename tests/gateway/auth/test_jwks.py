@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from adapters.errors import CredentialError
-from config.identity import JwtConfig
+from config.schema.identity import JwtConfig
 from gateway.auth.jwks import ASK_SECONDS, MAX_BYTES, MAX_KEYS, Jwks, JwksError, parse
 from gateway.auth.tokens import Tokens
 from gateway.telemetry.metrics import IdentityGauges

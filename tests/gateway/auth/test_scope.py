@@ -1,7 +1,7 @@
 import pytest
 
 from adapters.errors import Forbidden
-from config.identity import ScopesConfig
+from config.schema.identity import ScopesConfig
 from gateway.auth.scope import Scope
 
 

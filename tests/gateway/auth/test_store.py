@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from config.identity import GrantConfig, ScopesConfig
+from config.schema.identity import GrantConfig, ScopesConfig
 from gateway.auth.errors import KeyEnded, NoSuchKey, StoreMismatch
 from gateway.auth.keys import USER, Principal, digest, id_of
 from gateway.auth.scope import Scope

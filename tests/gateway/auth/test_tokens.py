@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.errors import CredentialError
-from config.identity import JwtConfig
+from config.schema.identity import JwtConfig
 from gateway.auth import tokens as tokens_module
 from gateway.auth.keys import Principal, holder_id
 from gateway.auth.scope import Scope

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from random import Random
 
-from config.schema import DiscoverConfig
+from config.schema.config import DiscoverConfig
 from gateway.discovery.discoverer import Discoverer
 from gateway.discovery.target import Target
 

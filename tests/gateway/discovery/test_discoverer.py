@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from config.schema import DiscoverConfig
+from config.schema.config import DiscoverConfig
 from gateway.discovery.discoverer import BACKOFF, Discoverer
 from gateway.discovery.target import MAX_TARGETS, DiscoveryError, Target
 from tests.gateway.discovery.following import Scripted, urls

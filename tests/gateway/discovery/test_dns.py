@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.schema import DiscoverConfig
+from config.schema.config import DiscoverConfig
 from gateway.discovery import dns as module
 from gateway.discovery.dns import held, relative
 from gateway.discovery.target import DiscoveryError, Target

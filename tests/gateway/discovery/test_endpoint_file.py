@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from config.schema import DiscoverConfig
+from config.schema.config import DiscoverConfig
 from gateway.discovery import endpoint_file
 from gateway.discovery.target import Target
 from tests.gateway.discovery.following import following, until, urls

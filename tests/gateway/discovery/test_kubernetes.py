@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from config.schema import DiscoverConfig
+from config.schema.config import DiscoverConfig
 from gateway.discovery import kubernetes
 from gateway.discovery.target import DiscoveryError
 from tests.gateway.discovery.following import following, until, urls

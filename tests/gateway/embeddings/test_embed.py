@@ -12,8 +12,8 @@ import pytest
 from adapters.errors import BackendError, CallerError, ContextTooLong, TransportError
 from adapters.fake import FakeAdapter, Script
 from adapters.types import EmbeddingRequest, Usage
-from adapters.wire.openai import decode_embedding
-from config.schema import EmbeddingsConfig
+from adapters.wire.openai.chat import decode_embedding
+from config.schema.config import EmbeddingsConfig
 from gateway.embeddings.loading import embedders
 from gateway.embeddings.texts import Texts, TokenizerError
 from gateway.traffic.kept import Kept

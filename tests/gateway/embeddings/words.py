@@ -14,7 +14,7 @@ from adapters.base import Answer
 from adapters.fake import FakeAdapter, Script
 from adapters.tensors import Inferred, Tensor
 from adapters.types import OIP_GRPC, Deadline, InferRequest, ModelQuery, ModelRequest, Usage
-from adapters.wire.oip_proto_answers import encode_infer_response
+from adapters.wire.oip.proto_responses import encode_infer_response
 
 WORDS = {"[CLS]": 0, "[SEP]": 1, "[UNK]": 2, "a": 3, "b": 4, "c": 5, "d": 6}
 

@@ -14,7 +14,7 @@ from gateway.auth.scope import Scope
 from gateway.explain.asked import principal_of, request_of
 from gateway.explain.why import Policy
 from gateway.telemetry import Record
-from policies.explain import Explanation
+from policies.routing.explain import Explanation
 from tests.support.gateways import Rig, config
 
 POOLS = ["main", "big", "own"]

@@ -14,8 +14,8 @@ import pytest
 from aiohttp import web
 
 from adapters.types import Order
-from config.identity import GrantConfig
-from config.schema import Config
+from config.schema.config import Config
+from config.schema.identity import GrantConfig
 from gateway.auth.audit import Act, Actor
 from gateway.auth.certificates import Certificates, PeerCertificate
 from gateway.auth.credentials import Credentials
@@ -23,7 +23,7 @@ from gateway.auth.keys import Principal
 from gateway.auth.store import KeyStore
 from gateway.auth.table import KeyTable
 from gateway.auth.tokens import Tokens
-from gateway.fronts.admin import make_app
+from gateway.fronts.admin.front import make_app
 from gateway.traffic.operations import NotDone, Operation
 from tests.support.gateways import PEPPER, config
 

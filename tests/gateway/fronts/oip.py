@@ -13,12 +13,12 @@ from adapters.base import Answer
 from adapters.errors import InferenceError
 from adapters.fake import FakeAdapter, Script
 from adapters.http1.server import Limits, Server
-from adapters.oip_inference import Reader
 from adapters.types import OIP_JSON, Deadline, Form, InferRequest, ModelOrder, ModelQuery, ModelRequest, Usage
-from adapters.wire.oip_bodies import ModelMetadata, decode_metadata
-from config.schema import HttpConfig
+from adapters.upstreams.oip.inference import Reader
+from adapters.wire.oip.bodies import ModelMetadata, decode_metadata
+from config.schema.config import HttpConfig
 from gateway.fronts.errors import openai_refusal
-from gateway.fronts.grpc_listener import grpc_server
+from gateway.fronts.grpc.listener import grpc_server
 from gateway.fronts.listener import Fronts
 from tests.support.gateways import Rig, config
 

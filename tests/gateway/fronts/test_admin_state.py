@@ -10,7 +10,7 @@ import pytest
 
 from adapters.fake import FakeAdapter, Script
 from gateway.app import Gateway
-from gateway.fronts.admin import describe
+from gateway.fronts.admin.front import describe
 from gateway.traffic.queue import PoolQueue
 from tests.support.gateways import Rig, chat, config
 

@@ -22,8 +22,8 @@ from adapters.errors import (
     Unsupported,
 )
 from adapters.fake import FakeAdapter, Script
-from adapters.messages import MessagesRequest, TokenCount
 from adapters.types import ANTHROPIC, Usage
+from adapters.upstreams.anthropic.requests import MessagesRequest, TokenCount
 from tests.support.gateways import Rig, config, listening
 from tests.support.talkers import PROMPT, talkers
 

@@ -13,7 +13,7 @@ from adapters.fake import FakeAdapter
 from adapters.http1.client import Client, encode_fields
 from adapters.http1.message import Request, Response
 from adapters.http1.server import Limits, Server
-from adapters.http_app import HttpAppAdapter
+from adapters.upstreams.apps.http_app import HttpAppAdapter
 from config.protocols.apps import HttpProtocol
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts

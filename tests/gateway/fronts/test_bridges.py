@@ -17,12 +17,24 @@ from adapters.http1.client import Client
 from adapters.http1.message import Request, Response
 from adapters.http1.server import Server
 from adapters.http2.channel import Channel
-from adapters.oip_grpc import OipGrpcAdapter
-from adapters.oip_http import OipHttpAdapter
 from adapters.tensors import Inferred, Parameter
 from adapters.types import Deadline, ModelRequest
-from adapters.wire import compression, oip, oip_answers, oip_bodies, oip_generate, sse
-from adapters.wire.oip_bodies import ModelMetadata, TensorMetadata
+from adapters.upstreams.oip.grpc_client import OipGrpcAdapter
+from adapters.upstreams.oip.http_client import OipHttpAdapter
+from adapters.wire import compression, sse
+from adapters.wire.oip import (
+    bodies as oip_bodies,
+)
+from adapters.wire.oip import (
+    generate as oip_generate,
+)
+from adapters.wire.oip import (
+    requests as oip,
+)
+from adapters.wire.oip import (
+    responses as oip_answers,
+)
+from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
 from tests.adapters.tensor_service import Service, echo, serving
 from tests.gateway.fronts.oip import TensorDoor, tensor_door
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from adapters.fake import FakeAdapter, Script
 from adapters.http1.message import Headers, Request
-from adapters.messages import TokenCount
 from adapters.types import ANTHROPIC, AppRequest, GenerateRequest
+from adapters.upstreams.anthropic.requests import TokenCount
 from adapters.wire import form
 from gateway.fronts.listener import Fronts
 from gateway.fronts.paths import readdressed

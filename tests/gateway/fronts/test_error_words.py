@@ -9,8 +9,9 @@ import pytest
 
 from adapters.errors import CallerError
 from adapters.fake import FakeAdapter, Script
-from adapters.wire import anthropic_chat, operation_fields
-from adapters.wire.words import CHAT, MESSAGES, RESPONSES, Words
+from adapters.wire.anthropic import chat as anthropic_chat
+from adapters.wire.error_words import CHAT, MESSAGES, RESPONSES, Words
+from adapters.wire.openai import operation_fields
 from tests.gateway.fronts.test_ignored_fields import CHATS, HI, Opener
 from tests.gateway.fronts.test_ignored_fields import MESSAGES as MESSAGES_PATH
 from tests.gateway.fronts.test_ignored_fields import RESPONSES as RESPONSES_PATH

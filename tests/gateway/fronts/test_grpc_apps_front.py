@@ -9,8 +9,8 @@ from adapters.base import Answer
 from adapters.errors import TransportError
 from adapters.fake import FakeAdapter, Script
 from adapters.types import APP, AppRequest, Deadline, ModelRequest
-from adapters.wire import torchserve_proto as wire
-from gateway.fronts.grpc_apps import PROTOBUF
+from adapters.wire.torchserve import proto as wire
+from gateway.fronts.grpc.apps import PROTOBUF
 from tests.gateway.fronts.oip import TensorDoor, tensor_door
 
 METHOD = "/any.Service/Method"

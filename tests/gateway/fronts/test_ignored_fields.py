@@ -16,10 +16,10 @@ from adapters.base import Answer
 from adapters.errors import CallerError
 from adapters.fake import FakeAdapter, Script
 from adapters.http1.client import Client
-from adapters.messages import MessagesRequest
-from adapters.openai import OpenAIAdapter
 from adapters.types import Deadline, ModelRequest
-from adapters.wire import openai as openai_wire
+from adapters.upstreams.anthropic.requests import MessagesRequest
+from adapters.upstreams.openai.client import OpenAIAdapter
+from adapters.wire.openai import chat as openai_wire
 from gateway.fronts import decoding
 from tests.runtimes.llm.server_fixtures import MODEL, serving
 from tests.support.gateways import Rig, config, listening

@@ -28,13 +28,13 @@ from adapters.fake import Script
 from adapters.tensors import FINAL, Inferred, Tensor
 from adapters.types import OIP_GRPC, OIP_JSON, Usage
 from adapters.wire import sse
-from adapters.wire.oip_answers import encode_response
-from adapters.wire.oip_proto_answers import (
+from adapters.wire.oip.proto_responses import (
     encode_infer_response,
     encode_stream_error,
     encode_stream_response,
     with_final,
 )
+from adapters.wire.oip.responses import encode_response
 from adapters.wire.protos import health
 from tests.gateway.fronts.oip import METADATA, WHOLE, TensorDoor, TensorFake, tensor_door
 

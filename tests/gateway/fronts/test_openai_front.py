@@ -13,7 +13,7 @@ import pytest
 from adapters.errors import BackendError, CapacityError, ContextTooLong, TransportError, UpstreamTimeout
 from adapters.fake import FakeAdapter, Script
 from adapters.types import Usage
-from config.identity import Operation
+from config.schema.identity import Operation
 from gateway.auth.keys import KeyRecord, Principal, digest
 from gateway.auth.scope import Scope
 from gateway.auth.table import KeyTable

@@ -15,12 +15,12 @@ from adapters.http1.client import Client
 from adapters.http1.server import Limits, Server
 from adapters.http2.channel import Channel, encode_fields
 from adapters.http2.status import Code, GrpcError
-from adapters.http_app import HttpAppAdapter
-from adapters.oip_http import OipHttpAdapter
+from adapters.upstreams.apps.http_app import HttpAppAdapter
+from adapters.upstreams.oip.http_client import OipHttpAdapter
 from config.protocols.apps import HttpProtocol
-from config.schema import HttpConfig
+from config.schema.config import HttpConfig
 from gateway.fronts.errors import openai_refusal
-from gateway.fronts.grpc_listener import grpc_server
+from gateway.fronts.grpc.listener import grpc_server
 from gateway.fronts.listener import Fronts
 from tests.gateway.fronts.oip import ASKED
 from tests.support.gateways import Rig, config

@@ -11,7 +11,7 @@ from adapters.errors import CallerError, CapacityError
 from adapters.fake import Script
 from adapters.tensors import Inferred, RequestedOutput, Tensor, join_bytes
 from adapters.types import OIP_GRPC, OIP_JSON, PREDICT_V1, Usage
-from adapters.wire.oip_proto_answers import encode_infer_response
+from adapters.wire.oip.proto_responses import encode_infer_response
 from gateway.fronts import metadata
 from tests.gateway.fronts.oip import TensorDoor, TensorFake, tensor_door, zipped
 
@@ -165,7 +165,7 @@ async def test_what_is_wrong_is_said(path: str, body: Any, status: int, said: st
 
 
 async def test_a_request_that_does_not_fit_looks_again_at_what_the_model_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.oip_inference.DOUBT", -1.0)
+    monkeypatch.setattr("adapters.upstreams.oip.inference.DOUBT", -1.0)
     async with tensor_door(scored(Y)) as d:
         assert (await predict(d, {"instances": [[1, 2]]}))[0] == 200
         d.fake.about["metadata"] = {**SCORED, "inputs": [{"name": "t", "datatype": "BYTES", "shape": [-1]}]}

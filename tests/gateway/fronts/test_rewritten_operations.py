@@ -12,13 +12,13 @@ from msgspec import Raw
 
 from adapters.fake import FakeAdapter, Script
 from adapters.types import AppRequest, ChatRequest, CompletionRequest, EmbeddingRequest, GenerateRequest
-from adapters.wire import openai as wire
-from adapters.wire import operation_fields
-from adapters.wire.named import CODEC
-from adapters.wire.openai_calls import CALLS
-from config.rewrite import twins
-from config.schema import RewriteConfig
-from policies.rewrite import Rewrite
+from adapters.wire.openai import chat as wire
+from adapters.wire.openai import operation_fields
+from adapters.wire.openai.calls import CALLS
+from adapters.wire.openai.named_model import CODEC
+from config.schema.config import RewriteConfig
+from config.schema.rewrite import twins
+from policies.routing.rewrite import Rewrite
 from tests.support.gateways import Rig, chat, config, listening
 
 REWRITE: dict[str, Any] = {

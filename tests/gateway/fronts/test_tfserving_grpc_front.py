@@ -14,9 +14,9 @@ from adapters.errors import CallerError, CapacityError, InferenceError, Transpor
 from adapters.fake import Script
 from adapters.tensors import Inferred, RequestedOutput, Tensor, join_bytes
 from adapters.types import OIP_GRPC, PREDICT_V1, TFSERVING_GRPC, Usage
-from adapters.wire.oip_proto_answers import encode_infer_response
+from adapters.wire.oip.proto_responses import encode_infer_response
 from adapters.wire.protos.tfserving import MODEL, PREDICTION, serving, tensorflow
-from adapters.wire.tfserving_tensors import decode
+from adapters.wire.tfserving.tensors import decode
 from tests.gateway.fronts.oip import TensorDoor, TensorFake, tensor_door
 
 METHODS = {**PREDICTION, **MODEL}

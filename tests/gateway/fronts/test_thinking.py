@@ -13,18 +13,18 @@ from anthropic.types import TextBlock, ThinkingBlock
 
 from adapters.fake import FakeAdapter, Script
 from adapters.http1.client import Client
-from adapters.openai import OpenAIAdapter
 from adapters.types import Usage
-from adapters.wire.anthropic import decode_message
-from adapters.wire.anthropic_messages import message_body
-from adapters.wire.dialects import DIALECTS, OURS, PLAIN, Dialect
-from adapters.wire.openai import decode_chat, upstream_body
-from adapters.wire.thinking import of_message
-from runtimes.llm.engine import Runner
+from adapters.upstreams.openai.client import OpenAIAdapter
+from adapters.wire.anthropic.messages import message_body
+from adapters.wire.anthropic.requests import decode_message
+from adapters.wire.openai.chat import decode_chat, upstream_body
+from adapters.wire.openai.dialects import DIALECTS, OURS, PLAIN, Dialect
+from adapters.wire.openai.thinking import of_message
+from runtimes.llm.engine.async_engine import Runner
 from tests.gateway.fronts.test_anthropic_front import chunk, completion
 from tests.gateway.fronts.test_ignored_fields import Before, Door
+from tests.runtimes.llm.api.test_thinking import OPENS, Mind
 from tests.runtimes.llm.server_fixtures import MODEL, serving
-from tests.runtimes.llm.test_thinking import OPENS, Mind
 from tests.support.gateways import Rig, config, listening
 
 HI: Any = [{"role": "user", "content": "hi"}]

@@ -3,13 +3,13 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from config.money import PICOS, Money
-from config.schema import TenantConfig
+from config.schema.config import TenantConfig
+from config.schema.money import PICOS, Money
 from gateway.limits.allowance import Allowance
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.limits.shared import SharedTable
-from policies.amounts import Amounts
-from policies.facts import Facts
+from policies.limits.amounts import Amounts
+from policies.routing.facts import Facts
 
 NOON = datetime(2028, 2, 29, 12, tzinfo=UTC).timestamp()
 

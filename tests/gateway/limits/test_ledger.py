@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.errors import LimitExceeded
-from config.money import PICOS
+from config.schema.money import PICOS
 from gateway.limits.account import OTHER_KEYS
 from gateway.limits.ledger import Reservation
 from tests.gateway.limits.books import Books, dollars, ledger, used

@@ -3,9 +3,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.schema import LimitsConfig
+from config.schema.config import LimitsConfig
 from gateway.limits.subjects import Limit
-from policies.facts import Facts
+from policies.routing.facts import Facts
 from tests.gateway.limits.books import used
 
 MOST = 4

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.schema import CommandRuntime, LlmRuntime, RuntimeConfig, TensorRuntime
+from config.schema.config import CommandRuntime, LlmRuntime, RuntimeConfig, TensorRuntime
 from gateway.placement.environment import NAMES, PREFIXES, environment, inherited
 from gateway.placement.local import LocalRuntimes
 

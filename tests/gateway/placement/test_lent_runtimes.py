@@ -1,4 +1,4 @@
-from config.schema import LlmRuntime
+from config.schema.config import LlmRuntime
 from gateway.placement.lent import LentRuntimes
 
 CONFIG = LlmRuntime(kind="llm", model="bundled:m")

@@ -4,7 +4,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from config.schema import LlmRuntime, TensorRuntime
+from config.schema.config import LlmRuntime, TensorRuntime
 from gateway.placement import local
 from gateway.placement.launch import Launch
 from gateway.placement.local import LocalRuntime, command

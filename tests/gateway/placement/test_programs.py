@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from config.schema import CommandRuntime, ProgramRuntime, VllmRuntime
+from config.schema.config import CommandRuntime, ProgramRuntime, VllmRuntime
 from gateway.placement import programs
 from gateway.placement.launch import CannotLaunch, Launch
 from gateway.placement.local import LocalRuntimes

@@ -2,7 +2,7 @@ import socket
 
 import pytest
 
-from config.units import HostPort
+from config.schema.units import HostPort
 from gateway.supervisor.sockets import Sockets
 
 

@@ -14,8 +14,8 @@ from adapters.http1.message import Request, Response
 from adapters.http1.server import Server
 from adapters.types import Deadline
 from config.loader import read
-from config.schema import Config, ProbeConfig
-from gateway.fronts.pools import describe_pools
+from config.schema.config import Config, ProbeConfig
+from gateway.fronts.admin.pools import describe_pools
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.fleet import Fleet
 from gateway.traffic.pool import Pool

@@ -19,11 +19,11 @@ from adapters.errors import (
 )
 from adapters.fake import FakeAdapter, Script
 from adapters.types import Deadline
-from config.schema import FallbackConfig, TargetConfig
-from config.target import ANOTHER_MAY_DO
+from config.schema.config import FallbackConfig, TargetConfig
+from config.schema.target import ANOTHER_MAY_DO
 from gateway.traffic.fallback import Fallback, Step
 from gateway.traffic.split import Split
-from policies.target import compiled
+from policies.routing.target import compiled
 from tests.support.gateways import chat
 
 FOREVER = Deadline(1e9, 60.0, 60.0)

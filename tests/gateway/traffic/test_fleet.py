@@ -7,7 +7,7 @@ import pytest
 from adapters.errors import InferenceError, Overloaded, TransportError, Unavailable
 from adapters.http1.message import Response
 from adapters.types import Deadline
-from config.schema import Config, ProbeConfig
+from config.schema.config import Config, ProbeConfig
 from gateway.traffic.fleet import Fleet
 from gateway.traffic.pool import Pool
 from gateway.traffic.probes import check

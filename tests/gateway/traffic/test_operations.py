@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.schema import PoolConfig
+from config.schema.config import PoolConfig
 from gateway.auth.pepper import derived
 from gateway.discovery.discoverer import Discoverer
 from gateway.discovery.target import MAX_TARGETS, Target

@@ -8,7 +8,7 @@ from adapters.base import Answer
 from adapters.errors import BackendError, CapacityError, InferenceError, Resting
 from adapters.fake import FakeAdapter, Script
 from adapters.types import Deadline
-from config.schema import Config
+from config.schema.config import Config
 from gateway.snapshot import Snapshot, build
 from gateway.traffic.kept import Kept
 from policies.retry import RetryBudget

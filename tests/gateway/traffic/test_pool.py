@@ -16,12 +16,12 @@ from adapters.errors import (
 )
 from adapters.fake import FakeAdapter, Script
 from adapters.types import Deadline
-from config.schema import BalanceConfig, ProbeConfig
+from config.schema.config import BalanceConfig, ProbeConfig
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.pool import Pool
 from gateway.traffic.probes import check
+from policies.balancing.pickers import picker
 from policies.breaker import Breaker
-from policies.pickers import picker
 from tests.support.gateways import chat
 
 FOREVER = Deadline(1e9, 1e9, 1e9)

@@ -6,8 +6,8 @@ import pytest
 
 from adapters.http1.client import Client
 from adapters.http1.message import Response
-from adapters.openai import OpenAIAdapter
-from config.schema import ProbeConfig
+from adapters.upstreams.openai.client import OpenAIAdapter
+from config.schema.config import ProbeConfig
 from gateway.traffic import probes
 from gateway.traffic.endpoint import Endpoint
 from policies.breaker import Breaker

@@ -11,8 +11,10 @@ from adapters.http1.message import Request, Response
 from adapters.http1.server import Server
 from adapters.tensors import Inferred
 from adapters.types import Deadline
-from adapters.wire import oip, oip_answers, oip_proto_answers
-from adapters.wire.oip_asked import request_of
+from adapters.wire.oip import proto_responses as oip_proto_answers
+from adapters.wire.oip import requests as oip
+from adapters.wire.oip import responses as oip_answers
+from adapters.wire.oip.request_view import request_of
 from gateway.traffic.fleet import Fleet
 from gateway.traffic.member import FleetError, tls_of
 from tests.adapters.tensor_service import Service, serving
@@ -68,7 +70,7 @@ def test_what_is_spoken_over_tls_is_said_to_one_protocols_servers_only() -> None
 
 
 async def test_what_is_not_installed_is_named_with_the_command_that_installs_it(monkeypatch: Any) -> None:
-    monkeypatch.setitem(sys.modules, "adapters.oip_grpc", None)
+    monkeypatch.setitem(sys.modules, "adapters.upstreams.oip.grpc_client", None)
     fleet = Fleet(Random(1), asyncio.get_running_loop().time)
     with pytest.raises(FleetError, match=r"pool main: oip-grpc needs .* pip install 'headrace\[grpc\]'"):
         fleet.prepare(config(pools=[{"name": "main", "protocol": "oip-grpc", "endpoints": ["http://127.0.0.1:9"]}]))

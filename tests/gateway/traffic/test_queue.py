@@ -20,12 +20,12 @@ from adapters.errors import (
 )
 from adapters.fake import FakeAdapter, Script
 from adapters.types import ChatRequest, Deadline, Usage
-from config.schema import BalanceConfig, QueueConfig, TenantConfig
+from config.schema.config import BalanceConfig, QueueConfig, TenantConfig
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.pool import Pool
 from gateway.traffic.queue import PoolQueue
+from policies.balancing.pickers import picker
 from policies.breaker import Breaker
-from policies.pickers import picker
 from policies.queueing import NORMAL
 from tests.support.gateways import chat
 

@@ -9,12 +9,12 @@ from adapters.base import Answer
 from adapters.errors import CapacityError, InferenceError, Resting, Scope
 from adapters.fake import FakeAdapter, Script
 from adapters.types import Deadline, ModelRequest
-from config.schema import BalanceConfig, QueueConfig, TenantConfig
+from config.schema.config import BalanceConfig, QueueConfig, TenantConfig
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.pool import Pool
 from gateway.traffic.queue import PoolQueue
+from policies.balancing.pickers import picker
 from policies.breaker import Breaker
-from policies.pickers import picker
 from tests.support.gateways import chat
 
 FOREVER = Deadline(1e9, 1e9, 1e9)

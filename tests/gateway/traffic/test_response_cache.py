@@ -12,7 +12,7 @@ from adapters.base import Answer
 from adapters.errors import BackendError, CapacityError, ClientGone, DeadlineError, InferenceError, TransportError
 from adapters.fake import FakeAdapter, Script
 from adapters.types import Usage
-from config.schema import Config
+from config.schema.config import Config
 from gateway.auth.keys import Principal
 from gateway.snapshot import build
 from gateway.telemetry.answers_kept import CacheGauges

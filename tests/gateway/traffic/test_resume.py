@@ -17,7 +17,7 @@ from adapters.errors import (
 )
 from adapters.fake import FakeAdapter
 from adapters.types import GenerateRequest, Usage
-from adapters.wire import openai as wire
+from adapters.wire.openai import chat as wire
 from policies.resume import MOST
 from tests.support.gateways import Rig, chat, config
 from tests.support.talkers import PROMPT, Heard, Talker, talkers

@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 
 from adapters.types import Deadline
-from config.schema import SignalsConfig
-from gateway.fronts.pools import describe_endpoint
+from config.schema.config import SignalsConfig
+from gateway.fronts.admin.pools import describe_endpoint
 from gateway.traffic.fleet import Fleet
 from gateway.traffic.signals import metrics_url
 from tests.support.gateways import chat, config

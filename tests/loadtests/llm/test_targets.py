@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from config.schema import Config
+from config.schema.config import Config
 from loadtests.llm.client import Door
 from loadtests.llm.headrace import WEIGHTS, config, launch
 from loadtests.llm.targets import Target, awake, running

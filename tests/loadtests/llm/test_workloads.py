@@ -9,8 +9,8 @@ from loadtests.llm.events import Answer
 from loadtests.llm.figures import Cost, figures, percentile
 from loadtests.llm.headrace import MODEL_LENGTH
 from loadtests.llm.workloads import LONGEST, W1, W3, W5, WORKLOADS, Word, Workload, vocabulary
-from runtimes.llm.store import resolve
-from runtimes.llm.tokenizer_loader import load_tokenizer
+from runtimes.llm.text.tokenizer_loader import load_tokenizer
+from runtimes.llm.weights.store import resolve
 
 WORDS = [Word(index, f" w{index}") for index in range(100)]
 

@@ -2,8 +2,8 @@
 
 import torch
 
-from runtimes.llm.sampler import sample
-from runtimes.llm.sequence import Batch, Sampled
+from runtimes.llm.engine.sampler import sample
+from runtimes.llm.engine.sequence import Batch, Sampled
 
 LIKELY = b'"}],:{[0123456789 '
 _BONUS = 3.0

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from runtimes.llm.store import resolve
+from runtimes.llm.weights.store import resolve
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from runtimes.llm.sequence import Chunk, SamplingParams, Sequence
+from runtimes.llm.engine.sequence import Chunk, SamplingParams, Sequence
 
 VOCAB = 8500
 """More than the candidates that are looked at first, in parts of which the last is not whole."""

@@ -17,18 +17,18 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer
 
 from adapters.http1.server import Limits, Server
-from runtimes.llm.block_manager import BlockManager
-from runtimes.llm.chat_template import ChatTemplate
-from runtimes.llm.engine import AsyncEngine, Engine, Runner
-from runtimes.llm.error_responses import refusal
-from runtimes.llm.grammar import Grammars
-from runtimes.llm.pooler import Pooler
-from runtimes.llm.scheduler import Scheduler
-from runtimes.llm.scheduler_config import SchedulerConfig
-from runtimes.llm.sequence import Batch, Sampled
-from runtimes.llm.server import App
-from runtimes.llm.submission import LoadedModel
-from runtimes.llm.tokenizer import Tokenizer
+from runtimes.llm.api.error_responses import refusal
+from runtimes.llm.api.server import App
+from runtimes.llm.api.submission import LoadedModel
+from runtimes.llm.engine.async_engine import AsyncEngine, Engine, Runner
+from runtimes.llm.engine.block_manager import BlockManager
+from runtimes.llm.engine.scheduler import Scheduler
+from runtimes.llm.engine.scheduler_config import SchedulerConfig
+from runtimes.llm.engine.sequence import Batch, Sampled
+from runtimes.llm.grammar.constraint import Grammars
+from runtimes.llm.model.pooler import Pooler
+from runtimes.llm.text.chat_template import ChatTemplate
+from runtimes.llm.text.tokenizer import Tokenizer
 
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>' + '\n' }}{% endfor %}"

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runtimes.llm.chat_template import ChatTemplate
-from runtimes.llm.engine import Engine, SamplingParams
-from runtimes.llm.loader import load_model
-from runtimes.llm.model import Llama
-from runtimes.llm.tokenizer_loader import load_tokenizer
+from runtimes.llm.engine.async_engine import Engine, SamplingParams
+from runtimes.llm.model.llama import Llama
+from runtimes.llm.text.chat_template import ChatTemplate
+from runtimes.llm.text.tokenizer_loader import load_tokenizer
+from runtimes.llm.weights.loader import load_model
 from tests.runtimes.llm.server_fixtures import MODEL, Parrot, Running, byte_tokenizer, post, serving, until_idle
 from tests.runtimes.llm.test_equivalence import make_engine
 

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from runtimes.llm.gguf_metadata import InvalidGguf, read_directory
-from runtimes.llm.loader import load_model, open_checkpoint
-from runtimes.llm.model import Llama
-from runtimes.llm.model_config import UnsupportedModel
-from runtimes.llm.safetensors_checkpoint import InvalidCheckpoint
+from runtimes.llm.model.llama import Llama
+from runtimes.llm.model.model_config import UnsupportedModel
+from runtimes.llm.weights.gguf_metadata import InvalidGguf, read_directory
+from runtimes.llm.weights.loader import load_model, open_checkpoint
+from runtimes.llm.weights.safetensors_checkpoint import InvalidCheckpoint
 from tests.runtimes.llm.reference import save_safetensors, tiny_llama
-from tests.runtimes.llm.test_loader import write_gguf
+from tests.runtimes.llm.weights.test_loader import write_gguf
 
 
 def load(path: Path) -> Llama:

@@ -8,12 +8,12 @@ import pytest
 import torch
 from gguf import GGUFReader
 
-from runtimes.llm.engine import Engine, EngineConfig, SamplingParams
-from runtimes.llm.executor import TorchExecutor
-from runtimes.llm.loader import load_model
-from runtimes.llm.model import Llama
-from runtimes.llm.model_runner import ModelRunner
-from runtimes.llm.sequence import TokenOutput
+from runtimes.llm.engine.async_engine import Engine, EngineConfig, SamplingParams
+from runtimes.llm.engine.sequence import TokenOutput
+from runtimes.llm.model.executor import TorchExecutor
+from runtimes.llm.model.llama import Llama
+from runtimes.llm.model.model_runner import ModelRunner
+from runtimes.llm.weights.loader import load_model
 from tests.runtimes.llm.reference import TIE, assert_greedy, from_gguf
 
 pytestmark = pytest.mark.timeout(400)

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from adapters.errors import CapacityError, ContextTooLong
-from runtimes.llm import encoding_thread
-from runtimes.llm.chat_template import ChatTemplate
-from runtimes.llm.encoding_thread import INLINE, EncodingThread
-from runtimes.llm.tokenizer import Tokenizer
-from runtimes.llm.tokenizer_loader import load_tokenizer
+from runtimes.llm.api import encoding_thread
+from runtimes.llm.api.encoding_thread import INLINE, EncodingThread
+from runtimes.llm.text.chat_template import ChatTemplate
+from runtimes.llm.text.tokenizer import Tokenizer
+from runtimes.llm.text.tokenizer_loader import load_tokenizer
 from tests.runtimes.llm.server_fixtures import CHATML, MODEL, Running, post, serving
 
 CONTEXT = 8192

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from runtimes.llm.block_manager import BlockManager
-from runtimes.llm.engine import Engine, EngineConfig
-from runtimes.llm.loader import load_model
-from runtimes.llm.model import Llama
-from runtimes.llm.pooler import Pooler
-from runtimes.llm.scheduler import Scheduler
-from runtimes.llm.scheduler_config import SchedulerConfig
-from runtimes.llm.sequence import Batch, Chunk, Pooling, Sampled, SamplingParams, Sequence, TokenOutput
+from runtimes.llm.engine.async_engine import Engine, EngineConfig
+from runtimes.llm.engine.block_manager import BlockManager
+from runtimes.llm.engine.scheduler import Scheduler
+from runtimes.llm.engine.scheduler_config import SchedulerConfig
+from runtimes.llm.engine.sequence import Batch, Chunk, Pooling, Sampled, SamplingParams, Sequence, TokenOutput
+from runtimes.llm.model.llama import Llama
+from runtimes.llm.model.pooler import Pooler
+from runtimes.llm.weights.loader import load_model
 from tests.runtimes.llm.reference import save_safetensors, tiny_llama
 
 ONE = SamplingParams(max_tokens=1)

@@ -10,10 +10,10 @@ import aiohttp
 import pytest
 import torch
 
-from runtimes.llm.executor import Executor, TorchExecutor
-from runtimes.llm.model_runner import ModelRunner
+from runtimes.llm.model.executor import Executor, TorchExecutor
+from runtimes.llm.model.model_runner import ModelRunner
+from runtimes.llm.model.pooler import Pooler
 from runtimes.llm.native.executor import NativeExecutor
-from runtimes.llm.pooler import Pooler
 from tests.runtimes.llm.extremes import APIS, Api, combinations, single_values
 from tests.runtimes.llm.native.models import BLOCK, random_model, shape
 from tests.runtimes.llm.server_fixtures import CONTEXT, MODEL, Running, serving, until_idle

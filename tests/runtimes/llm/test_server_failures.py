@@ -9,13 +9,13 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam
 
-from runtimes.llm.block_manager import BlockManager
-from runtimes.llm.detokenizer import Detokenizer
-from runtimes.llm.engine import Engine
-from runtimes.llm.memory import OutOfMemory
-from runtimes.llm.scheduler import Scheduler
-from runtimes.llm.scheduler_config import SchedulerConfig
-from runtimes.llm.sequence import Batch, Sampled, SamplingParams
+from runtimes.llm.engine.async_engine import Engine
+from runtimes.llm.engine.block_manager import BlockManager
+from runtimes.llm.engine.memory import OutOfMemory
+from runtimes.llm.engine.scheduler import Scheduler
+from runtimes.llm.engine.scheduler_config import SchedulerConfig
+from runtimes.llm.engine.sequence import Batch, Sampled, SamplingParams
+from runtimes.llm.text.detokenizer import Detokenizer
 from tests.runtimes.llm.server_fixtures import MODEL, Parrot, byte_tokenizer, get, post, serving, until_idle
 
 HI: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hi"}]

@@ -12,8 +12,8 @@ import torch
 from openai.types.chat import ChatCompletionMessageParam
 from openai.types.chat.chat_completion_token_logprob import ChatCompletionTokenLogprob
 
-from runtimes.llm.model_runner import ModelRunner
-from runtimes.llm.sequence import Chunk
+from runtimes.llm.engine.sequence import Chunk
+from runtimes.llm.model.model_runner import ModelRunner
 from tests.runtimes.llm.server_fixtures import MODEL, Running, byte_tokenizer, post, serving, until_idle
 
 TEXT = "Hello, wörld! 😀"

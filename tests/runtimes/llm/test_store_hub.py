@@ -86,7 +86,7 @@ def hub() -> Iterator[str]:
 def resolve_elsewhere(name: str, hub: str, home: Path) -> tuple[str, str]:
     """In a process of its own, for the library reads its settings when it is imported: (path, error)."""
     program = (
-        "import sys\nfrom runtimes.llm.store import resolve\nfrom runtimes.wheels import ModelUnavailable\n"
+        "import sys\nfrom runtimes.llm.weights.store import resolve\nfrom runtimes.wheels import ModelUnavailable\n"
         "try:\n    print(resolve(sys.argv[1]))\nexcept ModelUnavailable as error:\n    sys.exit(str(error))"
     )
     environment = os.environ | {"HF_ENDPOINT": hub, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}

@@ -9,9 +9,9 @@ from gguf import GGUFReader, GGUFWriter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtimes.llm.gguf_metadata import InvalidGguf, read_metadata
-from runtimes.llm.tokenizer import UnsupportedTokenizer, byte_level_alphabet
-from runtimes.llm.tokenizer_loader import load_tokenizer
+from runtimes.llm.text.tokenizer import UnsupportedTokenizer, byte_level_alphabet
+from runtimes.llm.text.tokenizer_loader import load_tokenizer
+from runtimes.llm.weights.gguf_metadata import InvalidGguf, read_metadata
 
 
 def write_gguf(path: Path, **changes: Any) -> Path:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, trainers
 
-from runtimes.llm.tokenizer import Tokenizer, UnsupportedTokenizer
-from runtimes.llm.tokenizer_loader import load_tokenizer
+from runtimes.llm.text.tokenizer import Tokenizer, UnsupportedTokenizer
+from runtimes.llm.text.tokenizer_loader import load_tokenizer
 
 TEXT = Path(__file__).parents[3] / "LICENSE"
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6

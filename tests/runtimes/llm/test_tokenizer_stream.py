@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtimes.llm.detokenizer import Detokenizer
+from runtimes.llm.text.detokenizer import Detokenizer
 from tests.runtimes.llm.server_fixtures import byte_tokenizer
 
 TOKENIZER = byte_tokenizer()

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtimes.llm.answer_format import ascii_classes
-from runtimes.llm.grammar_build import build
-from runtimes.llm.model_runner import ModelRunner
+from runtimes.llm.api.answer_format import ascii_classes
+from runtimes.llm.grammar.build import build
+from runtimes.llm.model.model_runner import ModelRunner
 from tests.runtimes.llm.babbler import Babbler
+from tests.runtimes.llm.grammar.test_schema_numbers import READS
 from tests.runtimes.llm.server_fixtures import MODEL, byte_tokenizer, post, serving
-from tests.runtimes.llm.test_schema_numbers import READS
 from tests.runtimes.llm.test_server_sampling import PROMPT, SPEAKER, TEXT, Speaker
 
 HI = [{"role": "user", "content": "hi"}]

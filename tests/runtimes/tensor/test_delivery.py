@@ -8,7 +8,7 @@ import pytest
 from adapters.errors import CallerError
 from adapters.tensors import Inference, Parameter, RequestedOutput, Tensor, split_bytes
 from runtimes.tensor import delivery
-from runtimes.tensor.model_config import ModelConfig, TensorSpec
+from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
 from runtimes.tensor.shared_memory import SharedMemory
 
 CONFIG = ModelConfig("m", "onnx", outputs=(TensorSpec("OUT", "FP32", (2,), labels=("cat", "dog")),), max_batch_size=4)

@@ -11,9 +11,9 @@ import pytest
 from adapters.errors import CallerError
 from adapters.tensors import Inference, Tensor
 from runtimes.tensor.instances import placement
-from runtimes.tensor.loading import Parts
-from runtimes.tensor.manager import ManagerOptions, ModelManager
-from runtimes.tensor.repository import Repository
+from runtimes.tensor.models.loading import Parts
+from runtimes.tensor.models.manager import ManagerOptions, ModelManager
+from runtimes.tensor.models.repository import Repository
 from runtimes.tensor.scheduling.scheduler import make_scheduler
 
 CONFIG = """

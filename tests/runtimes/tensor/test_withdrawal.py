@@ -12,23 +12,23 @@ from tritonclient.grpc import service_pb2 as pb
 
 from adapters.http1.server import Server as HttpServer
 from adapters.http2.server import Server as GrpcServer
+from runtimes.tensor.api.control import Control
+from runtimes.tensor.api.grpc import GrpcDoor
+from runtimes.tensor.api.http import HttpDoor
+from runtimes.tensor.api.log_settings import LogSettings
+from runtimes.tensor.api.metrics import Metrics
+from runtimes.tensor.api.restrictions import Restrictions
+from runtimes.tensor.api.statistics import ModelStatistics
+from runtimes.tensor.api.trace import Tracer
+from runtimes.tensor.api.trace_settings import TraceSettings
 from runtimes.tensor.backends.base import LoadReport
-from runtimes.tensor.control import Control
-from runtimes.tensor.grpc import GrpcDoor
-from runtimes.tensor.http import HttpDoor
-from runtimes.tensor.log_settings import LogSettings
-from runtimes.tensor.manager import ManagerOptions, ModelManager
-from runtimes.tensor.metrics import Metrics
-from runtimes.tensor.model_config import ModelConfig, TensorSpec
-from runtimes.tensor.repository import Repository
-from runtimes.tensor.restrictions import Restrictions
+from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
+from runtimes.tensor.models.manager import ManagerOptions, ModelManager
+from runtimes.tensor.models.repository import Repository
+from runtimes.tensor.models.served_model import ServedModel
 from runtimes.tensor.scheduling.scheduler import Scheduler, make_scheduler
-from runtimes.tensor.served_model import ServedModel
 from runtimes.tensor.service import InferenceService
 from runtimes.tensor.shared_memory import SharedMemory
-from runtimes.tensor.statistics import ModelStatistics
-from runtimes.tensor.trace import Tracer
-from runtimes.tensor.trace_settings import TraceSettings
 
 CONFIG = ModelConfig(
     "m",

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from adapters.tensors import Inference, Tensor
+from runtimes.tensor.api.statistics import ModelStatistics
 from runtimes.tensor.backends.base import (
     Batch,
     Done,
@@ -22,13 +23,12 @@ from runtimes.tensor.backends.base import (
     Stream,
     Tensors,
 )
-from runtimes.tensor.loading import Parts
-from runtimes.tensor.manager import ManagerOptions, ModelManager
-from runtimes.tensor.model_config import ModelConfig
-from runtimes.tensor.repository import Repository
+from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.models.loading import Parts
+from runtimes.tensor.models.manager import ManagerOptions, ModelManager
+from runtimes.tensor.models.repository import Repository
+from runtimes.tensor.models.served_model import ServedModel
 from runtimes.tensor.scheduling.responses import Responses
-from runtimes.tensor.served_model import ServedModel
-from runtimes.tensor.statistics import ModelStatistics
 
 CONFIG = """
 max_batch_size: 4

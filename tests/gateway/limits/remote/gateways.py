@@ -9,11 +9,11 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from config.schema import ModelConfig
+from config.schema.config import ModelConfig
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.limits.remote.allowance import RemoteAllowance
 from gateway.limits.remote.books import Books
-from policies.facts import Facts
+from policies.routing.facts import Facts
 from tests.gateway.limits.books import dollars, tenant, used
 from tests.support.redis import RedisServer
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from adapters.errors import LimitExceeded
 from gateway.limits.ledger import Reservation
 from gateway.limits.remote import books as module
-from policies.pocket import Pocket
+from policies.limits.lease import Pocket
 from tests.gateway.limits.remote.gateways import Gateway, gateways
 from tests.support.redis import RedisServer, redis_server
 

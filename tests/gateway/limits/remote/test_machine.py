@@ -20,11 +20,11 @@ from hypothesis.stateful import (
 from redis import Redis
 
 from adapters.errors import LimitExceeded
-from config.money import PICOS
+from config.schema.money import PICOS
 from gateway.limits.ledger import Reservation
 from gateway.limits.remote import books
 from gateway.limits.remote.leased import LeasedAllowance
-from policies.pocket import Pocket
+from policies.limits.lease import Pocket
 from tests.gateway.limits.remote.gateways import Gateway
 from tests.support.redis import RedisServer
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from runtimes.llm.attention import Layout
 from runtimes.llm.cuda.layout import CudaLayout
-from runtimes.llm.kv_pages import Pages, SmallPages, new_pages, store
-from runtimes.llm.sequence import Chunk, SamplingParams
+from runtimes.llm.engine.sequence import Chunk, SamplingParams
+from runtimes.llm.model.attention import Layout
+from runtimes.llm.model.kv_pages import Pages, SmallPages, new_pages, store
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 EXACT = 2e-5

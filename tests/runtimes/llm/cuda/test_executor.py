@@ -7,17 +7,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from runtimes.llm import executor as executors
-from runtimes.llm import kv_sizing
 from runtimes.llm.cuda import executor, memory
 from runtimes.llm.cuda.executor import CudaExecutor
 from runtimes.llm.cuda.graphs import Compute, record_graph, row_of, scratch_row, sizes_up_to
 from runtimes.llm.cuda.layout import TABLE
-from runtimes.llm.executor import Executor, TorchExecutor
-from runtimes.llm.loader import load_model
-from runtimes.llm.memory import Memory, NotEnoughMemory
-from runtimes.llm.model import Llama
-from runtimes.llm.sequence import Chunk, SamplingParams
+from runtimes.llm.engine import kv_sizing
+from runtimes.llm.engine.memory import Memory, NotEnoughMemory
+from runtimes.llm.engine.sequence import Chunk, SamplingParams
+from runtimes.llm.model import executor as executors
+from runtimes.llm.model.executor import Executor, TorchExecutor
+from runtimes.llm.model.llama import Llama
+from runtimes.llm.weights.loader import load_model
 from tests.runtimes.llm.reference import save_safetensors, tiny_llama
 
 ON_GPU = torch.cuda.is_available()

@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 
-from runtimes.llm.executor import TorchExecutor
-from runtimes.llm.model import Llama
-from runtimes.llm.model_config import LayerKind, ModelConfig, Rope
+from runtimes.llm.engine.sampling_params import SamplingParams
+from runtimes.llm.engine.sequence import Chunk
+from runtimes.llm.model.executor import TorchExecutor
+from runtimes.llm.model.llama import Llama
+from runtimes.llm.model.model_config import LayerKind, ModelConfig, Rope
 from runtimes.llm.native.executor import NativeExecutor
-from runtimes.llm.sampling_params import SamplingParams
-from runtimes.llm.sequence import Chunk
-from runtimes.llm.weights import GroupQuantized, Weight
+from runtimes.llm.weights.matrix import GroupQuantized, Weight
 
 CONTEXT = 512
 BLOCK = 16

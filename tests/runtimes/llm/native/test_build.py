@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from runtimes.llm.executor import TorchExecutor, make_executor
+from runtimes.llm.model.executor import TorchExecutor, make_executor
 from runtimes.llm.native import build
 from runtimes.llm.native.build import NativeUnavailable, targets
 from runtimes.llm.native.executor import NativeExecutor, unsupported

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from runtimes.llm.model_config import LayerKind, ModelConfig
+from runtimes.llm.model.model_config import LayerKind, ModelConfig
 from runtimes.llm.native.build import NativeUnavailable, targets
 from runtimes.llm.native.executor import NativeExecutor
 from tests.runtimes.llm.native.models import BLOCK, CONTEXT, PAGES, chunk, native, random_model, rope, shape

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from runtimes.llm.engine import Engine, EngineConfig
-from runtimes.llm.executor import TorchExecutor
-from runtimes.llm.loader import load_model
-from runtimes.llm.model import Llama
+from runtimes.llm.engine.async_engine import Engine, EngineConfig
+from runtimes.llm.model.executor import TorchExecutor
+from runtimes.llm.model.llama import Llama
 from runtimes.llm.native.executor import NativeExecutor
+from runtimes.llm.weights.loader import load_model
 from tests.runtimes.llm.native.models import chunk
 from tests.runtimes.llm.test_equivalence import answers, prompts
 

@@ -14,8 +14,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtimes.llm.executor import Executor
-from runtimes.llm.model_config import LayerKind
+from runtimes.llm.model.executor import Executor
+from runtimes.llm.model.model_config import LayerKind
 from runtimes.llm.native.build import targets
 from runtimes.llm.native.executor import PARTS, NativeExecutor
 from tests.runtimes.llm.native.models import (

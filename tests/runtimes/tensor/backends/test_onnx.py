@@ -10,9 +10,9 @@ from onnx import TensorProto
 
 from runtimes.tensor.backends.base import Device, Model, ModelFailed, ModelLoadError
 from runtimes.tensor.backends.registry import backend, complete_config, load_model
+from runtimes.tensor.configuration.model_config import DynamicBatching, InstanceGroup, ModelConfig, TensorSpec
 from runtimes.tensor.datatypes import DTYPES
 from runtimes.tensor.instances import placement
-from runtimes.tensor.model_config import DynamicBatching, InstanceGroup, ModelConfig, TensorSpec
 from tests.runtimes.tensor.backends.onnx_models import identity, linear
 from tests.runtimes.tensor.instances.support import Kind, outputs, running
 

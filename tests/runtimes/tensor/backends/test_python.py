@@ -6,7 +6,7 @@ import pytest
 
 from runtimes.tensor.backends.base import Device, ModelLoadError
 from runtimes.tensor.backends.registry import backend, load_model
-from runtimes.tensor.model_config import ModelConfig
+from runtimes.tensor.configuration.model_config import ModelConfig
 from tests.runtimes.tensor.instances.support import floats, one_to_one, write
 
 CONFIG = one_to_one("thread")

@@ -6,7 +6,7 @@ import pytest
 
 from runtimes.tensor.backends.base import ModelLoadError
 from runtimes.tensor.backends.registry import backend, in_thread
-from runtimes.tensor.model_config import ModelConfig
+from runtimes.tensor.configuration.model_config import ModelConfig
 
 
 def test_backends_have_our_names_and_tritons() -> None:

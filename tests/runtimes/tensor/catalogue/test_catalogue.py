@@ -13,7 +13,7 @@ import pytest
 from runtimes.tensor.catalogue import repository
 from runtimes.tensor.catalogue.entries import CATALOGUE
 from runtimes.tensor.catalogue.repository import add
-from runtimes.tensor.model_reading import read_model
+from runtimes.tensor.configuration.reading import read_model
 from runtimes.wheels import Member, ModelUnavailable, Wheel
 
 CONTENT = bytes(range(256)) * 64

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from runtimes.tensor.backends.base import Array, Batch, Instance, InstanceLost, Tensors
+from runtimes.tensor.configuration.model_config import InstanceGroup, ModelConfig, TensorSpec
 from runtimes.tensor.instances import placement
-from runtimes.tensor.model_config import InstanceGroup, ModelConfig, TensorSpec
 from runtimes.tensor.texts import expanded
 
 PATIENCE = 60.0

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from runtimes.tensor.backends.base import InstanceLost, ModelFailed, ModelLoadError, RowsFailed, Stream, Tensors
+from runtimes.tensor.configuration.model_config import InstanceGroup
 from runtimes.tensor.instances import placement
-from runtimes.tensor.model_config import InstanceGroup
 from tests.runtimes.tensor.instances.support import (
     ADD_SUB,
     PATIENCE,

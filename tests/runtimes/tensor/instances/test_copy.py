@@ -16,9 +16,9 @@ from runtimes.tensor.backends.base import (
     ModelLoadError,
     Tensors,
 )
+from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.instances.copy import FIRST_BACKOFF, LONGEST_BACKOFF, STABLE_SECONDS, Copy
 from runtimes.tensor.instances.worker import Job, Listener
-from runtimes.tensor.model_config import ModelConfig
 
 pytestmark = pytest.mark.looptime
 

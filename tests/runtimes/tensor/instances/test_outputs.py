@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from runtimes.tensor.backends.base import ModelFailed
+from runtimes.tensor.configuration.model_config import ModelConfig, SequenceBatching, SequenceState, TensorSpec
 from runtimes.tensor.instances.outputs import Outputs
-from runtimes.tensor.model_config import ModelConfig, SequenceBatching, SequenceState, TensorSpec
 
 CONFIG = ModelConfig(
     "model",

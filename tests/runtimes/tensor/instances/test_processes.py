@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from runtimes.tensor.backends.base import Batch, InstanceLost, ModelFailed, ModelLoadError
+from runtimes.tensor.configuration.model_config import InstanceGroup
 from runtimes.tensor.instances import placement
-from runtimes.tensor.model_config import InstanceGroup
 from tests.runtimes.tensor.instances.support import (
     PATIENCE,
     Kind,

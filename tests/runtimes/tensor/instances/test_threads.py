@@ -9,10 +9,10 @@ from typing import cast
 
 import pytest
 
+from runtimes.tensor.api.metrics import Metrics
 from runtimes.tensor.backends.base import InstanceLost, ModelFailed, ModelLoadError
 from runtimes.tensor.instances import copy, placement, thread
-from runtimes.tensor.manager import ModelManager
-from runtimes.tensor.metrics import Metrics
+from runtimes.tensor.models.manager import ModelManager
 from tests.runtimes.tensor.instances.support import (
     PATIENCE,
     at_last,

@@ -10,7 +10,7 @@ import numpy as np
 
 from adapters.tensors import Inference, Parameter, RequestedOutput, Tensor
 from runtimes.tensor.backends.base import Batch, Done, InstanceLost, LoadReport, ModelFailed, Tensors
-from runtimes.tensor.model_config import DynamicBatching, ModelConfig, TensorSpec
+from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, TensorSpec
 
 POISON = -1
 """A row that the model cannot stand."""

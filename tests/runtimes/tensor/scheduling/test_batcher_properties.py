@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from adapters.errors import CapacityError, DeadlineError, InferenceError
 from adapters.tensors import Tensor
-from runtimes.tensor.model_config import DynamicBatching, QueuePolicy
+from runtimes.tensor.configuration.model_config import DynamicBatching, QueuePolicy
 from runtimes.tensor.scheduling.batcher import Batcher
 from tests.runtimes.tensor.scheduling.instances import (
     MURDER,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from adapters.errors import CallerError, TooLarge
 from adapters.tensors import Inference, RequestedOutput, Tensor, join_bytes
+from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, TensorSpec
 from runtimes.tensor.datatypes import DTYPES
-from runtimes.tensor.model_config import DynamicBatching, ModelConfig, TensorSpec
 from runtimes.tensor.scheduling.intake import MAX_PARTS, Intake
 from runtimes.tensor.scheduling.outlet import Outlet
 

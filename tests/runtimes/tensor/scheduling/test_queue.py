@@ -8,7 +8,7 @@ from math import inf
 
 import pytest
 
-from runtimes.tensor.model_config import DynamicBatching, ModelConfig, QueuePolicy
+from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, QueuePolicy
 from runtimes.tensor.scheduling.latency import LatencyCurve
 from runtimes.tensor.scheduling.queue import PATIENCE, BatchQueue
 from runtimes.tensor.scheduling.queue_rules import LONGEST_WAIT

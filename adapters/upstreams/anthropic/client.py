@@ -1,0 +1,201 @@
+"""Servers of Anthropic's Messages. A client of that wire has its own bytes sent on; a chat is made a message."""
+
+import time
+from collections.abc import Sequence
+from typing import NoReturn
+
+import msgspec
+from msgspec import Raw
+
+from adapters.base import Answer
+from adapters.errors import BackendError, CallerError, Unsupported
+from adapters.http1.client import Client, ClientResponse, encode_fields
+from adapters.registry import Address
+from adapters.types import ANTHROPIC, ChatRequest, Deadline, ModelRequest, Usage
+from adapters.upstreams import dial, health
+from adapters.upstreams.anthropic.requests import MessagesRequest, TokenCount
+from adapters.upstreams.anthropic.streams import ChatStream, MessageStream
+from adapters.upstreams.failed_status import CALLER_STATUS, upstream_error
+from adapters.wire.anthropic import errors
+from adapters.wire.anthropic.answers import completion_of, read_message
+from adapters.wire.anthropic.messages import message_body
+from adapters.wire.anthropic.requests import VERSION
+from adapters.wire.error_words import CHAT
+from adapters.wire.openai.operation_fields import COUNT
+from config.protocols.anthropic import AnthropicProtocol
+from config.schema.config import PoolConfig
+
+MAX_ERROR_BODY = 64 * 1024
+_NO_SUCH_PATH = frozenset({404, 405, 501})
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _Count(msgspec.Struct):
+    input_tokens: int
+
+
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_count = msgspec.json.Decoder(_Count).decode
+
+
+def make(pool: PoolConfig, address: Address) -> "AnthropicAdapter":
+    """For one endpoint of a pool."""
+    options = pool.protocol
+    assert isinstance(options, AnthropicProtocol)
+    return AnthropicAdapter(
+        dial.http1_client(pool, address),
+        **dial.names(pool),
+        **dial.probe_path(pool),
+        version=options.version,
+        betas=options.betas,
+        max_tokens=options.max_tokens,
+    )
+
+
+class AnthropicAdapter:
+    """One endpoint. `model` is its name for what clients call otherwise."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        model: str | None = None,
+        probe: str = "/v1/models",
+        version: str = VERSION,
+        betas: Sequence[str] = (),
+        max_tokens: int = 4096,
+    ) -> None:
+        self._client = client
+        self._model = model
+        self._betas = tuple(betas)
+        self._max_tokens = max_tokens
+        base = client.base_path.removesuffix("/v1")
+        self._messages = f"{base}/v1/messages".encode()
+        self._counts = f"{base}/v1/messages/count_tokens".encode()
+        self._probe_target = (base + probe).encode()
+        accepts = ("accept", "application/json, text/event-stream")
+        self._fields = encode_fields([("user-agent", "headrace"), accepts, ("anthropic-version", version)])
+        self._post_fields = self._fields + encode_fields([("content-type", "application/json")])
+
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        if isinstance(request, TokenCount):
+            return await self._counted(request, deadline)
+        if isinstance(request, MessagesRequest) and not request.reworded:
+            return await self._message(request, deadline)
+        if isinstance(request, ChatRequest):
+            return await self._chat(request, deadline)
+        raise Unsupported(f"The model `{request.model}` takes chats only: its servers speak Anthropic's protocol.")
+
+    async def probe(self, timeout: float) -> None:
+        await health.check(self._client, self._probe_target, self._fields, timeout)
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    # ── requests ──────────────────────────────────────────────────────────────────────────────────────
+
+    async def _message(self, request: MessagesRequest, deadline: Deadline) -> Answer:
+        """As the client wrote it, and answered so."""
+        native = request.native
+        if "max_tokens" not in native:
+            native = {**native, "max_tokens": Raw(b"%d" % self._max_tokens)}
+        response = await self._post(self._messages, request, self._own(request, native), request.betas, deadline)
+        if _streams(request, response):
+            return await MessageStream(response, request.prompt_tokens).begun(deadline.first_byte)
+        body = await response.read()
+        _check_type(request, response)
+        return Answer(content_type="application/json", body=body, usage=_usage(body), form=ANTHROPIC)
+
+    async def _chat(self, request: ChatRequest, deadline: Deadline) -> Answer:
+        body = message_body(request, self._model, self._max_tokens)
+        betas = request.betas if isinstance(request, MessagesRequest) else ""
+        try:
+            response = await self._post(self._messages, request, body, betas, deadline)
+        except CallerError as error:
+            # The front of a client that does not speak chats has words of its own.
+            error.message = CHAT.sentence(error.message)
+            raise
+        created = int(time.time())
+        if _streams(request, response):
+            return await ChatStream(response, request, created).begun(deadline.first_byte)
+        body = await response.read()
+        _check_type(request, response)
+        usage = _usage(body)
+        return Answer(content_type="application/json", body=completion_of(read_message(body), created), usage=usage)
+
+    async def _counted(self, request: TokenCount, deadline: Deadline) -> Answer:
+        asked = request.asked
+        if isinstance(asked, MessagesRequest):
+            native = {name: raw for name, raw in asked.native.items() if name not in ("max_tokens", "stream")}
+            body, betas = self._own(asked, native), asked.betas
+        else:
+            message = _fields(message_body(asked, self._model, self._max_tokens))
+            body, betas = _encode({name: raw for name, raw in message.items() if name in COUNT}), ""
+        response = await self._post(self._counts, request, body, betas, deadline, may_be_missing=True)
+        try:
+            told = _count(await response.read(MAX_ERROR_BODY))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+        return Answer(content_type="application/json", body=_encode(told), usage=Usage(exact=True), form=ANTHROPIC)
+
+    def _own(self, request: MessagesRequest, native: dict[str, Raw]) -> bytes:
+        """The client's own values. Built anew, so that a key given twice reaches the upstream once."""
+        model = {} if self._model is None else {"model": self._model}
+        return _encode({**native, **request.added, **model})
+
+    async def _post(
+        self,
+        target: bytes,
+        request: ModelRequest,
+        body: bytes,
+        betas: str,
+        deadline: Deadline,
+        *,
+        may_be_missing: bool = False,
+    ) -> ClientResponse:
+        """The answer, if its status is 200."""
+        told = [("x-request-id", request.request_id)]
+        named = [*self._betas, *[name.strip() for name in betas.split(",") if name]]
+        if named:
+            told.append(("anthropic-beta", ",".join(dict.fromkeys(named))))
+        fields = self._post_fields + encode_fields(told)
+        response = await self._client.request(b"POST", target, fields, body, deadline)
+        if may_be_missing and response.status in _NO_SUCH_PATH:
+            response.close()
+            raise Unsupported(f"The servers of `{request.model}` do not count tokens.")
+        if response.status != 200:
+            await _raise(response)
+        return response
+
+
+def _streams(request: ModelRequest, response: ClientResponse) -> bool:
+    content_type = (response.headers.get("content-type") or "").lower()
+    return request.stream and content_type.startswith("text/event-stream")
+
+
+def _check_type(request: ModelRequest, response: ClientResponse) -> None:
+    content_type = (response.headers.get("content-type") or "").lower()
+    if request.stream or not content_type.startswith("application/json"):
+        raise BackendError("The upstream answered with the wrong content type.", code="upstream_bad_response")
+
+
+def _usage(body: bytes) -> Usage:
+    message = read_message(body)
+    usage = message.usage.usage if message.usage is not None else Usage()
+    usage.bytes = len(body)
+    return usage
+
+
+async def _raise(response: ClientResponse) -> NoReturn:
+    """The typed error behind a status that is not 200."""
+    status = response.status
+    try:
+        error = errors.decode_error(await response.read(MAX_ERROR_BODY))
+    except BackendError:
+        error = errors.ErrorBody()  # it cannot be read; the status says enough
+    finally:
+        response.close()
+    if status not in CALLER_STATUS:
+        raise upstream_error(status, response.headers)
+    raise errors.refusal_of(error, too_large=status == 413)

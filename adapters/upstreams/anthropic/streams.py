@@ -1,0 +1,89 @@
+"""A message's stream, as it came and as a chat's."""
+
+from adapters.errors import BackendError, InferenceError
+from adapters.http1.client import ClientResponse
+from adapters.types import ANTHROPIC, OPENAI, ChatRequest, Form, Usage
+from adapters.upstreams.event_stream import EventStream
+from adapters.wire import sse
+from adapters.wire.anthropic import errors
+from adapters.wire.anthropic.chunks import ChatChunks, Event, read_event
+from adapters.wire.anthropic.usage import MessageUsage
+from adapters.wire.openai.chat import BYTES_PER_TOKEN
+
+ENVELOPE = 90
+"""Bytes of an event around its text."""
+
+
+class MessageStream(EventStream):
+    """Events go on as they came."""
+
+    __slots__ = ("_cost", "_started")
+
+    def __init__(self, response: ClientResponse, prompt_tokens: int, form: Form = ANTHROPIC) -> None:
+        super().__init__(response, Usage(prompt_tokens=prompt_tokens), form=form)
+        self._cost = MessageUsage()
+        self._started = False
+
+    def _passes_on(self, event: bytes) -> bool:
+        """Count what an event carries. No answer begins with a sign of life."""
+        data = sse.data_of(event)
+        if self._started and b'"content_block_delta"' in data:
+            self._count(data)
+            return True
+        if not data:
+            return self._started and event.startswith(b":")
+        self._read_event(data)
+        return self._started
+
+    def _count(self, data: bytes) -> None:
+        """Several tokens come in one event; how many is told at the end."""
+        self.usage.completion_tokens += max((len(data) - ENVELOPE) // BYTES_PER_TOKEN, 1)
+
+    def _read_event(self, data: bytes) -> Event:
+        """Raises what an `error` event stands for."""
+        event = read_event(data)
+        if event.type == "error":
+            raise _failure(data)
+        if event.type == "message_start":
+            self._started = True
+            if event.message is not None and event.message.usage is not None:
+                self._cost = event.message.usage
+                self.usage = Usage(self._cost.usage.prompt_tokens, bytes=self.usage.bytes)
+        elif not self._started and event.type != "ping":
+            raise BackendError("The upstream's stream has no beginning.", code="upstream_bad_response")
+        elif event.type == "message_delta" and event.usage is not None:
+            self._cost = event.usage.over(self._cost)
+            usage = self._cost.usage
+            usage.bytes = self.usage.bytes
+            self.usage = usage
+        self._done = event.type == "message_stop"
+        return event
+
+
+class ChatStream(MessageStream):
+    """Each event becomes the chunks of a chat that say the same."""
+
+    __slots__ = ("_chunks", "_words")
+
+    def __init__(self, response: ClientResponse, request: ChatRequest, created: int) -> None:
+        super().__init__(response, request.prompt_tokens, OPENAI)
+        self._chunks = ChatChunks(created, include_usage=request.include_usage)
+        self._words = b""
+
+    def _passes_on(self, event: bytes) -> bool:
+        data = sse.data_of(event)
+        if not data:
+            self._words = event + b"\n\n"
+            return self._started and event.startswith(b":")
+        told = self._read_event(data)
+        if told.type == "content_block_delta":
+            self._count(data)
+        self._words = self._chunks.take(told, self._cost) if self._started else b""
+        return bool(self._words)
+
+    def _worded(self, event: bytes) -> bytes:
+        return self._words
+
+
+def _failure(data: bytes) -> InferenceError:
+    return errors.told_in_the_stream(errors.decode_error(data))

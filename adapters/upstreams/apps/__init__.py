@@ -1,0 +1,1 @@
+"""Apps: servers whose paths and bodies are their own."""

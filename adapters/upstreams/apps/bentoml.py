@@ -1,0 +1,241 @@
+"""BentoML: a model is a method of a service, and its tensors are the method's arguments."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import NoReturn
+from urllib.parse import quote
+
+import msgspec
+
+from adapters import offload
+from adapters.base import Answer
+from adapters.errors import BackendError, CallerError, InferenceError, TooLarge, Unsupported
+from adapters.http1.client import Client, ClientResponse, encode_fields
+from adapters.registry import Address
+from adapters.tensors import Inference, Inferred, Tensor
+from adapters.types import OIP_JSON, AppRequest, Deadline, InferRequest, ModelQuery, ModelRequest, Usage
+from adapters.upstreams import model_failures
+from adapters.upstreams.apps.calls import AppCalls
+from adapters.upstreams.apps.http_app import target_of
+from adapters.upstreams.declared_tensors import described
+from adapters.upstreams.dial import http1_client, names, probe_path
+from adapters.upstreams.failed_status import CALLER_STATUS, upstream_error
+from adapters.upstreams.inferred import MAX_ANSWER, answer_of
+from adapters.upstreams.oip import refusals as oip_refusals
+from adapters.upstreams.oip.inference import FRESH, Reader
+from adapters.upstreams.text.text_stream import TextStream
+from adapters.wire.apps import bentoml_calls
+from adapters.wire.apps import bentoml_schema as bentoml
+from adapters.wire.apps.bentoml_schema import Api
+from adapters.wire.oip import bodies as oip_bodies
+from config.protocols.bentoml import BentoMLProtocol
+from config.schema.config import PoolConfig
+
+MAX_ERROR_BODY = 64 * 1024
+MAX_SCHEMA = 4 * 1024 * 1024
+FIRST_LOOK, LONGEST_LOOK = 0.02, 1.0
+"""Seconds between two looks at a task: ever longer ones."""
+CANCEL_SECONDS = 1.0
+
+
+class _Task(msgspec.Struct):
+    task_id: str
+    status: str
+
+
+_task = msgspec.json.Decoder(_Task).decode
+
+
+def make(pool: PoolConfig, address: Address) -> BentoMLAdapter:
+    """For an endpoint of a pool."""
+    protocol, keyed = pool.protocol, pool.key is not None
+    assert isinstance(protocol, BentoMLProtocol)
+    return BentoMLAdapter(http1_client(pool, address), protocol, keyed=keyed, **names(pool), **probe_path(pool))
+
+
+class BentoMLAdapter:
+    """One endpoint. `model` is the method for what clients call otherwise. `keyed`: it knows us by a key."""
+
+    def __init__(
+        self,
+        client: Client,
+        protocol: BentoMLProtocol,
+        *,
+        model: str | None = None,
+        keyed: bool = False,
+        probe: str = "/readyz",
+    ) -> None:
+        self._client = client
+        self._declared = described(protocol.inputs), described(protocol.outputs)
+        self._calls = AppCalls(client, keyed=keyed)
+        self._model = model
+        self._base = client.base_path
+        self._probe_target = (self._base + probe).encode()
+        self._reader = Reader(self._metadata, client.now)
+        self._apis: dict[str, Api] = {}
+        self._fresh_until = 0.0
+        self._fields = encode_fields([("user-agent", "headrace"), ("accept", "*/*")])
+
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        if isinstance(request, InferRequest):
+            return await self._infer(request, deadline)
+        if isinstance(request, ModelQuery):
+            return await self._ask(request, deadline)
+        if isinstance(request, AppRequest):
+            return await self._app(request, deadline)
+        raise oip_refusals.takes_tensors(request)
+
+    async def _app(self, request: AppRequest, deadline: Deadline) -> Answer:
+        """Any route of the service, tasks' included."""
+        if bentoml_calls.PICKLE in request.content_type.lower():
+            raise Unsupported("Pickled bodies are not passed on: who reads one runs what is in it.")
+        return await self._calls.call(request, target_of(self._base, request), deadline)
+
+    async def probe(self, timeout: float) -> None:
+        deadline = Deadline(self._client.now() + timeout, timeout, timeout)
+        await self._get(self._probe_target, b"", deadline)
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    # ── tensors ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def _infer(self, request: InferRequest, deadline: Deadline) -> Answer:
+        api = await self._api(request, deadline)
+        inference = await self._reader.inference(request, api.name, deadline)
+        response = await self._called(api, inference, request, deadline)
+        if request.stream and api.is_stream:
+            return await TextStream(response, request, next(iter(api.outputs))).begun(deadline.first_byte)
+        content_type = (response.headers.get("content-type") or "").lower()
+        body = await response.read(MAX_ANSWER)
+        usage = Usage(rows=request.rows, bytes=len(body), exact=True)
+        found = await offload.run(len(body), bentoml_calls.decode_answer, api, body, content_type)
+        outputs = _chosen(inference, found)
+        return await answer_of(request, Inferred(request.model, "", inference.id, outputs=outputs), usage)
+
+    async def _called(
+        self, api: Api, inference: Inference, request: InferRequest, deadline: Deadline
+    ) -> ClientResponse:
+        """The head of an answer that is one."""
+        size = sum([len(tensor.data) for tensor in inference.inputs])
+        body, content_type = await offload.run(size, bentoml_calls.encode_call, api, inference)
+        fields = encode_fields([("content-type", content_type), ("x-request-id", request.request_id)])
+        if api.is_task:
+            return await self._awaited(api, fields, body, deadline)
+        return await self._post(api.route, fields, body, deadline)
+
+    async def _post(self, path: str, fields: bytes, body: bytes, deadline: Deadline) -> ClientResponse:
+        target = (self._base + quote(path, safe="/:@")).encode()
+        response = await self._client.request(b"POST", target, self._fields + fields, body, deadline)
+        if response.status != 200:
+            await _refuse(response)
+        return response
+
+    # ── tasks ─────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _awaited(self, api: Api, fields: bytes, body: bytes, deadline: Deadline) -> ClientResponse:
+        """A task is submitted and asked after: unlike a call it may take longer than the service's own limit."""
+        submitted = await self._post(f"{api.route}/submit", fields, body, deadline)
+        task, pause = _read_task(await submitted.read(MAX_ERROR_BODY)), FIRST_LOOK
+        of_task, query = quote(api.route, safe="/:@"), f"?task_id={quote(task.task_id, safe='')}"
+        try:
+            while task.status in ("pending", "in_progress"):
+                await asyncio.sleep(min(pause, max(0.0, deadline.at - self._client.now())))
+                pause = min(pause * 2, LONGEST_LOOK)
+                target = f"{self._base}{of_task}/status{query}".encode()
+                task = _read_task(await self._get(target, fields, deadline))
+        except BaseException:
+            await self._cancel(f"{self._base}{of_task}/cancel{query}")
+            raise
+        target = f"{self._base}{of_task}/get{query}".encode()
+        response = await self._client.request(b"GET", target, self._fields, b"", deadline)
+        if response.status != 200:
+            await _refuse(response)
+        return response
+
+    async def _cancel(self, target: str) -> None:
+        """Whoever submitted it wants it no more. Not every server can, and it matters to nobody else."""
+        patience = Deadline(self._client.now() + CANCEL_SECONDS, CANCEL_SECONDS, CANCEL_SECONDS)
+        with contextlib.suppress(InferenceError, asyncio.CancelledError):
+            (await self._client.request(b"PUT", target.encode(), self._fields, b"", patience)).close()
+
+    # ── questions ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def _ask(self, query: ModelQuery, deadline: Deadline) -> Answer:
+        if query.about not in ("metadata", "ready"):
+            raise Unsupported(f"The server of `{query.model}` does not tell its {query.about}.")
+        if query.about == "ready":
+            try:
+                await self._get(self._probe_target, b"", deadline)
+                await self._api(query, deadline)
+            except BackendError:
+                raise oip_refusals.not_ready(query) from None
+            told = oip_bodies.encode({"name": query.model, "ready": True})
+        else:
+            metadata = (await self._api(query, deadline)).metadata()
+            metadata.name = query.model
+            told = oip_bodies.encode(metadata)
+        return Answer(content_type="application/json", body=told, usage=Usage(bytes=len(told)), form=OIP_JSON)
+
+    async def _metadata(self, model: str, version: str, deadline: Deadline) -> oip_bodies.ModelMetadata:
+        return self._apis[model].metadata()
+
+    async def _api(self, request: ModelRequest, deadline: Deadline) -> Api:
+        """The method behind a model's name."""
+        if request.version:
+            raise oip_refusals.no_such_version(request)
+        if self._client.now() >= self._fresh_until:
+            body = await self._get(f"{self._base}/schema.json".encode(), b"", deadline)
+            apis = bentoml.decode_schema(body)
+            self._apis = {name: api.completed(*self._declared) for name, api in apis.items()}
+            self._fresh_until = self._client.now() + FRESH
+            self._reader.forget()
+        api = self._apis.get((self._model or request.model).lstrip("/"))
+        if api is None:
+            raise BackendError("The upstream does not know the model.", code="upstream_model_not_found")
+        return api
+
+    async def _get(self, target: bytes, fields: bytes, deadline: Deadline) -> bytes:
+        response = await self._client.request(b"GET", target, self._fields + fields, b"", deadline)
+        try:
+            body = await response.read(MAX_SCHEMA)
+        finally:
+            response.close()
+        if response.status != 200:
+            raise upstream_error(response.status, response.headers)
+        return body
+
+
+def _chosen(inference: Inference, outputs: list[Tensor]) -> list[Tensor]:
+    """Those that were asked for by name; all where none was."""
+    if not inference.outputs:
+        return outputs
+    by_name = {tensor.name: tensor for tensor in outputs}
+    for wanted in inference.outputs:
+        if wanted.name not in by_name:
+            raise CallerError(f"The model has no output `{wanted.name[:64]}`.", param=wanted.name)
+    return [by_name[wanted.name] for wanted in inference.outputs]
+
+
+def _read_task(body: bytes) -> _Task:
+    try:
+        return _task(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+
+
+async def _refuse(response: ClientResponse) -> NoReturn:
+    """The typed error behind a status that is not 200."""
+    status = response.status
+    try:
+        message = bentoml_calls.error_of(await response.read(MAX_ERROR_BODY))
+    except BackendError:
+        message = None  # it cannot be read; the status says enough
+    finally:
+        response.close()
+    if status in CALLER_STATUS or (status == 404 and message is not None):
+        # A method's own 404 says what it did not find; that of a route has no JSON.
+        raise (TooLarge if status == 413 else CallerError)(message or "The upstream refused the request.")
+    raise model_failures.failed(message) if status == 500 else upstream_error(status, response.headers)

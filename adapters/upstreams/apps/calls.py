@@ -1,0 +1,156 @@
+"""Calls of HTTP apps: what they are sent, and their answers as they come."""
+
+from collections.abc import Callable, Sequence
+from typing import TypedDict
+
+from adapters.base import Answer
+from adapters.errors import BackendError, CallerError, InferenceError
+from adapters.http1.client import Client, ClientResponse, encode_fields
+from adapters.http1.message import Headers
+from adapters.types import APP, AppRequest, Deadline, Form, ModelRequest, Usage
+from adapters.upstreams.failed_status import upstream_error
+
+MAX_REFUSAL = 1024 * 1024
+WHOLE = 256 * 1024
+"""Bytes of an answer up to which it is waited for, where it says how long it is. Others go on piece by piece."""
+_KEPT = ("content-encoding", "content-language", "content-disposition")
+"""Of an answer: without them its body means something else."""
+
+
+class Redirected(CallerError):
+    """The path that the client chose is another one's."""
+
+    code = "app_redirect"
+
+
+Judge = Callable[[ModelRequest, int, Headers, bytes], InferenceError | None]
+"""What a status from 400 on says, with its body; None for an answer of the app's own."""
+
+
+def by_status(request: ModelRequest, status: int, headers: Headers, body: bytes) -> InferenceError | None:
+    """The judge of apps that follow HTTP."""
+    return upstream_error(status, headers) if status == 429 or status >= 500 else None
+
+
+class AppCalls:
+    """To one endpoint. `keyed`: it knows us by a key. `headers` and `answer_headers` are what else goes on."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        keyed: bool = False,
+        headers: Sequence[str] = (),
+        answer_headers: Sequence[str] = (),
+        judge: Judge = by_status,
+    ) -> None:
+        self._client = client
+        self._keyed = keyed
+        self._headers = tuple(headers)
+        self._kept = (*_KEPT, *answer_headers)
+        self._judge = judge
+        self._fields = encode_fields([("user-agent", "headrace")])
+
+    async def call(
+        self, request: AppRequest, target: bytes, deadline: Deadline, more: Sequence[tuple[str, str]] = ()
+    ) -> Answer:
+        """The app's answer, once its first byte is here. `target` is its path and query, `more` are fields."""
+        told = self._fields + encode_fields([*self._asked(request), *more])
+        method, once = request.method.encode(), not request.repeatable
+        response = await self._client.request(method, target, told, request.body, deadline, once=once)
+        try:
+            return await self._answer(request, response, deadline)
+        except BaseException:
+            response.close()
+            raise
+
+    def _asked(self, request: AppRequest) -> list[tuple[str, str]]:
+        fields = [("x-request-id", request.request_id), ("accept", request.accept or "*/*")]
+        if request.content_type:
+            fields.append(("content-type", request.content_type))
+        if request.encoding:
+            fields.append(("content-encoding", request.encoding))
+        fields += [(name, value) for name in self._headers if (value := request.headers.get(name)) is not None]
+        return fields
+
+    async def _answer(self, request: AppRequest, response: ClientResponse, deadline: Deadline) -> Answer:
+        status, headers = response.status, response.headers
+        if status == 401 and self._keyed:
+            raise upstream_error(status, headers)
+        if 300 <= status < 400 and status != 304:
+            raise Redirected("The app leads elsewhere by a redirect, and none is followed.")
+        if status >= 400:
+            body = await _refusal(response)
+            if (error := self._judge(request, status, headers, body)) is not None:
+                raise error
+            return self._told(Answer(**_head(response), body=body, usage=_usage(body)), headers)
+        length = headers.get("content-length") or ""
+        if status in (204, 304) or (length.isdigit() and len(length) < 7 and int(length) <= WHOLE):
+            body = await response.read(WHOLE)
+            return self._told(Answer(**_head(response), body=body, usage=_usage(body)), headers)
+        stream = await AppStream(response).begun(deadline.first_byte)
+        return self._told(stream, headers)
+
+    def _told(self, answer: Answer, headers: Headers) -> Answer:
+        answer.headers += tuple((name, value) for name in self._kept if (value := headers.get(name)) is not None)
+        return answer
+
+
+class AppStream(Answer):
+    """The body's pieces as they come, whatever they are. One that breaks off does so for the client too."""
+
+    __slots__ = ("_first", "_response")
+
+    def __init__(self, response: ClientResponse) -> None:
+        super().__init__(**_head(response), body=None, usage=Usage(exact=True))
+        self._response = response
+        self._first: bytes | None = None
+
+    async def begun(self, patience: float) -> "AppStream":
+        """Wait `patience` seconds for the first piece; what fails here may be tried elsewhere."""
+        self._first = await self._response.piece(patience)
+        return self
+
+    async def __anext__(self) -> bytes:
+        piece, self._first = self._first, None
+        try:
+            if piece is None:
+                while (piece := self._response.take()) is None:
+                    await self._response.more()
+        except BaseException as error:
+            self._response.close()
+            self.end(error)
+            raise
+        if not piece:
+            self.end(None)
+            raise StopAsyncIteration
+        self.usage.bytes += len(piece)
+        return piece
+
+    async def aclose(self) -> None:
+        self._response.close()
+        await super().aclose()
+
+
+class _Head(TypedDict):
+    content_type: str
+    status: int
+    form: Form
+
+
+def _head(response: ClientResponse) -> _Head:
+    return _Head(content_type=response.headers.get("content-type") or "", status=response.status, form=APP)
+
+
+def _usage(body: bytes) -> Usage:
+    return Usage(bytes=len(body), exact=True)
+
+
+async def _refusal(response: ClientResponse) -> bytes:
+    """A refusal's body. Of a failure the status says enough where it cannot be read."""
+    try:
+        return await response.read(MAX_REFUSAL)
+    except BackendError:
+        if response.status < 500:
+            raise
+        return b""

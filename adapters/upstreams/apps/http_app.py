@@ -1,0 +1,159 @@
+"""Any HTTP app: its answers as they come, and tensors as its JSON where the file declares them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from adapters.base import Answer
+from adapters.errors import BackendError, CallerError, TooLarge, Unsupported
+from adapters.http1.client import Client, encode_fields
+from adapters.http1.message import Headers
+from adapters.types import AppRequest, Deadline, InferRequest, ModelQuery, ModelRequest
+from adapters.upstreams import health
+from adapters.upstreams.apps.calls import AppCalls, Judge, Redirected, by_status
+from adapters.upstreams.declared_tensors import DeclaredModel, json_answer
+from adapters.upstreams.dial import http1_client, probe_path
+from adapters.upstreams.failed_status import CALLER_STATUS, upstream_error
+from adapters.wire.oip import bodies as oip_bodies
+from adapters.wire.oip import responses as oip_answers
+from config.protocols.apps import HttpProtocol
+from config.protocols.ray_serve import RayServeProtocol
+
+if TYPE_CHECKING:
+    from adapters.registry import Address
+    from config.schema.config import PoolConfig
+
+MAX_ANSWER = 64 * 1024 * 1024
+MAX_ERROR_BODY = 64 * 1024
+_FIELDS = encode_fields([("user-agent", "headrace")])
+
+
+def make(pool: PoolConfig, address: Address) -> HttpAppAdapter:
+    """For one endpoint of a pool."""
+    protocol = pool.protocol
+    assert isinstance(protocol, HttpProtocol)
+    return HttpAppAdapter(
+        http1_client(pool, address), protocol, keyed=pool.key is not None, probe=probe_path(pool).get("probe")
+    )
+
+
+class HttpAppAdapter:
+    """One endpoint. `keyed`: it knows us by a key."""
+
+    def __init__(
+        self,
+        client: Client,
+        protocol: HttpProtocol | RayServeProtocol,
+        *,
+        keyed: bool = False,
+        probe: str | None = None,
+        judge: Judge = by_status,
+    ) -> None:
+        self._client = client
+        self._calls = AppCalls(
+            client, keyed=keyed, headers=protocol.headers, answer_headers=protocol.answer_headers, judge=judge
+        )
+        self._declared = DeclaredModel(protocol, client.now)
+        self._infer_path = protocol.path
+        self._probe = probe
+
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        if isinstance(request, AppRequest):
+            return await self._call(request, deadline)
+        if isinstance(request, InferRequest):
+            return await self._infer(request, deadline)
+        if isinstance(request, ModelQuery):
+            return await self._told(request, deadline)
+        raise no_such_kind(request)
+
+    async def _call(self, request: AppRequest, deadline: Deadline) -> Answer:
+        target = target_of(self._client.base_path, request)
+        return await self._calls.call(request, target, deadline, self._more(request))
+
+    def _more(self, request: ModelRequest) -> list[tuple[str, str]]:
+        """Fields that this kind of server wants."""
+        return []
+
+    async def _infer(self, request: InferRequest, deadline: Deadline) -> Answer:
+        asked = call_for(request, self._infer_path, await self._declared.body(request, deadline))
+        return await self._declared.answer(request, await tensors(self._call(asked, deadline)))
+
+    async def _told(self, query: ModelQuery, deadline: Deadline) -> Answer:
+        """An app tells nothing of itself. Of its health the probe knows more than one question would."""
+        if query.about == "metadata":
+            return self._declared.told(query)
+        if query.about == "ready":
+            return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
+        raise Unsupported(f"The server of `{query.model}` does not tell its {query.about}.")
+
+    async def probe(self, timeout: float) -> None:
+        """Where no path is written, whatever the app says at its root shows that it listens, but for a failure."""
+        target = (self._client.base_path + (self._probe or "/")).encode()
+        await healthy(self._client, target, timeout, below=201 if self._probe else 500)
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+
+def target_of(base: str, request: AppRequest) -> bytes:
+    """The path below the endpoint's, and the query."""
+    path = base + request.path or "/"
+    return (f"{path}?{request.query}" if request.query else path).encode("latin-1")
+
+
+def call_for(request: InferRequest, path: str, body: bytes) -> AppRequest:
+    """An inference as a call of the app."""
+    return AppRequest(
+        model=request.model,
+        version=request.version,
+        path=path,
+        content_type="application/json",
+        accept="application/json",
+        body=body,
+        request_id=request.request_id,
+    )
+
+
+async def tensors(call: Awaitable[Answer]) -> bytes:
+    """The body of an answer that is to hold tensors. Raises `CallerError` where the app refused them."""
+    try:
+        answer = await call
+    except Redirected:
+        raise BackendError("The upstream leads elsewhere by a redirect.", code="upstream_bad_response") from None
+    pieces, size = [answer.body] if answer.body is not None else [], 0
+    if answer.body is None:
+        try:
+            async for piece in answer:
+                pieces.append(piece)
+                size += len(piece)
+                if size > MAX_ANSWER:
+                    pieces.clear()  # the error keeps this frame
+                    raise BackendError("The upstream's answer is too large.")
+        finally:
+            await answer.aclose()
+    body = b"".join(pieces)
+    if answer.status in CALLER_STATUS:
+        kind = TooLarge if answer.status == 413 else CallerError
+        raise kind(oip_answers.error_of(body) or "The upstream refused the request.")
+    if answer.status >= 300:
+        raise upstream_error(answer.status, Headers({}))
+    return body
+
+
+def no_such_kind(request: ModelRequest) -> Unsupported:
+    """The answer to a chat, and to orders."""
+    return Unsupported(f"The model `{request.model}` is an app: its servers do nothing of the kind.")
+
+
+async def healthy(
+    client: Client, target: bytes, timeout: float, judge: Judge = by_status, *, below: int = 201
+) -> bytes:
+    """The answer to a GET of the target, with a status `below` that. Raises `InferenceError`."""
+    status, headers, body = await health.look(client, target, _FIELDS, timeout)
+    if status >= below:
+        told = judge(ModelQuery(model=""), status, headers, body)
+        if told is not None and told.code == "upstream_credential":
+            raise told
+        raise health.ill(status)
+    return body

@@ -1,0 +1,118 @@
+"""Ray Serve over HTTP: an application below its route prefix."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from adapters.base import Answer
+from adapters.errors import BackendError, InferenceError, Unsupported, UpstreamTimeout
+from adapters.http1.client import Client
+from adapters.http1.message import Headers
+from adapters.types import Deadline, ModelQuery, ModelRequest
+from adapters.upstreams.apps.calls import by_status
+from adapters.upstreams.apps.http_app import HttpAppAdapter, healthy
+from adapters.upstreams.declared_tensors import json_answer
+from adapters.upstreams.dial import beside, http1_client, names, probe_path
+from adapters.upstreams.failed_status import model_not_known
+from adapters.upstreams.oip import refusals as oip_refusals
+from adapters.wire.apps import ray_serve as wire
+from adapters.wire.oip import bodies as oip_bodies
+from config.protocols.ray_serve import RayServeProtocol
+
+if TYPE_CHECKING:
+    from adapters.registry import Address
+    from config.schema.config import PoolConfig
+
+_APPLICATIONS = b"/api/serve/applications/"
+MULTIPLEXED = "serve_multiplexed_model_id"
+
+
+def make(pool: PoolConfig, address: Address) -> RayServeAdapter:
+    """For one endpoint of a pool."""
+    protocol = pool.protocol
+    assert isinstance(protocol, RayServeProtocol)
+    port = protocol.dashboard_port
+    dashboard = None if port is None else beside(pool, address, port, protocol.dashboard_token)
+    keyed = pool.key is not None
+    return RayServeAdapter(
+        http1_client(pool, address), protocol, dashboard, keyed=keyed, **names(pool), **probe_path(pool)
+    )
+
+
+def judged(request: ModelRequest, status: int, headers: Headers, body: bytes) -> InferenceError | None:
+    """The proxy's own answers. It is full with 503, or with 429 and a time; and late with 408."""
+    if status == 404 and wire.is_no_route(body):
+        return model_not_known()
+    if status == 408:
+        return UpstreamTimeout("The upstream timed out.")
+    return by_status(request, status, headers, body)
+
+
+class RayServeAdapter(HttpAppAdapter):
+    """One endpoint. `dashboard` has the Serve REST API; `model` is a multiplexed model's id that is not its name."""
+
+    def __init__(
+        self,
+        client: Client,
+        protocol: RayServeProtocol,
+        dashboard: Client | None = None,
+        *,
+        model: str | None = None,
+        keyed: bool = False,
+        probe: str | None = None,
+    ) -> None:
+        super().__init__(client, protocol, keyed=keyed, probe=probe, judge=judged)
+        self._dashboard = dashboard
+        self._application = protocol.application or ""
+        self._multiplexed = protocol.multiplexed
+        self._model = model
+
+    def _more(self, request: ModelRequest) -> list[tuple[str, str]]:
+        return [(MULTIPLEXED, self._model or request.model)] if self._multiplexed else []
+
+    # ── what is told of the application ───────────────────────────────────────────────────────────────
+
+    async def probe(self, timeout: float) -> None:
+        """The proxy is asked, and of the application the Serve REST API, which may be another machine's."""
+        if self._probe is not None:
+            await super().probe(timeout)
+        elif not wire.has_route(await healthy(self._client, b"/-/routes", timeout), self._client.base_path):
+            raise BackendError("The proxy has no route for the application.")
+        if self._dashboard is not None and (name := self._application or self._model):
+            await self._check(self._dashboard, name, timeout)
+
+    async def _check(self, dashboard: Client, application: str, timeout: float) -> None:
+        status = wire.status_of(await healthy(dashboard, _APPLICATIONS, timeout), application)
+        if status != "RUNNING":
+            raise BackendError(f"The application is {status or 'not deployed'}.")
+
+    async def _told(self, query: ModelQuery, deadline: Deadline) -> Answer:
+        name = self._application or self._model or query.model
+        if query.about == "ready":
+            return await self._ready(query, name, deadline)
+        if query.about == "config" and self._dashboard is not None:
+            told = wire.details_of(await healthy(self._dashboard, _APPLICATIONS, self._left(deadline)), name)
+            if told is None:
+                raise model_not_known()
+            body = {"name": query.model, "platform": "ray-serve", "application": told}
+            return json_answer(oip_bodies.encode(body))
+        if query.about != "metadata":
+            raise Unsupported(f"The server of `{query.model}` does not tell its {query.about}.")
+        return self._declared.told(query)
+
+    async def _ready(self, query: ModelQuery, application: str, deadline: Deadline) -> Answer:
+        try:
+            await self.probe(self._left(deadline))
+            if self._dashboard is not None:
+                await self._check(self._dashboard, application, self._left(deadline))
+        except BackendError:
+            raise oip_refusals.not_ready(query) from None
+        return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
+
+    def _left(self, deadline: Deadline) -> float:
+        return max(0.0, min(deadline.at - self._client.now(), deadline.first_byte))
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        if self._dashboard is not None:
+            await self._dashboard.aclose()

@@ -1,0 +1,114 @@
+"""Ray Serve over gRPC: calls of an application's own services, by their paths, with messages that nobody here reads."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
+
+from adapters.base import Answer
+from adapters.errors import BackendError, CallerError, Unsupported
+from adapters.http2.channel import Channel, encode_fields
+from adapters.http2.status import Code, GrpcError
+from adapters.types import APP, AppRequest, Deadline, ModelQuery, ModelRequest, Usage
+from adapters.upstreams.apps.grpc_app import MessagePieces
+from adapters.upstreams.apps.http_app import MAX_ANSWER, no_such_kind
+from adapters.upstreams.declared_tensors import json_answer
+from adapters.upstreams.dial import grpc_channel, names
+from adapters.upstreams.failed_status import model_not_known
+from adapters.upstreams.grpc_refusals import check_time, refuse
+from adapters.upstreams.oip import refusals as oip_refusals
+from adapters.wire.apps import ray_serve as wire
+from adapters.wire.oip import bodies as oip_bodies
+from config.protocols.ray_serve import RayServeGrpcProtocol
+
+if TYPE_CHECKING:
+    from adapters.registry import Address
+    from config.schema.config import PoolConfig
+
+_METHOD = re.compile(r"/[A-Za-z_][A-Za-z0-9_.]*/[A-Za-z_][A-Za-z0-9_]*")
+_OF_RAY = "/ray.serve.RayServeAPIService/"
+_HEALTHZ, _LIST = f"{_OF_RAY}Healthz".encode(), f"{_OF_RAY}ListApplications".encode()
+PROTOBUF = "application/x-protobuf"
+
+
+def make(pool: PoolConfig, address: Address) -> RayServeGrpcAdapter:
+    """For one endpoint of a pool."""
+    protocol = pool.protocol
+    assert isinstance(protocol, RayServeGrpcProtocol)
+    return RayServeGrpcAdapter(grpc_channel(pool, address, MAX_ANSWER), protocol, **names(pool))
+
+
+class RayServeGrpcAdapter:
+    """One endpoint. `model` is the application's name, or the multiplexed model's, where clients say another."""
+
+    def __init__(self, channel: Channel, protocol: RayServeGrpcProtocol, *, model: str | None = None) -> None:
+        self._channel = channel
+        self._application = protocol.application
+        self._multiplexed = protocol.multiplexed
+        self._model = model
+
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        if isinstance(request, AppRequest):
+            return await self._call(request, deadline)
+        if isinstance(request, ModelQuery):
+            if request.about != "ready":
+                raise Unsupported(f"The server of `{request.model}` does not tell its {request.about}.")
+            return await self._ready(request, deadline)
+        raise no_such_kind(request)
+
+    async def _call(self, request: AppRequest, deadline: Deadline) -> Answer:
+        """A stream of messages where the client takes one, else the one message of the answer."""
+        path, no = request.path, partial(self._refuse, request, deadline)
+        if not _METHOD.fullmatch(path) or path.startswith(_OF_RAY):
+            raise CallerError("An application over gRPC is called as /package.Service/Method.", code="unknown_url")
+        try:
+            if request.stream:
+                return await self._stream(request, deadline)
+            body, _ = await self._channel.ask(path.encode(), request.body, self._fields(request), deadline)
+        except GrpcError as error:
+            no(error)
+        return Answer(content_type=PROTOBUF, body=body, usage=Usage(bytes=len(body), exact=True), form=APP)
+
+    async def _ready(self, query: ModelQuery, deadline: Deadline) -> Answer:
+        try:
+            listed, _ = await self._channel.ask(_LIST, b"", b"", deadline)
+        except GrpcError as error:
+            self._refuse(query, deadline, error)
+        if (self._application or self._model or query.model) not in wire.listed(listed):
+            raise oip_refusals.not_ready(query)
+        return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
+
+    async def _stream(self, request: AppRequest, deadline: Deadline) -> Answer:
+        exchange = await self._channel.stream(request.path.encode(), self._fields(request), deadline)
+        try:
+            await exchange.write(request.body)
+            exchange.half_close()
+        except BaseException:
+            exchange.cancel()
+            raise
+        return await MessagePieces(exchange, bytes, partial(self._refuse, request, deadline), PROTOBUF).begun()
+
+    def _fields(self, request: AppRequest) -> bytes:
+        name = self._model or request.model
+        fields = [("application", self._application or name), ("request_id", request.request_id)]
+        if self._multiplexed:
+            fields.append(("multiplexed_model_id", name))
+        return encode_fields([(key, value) for key, value in fields if value])
+
+    def _refuse(self, request: ModelRequest, deadline: Deadline, error: GrpcError) -> NoReturn:
+        """The typed error behind a status."""
+        check_time(error, deadline, self._channel.now())
+        if error.code == Code.NOT_FOUND and "ListApplications" in error.message:
+            raise model_not_known() from None
+        refuse(request, error)
+
+    async def probe(self, timeout: float) -> None:
+        deadline = Deadline(self._channel.now() + timeout, timeout, timeout)
+        try:
+            await self._channel.ask(_HEALTHZ, b"", b"", deadline)
+        except GrpcError as error:
+            raise BackendError(f"The health check was answered with status {error.code}.") from None
+
+    async def aclose(self) -> None:
+        await self._channel.aclose()

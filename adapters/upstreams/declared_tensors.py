@@ -1,0 +1,102 @@
+"""Tensors of models whose servers tell nothing of them: what the file declares for their pool counts."""
+
+from collections.abc import Callable, Sequence
+
+from adapters import offload
+from adapters.base import Answer
+from adapters.errors import CallerError, Unsupported
+from adapters.tensors import Inference, Inferred, Tensor
+from adapters.types import OIP_JSON, Deadline, InferRequest, ModelQuery, Usage
+from adapters.upstreams.inferred import answer_of, takes_plain_inference
+from adapters.upstreams.oip.inference import Reader
+from adapters.wire.apps import tensors as app_tensors
+from adapters.wire.oip import bodies as oip_bodies
+from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
+from adapters.wire.oip.metadata_check import check
+from config.protocols.apps import DeclaredTensors
+from config.protocols.tensors import TensorConfig
+
+
+def metadata(
+    model: str,
+    inputs: Sequence[TensorConfig],
+    outputs: Sequence[TensorConfig],
+    *,
+    platform: str = "",
+    versions: Sequence[str] = (),
+) -> ModelMetadata:
+    """`GET /v2/models/{name}` of such a model."""
+    return ModelMetadata(model, list(versions), platform, described(inputs), described(outputs))
+
+
+def described(tensors: Sequence[TensorConfig]) -> list[TensorMetadata]:
+    """In the words of the Open Inference Protocol."""
+    return [TensorMetadata(tensor.name, tensor.datatype, tensor.shape) for tensor in tensors]
+
+
+class DeclaredModel:
+    """What an adapter of apps needs to be asked for tensors: a body to send, an answer out of what came back."""
+
+    def __init__(self, protocol: DeclaredTensors, clock: Callable[[], float]) -> None:
+        self._protocol = protocol
+        self._inputs = described(protocol.inputs)
+        self._outputs = described(protocol.outputs)
+        self._reader = Reader(self._ask, clock)
+
+    async def body(self, request: InferRequest, deadline: Deadline) -> bytes:
+        """The app's JSON. Raises `CallerError`."""
+        inference = await self.inference(request, deadline)
+        size = sum([len(tensor.data) for tensor in inference.inputs])
+        return await offload.run(size, app_tensors.encode, inference, self._protocol.layout)
+
+    async def inference(self, request: InferRequest, deadline: Deadline) -> Inference:
+        """What is asked, held against what is declared. Raises `CallerError`."""
+        if not self._inputs:
+            raise _undeclared(request.model)
+        takes_plain_inference(request)
+        inference = await self._reader.inference(request, request.model, deadline)
+        check(inference, self._inputs)
+        request.inference = inference
+        return inference
+
+    async def answer(self, request: InferRequest, body: bytes, *, version: str = "") -> Answer:
+        """The app's answer to it in the protocol's words. Raises `BackendError`."""
+        inference = request.inference
+        found = await offload.run(len(body), app_tensors.decode, body, self._outputs, self._protocol.layout)
+        outputs = _asked_for(inference, found)
+        inferred = Inferred(request.model, version or request.version, inference.id, outputs=outputs)
+        return await answer_of(request, inferred, Usage(rows=request.rows, bytes=len(body), exact=True))
+
+    def told(self, query: ModelQuery, versions: Sequence[str] = ()) -> Answer:
+        """Its metadata."""
+        if not self._inputs:
+            raise _undeclared(query.model)
+        return json_answer(oip_bodies.encode(self._metadata(query.model, versions)))
+
+    def _metadata(self, model: str, versions: Sequence[str] = ()) -> ModelMetadata:
+        protocol = self._protocol
+        return metadata(model, protocol.inputs, protocol.outputs, platform=protocol.name, versions=versions)
+
+    async def _ask(self, model: str, version: str, deadline: Deadline) -> ModelMetadata:
+        return self._metadata(model)
+
+
+def _undeclared(model: str) -> Unsupported:
+    return Unsupported(f"No tensors are declared for the servers of `{model}`: ask it as an app.")
+
+
+def json_answer(body: bytes) -> Answer:
+    """A server's word on one of its models."""
+    return Answer(content_type="application/json", body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)
+
+
+def _asked_for(inference: Inference, outputs: list[Tensor]) -> list[Tensor]:
+    """Those that the request names; all, where it names none."""
+    if not inference.outputs:
+        return outputs
+    by_name = {tensor.name: tensor for tensor in outputs}
+    for asked in inference.outputs:
+        if asked.name not in by_name:
+            names = ", ".join(by_name)
+            raise CallerError(f"The model has no output `{asked.name[:64]}`. It has: {names}.", param=asked.name[:64])
+    return [by_name[asked.name] for asked in inference.outputs]

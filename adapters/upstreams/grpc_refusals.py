@@ -1,0 +1,87 @@
+"""What a status of gRPC says of the request and of the server that ended it so."""
+
+from collections.abc import Mapping
+from typing import NoReturn
+
+from adapters.errors import (
+    BackendError,
+    CallerError,
+    CapacityError,
+    DeadlineError,
+    InferenceError,
+    TooLarge,
+    Unsupported,
+    UpstreamTimeout,
+)
+from adapters.http2.status import Code, GrpcError, Reported, Unreadable
+from adapters.types import DEVICE_MS, ERROR_CODE, Deadline, ModelRequest
+from adapters.upstreams import model_failures
+from adapters.upstreams.oip import refusals as oip_refusals
+from adapters.wire.oip import responses as oip_answers
+
+_CALLERS = frozenset({Code.INVALID_ARGUMENT, Code.OUT_OF_RANGE, Code.FAILED_PRECONDITION, Code.ALREADY_EXISTS})
+FAILED = frozenset({Code.INTERNAL, Code.UNKNOWN})
+OF_THE_KEY = frozenset({Code.UNAUTHENTICATED, Code.PERMISSION_DENIED})
+CLOCKS = 0.1
+"""Seconds by which a server may think that a deadline has passed before it has."""
+_TOO_LARGE = "larger than max"
+"""gRPC's own words, in a status that it has for other things too."""
+
+
+def refuse(request: ModelRequest, error: GrpcError) -> NoReturn:
+    """The typed error behind a status that is not OK."""
+    message = (error.message or "The upstream refused the request.")[: oip_answers.MAX_MESSAGE]
+    if isinstance(error, Unreadable):
+        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+    if (found := model_failures.reported(_trailer(error, ERROR_CODE), message, _pushback(error))) is not None:
+        raise found from None
+    if error.code in _CALLERS or error.code in (Code.NOT_FOUND, Code.UNAVAILABLE):
+        oip_refusals.check_ready(request, message)
+    if error.code in _CALLERS:
+        raise CallerError(message) from None
+    if error.code == Code.UNIMPLEMENTED:
+        raise Unsupported(message) from None
+    if error.code == Code.NOT_FOUND and request.version:
+        raise oip_refusals.no_such_version(request) from None
+    if error.code == Code.RESOURCE_EXHAUSTED and _TOO_LARGE in message:
+        raise TooLarge(message) from None
+    if error.code in FAILED:
+        oip_refusals.check_readable(request)
+        if isinstance(error, Reported):
+            raise model_failures.failed(error.message) from None
+    if error.code == Code.UNAVAILABLE:
+        raise CapacityError("The upstream is overloaded.", retry_after=_pushback(error)) from None
+    if error.code == Code.RESOURCE_EXHAUSTED:
+        raise CapacityError("The upstream is overloaded.", retry_after=_pushback(error), scope="unknown") from None
+    raise _upstream_error(error.code) from None
+
+
+def check_time(error: GrpcError, deadline: Deadline, now: float) -> None:
+    """Raise `DeadlineError` where a server ended the call because its time, which servers are told, was up."""
+    if error.code in (Code.CANCELLED, Code.DEADLINE_EXCEEDED) and now >= deadline.at - CLOCKS:
+        raise DeadlineError("The request's time is up.") from None
+
+
+def _pushback(error: GrpcError) -> float | None:
+    """The seconds after which gRPC's own clients may try again."""
+    told = _trailer(error, "grpc-retry-pushback-ms")
+    return int(told) / 1000 if told is not None and told.isdigit() and len(told) < 9 else None
+
+
+def _trailer(error: GrpcError, name: str) -> str | None:
+    value = dict(error.trailers).get(name)
+    return value if isinstance(value, str) else None
+
+
+def _upstream_error(code: int) -> InferenceError:
+    if code in OF_THE_KEY:
+        return BackendError("The upstream refused the gateway's own credential.", code="upstream_credential")
+    if code == Code.NOT_FOUND:
+        return BackendError("The upstream does not know the model.", code="upstream_model_not_found")
+    if code == Code.DEADLINE_EXCEEDED:
+        return UpstreamTimeout("The upstream timed out.")
+    return BackendError("The upstream failed.")
+
+
+def device_ms_of(trailers: Mapping[str, str]) -> float:
+    return oip_refusals.device_ms(trailers.get(DEVICE_MS))

@@ -1,0 +1,113 @@
+"""An answer's tensors, whatever wire it came by; and tensors as an answer, from servers of any protocol."""
+
+from dataclasses import replace
+
+from adapters import offload
+from adapters.base import Answer
+from adapters.errors import BackendError, InferenceError, Unsupported
+from adapters.offload import codecs
+from adapters.offload.codecs import bare, inference_of
+from adapters.tensors import FINAL, Inferred
+from adapters.types import OIP_JSON, PREDICT_V1, Form, InferRequest, Usage
+from adapters.upstreams.oip.event_stream import OneEvent
+from adapters.wire import compression, sse
+from adapters.wire.oip import generate as oip_generate
+from adapters.wire.oip import responses as oip_answers
+
+JSON = "application/json"
+MAX_ANSWER = 256 * 1024 * 1024
+"""Bytes of an answer that is compressed, once it is not."""
+SMALL_ENCODED = 4096
+"""Bytes of a compressed answer that may become large."""
+
+
+async def decode(answer: Answer) -> Inferred:
+    """The tensors of a whole answer. Raises `BackendError`."""
+    body, form = answer.body, answer.form
+    assert body is not None
+    if len(body) < (SMALL_ENCODED if form.encoding else offload.LARGE):
+        return _decode(body, form)
+    return await offload.run(_parsed_bytes(body, form), _decode, body, form)
+
+
+def inferred(answer: Answer) -> Inferred:
+    """The same, for what may wait."""
+    assert answer.body is not None
+    return _decode(answer.body, answer.form)
+
+
+def _parsed_bytes(body: bytes, form: Form) -> int:
+    """Bytes of an answer that take parsing."""
+    if form.wire == "oip-grpc":
+        from adapters.wire.oip import proto_responses as oip_proto_answers
+
+        return oip_proto_answers.parsed_bytes(body)
+    if form.encoding:
+        return max(len(body), offload.LARGE)
+    return len(body) if form.header_length is None else form.header_length
+
+
+def _decode(body: bytes, form: Form) -> Inferred:
+    if form.wire == "oip-grpc":
+        from adapters.wire.oip import (
+            proto_responses as oip_proto_answers,  # with an extra, which an upstream of this wire needs
+        )
+
+        return oip_proto_answers.decode_infer_response(body)
+    if form.wire != "oip-http":
+        raise BackendError("The upstream answered no tensors.", code="upstream_bad_response")
+    if form.encoding:
+        try:
+            body = compression.decompress(body, form.encoding, MAX_ANSWER)
+        except InferenceError:
+            raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+    return oip_answers.decode_response(body, form.header_length)
+
+
+async def answer_of(request: InferRequest, inferred: Inferred, usage: Usage) -> Answer:
+    """Tensors in the form that the request's own client reads. Raises `InferenceError` where they have none there."""
+    if request.wire == "predict-v1":
+        body = await codecs.encode_rows(inferred, request.verb, by_row=request.by_row)
+        return Answer(content_type=JSON, body=body, usage=_of(usage, body), form=PREDICT_V1)
+    if request.stream:
+        return await only_event(request, inferred, usage)
+    if request.kind == "generate":
+        body = await _written(request, inferred)
+        return Answer(content_type=JSON, body=body, usage=_of(usage, body), form=OIP_JSON)
+    wanted = oip_answers.wanted(await inference_of(request)) if request.wire == "oip-http" else True
+    body, length = await codecs.encode_body(inferred, wanted)
+    content_type = JSON if length is None else "application/octet-stream"
+    return Answer(content_type=content_type, body=body, usage=_of(usage, body), form=Form("oip-http", length))
+
+
+async def only_event(request: InferRequest, inferred: Inferred, usage: Usage) -> OneEvent:
+    """A stream of one response, which is marked as final. Raises `CallerError`."""
+    final = replace(inferred, parameters={**inferred.parameters, FINAL: True})
+    told = await _written(request, final)
+    return OneEvent(sse.encode(told), _of(usage, told))
+
+
+async def _written(request: InferRequest, inferred: Inferred) -> bytes:
+    if (size := oip_answers.json_bytes(inferred)) < offload.LARGE:
+        return written(request, inferred)
+    return await offload.run(size, written, bare(request), codecs.plain(inferred))
+
+
+def written(request: InferRequest, inferred: Inferred) -> bytes:
+    """One response in JSON, as the request's kind has it. Raises `CallerError`."""
+    if request.kind in ("generate", "generate_stream"):
+        return oip_generate.encode_generate(inferred)
+    return oip_answers.encode_response(inferred)[0]
+
+
+def takes_plain_inference(request: InferRequest) -> None:
+    """Raise `Unsupported` for what servers of the Open Inference Protocol alone do: prompts and sequences."""
+    if request.kind in ("generate", "generate_stream"):
+        raise Unsupported(f"The servers of `{request.model[:128]}` take tensors: ask with `infer`.")
+    if request.sequence:
+        raise Unsupported(f"The servers of `{request.model[:128]}` keep nothing from request to request.")
+
+
+def _of(usage: Usage, body: bytes) -> Usage:
+    usage.bytes = usage.bytes or len(body)
+    return usage

@@ -1,0 +1,1 @@
+"""Servers that speak the Open Inference Protocol, over HTTP and gRPC."""

@@ -1,0 +1,211 @@
+"""Servers of the Open Inference Protocol over gRPC: Triton, KServe, MLServer, and our own tensor runtime."""
+
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from adapters import offload
+from adapters.base import Answer
+from adapters.errors import BackendError
+from adapters.http2.channel import Channel, encode_fields
+from adapters.http2.status import Code, GrpcError
+from adapters.registry import Address
+from adapters.types import OIP_GRPC, OIP_JSON, Deadline, InferRequest, ModelOrder, ModelQuery, ModelRequest, Usage
+from adapters.upstreams.dial import grpc_channel, names
+from adapters.upstreams.grpc_refusals import FAILED, OF_THE_KEY, device_ms_of, refuse
+from adapters.upstreams.inferred import MAX_ANSWER
+from adapters.upstreams.oip import refusals as oip_refusals
+from adapters.upstreams.oip.dialects import PIPELINE, TRITON, Dialect, dialect_of
+from adapters.upstreams.oip.inference import FRESH, Reader
+from adapters.upstreams.oip.message_stream import MessageStream, OneMessage
+from adapters.wire import proto_json
+from adapters.wire.oip import bodies as oip_bodies
+from adapters.wire.oip import proto_requests as oip_proto
+from adapters.wire.oip import proto_responses as oip_proto_answers
+from adapters.wire.oip.bodies import IndexEntry
+from adapters.wire.protos import METHODS
+from config.protocols.oip import OipGrpcProtocol
+from config.schema.config import PoolConfig
+
+_PATHS = {name: method.path.encode() for name, method in METHODS.items()}
+_QUERIES = {"metadata": "ModelMetadata", "ready": "ModelReady", "config": "ModelConfig", "stats": "ModelStatistics"}
+
+
+@lru_cache(4096)
+def _renamed(model: str, version: str) -> bytes:
+    """Behind a request, whatever names it had: of a field that is there twice, the last counts."""
+    return oip_proto.encode_names(model, version)
+
+
+def make(pool: PoolConfig, address: Address) -> "OipGrpcAdapter":
+    """For an endpoint of a pool."""
+    assert isinstance(pool.protocol, OipGrpcProtocol)
+    channel = grpc_channel(pool, address, MAX_ANSWER)
+    return OipGrpcAdapter(channel, dialect=dialect_of(pool.protocol.server), **names(pool))
+
+
+class OipGrpcAdapter:
+    """One endpoint. `model` is its name for what clients call otherwise."""
+
+    def __init__(self, channel: Channel, *, model: str | None = None, dialect: Dialect = TRITON) -> None:
+        self._channel = channel
+        self._dialect = dialect
+        self._routed = model
+        """To a router; the servers behind it know a pipeline by the rest of its name."""
+        self._model = model.removesuffix(PIPELINE) if model and dialect.routed_by else model
+        self._reader = Reader(self._metadata, channel.now)
+        self._alone_until = 0.0
+        """Until then no stream is asked for: the server has shown that it knows none."""
+
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        oip_refusals.check_version(request, self._dialect.versions)
+        try:
+            if isinstance(request, InferRequest):
+                return await (self._stream if request.stream else self._infer)(request, deadline)
+            if isinstance(request, ModelQuery):
+                return await self._ask(request, deadline)
+            if isinstance(request, ModelOrder):
+                return await self._order(request, deadline)
+        except GrpcError as error:
+            if self._dialect.blunt and error.code in FAILED and isinstance(request, InferRequest):
+                with suppress(GrpcError):
+                    await self._reader.check(request, self._model or request.model, deadline)
+            refuse(request, error)
+        raise oip_refusals.takes_tensors(request)
+
+    async def probe(self, timeout: float) -> None:
+        deadline = Deadline(self._channel.now() + timeout, timeout, timeout)
+        try:
+            told = await self._unary("ServerReady", {}, b"", deadline)
+        except GrpcError as error:
+            raise BackendError(f"The health check was answered with status {error.code}.") from None
+        if not told.ready:
+            raise BackendError("The server is not ready.")
+
+    async def aclose(self) -> None:
+        await self._channel.aclose()
+
+    # ── tensors ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def _infer(self, request: InferRequest, deadline: Deadline) -> Answer:
+        answer, usage = await self._once(request, await self._message(request, deadline), deadline)
+        if self._dialect.typed and request.wire == "oip-grpc":
+            answer = await offload.run(len(answer), oip_proto_answers.as_raw, answer)
+        return Answer(content_type="application/grpc", body=answer, usage=usage, form=OIP_GRPC)
+
+    async def _once(self, request: InferRequest, message: bytes, deadline: Deadline) -> tuple[bytes, Usage]:
+        answer, trailers = await self._channel.ask(_PATHS["ModelInfer"], message, self._told(request), deadline)
+        return answer, Usage(rows=request.rows, bytes=len(answer), device_ms=device_ms_of(trailers), exact=True)
+
+    async def _stream(self, request: InferRequest, deadline: Deadline) -> Answer:
+        """Messages; one, where the server knows no streams."""
+        message = await self._message(request, deadline)
+        if self._channel.now() >= self._alone_until:
+            try:
+                return await self._streamed(request, message, deadline)
+            except GrpcError as error:
+                if error.code == Code.UNIMPLEMENTED:
+                    self._alone_until = self._channel.now() + FRESH
+                elif not (self._dialect.graphs and error.code == Code.NOT_FOUND):
+                    raise
+        answer, usage = await self._once(request, message, deadline)
+        return OneMessage(oip_proto_answers.with_final(oip_proto_answers.encode_stream_response(answer), True), usage)
+
+    async def _streamed(self, request: InferRequest, message: bytes, deadline: Deadline) -> Answer:
+        exchange = await self._channel.stream(_PATHS["ModelStreamInfer"], self._told(request), deadline)
+        try:
+            await exchange.write(message)
+            exchange.half_close()
+            return await MessageStream(exchange, request).begun()
+        except BaseException:
+            exchange.cancel()
+            raise
+
+    async def _message(self, request: InferRequest, deadline: Deadline) -> bytes:
+        """The client's own, where it speaks gRPC too."""
+        model = self._model or request.model
+        if request.wire == "oip-grpc":
+            message = request.body
+        else:
+            message = oip_proto.encode_infer_request(await self._reader.inference(request, model, deadline))
+        return message + _renamed(model, request.version)
+
+    def _told(self, request: ModelRequest) -> bytes:
+        fields = [("x-request-id", request.request_id)]
+        if self._dialect.routed_by:
+            fields.append((self._dialect.routed_by, self._routed or request.model))
+        return encode_fields(fields)
+
+    # ── orders ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _order(self, order: ModelOrder, deadline: Deadline) -> Answer:
+        name = "RepositoryModelLoad" if order.order == "load" else "RepositoryModelUnload"
+        model = self._model or order.model
+        message = METHODS[name].request(**{"repository_name" if self._dialect.name_first else "model_name": model})
+        if order.order == "load":
+            load = oip_bodies.decode_load(order.body)
+            if load.config is not None:
+                message.parameters["config"].string_param = load.config
+            for path, data in load.files.items():
+                message.parameters[f"file:{path}"].bytes_param = data
+        elif oip_bodies.decode_unload(order.body):
+            message.parameters["unload_dependents"].bool_param = True
+        try:
+            await self._channel.ask(_PATHS[name], message.SerializeToString(), self._told(order), deadline)
+        except GrpcError as error:
+            if error.code != Code.INTERNAL or not await self._was_done(order, model, deadline):
+                raise
+        self._reader.forget()
+        return Answer(content_type="application/json", body=b"{}", form=OIP_JSON)
+
+    async def _was_done(self, order: ModelOrder, model: str, deadline: Deadline) -> bool:
+        """Whether the model is as it was ordered to be, of a server that says nothing true about it."""
+        if not self._dialect.name_first:
+            return False
+        try:
+            told = await self._unary("ModelReady", {"name": model}, self._told(order), deadline)
+        except GrpcError as error:
+            return error.code == Code.NOT_FOUND and order.order == "unload"
+        return bool(told.ready) == (order.order == "load")
+
+    # ── questions ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def _ask(self, query: ModelQuery, deadline: Deadline) -> Answer:
+        about, model = query.about, self._model or query.model
+        asked = {"name": model, "version": query.version}
+        try:
+            told = await self._unary(_QUERIES[about], asked, self._told(query), deadline)
+        except GrpcError as error:
+            if about == "ready" and error.code not in OF_THE_KEY:
+                raise oip_refusals.not_ready(query, await self._listed(model, query, deadline)) from None
+            raise
+        if about == "ready":
+            if not told.ready:
+                raise oip_refusals.not_ready(query, await self._listed(model, query, deadline))
+            body = oip_bodies.encode({"name": query.model, "ready": True})
+        else:
+            body = oip_bodies.encode(proto_json.plain(told.config if about == "config" else told))
+        return Answer(content_type="application/json", body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)
+
+    async def _listed(self, model: str, query: ModelQuery, deadline: Deadline) -> list[IndexEntry]:
+        """A model's entries in the repository's index; none where the server has no index."""
+        try:
+            told = await self._unary("RepositoryIndex", {}, self._told(query), deadline)
+        except (GrpcError, BackendError):
+            return []
+        return [IndexEntry(one.name, one.version, one.state, one.reason) for one in told.models if one.name == model]
+
+    async def _metadata(self, model: str, version: str, deadline: Deadline) -> oip_bodies.ModelMetadata:
+        told = await self._unary("ModelMetadata", {"name": model, "version": version}, b"", deadline)
+        return oip_bodies.decode_metadata(oip_bodies.encode(proto_json.plain(told)))
+
+    async def _unary(self, name: str, asked: dict[str, str], fields: bytes, deadline: Deadline) -> Any:
+        method = METHODS[name]
+        message = method.request(**asked).SerializeToString()
+        answer, _ = await self._channel.ask(_PATHS[name], message, fields, deadline)
+        try:
+            return method.response.FromString(answer)
+        except DecodeError:
+            raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None

@@ -1,0 +1,252 @@
+"""Servers of the Open Inference Protocol over HTTP: Triton, KServe, MLServer, and our own tensor runtime."""
+
+from functools import lru_cache
+from typing import NoReturn
+
+from adapters import offload
+from adapters.base import Answer
+from adapters.errors import BackendError, Unsupported
+from adapters.http1.client import Client, ClientResponse, encode_fields
+from adapters.offload import codecs
+from adapters.paths import segment
+from adapters.registry import Address
+from adapters.types import (
+    OIP_JSON,
+    Deadline,
+    Form,
+    InferRequest,
+    ModelOrder,
+    ModelQuery,
+    ModelRequest,
+    Usage,
+)
+from adapters.upstreams import health
+from adapters.upstreams.dial import http1_client, names, probe_path
+from adapters.upstreams.inferred import MAX_ANSWER, answer_of, only_event
+from adapters.upstreams.oip import orders as oip_orders
+from adapters.upstreams.oip import refusals as oip_refusals
+from adapters.upstreams.oip.dialects import PIPELINE, TRITON, Dialect, dialect_of
+from adapters.upstreams.oip.event_stream import PromptedStream, ResponseStream
+from adapters.upstreams.oip.inference import FRESH, Reader
+from adapters.upstreams.oip.responses import check, length_of, refuse, usage_of
+from adapters.wire import compression
+from adapters.wire.oip import bodies as oip_bodies
+from adapters.wire.oip import requests as oip
+from adapters.wire.oip.bodies import IndexEntry
+from config.protocols.oip import OipHttpProtocol
+from config.schema.config import PoolConfig
+
+_NO_SUCH_PATH = frozenset({404, 405, 501})
+ANY_ID = "1"
+_SPOKEN = {"infer": "infer", "infer_stream": "infer_stream", "generate": "infer", "generate_stream": "infer_stream"}
+"""What is asked once a request was made of tensors."""
+
+
+@lru_cache(4096)
+def _target(base: str, model: str, version: str, what: str) -> bytes:
+    path = f"{base}/v2/models/{segment(model)}"
+    if version:
+        path += f"/versions/{segment(version)}"
+    return f"{path}/{what}".encode() if what else path.encode()
+
+
+def make(pool: PoolConfig, address: Address) -> "OipHttpAdapter":
+    """For an endpoint of a pool."""
+    assert isinstance(pool.protocol, OipHttpProtocol)
+    client = http1_client(pool, address)
+    dialect = dialect_of(pool.protocol.server)
+    return OipHttpAdapter(client, binary=pool.protocol.binary, dialect=dialect, **names(pool), **probe_path(pool))
+
+
+class OipHttpAdapter:
+    """One endpoint. `model` is its name for what clients call otherwise.
+
+    `binary` False is for servers without the binary extension: what came in binary form goes on as JSON.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        model: str | None = None,
+        probe: str = "/v2/health/ready",
+        binary: bool = True,
+        dialect: Dialect = TRITON,
+    ) -> None:
+        self._client = client
+        self._dialect = dialect
+        self._routed = model
+        """To a router; the servers behind it know a pipeline by the rest of its name."""
+        self._model = model.removesuffix(PIPELINE) if model and dialect.routed_by else model
+        self._binary = binary and dialect.binary
+        self._base = client.base_path.removesuffix("/v2")
+        self._probe_target = (self._base + probe).encode()
+        self._reader = Reader(self._metadata, client.now)
+        self._alone_until = 0.0
+        """Until then no stream of responses is asked for: the server has shown that it has no path for them."""
+        self._fields = encode_fields([("user-agent", "headrace")])
+        self._json_fields = self._fields + encode_fields([("content-type", "application/json")])
+        self._binary_fields = self._fields + encode_fields([("content-type", "application/octet-stream")])
+
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        oip_refusals.check_version(request, self._dialect.versions)
+        if isinstance(request, InferRequest):
+            return await (self._stream if request.stream else self._infer)(request, deadline)
+        if isinstance(request, ModelQuery):
+            return await self._ask(request, deadline)
+        if isinstance(request, ModelOrder):
+            return await self._order(request, deadline)
+        raise oip_refusals.takes_tensors(request)
+
+    async def probe(self, timeout: float) -> None:
+        await health.check(self._client, self._probe_target, self._fields, timeout)
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    # ── tensors ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def _infer(self, request: InferRequest, deadline: Deadline) -> Answer:
+        spliced = self._may_splice(request)
+        response = await self._send(request, spliced, deadline)
+        if response.status != 200:
+            await self._refuse(request, response, deadline)
+        body = await response.read(MAX_ANSWER)
+        headers, usage = response.headers, usage_of(request, response, len(body))
+        encoding, length = headers.get("content-encoding"), length_of(response)
+        check(request, body, encoding)
+        if not spliced and request.wire == "oip-http":
+            # It may have asked for binary tensors, which its server has not, or by a prompt.
+            return await answer_of(request, await codecs.decode_answer(body, length), usage)
+        form = Form("oip-http", length, encoding or "")
+        content_type = "application/json" if length is None else "application/octet-stream"
+        return Answer(content_type=content_type, body=body, usage=usage, form=form)
+
+    async def _refuse(self, request: InferRequest, response: ClientResponse, deadline: Deadline) -> NoReturn:
+        if response.status == 500 and self._dialect.blunt:
+            response.close()  # its status says all
+            await self._reader.check(request, self._model or request.model, deadline)
+        await refuse(request, response)
+
+    def _may_splice(self, request: InferRequest) -> bool:
+        """Whether the client's bytes are what this server reads."""
+        if request.wire != "oip-http" or not (self._binary or request.header_length is None):
+            return False
+        return self._dialect.extras or (request.header_length != 0 and request.kind in ("infer", "infer_stream"))
+
+    async def _send(self, request: InferRequest, spliced: bool, deadline: Deadline) -> ClientResponse:
+        if not spliced:
+            binary = self._binary and not request.stream  # events are text
+            inference = await self._reader.inference(request, self._model or request.model, deadline)
+            if self._dialect.needs_id:
+                inference.id = inference.id or request.request_id or ANY_ID
+            body, length = await codecs.encode_request(inference, binary=binary)
+            return await self._post(request, _SPOKEN[request.kind], body, length, deadline)
+        compressed = self._binary and self._dialect.extras
+        body, length = request.body if compressed else request.plain, request.header_length
+        if self._dialect.needs_id:
+            id_ = request.request_id or ANY_ID
+            body, length = await offload.scan(len(body) if length is None else length, oip.with_id, body, length, id_)
+        codings = list[tuple[str, str]]()
+        if request.encoding and compressed:
+            codings.append(("content-encoding", request.encoding))
+        if request.accepts and not request.stream and (accepted := compression.chosen(request.accepts)) is not None:
+            codings.append(("accept-encoding", accepted))
+        return await self._post(request, request.kind, body, length, deadline, encode_fields(codings))
+
+    async def _post(
+        self, request: InferRequest, verb: str, body: bytes, length: int | None, deadline: Deadline, more: bytes = b""
+    ) -> ClientResponse:
+        """The answer's head, whatever its status."""
+        fields = self._about(request)
+        if length is not None:
+            fields.append((oip.HEADER, str(length)))
+        ours = self._json_fields if length is None else self._binary_fields
+        target = _target(self._base, self._model or request.model, request.version, verb)
+        return await self._client.request(b"POST", target, ours + encode_fields(fields) + more, body, deadline)
+
+    def _about(self, request: ModelRequest) -> list[tuple[str, str]]:
+        """Header fields of a request's own."""
+        fields = [("x-request-id", request.request_id)]
+        if self._dialect.routed_by:
+            fields.append((self._dialect.routed_by, self._routed or request.model))
+        return fields
+
+    # ── streams ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def _stream(self, request: InferRequest, deadline: Deadline) -> Answer:
+        """Events; one, where the server has no path for streams of responses."""
+        spliced = self._may_splice(request)
+        of_tensors = request.kind == "infer_stream" or not spliced
+        if of_tensors and (not self._dialect.streams or self._client.now() < self._alone_until):
+            return await self._alone(request, deadline)
+        response = await self._send(request, spliced, deadline)
+        if of_tensors and response.status in _NO_SUCH_PATH:
+            response.close()
+            answer = await self._alone(request, deadline)
+            self._alone_until = self._client.now() + FRESH
+            return answer
+        if response.status != 200:
+            await self._refuse(request, response, deadline)
+        if (response.headers.get("content-type") or "").lower().startswith("text/event-stream"):
+            told = ResponseStream if request.kind == "infer_stream" or spliced else PromptedStream
+            return await told(response, usage_of(request, response, 0)).begun(deadline.first_byte)
+        check(request, await response.read(MAX_ANSWER))
+        raise BackendError("The upstream answered with the wrong content type.", code="upstream_bad_response")
+
+    async def _alone(self, request: InferRequest, deadline: Deadline) -> Answer:
+        """A stream of the one response that any model can be asked for that is not decoupled."""
+        inference = await self._reader.inference(request, self._model or request.model, deadline)
+        if self._dialect.needs_id:
+            inference.id = inference.id or request.request_id or ANY_ID
+        body, length = await codecs.encode_request(inference, binary=False)
+        response = await self._post(request, "infer", body, length, deadline)
+        if response.status != 200:
+            await self._refuse(request, response, deadline)
+        body = await response.read(MAX_ANSWER)
+        check(request, body)
+        inferred = await codecs.decode_answer(body, length_of(response))
+        return await only_event(request, inferred, usage_of(request, response, 0))
+
+    # ── orders ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _order(self, order: ModelOrder, deadline: Deadline) -> Answer:
+        give = oip_orders.reload if self._dialect.reloads else oip_orders.give
+        fields = self._json_fields + encode_fields(self._about(order))
+        answer = await give(self._client, self._base, self._model or order.model, order, fields, deadline)
+        self._reader.forget()
+        return answer
+
+    # ── questions ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def _ask(self, query: ModelQuery, deadline: Deadline) -> Answer:
+        what = "" if query.about == "metadata" else query.about
+        target = _target(self._base, self._model or query.model, query.version, what)
+        fields = self._fields + encode_fields(self._about(query))
+        response = await self._client.request(b"GET", target, fields, b"", deadline)
+        body = await response.read(MAX_ANSWER)
+        if query.about == "ready":
+            if response.status != 200:
+                raise oip_refusals.not_ready(query, await self._listed(query, deadline))
+            body = oip_bodies.encode({"name": query.model, "ready": True})
+        elif response.status == 404 and query.about != "metadata":
+            raise Unsupported(f"The server of `{query.model}` does not tell its {query.about}.")
+        elif response.status != 200:
+            await refuse(query, response, body)
+        return Answer(content_type="application/json", body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)
+
+    async def _listed(self, query: ModelQuery, deadline: Deadline) -> list[IndexEntry]:
+        """A model's entries in the repository's index; none where the server has no index."""
+        model = self._model or query.model
+        target = f"{self._base}/v2/repository/index".encode()
+        try:
+            response = await self._client.request(b"POST", target, self._json_fields, b"{}", deadline)
+            body = await response.read(MAX_ANSWER)
+            entries = oip_bodies.decode_index(body) if response.status == 200 else []
+        except BackendError:
+            return []
+        return [entry for entry in entries if entry.name == model]
+
+    async def _metadata(self, model: str, version: str, deadline: Deadline) -> oip_bodies.ModelMetadata:
+        answer = await self._ask(ModelQuery(model=model, version=version), deadline)
+        return oip_bodies.decode_metadata(answer.body or b"")

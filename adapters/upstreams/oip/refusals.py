@@ -1,0 +1,92 @@
+"""What servers of the Open Inference Protocol refuse, and what their answers cost, whichever wire they speak."""
+
+import re
+from collections.abc import Sequence
+from math import inf
+
+from adapters.errors import (
+    BackendError,
+    CallerError,
+    CapacityError,
+    InferenceError,
+    ModelNotReady,
+    NotFound,
+    Unsupported,
+)
+from adapters.types import InferRequest, ModelRequest
+from adapters.wire import failure_text
+from adapters.wire.oip.bodies import IndexEntry
+
+
+def takes_tensors(request: ModelRequest) -> Unsupported:
+    """The answer to a chat."""
+    return Unsupported(f"The model `{request.model}` takes tensors: its servers do not speak OpenAI's protocol.")
+
+
+def not_ready(query: ModelRequest, entries: Sequence[IndexEntry] = ()) -> ModelNotReady:
+    """The answer to whether a model is ready, with what its server has in the repository's index of the model.
+
+    It says nothing against the endpoint.
+    """
+    entries = [one for one in entries if not query.version or one.version == query.version]
+    newest = max(entries, key=lambda one: _number(one.version), default=IndexEntry(""))
+    reason = failure_text.for_clients(newest.reason)
+    state = newest.state or ("UNAVAILABLE" if reason else "")
+    message = f"The model `{query.model}` is not ready: {reason or state.lower()}".removesuffix(": ").rstrip(".") + "."
+    versions = tuple(one.version for one in entries if one.version)
+    waiting = inf if state == "UNAVAILABLE" else None
+    return ModelNotReady(message, state=state, reason=reason, versions=versions, retry_after=waiting)
+
+
+def _number(version: str) -> int:
+    return int(version) if version.isdecimal() and len(version) < 19 else 0
+
+
+def no_such_version(request: ModelRequest) -> NotFound:
+    """The client chose the version, and so it is the client who must choose another."""
+    return NotFound(f"The model `{request.model}` has no version `{request.version[:32]}`.", param="model_version")
+
+
+_MAX_MESSAGE = 2_000
+_NOT_READY = re.compile(r"\bnot ready\b|not at ready state|no available versions", re.IGNORECASE)
+_UNKNOWN = re.compile(r"unknown model|not found", re.IGNORECASE)
+_FULL = re.compile(r"maximum queue size|timeout expired|unavailable|overloaded", re.IGNORECASE)
+
+
+def refused_in_stream(request: ModelRequest, words: str) -> InferenceError:
+    """What a server says in a stream, where it has no status, of a request that its model never saw."""
+    check_ready(request, words)
+    if _UNKNOWN.search(words):
+        if request.version:
+            return no_such_version(request)
+        return BackendError("The upstream does not know the model.", code="upstream_model_not_found")
+    if _FULL.search(words):
+        return CapacityError("The upstream is overloaded.")
+    return CallerError(words[:_MAX_MESSAGE])
+
+
+def check_ready(request: ModelRequest, words: str | None) -> None:
+    """Raise `ModelNotReady` where a server reports that as if the request were wrong."""
+    if words and _NOT_READY.search(words):
+        raise ModelNotReady(failure_text.for_clients(words))
+
+
+def check_version(request: ModelRequest, versions: bool) -> None:
+    """Raise `NotFound` for any version of a model that has none."""
+    if request.version and not versions:
+        raise no_such_version(request)
+
+
+def check_readable(request: ModelRequest) -> None:
+    """Raise `CallerError` for a request that no server can read: some blame themselves for it, with a 500."""
+    if isinstance(request, InferRequest) and request.kind in ("infer", "infer_stream") and request.wire != "predict-v1":
+        _ = request.inference
+
+
+def device_ms(told: str | None) -> float:
+    """Milliseconds of the model's device, where the server tells."""
+    try:
+        value = float(told or 0)
+    except ValueError:
+        return 0.0
+    return value if 0 <= value < 1e12 else 0.0

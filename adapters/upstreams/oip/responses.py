@@ -1,0 +1,66 @@
+"""What a response over HTTP tells, of a server of the Open Inference Protocol."""
+
+from typing import NoReturn
+
+from adapters.errors import BackendError, CallerError, TooLarge, Unsupported
+from adapters.http1.client import ClientResponse
+from adapters.types import DEVICE_MS, ERROR_CODE, InferRequest, ModelRequest, Usage
+from adapters.upstreams import model_failures
+from adapters.upstreams.failed_status import CALLER_STATUS, retry_after, upstream_error
+from adapters.upstreams.oip import refusals as oip_refusals
+from adapters.upstreams.oip.refusals import device_ms
+from adapters.wire import sse
+from adapters.wire.oip import requests as oip
+from adapters.wire.oip import responses as oip_answers
+
+MAX_ERROR_BODY = 64 * 1024
+
+
+async def refuse(request: ModelRequest, response: ClientResponse, body: bytes | None = None) -> NoReturn:
+    """The typed error behind a status that is not 200."""
+    status = response.status
+    try:
+        told = await response.read(MAX_ERROR_BODY) if body is None else body
+        message = oip_answers.error_of(sse.data_of(told) if told.startswith(b"data:") else told)
+    except BackendError:
+        message = None  # it cannot be read; the status says enough
+    finally:
+        response.close()
+    if status == 404:
+        oip_refusals.check_ready(request, message)
+    if status == 404 and request.version:
+        raise oip_refusals.no_such_version(request)
+    if status == 501:
+        raise Unsupported(message or "The model's server does not do this.")
+    if status in CALLER_STATUS:
+        oip_refusals.check_ready(request, message)
+        raise (TooLarge if status == 413 else CallerError)(message or "The upstream refused the request.")
+    code = response.headers.get(ERROR_CODE)
+    if status == 500 and code is None:
+        oip_refusals.check_readable(request)
+    raise model_failures.reported(code, message, retry_after(response.headers)) or (
+        model_failures.failed(message) if status == 500 else upstream_error(status, response.headers)
+    )
+
+
+def check(request: InferRequest, body: bytes, encoding: str | None = None) -> None:
+    """Find the failure in a 200. Triton's generate has one: for a model that gives no or several responses."""
+    if not body.startswith(b"{") and not encoding and not body.lstrip().startswith(b"{"):
+        raise BackendError("The upstream answered no JSON.", code="upstream_bad_response")
+    if body.startswith(oip_answers.ERROR):
+        if request.kind == "generate":
+            raise Unsupported(oip_answers.error_of(body) or "The model gives no single response.")
+        raise model_failures.failed(oip_answers.error_of(body))
+
+
+def length_of(response: ClientResponse) -> int | None:
+    """Of its JSON; None where all is JSON."""
+    try:
+        return oip.header_length(response.headers.get(oip.HEADER))
+    except CallerError:
+        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+
+
+def usage_of(request: InferRequest, response: ClientResponse, size: int) -> Usage:
+    """What an answer of so many bytes cost."""
+    return Usage(rows=request.rows, bytes=size, device_ms=device_ms(response.headers.get(DEVICE_MS)), exact=True)

@@ -1,0 +1,76 @@
+"""A streamed answer of OpenAI's chunks."""
+
+import re
+
+from adapters.http1.client import ClientResponse
+from adapters.types import CompletionRequest, GenerateRequest, Usage
+from adapters.upstreams.event_stream import EventStream
+from adapters.wire import sse
+from adapters.wire.openai import chat as wire
+
+_DATA = ord("d")
+_FINISHED = re.compile(rb'"finish_reason": ?"')
+_END = sse.encode(wire.DONE)
+
+
+class ChunkStream(EventStream):
+    """Events go on as they came, save the usage chunk that only we asked for.
+
+    Servers that forget `[DONE]` after their last choice has finished are not taken for broken.
+    """
+
+    __slots__ = ("_alone", "_before", "_last", "_swallow_usage")
+
+    def __init__(self, response: ClientResponse, request: GenerateRequest) -> None:
+        super().__init__(response, Usage(prompt_tokens=request.prompt_tokens))
+        self._swallow_usage = not request.include_usage
+        self._before = self._last = b""
+        several = isinstance(request, CompletionRequest) and bytes(request.prompt[:1]) == b"["
+        self._alone = request.n == 1 and not several
+        """Whether one finish_reason is the last."""
+
+    def _passes_on(self, event: bytes) -> bool:
+        """Count what an event carries; False for one that the client did not ask for."""
+        data = sse.data_of(event)
+        if data == wire.DONE:
+            self._done = True
+            return True
+        if event[0] != _DATA and (failure := _failure(event, data)):
+            raise wire.told_with_200(wire.decode_error(failure), wire.FAILED_AFTER_ALL)
+        if not data:
+            # A comment keeps the client's connection alive, but no answer begins with one.
+            return self._begun and event.startswith(b":")
+        self._before, self._last = self._last, data
+        # Events are decoded only where it matters: the first, since after it nothing can be tried elsewhere,
+        # and those that may hold usage or an error.
+        telling = b'"error"' in data or (b'"usage"' in data and b'"usage":null' not in data)
+        if self._begun and not telling:
+            self.usage.completion_tokens += 1  # servers send a token an event; the exact count comes last
+            return True
+        usage, only_usage = wire.read_event(data)
+        if usage is None:
+            self.usage.completion_tokens += 1
+            return True
+        usage.bytes = self.usage.bytes
+        self.usage = usage
+        return not (only_usage and self._swallow_usage)
+
+    def _read(self, piece: bytes) -> bytes:
+        if not piece and self._is_whole():
+            self._done = True
+            return _END
+        return super()._read(piece)
+
+    def _is_whole(self) -> bool:
+        """Whether only the end is missing, or its blank line. After a finish_reason nothing comes but usage."""
+        if sse.data_of(self._splitter.rest.strip(b"\n")) == wire.DONE:
+            return True
+        return self._alone and any(_FINISHED.search(data) for data in (self._before, self._last))
+
+
+def _failure(event: bytes, data: bytes) -> bytes:
+    """What an event tells of that is an error by its name, or by its field; empty for others."""
+    if event.startswith(b"error:"):
+        return event[6:]
+    name = event.partition(b"\n")[0]
+    return data if name.startswith(b"event:") and name[6:].strip() == b"error" else b""

@@ -1,0 +1,249 @@
+"""Any server that speaks OpenAI: vLLM, SGLang, llama.cpp, hosted APIs, and our own LLM runtime."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from typing import NoReturn
+
+import msgspec
+
+from adapters.base import Adapter, Answer
+from adapters.errors import (
+    BackendError,
+    CapacityError,
+    NotThere,
+    Unsupported,
+)
+from adapters.http1.client import Client, ClientResponse, encode_fields
+from adapters.offload import messages
+from adapters.registry import Address
+from adapters.types import AppRequest, Deadline, GenerateRequest, ModelOrder, ModelRequest, ResponsesRequest, Usage
+from adapters.upstreams.anthropic.requests import MessagesRequest, TokenCount
+from adapters.upstreams.apps.calls import AppCalls
+from adapters.upstreams.dial import http1_client, names, probe_path
+from adapters.upstreams.openai.chunk_stream import ChunkStream
+from adapters.upstreams.openai.orders import call_of
+from adapters.upstreams.openai.paths import Paths
+from adapters.upstreams.openai.refusals import MAX_ERROR_BODY as MAX_ERROR_BODY
+from adapters.upstreams.openai.refusals import about_the_model, error_of, judged, refusal
+from adapters.upstreams.openai.responses_stream import ResponsesStream
+from adapters.upstreams.openai.token_count import TokenCounter
+from adapters.upstreams.text.one_kind import OneKind
+from adapters.upstreams.text.prompts import prompts
+from adapters.wire import standing
+from adapters.wire.openai import chat as wire
+from adapters.wire.openai import thinking
+from adapters.wire.openai.calls import CALLS
+from adapters.wire.openai.dialects import AUTO, DIALECTS, MODELS, OURS, PLAIN, Dialect, of_owners
+from adapters.wire.openai.ignored_fields import IGNORED, STRICT
+from adapters.wire.openai.model_list import Listed, decode_models
+from adapters.wire.openai.named_model import usage_of, with_model
+from adapters.wire.responses import native as responses_native
+from config.protocols.openai import OpenAIProtocol
+from config.schema.config import PoolConfig
+
+MAX_LIST = 1024 * 1024
+
+encode = msgspec.json.Encoder().encode
+_STRICT = encode_fields([(STRICT, "true")])
+_VAGUE = frozenset({"", "text/plain", "application/octet-stream"})
+"""Types that say nothing: what comes is what was asked for, or cannot be read as it."""
+
+
+def make(pool: PoolConfig, address: Address) -> Adapter:
+    """For an endpoint of a pool. Raises `Unmakeable`."""
+    section = pool.protocol
+    assert isinstance(section, OpenAIProtocol)
+    adapter = OpenAIAdapter(http1_client(pool, address), options=section, **names(pool), **probe_path(pool))
+    if section.only is None:
+        return adapter
+    return OneKind(adapter, section.only, prompts(section), section.max_tokens)
+
+
+class OpenAIAdapter:
+    """One endpoint. `model` is its name for what clients call otherwise.
+
+    Without `options` it has no ways of its own. `ours`: it is our own runtime, which is told whose request it is and
+    how urgent: it is fair between tenants, as the gateway's queue is, and no tenant can find out by the time to an
+    answer's first token what another has asked.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        model: str | None = None,
+        probe: str | None = None,
+        options: OpenAIProtocol | None = None,
+        ours: bool = False,
+        share_prefixes: bool = False,
+    ) -> None:
+        self._client = client
+        self._ours = ours
+        self._share_prefixes = share_prefixes or (options is not None and options.share_prefixes)
+        self._model = model
+        self._options = options or OpenAIProtocol()
+        self._passes = {"tokenize"} if ours else frozenset(self._options.passes)
+        self._dialect = OURS if ours else PLAIN
+        if options is not None:
+            self._dialect = self._as_told(DIALECTS.get(options.dialect, AUTO))
+        self._unknown = options is not None and options.dialect == "auto"
+        self._paths = Paths(client.base_path, self._dialect.root, self._options.api_version)
+        self._health = tuple(map(self._health_target, (probe,) if probe else self._dialect.health))
+        self._may_sleep = True
+        self._calls = AppCalls(client, judge=judged)
+        fields = [("user-agent", "headrace"), ("accept", "application/json, text/event-stream")]
+        self._fields = encode_fields(fields)
+        self._post_fields = self._fields + encode_fields([("content-type", "application/json")])
+        self._counter = TokenCounter(client, self._post_fields, model)
+
+    def _as_told(self, dialect: Dialect) -> Dialect:
+        """With the name of an answer's length that the file gives."""
+        name = self._options.length
+        if name is None:
+            return dialect
+        other = "max_tokens" if name == "max_completion_tokens" else "max_completion_tokens"
+        kept = {was: known for was, known in dialect.renames.items() if was not in (name, other)}
+        return dialect._replace(renames={**kept, other: name})
+
+    # ── requests ──────────────────────────────────────────────────────────────────────────────────────
+
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        if not isinstance(request, GenerateRequest):
+            return await self._other(request, deadline)
+        fields = self._post_fields + encode_fields((("x-request-id", request.request_id),))
+        if self._ours:
+            left = max(deadline.at - asyncio.get_running_loop().time(), 0.001)
+            priority, salt = request.priority or "normal", "" if self._share_prefixes else request.salt
+            fields += encode_fields(standing.encode(request.tenant, request.share, priority, left, salt))
+            if request.hints.strict:
+                fields += _STRICT
+        salted = self._dialect.salts and not self._share_prefixes
+        added = {}
+        if isinstance(request, MessagesRequest):
+            await messages.word(request)
+            added = thinking.of_message(request.native, request.fields, self._dialect.thinking)
+        body = wire.upstream_body(request, self._model, self._dialect, request.salt if salted else "", added)
+        target = self._paths.call(request.path, self._model or request.model)
+        response = await self._client.request(b"POST", target, fields, body, deadline)
+        if response.status != 200:
+            await self._refuse(request, response)
+        if self._ours and (ignored := response.headers.get(IGNORED)):
+            request.hints.ignored += [name for name in ignored.split(", ") if name not in request.hints.ignored]
+        kind = (response.headers.get("content-type") or "").partition(";")[0].strip().lower()
+        if request.stream and (kind == "text/event-stream" or kind in _VAGUE):
+            stream = ResponsesStream if isinstance(request, ResponsesRequest) else ChunkStream
+            return await stream(response, request).begun(deadline.first_byte)  # type: ignore[arg-type]
+        return _whole(request, kind, await response.read())
+
+    async def _refuse(self, request: GenerateRequest, response: ClientResponse) -> NoReturn:
+        """The typed error behind a status that is not 200."""
+        error = await error_of(response)
+        if response.status == 404 and self._model is None and about_the_model(error):
+            raise NotThere(f"The model `{request.model[:128]}` does not exist or you may not use it.", param="model")
+        failure = refusal(response.status, response.headers, error)
+        if self._ours and isinstance(failure, CapacityError):
+            failure.scope = "tenant" if response.headers.get(standing.REFUSED) == "tenant" else "server"
+        raise failure
+
+    async def _other(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        if isinstance(request, AppRequest):
+            return await self._pass(request, deadline)
+        if isinstance(request, TokenCount):
+            return await self._counter.count(request, deadline, thinks=bool(self._dialect.thinking))
+        if isinstance(request, ModelOrder):
+            return await self._order(request, deadline)
+        raise Unsupported(f"The model `{request.model}` takes no tensors: its servers speak OpenAI's protocol.")
+
+    async def _pass(self, request: AppRequest, deadline: Deadline) -> Answer:
+        """A call beside text, under the name that was authorised, whatever the body says."""
+        call = CALLS.get(request.path)
+        if call is None or call.kind not in self._passes or request.method != "POST":
+            raise Unsupported(f"The model `{request.model}` has no such call, or its pool does not say so (`passes`).")
+        model = self._model or request.model
+        asked = replace(request, body=with_model(request.content_type, request.body, model))
+        is_api = call.below == "api"
+        target = self._paths.call(call.path, model) if is_api else self._paths.at_the_server(call.path)
+        answer = await self._calls.call(asked, target, deadline)
+        if answer.body is not None and (usage := usage_of(answer.body)) is not None:
+            usage.bytes = answer.usage.bytes
+            answer.usage = usage
+        return answer
+
+    async def _order(self, order: ModelOrder, deadline: Deadline) -> Answer:
+        listed = await self._listed(deadline) if order.order == "unload" and self._dialect.orders else []
+        call = call_of(self._dialect.orders, order.order, self._model or order.model, order.body, listed)
+        target = f"{self._paths.api}{call.path}".encode()
+        if call.below == "server":
+            target = self._paths.at_the_server(call.path)
+        fields = self._post_fields + encode_fields((("x-request-id", order.request_id),))
+        response = await self._client.request(b"POST", target, fields, encode(call.body), deadline)
+        if response.status == 404:
+            response.close()
+            raise Unsupported(f"The server of `{order.model}` takes no such order, or was started without it.")
+        if response.status != 200:
+            raise refusal(response.status, response.headers, await error_of(response))
+        body = await response.read(MAX_LIST)
+        return Answer(content_type="application/json", body=body)
+
+    # ── what it is ────────────────────────────────────────────────────────────────────────────────────
+
+    async def probe(self, timeout: float) -> None:
+        deadline = Deadline(self._client.now() + timeout, timeout, timeout)
+        status = 404
+        while self._health:
+            status, _ = await self._get(self._health[0], deadline)
+            if status not in (404, 405) or len(self._health) == 1:
+                break
+            self._health = self._health[1:]
+        if status != 200:
+            raise BackendError(f"The health check answered {status}.")
+        if self._unknown:
+            await self._learn(deadline)
+        if self._dialect.sleeps and self._may_sleep:
+            status, told = await self._get(self._paths.at_the_server("/is_sleeping"), deadline)
+            self._may_sleep = status == 200
+            if b"true" in told and status == 200:
+                raise BackendError("The model sleeps.")
+
+    async def _learn(self, deadline: Deadline) -> None:
+        """Once: whose models are they?"""
+        with suppress(BackendError, CapacityError):
+            owners = {model.owned_by or "" for model in await self._listed(deadline)}
+            self._dialect = self._as_told(of_owners(owners) or PLAIN)
+        self._unknown = False
+
+    async def _listed(self, deadline: Deadline) -> list[Listed]:
+        status, body = await self._get(self._paths.models(), deadline)
+        if status != 200:
+            raise BackendError(f"The list of models was answered with {status}.")
+        return decode_models(body)
+
+    def _health_target(self, path: str) -> bytes:
+        return self._paths.models() if path == MODELS else self._paths.at_the_server(path)
+
+    async def _get(self, target: bytes, deadline: Deadline) -> tuple[int, bytes]:
+        response = await self._client.request(b"GET", target, self._fields, b"", deadline)
+        try:
+            return response.status, await response.read(MAX_LIST if target == self._paths.models() else MAX_ERROR_BODY)
+        finally:
+            response.close()
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+
+def _whole(request: GenerateRequest, kind: str, body: bytes) -> Answer:
+    """Of an answer that is no stream."""
+    if kind != "application/json" and kind not in _VAGUE:
+        raise BackendError("The upstream answered with the wrong content type.", code="upstream_bad_response")
+    if isinstance(request, ResponsesRequest):
+        usage = responses_native.usage_of_body(body) or Usage()
+    else:
+        usage = wire.usage_of_body(body, request.answered) or Usage()
+    if request.stream:
+        raise BackendError("The upstream did not stream its answer.", code="upstream_bad_response")
+    usage.bytes = len(body)
+    return Answer(content_type="application/json", body=body, usage=usage)

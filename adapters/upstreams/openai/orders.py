@@ -1,0 +1,83 @@
+"""What operators have servers of OpenAI's family do with a model.
+
+Each has a way of its own: vLLM and SGLang load LoRA adapters and give their memory back, llama.cpp's router and Ollama
+load and unload whole models.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from adapters.errors import CallerError, Unsupported
+from adapters.types import Order
+from adapters.wire.openai.model_list import Listed
+
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+Below = Literal["api", "server"]
+
+
+class Call(NamedTuple):
+    """A POST that carries an order out."""
+
+    below: Below
+    path: str
+    body: dict[str, Any]
+
+
+def call_of(orders: str, order: Order, model: str, body: bytes, listed: list[Listed]) -> Call:
+    """`orders`: whose way it is. `body`: the order's, with parameters of it. `listed`: the server's models.
+
+    Raises `CallerError` and `Unsupported`.
+    """
+    options = _parameters(body)
+    match orders:
+        case "vllm":
+            return _vllm(order, model, options, listed)
+        case "sglang":
+            return _sglang(order, model, options, listed)
+        case "llama.cpp":
+            return Call("server", f"/models/{order}", {"model": model})
+        case "ollama":
+            unloaded = {"keep_alive": 0} if order == "unload" else {}
+            return Call("server", "/api/generate", {"model": model, "stream": False, **unloaded})
+    raise Unsupported(f"The server of `{model}` loads and unloads nothing, or is not known to: name its `dialect`.")
+
+
+def _vllm(order: Order, model: str, options: dict[str, Any], listed: list[Listed]) -> Call:
+    if (adapter := _adapter(order, model, options, listed)) is not None:
+        return Call("api", f"/{order}_lora_adapter", adapter)
+    if order == "load":
+        return Call("server", "/wake_up", {})
+    level = options.get("level", 1)
+    if level not in (1, 2):
+        raise CallerError("`level` is 1 or 2.", param="level")
+    return Call("server", f"/sleep?level={level}", {})
+
+
+def _sglang(order: Order, model: str, options: dict[str, Any], listed: list[Listed]) -> Call:
+    if (adapter := _adapter(order, model, options, listed)) is not None:
+        return Call("server", f"/{order}_lora_adapter", adapter)
+    return Call("server", "/resume_memory_occupation" if order == "load" else "/release_memory_occupation", {})
+
+
+def _adapter(order: Order, model: str, options: dict[str, Any], listed: list[Listed]) -> dict[str, Any] | None:
+    """The body that names a LoRA adapter, where the order is about one: it has a path, or its model has a parent."""
+    path = options.get("lora_path")
+    if order == "load" and path is not None:
+        if not isinstance(path, str) or not path:
+            raise CallerError("`lora_path` is a path on the server's machine.", param="lora_path")
+        return {"lora_name": model, "lora_path": path}
+    is_adapter = any(one.id == model and one.parent for one in listed)
+    return {"lora_name": model} if order == "unload" and is_adapter else None
+
+
+def _parameters(body: bytes) -> dict[str, Any]:
+    if not body.strip():
+        return {}
+    try:
+        given = _decode(body).get("parameters", {})
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        given = None
+    if not isinstance(given, dict):
+        raise CallerError("The body must be a JSON object, with an object `parameters`.", code="invalid_json")
+    return given

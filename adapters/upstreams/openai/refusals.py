@@ -1,0 +1,41 @@
+"""What servers that speak OpenAI refuse with a status, as typed errors."""
+
+from adapters.errors import BackendError, CallerError, ContextTooLong, InferenceError, TooLarge
+from adapters.http1.client import ClientResponse
+from adapters.http1.message import Headers
+from adapters.types import ModelRequest
+from adapters.upstreams.failed_status import CALLER_STATUS, upstream_error
+from adapters.wire.openai import chat as wire
+
+MAX_ERROR_BODY = 64 * 1024
+
+
+async def error_of(response: ClientResponse) -> wire.ErrorBody:
+    """What a response tells of it, which is closed then."""
+    try:
+        return wire.decode_error(await response.read(MAX_ERROR_BODY))
+    except BackendError:
+        return wire.ErrorBody()  # it cannot be read; the status says enough
+    finally:
+        response.close()
+
+
+def judged(_: ModelRequest, status: int, headers: Headers, body: bytes) -> InferenceError:
+    """A refusal is told in this door's words, and not in the server's."""
+    return refusal(status, headers, wire.decode_error(body[:MAX_ERROR_BODY]))
+
+
+def about_the_model(error: wire.ErrorBody) -> bool:
+    """Whether a 404 is about the name that was asked for, and not about the path."""
+    return error.code == "model_not_found" or error.param == "model" or "model" in (error.message or "").lower()
+
+
+def refusal(status: int, headers: Headers, error: wire.ErrorBody) -> InferenceError:
+    """The typed error behind a status that is not 200, with what was said."""
+    if status not in CALLER_STATUS:
+        return upstream_error(status, headers)
+    message = (error.message or "The upstream refused the request.")[: wire.MAX_MESSAGE]
+    if wire.is_too_long(error):
+        return ContextTooLong(message, param=error.param)
+    kind = TooLarge if status == 413 else CallerError
+    return kind(message, param=error.param, code=error.code if isinstance(error.code, str) else None)

@@ -1,0 +1,73 @@
+"""How many tokens a prompt has, asked of servers that speak OpenAI: some have vLLM's `/tokenize`, as ours has."""
+
+import msgspec
+
+from adapters.base import Answer
+from adapters.errors import Unsupported
+from adapters.http1.client import Client
+from adapters.offload import messages
+from adapters.types import ANTHROPIC, Deadline, Usage
+from adapters.upstreams.anthropic.requests import MessagesRequest, TokenCount
+from adapters.upstreams.failed_status import upstream_error
+from adapters.wire.openai import thinking
+
+MAX_ANSWER = 16 * 1024 * 1024
+"""Each token is in it."""
+ASK_AGAIN_SECONDS = 60.0
+_PROMPT = ("messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template_kwargs")
+_REFUSED = frozenset({400, 422})
+_NO_SUCH_PATH = frozenset({401, 403, 404, 405, 501})
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _Tokens(msgspec.Struct):
+    count: int
+
+
+_tokens = msgspec.json.Decoder(_Tokens).decode
+
+
+class TokenCounter:
+    """Of one endpoint. One that has no such path is not asked again for a while."""
+
+    def __init__(self, client: Client, fields: bytes, model: str | None) -> None:
+        self._client = client
+        self._fields = fields
+        self._model = model
+        self._target = (client.base_path.removesuffix("/v1") + "/tokenize").encode()
+        self._none_until = 0.0
+
+    async def count(self, request: TokenCount, deadline: Deadline, *, thinks: bool = False) -> Answer:
+        """`thinks`: the template of the server has variables for thinking. Raises `Unsupported` where the server
+        cannot say."""
+        now = self._client.now()
+        if now < self._none_until:
+            raise _cannot(request)
+        await messages.word(request.asked)
+        fields = request.asked.fields
+        model = _encode(self._model) if self._model is not None else bytes(fields["model"])
+        body = {name: fields[name] for name in _PROMPT if name in fields} | {"model": msgspec.Raw(model)}
+        if thinks and isinstance(request.asked, MessagesRequest):
+            body |= thinking.of_message(request.asked.native, fields, "template")
+        response = await self._client.request(b"POST", self._target, self._fields, _encode(body), deadline)
+        try:
+            told = await response.read(MAX_ANSWER)
+        finally:
+            response.close()
+        if response.status in _NO_SUCH_PATH:
+            self._none_until = now + ASK_AGAIN_SECONDS
+        if response.status in _NO_SUCH_PATH or response.status in _REFUSED:
+            raise _cannot(request)
+        if response.status != 200:
+            raise upstream_error(response.status, response.headers)
+        try:
+            count = _tokens(told).count
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise _cannot(request) from None  # another server's path of that name
+        counted = _encode({"input_tokens": count})
+        return Answer(content_type="application/json", body=counted, usage=Usage(exact=True), form=ANTHROPIC)
+
+
+def _cannot(request: TokenCount) -> Unsupported:
+    return Unsupported(f"The servers of `{request.model}` do not count tokens.")

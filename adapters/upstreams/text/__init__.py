@@ -1,0 +1,1 @@
+"""Servers that generate text from a prompt."""

@@ -1,0 +1,164 @@
+"""A conversation to a prompt, for servers that know only prompts: by a template that the configuration names.
+
+`chatml` and its like are templates that come with Headrace (`templates`), `file:PATH` is one written by
+somebody else, and a folder is a model's own, as Hugging Face lays it out: `chat_template.jinja` or
+`tokenizer_config.json`, which also tells how its texts begin and end.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import msgspec
+from msgspec import Raw
+
+from adapters.errors import CallerError
+from adapters.registry import Unmakeable
+from adapters.types import ChatRequest
+from adapters.wire.text.chat_jinja import ChatEnvironment
+from adapters.wire.text.chat_messages import for_template
+
+BUNDLED = Path(__file__).parent / "templates"
+MAX_FILE = 4 * 1024 * 1024
+_NULL = Raw(b"null")
+_EOS = {"chatml": "<|im_end|>", "llama3": "<|eot_id|>", "gemma": "<end_of_turn>"}
+_OURS = frozenset(("messages", "add_generation_prompt", "bos_token", "eos_token", "tools", "documents"))
+
+_flag = msgspec.json.Decoder(bool | None).decode
+_object = msgspec.json.Decoder(dict[str, Any] | None).decode
+
+
+class _Named(msgspec.Struct):
+    name: str
+    template: str
+
+
+class _Token(msgspec.Struct):
+    content: str
+
+
+class _TokenizerConfig(msgspec.Struct):
+    """What of a model's `tokenizer_config.json` matters here; templates may be several, by name."""
+
+    chat_template: str | list[_Named] | None = None
+    eos_token: str | _Token | None = None
+
+
+_config = msgspec.json.Decoder(_TokenizerConfig).decode
+
+
+class TemplateError(Unmakeable):
+    """The configuration names what is no template. The message says why."""
+
+
+class ChatTemplate:
+    """Renders conversations. Raises `TemplateError` if `source` is no template.
+
+    `bos` is what the template writes as a text's beginning: nothing, where the server puts it before every prompt.
+    """
+
+    def __init__(self, source: str, *, bos: str = "", eos: str = "") -> None:
+        self._environment = ChatEnvironment()
+        try:
+            self._template = self._environment.from_string(source)
+        except (jinja2.TemplateError, RecursionError) as error:
+            raise TemplateError(f"is not valid Jinja: {error}") from None
+        self._bos, self._eos = bos, eos
+        self._takes_parts = "content" in source and ".type" in source.replace("['type']", ".type")
+
+    def prompt(self, request: ChatRequest) -> str:
+        """Up to where the answer begins. Raises `CallerError` if the template refuses the conversation.
+
+        An answer that has begun (`continue_final_message`) is the last message. Its text follows the prompt that
+        it answers as a model says it, whatever the template does to a message that has ended.
+        """
+        fields = request.fields
+        messages = for_template(fields["messages"], parts=self._takes_parts)
+        more = _field(fields, "chat_template_kwargs", _object) or {}
+        if taken := _OURS.intersection(more):
+            name = min(taken)
+            raise CallerError(f"`chat_template_kwargs` may not hold `{name}`.", param="chat_template_kwargs")
+        if _field(fields, "continue_final_message", _flag):
+            begun = messages[-1]
+            if begun["role"] != "assistant" or len(messages) == 1 or not isinstance(begun.get("content"), str):
+                raise CallerError(
+                    "`continue_final_message` goes on with the last message: an assistant's text, after another.",
+                    param="continue_final_message",
+                )
+            return self.render(messages[:-1], more) + str(begun["content"])
+        answer = _field(fields, "add_generation_prompt", _flag)
+        return self.render(messages, more, answer=answer is not False)
+
+    def render(
+        self, messages: list[dict[str, Any]], more: Mapping[str, Any] | None = None, *, answer: bool = True
+    ) -> str:
+        """`more` is what the template knows by other names. Raises `CallerError`."""
+        values: dict[str, Any] = {
+            **(more or {}),
+            "messages": messages,
+            "add_generation_prompt": answer,
+            "bos_token": self._bos,
+            "eos_token": self._eos,
+            "tools": None,
+            "documents": None,
+        }
+        try:
+            return self._environment.rendered(self._template, values)
+        except Exception as error:  # a program that came with a download may fail in any way
+            told = str(error)[:500]
+            raise CallerError(f"The model's chat template refuses these messages: {told}", param="messages") from None
+
+
+@lru_cache(64)
+def load(name: str, bos: str = "") -> ChatTemplate:
+    """By its name in the configuration; one that is loaded already is used again. Raises `TemplateError`."""
+    try:
+        if name.startswith("file:"):
+            return ChatTemplate(_read(Path(name.removeprefix("file:"))), bos=bos)
+        bundled = BUNDLED / f"{name}.jinja"
+        if bundled.parent == BUNDLED and bundled.is_file():
+            return ChatTemplate(_read(bundled), bos=bos, eos=_EOS.get(name, "</s>"))
+        return _of_model(Path(name), bos)
+    except TemplateError as error:
+        raise TemplateError(f"chat_template {name}: {error}") from None
+
+
+def _of_model(folder: Path, bos: str) -> ChatTemplate:
+    if not folder.is_dir():
+        known = ", ".join(sorted(file.stem for file in BUNDLED.glob("*.jinja")))
+        raise TemplateError(f"there is no such folder, and templates by name are {known}; a file is file:PATH")
+    config = _TokenizerConfig()
+    if (file := folder / "tokenizer_config.json").exists():
+        try:
+            config = _config(_read(file))
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise TemplateError(f"its tokenizer_config.json cannot be read: {error}") from None
+    written = folder / "chat_template.jinja"
+    source = _read(written) if written.exists() else config.chat_template
+    if isinstance(source, list):
+        source = {entry.name: entry.template for entry in source}.get("default")
+    if source is None:
+        raise TemplateError("its tokenizer_config.json has no chat template, and there is no chat_template.jinja")
+    eos = config.eos_token
+    return ChatTemplate(source, bos=bos, eos=eos.content if isinstance(eos, _Token) else eos or "")
+
+
+def _read(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(MAX_FILE + 1)
+        if len(content) > MAX_FILE:
+            raise TemplateError(f"{file} is larger than {MAX_FILE // 1024**2} MiB")
+        return content.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise TemplateError(f"{file} cannot be read: {reason}") from None
+
+
+def _field(fields: Mapping[str, Raw], name: str, decode: Any) -> Any:
+    try:
+        return decode(fields.get(name, _NULL))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CallerError(f"`{name}` is not valid: {error}.", param=name) from None

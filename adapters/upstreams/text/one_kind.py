@@ -1,0 +1,78 @@
+"""Servers that have chats only, or completions only: the one is made of the other."""
+
+from collections.abc import Callable
+from typing import Literal
+
+from adapters.base import Adapter, Answer
+from adapters.errors import CallerError
+from adapters.types import ChatRequest, CompletionRequest, Deadline, ModelRequest
+from adapters.upstreams.text.prompts import Prompts
+from adapters.upstreams.transcoded_stream import RetoldStream
+from adapters.wire import sse
+from adapters.wire.error_words import CHAT, COMPLETION
+from adapters.wire.openai import translation
+from adapters.wire.openai.chat import DONE
+
+Kind = Literal["chats", "completions"]
+Chunk = Callable[[bytes], bytes]
+
+
+class OneKind:
+    """An adapter before another one, whose server has only one kind."""
+
+    def __init__(self, inner: Adapter, only: Kind, prompts: Prompts, max_tokens: int) -> None:
+        self._inner = inner
+        self._only = only
+        self._prompts = prompts
+        self._max_tokens = max_tokens
+
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        """Errors name the fields of the kind that the client sends."""
+        try:
+            return await self._translated(request, deadline)
+        except CallerError as error:
+            if self._only == "completions" and isinstance(request, ChatRequest):
+                error.message, error.param = CHAT.sentence(error.message), error.param and CHAT.field(error.param)
+            elif self._only == "chats" and isinstance(request, CompletionRequest):
+                COMPLETION.of(error)
+            raise
+
+    async def _translated(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        if self._only == "completions" and isinstance(request, ChatRequest):
+            asked = translation.completion_of(request, self._prompts.of(request), self._max_tokens)
+            begun = set[bytes]()
+            answer = await self._inner.call(asked, deadline)
+            return await _told(answer, translation.chat_body, lambda data: translation.chat_chunk(data, begun))
+        if self._only == "chats" and isinstance(request, CompletionRequest):
+            answer = await self._inner.call(translation.chat_of(request), deadline)
+            return await _told(answer, translation.completion_body, translation.completion_chunk)
+        return await self._inner.call(request, deadline)
+
+    async def probe(self, timeout: float) -> None:
+        await self._inner.probe(timeout)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+async def _told(answer: Answer, body: Chunk, chunk: Chunk) -> Answer:
+    if answer.body is None:
+        return await TranslatedStream(answer, chunk).begun()
+    return Answer(content_type=answer.content_type, body=body(answer.body), usage=answer.usage)
+
+
+class TranslatedStream(RetoldStream):
+    """Chunk by chunk, up to `[DONE]`."""
+
+    __slots__ = ("_chunk",)
+
+    def __init__(self, inner: Answer, chunk: Chunk) -> None:
+        super().__init__(inner, inner.usage)
+        self._chunk = chunk
+
+    def _take(self, data: bytes) -> bytes:
+        self.usage = self._inner.usage
+        if data == DONE:
+            self._done = True
+            return sse.encode(DONE)
+        return sse.encode(self._chunk(data))

@@ -1,0 +1,44 @@
+"""The prompt that a request becomes at a server that knows only prompts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from adapters.errors import Unsupported
+from adapters.registry import MissingExtra
+from adapters.types import ChatRequest, CompletionRequest, GenerateRequest
+from adapters.wire.text import prompt_request as text_asked
+from config.protocols.openai import OpenAIProtocol
+from config.protocols.prompts import PromptProtocol
+
+if TYPE_CHECKING:
+    from adapters.upstreams.text.chat_template import ChatTemplate  # which needs an extra
+
+
+class Prompts:
+    """Of one pool: chats by its template, completions as they are."""
+
+    def __init__(self, template: ChatTemplate | None = None) -> None:
+        self._template = template
+
+    def of(self, request: GenerateRequest) -> str:
+        """Raises `CallerError` for what no prompt says."""
+        if isinstance(request, ChatRequest):
+            if self._template is None:
+                raise Unsupported(
+                    f"The model `{request.model}` takes prompts: ask /v1/completions. Its pool has no `chat_template`."
+                )
+            return self._template.prompt(request)
+        assert isinstance(request, CompletionRequest)
+        return text_asked.prompt(request)
+
+
+def prompts(section: PromptProtocol | OpenAIProtocol) -> Prompts:
+    """As the configuration has it. Raises `Unmakeable`."""
+    if section.chat_template is None:
+        return Prompts()
+    try:
+        from adapters.upstreams.text import chat_template
+    except ImportError:
+        raise MissingExtra("chat_template needs Jinja: pip install 'headrace[templates]'") from None
+    return Prompts(chat_template.load(section.chat_template, section.bos_token))

@@ -1,0 +1,191 @@
+"""Text Generation Inference by its own API: chats and completions become prompts, and texts answers of OpenAI's."""
+
+from __future__ import annotations
+
+import time
+
+from adapters.base import Answer
+from adapters.errors import BackendError, InferenceError, Unsupported
+from adapters.http1.client import Client, ClientResponse, encode_fields
+from adapters.registry import Address
+from adapters.types import ANTHROPIC, ChatRequest, CompletionRequest, Deadline, GenerateRequest, ModelRequest, Usage
+from adapters.upstreams import health
+from adapters.upstreams.anthropic.requests import TokenCount
+from adapters.upstreams.dial import http1_client, names, probe_path
+from adapters.upstreams.event_stream import EventStream
+from adapters.upstreams.failed_status import refused
+from adapters.upstreams.text.prompts import Prompts, prompts
+from adapters.upstreams.transcoded_stream import TextStream
+from adapters.wire import sse
+from adapters.wire.text import prompt_request as text_asked
+from adapters.wire.text import tgi as wire
+from adapters.wire.text.generated_text import Teller
+from adapters.wire.text.prompt_request import Options
+from adapters.wire.text.stop_texts import StopTexts
+from config.protocols.tgi import TgiProtocol
+from config.schema.config import PoolConfig
+
+MAX_ERROR_BODY = 64 * 1024
+
+
+def make(pool: PoolConfig, address: Address) -> TgiAdapter:
+    """For an endpoint of a pool. Raises `Unmakeable`."""
+    assert isinstance(pool.protocol, TgiProtocol)
+    return TgiAdapter(http1_client(pool, address), prompts(pool.protocol), **names(pool), **probe_path(pool))
+
+
+class TgiAdapter:
+    """One endpoint. `model` is the id of a LoRA adapter that it has."""
+
+    def __init__(
+        self,
+        client: Client,
+        prompts: Prompts | None = None,
+        *,
+        model: str | None = None,
+        probe: str = "/health",
+    ) -> None:
+        self._client = client
+        self._prompts = prompts or Prompts()
+        self._model = model
+        base = client.base_path
+        self._target, self._stream_target = f"{base}/generate".encode(), f"{base}/generate_stream".encode()
+        self._count_target = f"{base}/tokenize".encode()
+        self._probe_target = (base + probe).encode()
+        fields = [("user-agent", "headrace"), ("accept", "application/json, text/event-stream")]
+        self._fields = encode_fields(fields)
+        self._post_fields = self._fields + encode_fields([("content-type", "application/json")])
+
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        if isinstance(request, TokenCount):
+            return await self._count(request, deadline)
+        if not isinstance(request, ChatRequest | CompletionRequest):
+            raise Unsupported(f"The model `{request.model}` is one of text: its servers answer chats and completions.")
+        options = text_asked.options(request, wire.KNOWN)
+        prompt = self._prompts.of(request)
+        body = wire.encode_request(prompt, options, stream=request.stream, adapter=self._model)
+        fields = self._post_fields + encode_fields((("x-request-id", request.request_id),))
+        target = self._stream_target if request.stream else self._target
+        response = await self._client.request(b"POST", target, fields, body, deadline)
+        if response.status != 200:
+            raise await _refusal(response)
+        teller = Teller(request, id_=request.request_id, created=int(time.time()), tokens=options.tops is not None)
+        if request.stream:
+            return await self._stream(response, request, options, teller, prompt, deadline)
+        return await _whole(response, request, options, teller, prompt)
+
+    async def _stream(
+        self,
+        response: ClientResponse,
+        request: GenerateRequest,
+        options: Options,
+        teller: Teller,
+        prompt: str,
+        deadline: Deadline,
+    ) -> Answer:
+        if not (response.headers.get("content-type") or "").lower().startswith("text/event-stream"):
+            response.close()
+            raise BackendError("The upstream answered with the wrong content type.", code="upstream_bad_response")
+        usage = Usage(prompt_tokens=request.prompt_tokens)
+        events = await TokenEvents(response, Usage()).begun(deadline.first_byte)
+        return await TgiStream(events, usage, teller, options.stops, prompt if options.echo else "").begun()
+
+    async def _count(self, request: TokenCount, deadline: Deadline) -> Answer:
+        """By the server's own tokenizer, where it has a fast one. Raises `Unsupported` where it has not."""
+        body = wire.encode_prompt(self._prompts.of(request.asked))
+        response = await self._client.request(b"POST", self._count_target, self._post_fields, body, deadline)
+        if response.status == 404:
+            response.close()
+            raise Unsupported(f"The servers of `{request.model}` do not count tokens.")
+        if response.status != 200:
+            raise await _refusal(response)
+        counted = wire.encode_count(await response.read())
+        return Answer(content_type="application/json", body=counted, usage=Usage(exact=True), form=ANTHROPIC)
+
+    async def probe(self, timeout: float) -> None:
+        await health.check(self._client, self._probe_target, self._fields, timeout)
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+
+async def _whole(
+    response: ClientResponse, request: GenerateRequest, options: Options, teller: Teller, prompt: str
+) -> Answer:
+    body = await response.read()
+    text, details = wire.decode_whole(body)
+    stops = StopTexts(options.stops)
+    text = stops.feed(text) + stops.rest()
+    counted = response.headers.get("x-prompt-tokens") or ""
+    exact = counted.isdigit() and len(counted) < 10
+    usage = Usage(int(counted) if exact else request.prompt_tokens, details.generated_tokens, exact, bytes=len(body))
+    reason = wire.REASONS.get(details.finish_reason, "stop")
+    if options.echo:
+        text = prompt + text
+    told = teller.whole(text, reason, usage, wire.tokens(details, echo=bool(options.echo)))
+    return Answer(content_type="application/json", body=told, usage=usage)
+
+
+async def _refusal(response: ClientResponse) -> InferenceError:
+    """The typed error behind a status that is not 200."""
+    status = response.status
+    try:
+        told = wire.refusal(await response.read(MAX_ERROR_BODY), status)
+    except BackendError:
+        told = wire.Refusal("", status)  # it cannot be read; the status says enough
+    finally:
+        response.close()
+    return refused(status, response.headers, told.message)
+
+
+class TokenEvents(EventStream):
+    """An event a token. The last one holds the whole text, and there is no other mark of the end."""
+
+    __slots__ = ()
+
+    def _passes_on(self, event: bytes) -> bool:
+        data = sse.data_of(event)
+        if not data:
+            return self._begun and event.startswith(b":")
+        if wire.is_last(data):
+            told = wire.decode_event(data)
+            if told.error is not None:
+                refusal = wire.refusal(data, 200)
+                raise refused(refusal.status, self._response.headers, refusal.message)
+            self._done = told.generated_text is not None
+        return True
+
+
+class TgiStream(TextStream):
+    """Tokens as chunks of OpenAI's."""
+
+    __slots__ = ("_echo",)
+
+    def __init__(self, events: EventStream, usage: Usage, teller: Teller, stops: list[str], echo: str) -> None:
+        super().__init__(events, usage, teller, stops)
+        self._echo = echo
+
+    def _take(self, data: bytes) -> bytes:
+        event = wire.decode_event(data)
+        assert event.token is not None  # else it would have been an error
+        self.usage.completion_tokens += 1
+        told = b""
+        if self._echo:
+            told, self._echo = self._teller.piece(self._echo), ""
+        if event.token.special:
+            told += self._say("")
+        else:
+            told += self._say(event.token.text, (wire.token(event.token, event.top_tokens),))
+        if event.generated_text is None or self._done:
+            return told
+        reason = "stop"
+        if (details := event.details) is not None:
+            reason = wire.REASONS.get(details.finish_reason, reason)
+            self._count(details)
+        return told + self._end(reason)
+
+    def _count(self, details: wire.Details) -> None:
+        usage = self.usage
+        usage.completion_tokens = details.generated_tokens
+        if details.input_length is not None:
+            usage.prompt_tokens, usage.exact = details.input_length, True

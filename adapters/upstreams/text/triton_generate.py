@@ -1,0 +1,210 @@
+"""Models of text on a Triton, by its generate extension: chats and completions become prompts, and texts answers of
+OpenAI's."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from adapters.base import Answer
+from adapters.errors import BackendError, CallerError, ContextTooLong, InferenceError, Unsupported
+from adapters.registry import Address
+from adapters.types import (
+    ChatRequest,
+    CompletionRequest,
+    Deadline,
+    GenerateRequest,
+    InferKind,
+    ModelOrder,
+    ModelQuery,
+    ModelRequest,
+    Usage,
+)
+from adapters.upstreams import model_failures
+from adapters.upstreams.dial import http1_client, probe_path
+from adapters.upstreams.failed_status import MAX_MESSAGE
+from adapters.upstreams.oip.http_client import OipHttpAdapter
+from adapters.upstreams.oip.inference import FRESH, MOST
+from adapters.upstreams.text.prompts import Prompts, prompts
+from adapters.upstreams.transcoded_stream import TextStream
+from adapters.wire.oip import request_view as oip_asked
+from adapters.wire.openai import refusals
+from adapters.wire.openai.chat import BYTES_PER_TOKEN
+from adapters.wire.text import prompt_request as text_asked
+from adapters.wire.text.generated_text import Teller
+from adapters.wire.text.prompt_request import Options
+from adapters.wire.text.stop_texts import StopTexts
+from adapters.wire.text.triton import Signature, Told, new_text
+from config.protocols.triton_generate import TritonGenerateProtocol
+from config.schema.config import PoolConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def make(pool: PoolConfig, address: Address) -> TritonGenerateAdapter:
+    """For an endpoint of a pool. Raises `Unmakeable`."""
+    section = pool.protocol
+    assert isinstance(section, TritonGenerateProtocol)
+    client = http1_client(pool, address)
+    health = probe_path(pool).get("probe", "/v2/health/ready")
+    triton = OipHttpAdapter(client, model=pool.model, probe=health)
+    return TritonGenerateAdapter(triton, section, prompts(section), client.now)
+
+
+class TritonGenerateAdapter:
+    """One endpoint, whose tensors another adapter speaks."""
+
+    def __init__(
+        self, triton: OipHttpAdapter, section: TritonGenerateProtocol, prompts: Prompts, clock: Callable[[], float]
+    ) -> None:
+        self._triton = triton
+        self._section = section
+        self._prompts = prompts
+        self._clock = clock
+        self._known: dict[str, tuple[float, Signature]] = {}
+
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        if isinstance(request, ModelQuery | ModelOrder):
+            self._known.clear()
+            return await self._triton.call(request, deadline)
+        if not isinstance(request, ChatRequest | CompletionRequest):
+            raise Unsupported(f"The model `{request.model}` is one of text: its servers answer chats and completions.")
+        signature = await self._signature(request, deadline)
+        options = text_asked.options(request, signature.known)
+        asked = self._asked(request, signature, options)
+        kind: InferKind = "generate_stream" if request.stream else "generate"
+        body = signature.encode(asked.prompt, options, stream=request.stream, max_tokens=self._section.max_tokens)
+        infer = oip_asked.request_of(body, model=request.model, version=request.version, kind=kind)
+        infer.request_id = request.request_id
+        try:
+            answer = await self._triton.call(infer, deadline)
+        except CallerError as error:
+            raise _refusal(error) from None
+        if request.stream:
+            return await TritonStream(answer, asked).begun()
+        return asked.whole(answer)
+
+    def _asked(self, request: GenerateRequest, signature: Signature, options: Options) -> Asked:
+        teller = Teller(request, id_=request.request_id, created=int(time.time()))
+        most = self._section.max_tokens if options.length is None else options.length
+        return Asked(request, signature, options, teller, self._prompts.of(request), most)
+
+    async def _signature(self, request: GenerateRequest, deadline: Deadline) -> Signature:
+        """What is known of the model for a while. Raises what asking for it raises."""
+        key = f"{request.model}\0{request.version}"
+        known, now = self._known.get(key), self._clock()
+        if known is not None and now < known[0]:
+            return known[1]
+        query = ModelQuery(model=request.model, version=request.version, about="config", request_id=request.request_id)
+        try:
+            answer = await self._triton.call(query, deadline)
+        except Unsupported:  # a 404
+            raise BackendError("The upstream does not know the model.", code="upstream_model_not_found") from None
+        section = self._section
+        inputs = {str(field): name for field, name in section.inputs.items()}
+        signature = Signature(answer.body or b"", inputs, section.output, section.streams)
+        if len(self._known) >= MOST:
+            self._known.pop(next(iter(self._known)))
+        self._known[key] = (now + FRESH, signature)
+        return signature
+
+    async def probe(self, timeout: float) -> None:
+        await self._triton.probe(timeout)
+
+    async def aclose(self) -> None:
+        await self._triton.aclose()
+
+
+def _refusal(error: CallerError) -> InferenceError:
+    """Triton's generate blames the request for whatever a model raises: what it says must tell."""
+    message = error.message
+    if refusals.is_too_long(message, None, None):
+        return ContextTooLong(message[:MAX_MESSAGE])
+    if type(error) is not CallerError or refusals.sounds_like_the_callers(message):
+        return error
+    return model_failures.failed(message)
+
+
+class Asked:
+    """One request, and what its answer is told by."""
+
+    def __init__(
+        self,
+        request: GenerateRequest,
+        signature: Signature,
+        options: Options,
+        teller: Teller,
+        prompt: str,
+        max_tokens: int,
+    ) -> None:
+        self.signature = signature
+        self.options = options
+        self.teller = teller
+        self.prompt = prompt
+        self.usage = Usage(prompt_tokens=request.prompt_tokens)
+        self._max_tokens = max_tokens
+
+    @property
+    def echo(self) -> str:
+        return self.prompt if self.options.echo else ""
+
+    def whole(self, answer: Answer) -> Answer:
+        """A whole answer, told anew."""
+        told = self.signature.decode(answer.body or b"")
+        usage, stops = self.usage, StopTexts(self.options.stops)
+        text = told.text.removeprefix(self.prompt) if self.signature.repeats_prompt else told.text
+        text = stops.feed(text) + stops.rest()
+        usage.completion_tokens = len(text.encode()) // BYTES_PER_TOKEN + 1
+        self.count(told)
+        counted = told.completion_tokens is not None
+        reason = "stop" if stops.found else told.reason or (self.reason() if counted else "stop")
+        usage.bytes, usage.device_ms = answer.usage.bytes, answer.usage.device_ms
+        body = self.teller.whole(self.echo + text, reason, usage)
+        return Answer(content_type="application/json", body=body, usage=usage)
+
+    def count(self, told: Told, *, so_far: int | None = None) -> None:
+        """`so_far`: how many tokens the responses before this one had, of a stream whose responses tell their own."""
+        usage = self.usage
+        if told.prompt_tokens is not None:
+            usage.prompt_tokens = told.prompt_tokens
+        if told.completion_tokens is not None:
+            usage.completion_tokens = told.completion_tokens + (so_far or 0)
+        usage.exact = told.prompt_tokens is not None and told.completion_tokens is not None
+
+    def reason(self) -> str:
+        """Why an answer ended, of a model that does not say: for its length, as far as its tokens were counted."""
+        return "length" if self.usage.completion_tokens >= self._max_tokens else "stop"
+
+
+class TritonStream(TextStream):
+    """A response a piece of the text, or all of it so far; the last one is that after which there is none."""
+
+    __slots__ = ("_asked", "_before", "_reason")
+
+    def __init__(self, events: Answer, asked: Asked) -> None:
+        super().__init__(events, asked.usage, asked.teller, asked.options.stops)
+        self._asked = asked
+        self._before = ""
+        self._reason: str | None = None
+
+    def _take(self, data: bytes) -> bytes:
+        asked, signature = self._asked, self._asked.signature
+        told = signature.decode(data)
+        self._reason = told.reason or self._reason
+        if told.completion_tokens is None:
+            self.usage.completion_tokens += 1  # a token a response, as servers send them
+        asked.count(told, so_far=self.usage.completion_tokens if signature.counts_pieces else None)
+        text = told.text
+        if signature.accumulates:
+            text = new_text(text, self._before, last=told.reason is not None)
+            self._before += text
+        opening = b""
+        if not self._opened and asked.echo:
+            opening = self._teller.piece(asked.echo)
+        return opening + self._say(text)
+
+    def _over(self) -> bytes:
+        if not self._opened:
+            return super()._over()
+        return self._end(self._reason or self._asked.reason())

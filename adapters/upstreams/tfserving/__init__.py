@@ -1,0 +1,1 @@
+"""TensorFlow Serving, and KServe's v1."""

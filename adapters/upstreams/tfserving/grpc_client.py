@@ -1,0 +1,206 @@
+"""TensorFlow Serving over gRPC: `PredictionService` and `ModelService`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+from google.protobuf.message import DecodeError
+
+from adapters import offload
+from adapters.base import Answer
+from adapters.errors import BackendError, CallerError, Unsupported
+from adapters.http2.channel import Channel, encode_fields
+from adapters.http2.status import Code, GrpcError
+from adapters.types import (
+    OIP_JSON,
+    PREDICT_V1,
+    TFSERVING_GRPC,
+    Deadline,
+    InferRequest,
+    ModelOrder,
+    ModelQuery,
+    ModelRequest,
+    Usage,
+)
+from adapters.upstreams.dial import grpc_channel, names
+from adapters.upstreams.grpc_refusals import OF_THE_KEY, refuse
+from adapters.upstreams.inferred import JSON, answer_of, takes_plain_inference
+from adapters.upstreams.oip import refusals as oip_refusals
+from adapters.upstreams.tfserving.models import Models, untold, wanted
+from adapters.wire.oip import bodies as oip_bodies
+from adapters.wire.protos.tfserving import MODEL, PREDICTION, serving
+from adapters.wire.tfserving import (
+    examples as tfserving_examples,
+)
+from adapters.wire.tfserving import (
+    predict as tfserving_predict,
+)
+from adapters.wire.tfserving import (
+    predict_view as tfserving_asked,
+)
+from adapters.wire.tfserving import (
+    rest as tfserving,
+)
+
+if TYPE_CHECKING:
+    from adapters.registry import Address
+    from config.schema.config import PoolConfig
+
+MAX_ANSWER = 256 * 1024 * 1024
+_METHODS = {**PREDICTION, **MODEL}
+_PATHS = {name: method.path.encode() for name, method in _METHODS.items()}
+_ALIVE = frozenset({Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.FAILED_PRECONDITION})
+_SIGNATURES = "signature_def"
+WHOLE = (
+    "TensorFlow Serving is told of all its models at once: load with the parameter `config`, which is its "
+    "ModelServerConfig as JSON. Whatever it leaves out is unloaded."
+)
+
+
+def make(pool: PoolConfig, address: Address) -> TfServingGrpcAdapter:
+    """For an endpoint of a pool."""
+    return TfServingGrpcAdapter(grpc_channel(pool, address, MAX_ANSWER), **names(pool))
+
+
+class TfServingGrpcAdapter:
+    """One endpoint. `model` is its name for what clients call otherwise."""
+
+    def __init__(self, channel: Channel, *, model: str | None = None) -> None:
+        self._channel = channel
+        self._model = model
+        self._models = Models(self._signatures, channel.now)
+
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        try:
+            if isinstance(request, InferRequest):
+                takes_plain_inference(request)
+                if request.wire == "tfserving-grpc":
+                    return await self._pass_on(request, deadline)
+                if request.wire == "predict-v1" and request.verb in ("classify", "regress"):
+                    return await self._of_examples(request, deadline)
+                return await self._predict(request, deadline)
+            if isinstance(request, ModelQuery):
+                return await self._ask(request, deadline)
+            if isinstance(request, ModelOrder):
+                return await self._order(request, deadline)
+        except GrpcError as error:
+            refuse(request, error)
+        raise oip_refusals.takes_tensors(request)
+
+    async def probe(self, timeout: float) -> None:
+        """A model's state tells; of no model, that it answers at all."""
+        deadline = Deadline(self._channel.now() + timeout, timeout, timeout)
+        try:
+            versions = await self._versions(self._model or "", "", b"", deadline)
+        except GrpcError as error:
+            if self._model or error.code not in _ALIVE:
+                raise BackendError(f"The health check was answered with status {error.code}.") from None
+            return
+        if self._model and not any(version.available for version in versions):
+            raise BackendError("The server has no version of its model ready.")
+
+    async def aclose(self) -> None:
+        await self._channel.aclose()
+
+    # ── tensors ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def _pass_on(self, request: InferRequest, deadline: Deadline) -> Answer:
+        message = request.body + tfserving_asked.renamed("PredictRequest", self._name(request))
+        told = await self._asked("Predict", message, self._told(request), deadline)
+        return Answer(content_type="application/grpc", body=told, usage=_usage(request, told), form=TFSERVING_GRPC)
+
+    async def _predict(self, request: InferRequest, deadline: Deadline) -> Answer:
+        inference, _ = await self._models.inference(request, self._name(request), deadline)
+        size = sum([len(tensor.data) for tensor in inference.inputs if tensor.datatype == "BYTES"])
+        message = await offload.run(size, tfserving_predict.encode_request, inference, self._name(request))
+        told = await self._asked("Predict", message, self._told(request), deadline)
+        inferred = await offload.run(len(told), tfserving_predict.decode_response, told, request.model)
+        inferred.id = inference.id
+        return await answer_of(request, wanted(inferred, inference), _usage(request, told))
+
+    async def _of_examples(self, request: InferRequest, deadline: Deadline) -> Answer:
+        name = "Classify" if request.verb == "classify" else "Regress"
+        body, model = request.body, self._name(request)
+        message = await offload.run(len(body), tfserving_examples.encode_request, name, body, model, request.version)
+        told = await self._asked(name, message, self._told(request), deadline)
+        body = await offload.run(len(told), tfserving_examples.decode_response, name, told)
+        return Answer(content_type=JSON, body=body, usage=_usage(request, told), form=PREDICT_V1)
+
+    async def _asked(self, name: str, message: bytes, fields: bytes, deadline: Deadline) -> bytes:
+        answer, _ = await self._channel.ask(_PATHS[name], message, fields, deadline)
+        return answer
+
+    def _name(self, request: ModelRequest) -> str:
+        return self._model or request.model
+
+    def _told(self, request: ModelRequest) -> bytes:
+        return encode_fields((("x-request-id", request.request_id),))
+
+    # ── questions ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def _ask(self, query: ModelQuery, deadline: Deadline) -> Answer:
+        if query.about not in ("metadata", "ready"):
+            raise untold(query)
+        told: Any = {"name": query.model, "ready": True}
+        try:
+            versions = await self._versions(self._name(query), query.version, self._told(query), deadline)
+        except GrpcError as error:
+            if query.about == "ready" and error.code not in OF_THE_KEY:
+                raise oip_refusals.not_ready(query) from None
+            raise
+        if query.about == "ready":
+            if not any(version.available for version in versions):
+                raise oip_refusals.not_ready(query)
+        else:
+            signatures = await self._signatures(self._name(query), query.version, deadline)
+            told = tfserving.model_metadata(query.model, versions, signatures)
+        body = oip_bodies.encode(told)
+        return Answer(content_type=JSON, body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)
+
+    async def _versions(self, model: str, version: str, fields: bytes, deadline: Deadline) -> list[tfserving.Version]:
+        asked = serving.GetModelStatusRequest()
+        tfserving_predict.put_spec(asked.model_spec, model, version)
+        answer = await self._asked("GetModelStatus", asked.SerializeToString(), fields, deadline)
+        told = tfserving_predict.decode_answer(serving.GetModelStatusResponse, answer)
+        available = serving.ModelVersionStatus.AVAILABLE
+        return [tfserving.Version(str(one.version), one.state == available) for one in told.model_version_status]
+
+    async def _signatures(self, model: str, version: str, deadline: Deadline) -> dict[str, Any]:
+        """As they are told over REST."""
+        asked = serving.GetModelMetadataRequest(metadata_field=[_SIGNATURES])
+        tfserving_predict.put_spec(asked.model_spec, model, version)
+        answer = await self._asked("GetModelMetadata", asked.SerializeToString(), b"", deadline)
+        told = tfserving_predict.decode_answer(serving.GetModelMetadataResponse, answer)
+        try:
+            found = serving.SignatureDefMap.FromString(told.metadata[_SIGNATURES].value)
+        except DecodeError:
+            raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+        plain = MessageToDict(found, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+        signatures: dict[str, Any] = plain[_SIGNATURES]
+        return signatures
+
+    # ── orders ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _order(self, order: ModelOrder, deadline: Deadline) -> Answer:
+        """All of its models, with their versions and labels."""
+        load = oip_bodies.decode_load(order.body) if order.order == "load" else oip_bodies.Load(None, {})
+        if load.config is None or load.files:
+            raise Unsupported(WHOLE)
+        asked = serving.ReloadConfigRequest()
+        try:
+            ParseDict(oip_bodies.decode_object(load.config.encode()), asked.config)
+        except ParseError as error:
+            raise CallerError(f"The `config` is no ModelServerConfig: {error}.", param="config") from None
+        if not asked.config.model_config_list.config:
+            raise CallerError(WHOLE, param="config")
+        answer = await self._asked("HandleReloadConfigRequest", asked.SerializeToString(), self._told(order), deadline)
+        status = tfserving_predict.decode_answer(serving.ReloadConfigResponse, answer).status
+        self._models.forget()
+        if status.error_code:
+            raise GrpcError(status.error_code, status.error_message)
+        return Answer(content_type=JSON, body=b"{}", form=OIP_JSON)
+
+
+def _usage(request: InferRequest, answer: bytes) -> Usage:
+    return Usage(rows=request.rows, bytes=len(answer), exact=True)

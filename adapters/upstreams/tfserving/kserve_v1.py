@@ -1,0 +1,153 @@
+"""KServe's v1: its clients' bodies go on as they came. It tells of no tensors, and so the file may declare them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from adapters import offload
+from adapters.base import Answer
+from adapters.errors import CallerError, InferenceError, Unavailable, Unsupported
+from adapters.http1.client import Client, ClientResponse, encode_fields
+from adapters.paths import segment
+from adapters.registry import Address
+from adapters.types import PREDICT_V1, AppRequest, Deadline, InferRequest, ModelQuery, ModelRequest, Usage
+from adapters.upstreams import health
+from adapters.upstreams.apps.calls import AppCalls
+from adapters.upstreams.apps.http_app import target_of
+from adapters.upstreams.declared_tensors import DeclaredModel, json_answer
+from adapters.upstreams.dial import http1_client, names, probe_path
+from adapters.upstreams.inferred import JSON, MAX_ANSWER
+from adapters.upstreams.oip import refusals as oip_refusals
+from adapters.upstreams.oip.responses import MAX_ERROR_BODY, refuse
+from adapters.wire.oip import bodies as oip_bodies
+from adapters.wire.tfserving import kserve_v1, predict_v1_upstream
+from config.protocols.kserve import KserveV1Protocol
+
+if TYPE_CHECKING:
+    from config.schema.config import PoolConfig
+
+_FIELDS = encode_fields([("user-agent", "headrace")])
+_JSON_FIELDS = _FIELDS + encode_fields([("content-type", JSON)])
+
+
+def make(pool: PoolConfig, address: Address) -> KserveV1Adapter:
+    """For an endpoint of a pool, and the explainer that it shares with the others."""
+    protocol = pool.protocol
+    assert isinstance(protocol, KserveV1Protocol)
+    explainer = None
+    if protocol.explainer is not None:
+        explainer = http1_client(pool, Address(protocol.explainer, None, address.tls))
+    client, keyed = http1_client(pool, address), pool.key is not None
+    return KserveV1Adapter(client, protocol, explainer=explainer, keyed=keyed, **names(pool), **probe_path(pool))
+
+
+@lru_cache(4096)
+def _target(base: str, model: str, verb: str) -> bytes:
+    return f"{base}/v1/models/{segment(model)}{verb}".encode()
+
+
+class KserveV1Adapter:
+    """One endpoint. `model` is its name for what clients call otherwise. `keyed`: it knows us by a key."""
+
+    def __init__(
+        self,
+        client: Client,
+        protocol: KserveV1Protocol,
+        *,
+        explainer: Client | None = None,
+        model: str | None = None,
+        keyed: bool = False,
+        probe: str | None = None,
+    ) -> None:
+        self._client = client
+        self._explainer = explainer
+        self._model = model
+        self._calls = AppCalls(client, keyed=keyed)
+        self._declared = DeclaredModel(protocol, client.now)
+        own = f"/v1/models/{segment(model)}" if model else "/v1/models"
+        self._probe_target = (_base_of(client) + (probe or own)).encode()
+
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        oip_refusals.check_version(request, versions=False)
+        if isinstance(request, InferRequest):
+            return await (self._pass_on if request.wire == "predict-v1" else self._infer)(request, deadline)
+        if isinstance(request, ModelQuery):
+            return await self._ask(request, deadline)
+        if isinstance(request, AppRequest):
+            return await self._calls.call(request, target_of(self._client.base_path, request), deadline)
+        raise oip_refusals.takes_tensors(request)
+
+    async def probe(self, timeout: float) -> None:
+        await health.check(self._client, self._probe_target, _FIELDS, timeout)
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+        if self._explainer is not None:
+            await self._explainer.aclose()
+
+    # ── tensors ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def _pass_on(self, request: InferRequest, deadline: Deadline) -> Answer:
+        if request.verb not in ("predict", "explain"):
+            raise Unsupported(f"The servers of `{request.model[:128]}` know neither `:classify` nor `:regress`.")
+        if request.verb == "explain" and self._explainer is not None:
+            with _blamelessly():
+                told = await self._post(self._explainer, request, "explain", request.body, deadline)
+        else:
+            told = await self._post(self._client, request, request.verb, request.body, deadline)
+        body = await offload.scan(len(told), predict_v1_upstream.checked, told)
+        usage = Usage(rows=request.rows, bytes=len(told), exact=True)
+        return Answer(content_type=JSON, body=body, usage=usage, form=PREDICT_V1)
+
+    async def _infer(self, request: InferRequest, deadline: Deadline) -> Answer:
+        body = await self._declared.body(request, deadline)
+        return await self._declared.answer(request, await self._post(self._client, request, "predict", body, deadline))
+
+    async def _post(self, client: Client, request: InferRequest, verb: str, body: bytes, deadline: Deadline) -> bytes:
+        target = _target(_base_of(client), self._model or request.model, f":{verb}")
+        fields = _JSON_FIELDS + encode_fields((("x-request-id", request.request_id),))
+        response = await client.request(b"POST", target, fields, body, deadline)
+        if response.status != 200:
+            await _refuse(request, response, body)
+        return await response.read(MAX_ANSWER)
+
+    # ── questions ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def _ask(self, query: ModelQuery, deadline: Deadline) -> Answer:
+        if query.about == "metadata":
+            return self._declared.told(query)
+        if query.about != "ready":
+            raise Unsupported(f"The server of `{query.model}` does not tell its {query.about}.")
+        target = _target(_base_of(self._client), self._model or query.model, "")
+        response = await self._client.request(b"GET", target, _FIELDS, b"", deadline)
+        body = await response.read(MAX_ERROR_BODY)
+        if response.status != 200 or not kserve_v1.is_ready(body):
+            raise oip_refusals.not_ready(query)
+        return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
+
+
+def _base_of(client: Client) -> str:
+    return client.base_path.removesuffix("/v1")
+
+
+@contextlib.contextmanager
+def _blamelessly() -> Iterator[None]:
+    """What an explainer does wrong says nothing against the endpoint, whose predictions are asked for elsewhere."""
+    try:
+        yield
+    except InferenceError as error:
+        if not error.blames_endpoint:
+            raise
+        message = "The model's explainer gave no answer."
+        raise Unavailable(message, code=error.code, retry_after=error.retry_after) from None
+
+
+async def _refuse(request: InferRequest, response: ClientResponse, body: bytes) -> None:
+    """The typed error. Models fail with 500 at what they do not find in a body."""
+    if response.status == 500 and not kserve_v1.is_request(body):
+        response.close()
+        raise CallerError("Send `instances`, which are rows, or what else the model takes.")
+    await refuse(request, response)

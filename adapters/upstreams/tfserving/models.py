@@ -1,0 +1,109 @@
+"""What TensorFlow Serving tells of its models, remembered, and requests understood by it. A request may name one of
+several signatures; each has inputs and outputs of its own."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from adapters.errors import CallerError, Unsupported
+from adapters.offload import codecs
+from adapters.tensors import Inference, Inferred
+from adapters.types import Deadline, InferRequest, ModelQuery
+from adapters.upstreams.oip.inference import DOUBT, FRESH, MOST
+from adapters.wire.oip import raw_requests as oip_raw
+from adapters.wire.oip.bodies import ModelMetadata
+from adapters.wire.tfserving import rest as tfserving
+from adapters.wire.tfserving.predict_v1 import SERVING, SIGNATURE
+
+Signatures = dict[str, Any]
+Ask = Callable[[str, str, Deadline], Awaitable[Signatures]]
+
+
+class Models:
+    """Those of one endpoint, which `ask` asks for a model's signatures."""
+
+    def __init__(self, ask: Ask, clock: Callable[[], float]) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._known: dict[tuple[str, str], tuple[float, Signatures]] = {}
+
+    def forget(self) -> None:
+        """They have changed."""
+        self._known.clear()
+
+    async def inference(self, request: InferRequest, model: str, deadline: Deadline) -> tuple[Inference, ModelMetadata]:
+        """A request's tensors, and what its signature is. `model` is its name at the endpoint.
+
+        Raises `CallerError`, and what asking raises.
+        """
+        if request.wire != "predict-v1":
+            await codecs.inference_of(request)
+        known = await self._of(request, model, deadline, FRESH)
+        try:
+            return await _read(request, known), known
+        except Unsupported:
+            raise
+        except CallerError:
+            # Perhaps it is another model by now than the one that is remembered.
+            fresh = await self._of(request, model, deadline, DOUBT)
+            if fresh.signature_def is known.signature_def:
+                raise
+            return await _read(request, fresh), fresh
+
+    async def _of(self, request: InferRequest, model: str, deadline: Deadline, max_age: float) -> ModelMetadata:
+        signatures = await self._signatures(model, request.version, deadline, max_age)
+        return tfserving.model_metadata(model, [], signatures, _named(request))
+
+    async def _signatures(self, model: str, version: str, deadline: Deadline, max_age: float) -> Signatures:
+        known, now = self._known.get((model, version)), self._clock()
+        if known is not None and now - known[0] < max_age:
+            return known[1]
+        signatures = await self._ask(model, version, deadline)
+        if len(self._known) >= MOST:
+            self._known.pop(next(iter(self._known)))
+        self._known[model, version] = (now, signatures)
+        return signatures
+
+
+def _named(request: InferRequest) -> str:
+    """The signature that a request is for; empty for the model's default."""
+    if request.wire != "predict-v1":
+        return str(request.inference.parameters.get(SIGNATURE, ""))
+    raw = request.codec.fields(request).get(SIGNATURE)
+    named = None if raw is None else msgspec.json.decode(raw)
+    if named is not None and not isinstance(named, str):
+        raise CallerError(f"`{SIGNATURE}` must be a text.", param=SIGNATURE)
+    return named or ""
+
+
+async def _read(request: InferRequest, known: ModelMetadata) -> Inference:
+    """With the signature by its name, where it is not the one that is meant without any."""
+    if request.wire == "predict-v1":
+        made = await codecs.inference_of_values(request, known)
+    else:
+        made = await codecs.inference_of(request)
+        if request.header_length == 0:
+            made = oip_raw.complete_from_metadata(made, [(one.name, one.datatype, one.shape) for one in known.inputs])
+    signature = tfserving.signature_of(known.signature_def, _named(request))
+    parameters = {SIGNATURE: signature} if signature != SERVING else {}
+    return Inference(made.model_name, made.model_version, made.id, parameters, made.inputs, made.outputs)
+
+
+def wanted(inferred: Inferred, inference: Inference) -> Inferred:
+    """Only those outputs that were asked for, where some were. Raises `CallerError` for one that there is not."""
+    if not inference.outputs:
+        return inferred
+    known = {tensor.name: tensor for tensor in inferred.outputs}
+    for output in inference.outputs:
+        if output.name not in known:
+            raise CallerError(
+                f"The model has no output `{output.name[:64]}`. It has: {', '.join(known)}.", param=output.name
+            )
+    inferred.outputs = [known[output.name] for output in inference.outputs]
+    return inferred
+
+
+def untold(query: ModelQuery) -> Unsupported:
+    """The answer to a question that these servers do not answer."""
+    return Unsupported(f"The servers of `{query.model[:128]}` do not tell its {query.about}.")

@@ -1,0 +1,180 @@
+"""TensorFlow Serving over REST.
+
+Its own clients' bodies go on as they came; tensors of other wires are told as whole `inputs`, whose names, datatypes
+and shapes are those of the model's signature.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from adapters import offload
+from adapters.base import Answer
+from adapters.errors import BackendError, CallerError, TooLarge, Unsupported
+from adapters.http1.client import Client, ClientResponse, encode_fields
+from adapters.paths import segment
+from adapters.types import (
+    OIP_JSON,
+    PREDICT_V1,
+    Deadline,
+    InferRequest,
+    ModelOrder,
+    ModelQuery,
+    ModelRequest,
+    Usage,
+)
+from adapters.upstreams import health, model_failures
+from adapters.upstreams.dial import http1_client, names, probe_path
+from adapters.upstreams.failed_status import CALLER_STATUS, upstream_error
+from adapters.upstreams.inferred import JSON, answer_of, takes_plain_inference
+from adapters.upstreams.oip import refusals as oip_refusals
+from adapters.upstreams.tfserving.models import Models, untold, wanted
+from adapters.wire.oip import bodies as oip_bodies
+from adapters.wire.oip import responses as oip_answers
+from adapters.wire.tfserving import predict_v1_upstream
+from adapters.wire.tfserving import rest as tfserving
+
+if TYPE_CHECKING:
+    from adapters.registry import Address
+    from config.schema.config import PoolConfig
+
+MAX_ANSWER = 256 * 1024 * 1024
+MAX_ERROR_BODY = 64 * 1024
+_FIELDS = encode_fields([("user-agent", "headrace")])
+_JSON_FIELDS = _FIELDS + encode_fields([("content-type", JSON)])
+NO_ORDERS = "TensorFlow Serving takes orders over gRPC only: let a pool with `protocol: tfserving-grpc` give them."
+
+
+def make(pool: PoolConfig, address: Address) -> TfServingAdapter:
+    """For an endpoint of a pool."""
+    return TfServingAdapter(http1_client(pool, address), **names(pool), **probe_path(pool))
+
+
+@lru_cache(4096)
+def _target(base: str, model: str, version: str, what: str) -> bytes:
+    """A version is a number, and what is none is a label."""
+    path = f"{base}/v1/models/{segment(model)}"
+    if version:
+        path += f"/{'versions' if version.isdigit() else 'labels'}/{segment(version)}"
+    return f"{path}{what}".encode()
+
+
+class TfServingAdapter:
+    """One endpoint. `model` is its name for what clients call otherwise."""
+
+    def __init__(self, client: Client, *, model: str | None = None, probe: str | None = None) -> None:
+        self._client = client
+        self._model = model
+        self._base = client.base_path.removesuffix("/v1")
+        self._probe = probe
+        self._models = Models(self._signatures, client.now)
+
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        if isinstance(request, InferRequest):
+            takes_plain_inference(request)
+            if request.wire == "predict-v1" and request.verb != "explain":
+                return await self._pass_on(request, deadline)
+            return await self._infer(request, deadline)
+        if isinstance(request, ModelQuery):
+            return await self._ask(request, deadline)
+        if isinstance(request, ModelOrder):
+            raise Unsupported(NO_ORDERS)
+        raise oip_refusals.takes_tensors(request)
+
+    async def probe(self, timeout: float) -> None:
+        """It has no path for its own health. A model's state tells; of no model, that it answers at all."""
+        own = _target(self._base, self._model, "", "") if self._model else f"{self._base}/v1/models".encode()
+        target = own if self._probe is None else (self._base + self._probe).encode()
+        status, _, body = await health.look(self._client, target, _FIELDS, timeout)
+        if status != 200 and (self._probe or self._model or status not in (400, 404)):
+            raise health.ill(status)
+        if self._model and self._probe is None and not any(one.available for one in tfserving.decode_status(body)):
+            raise BackendError("The server has no version of its model ready.")
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    # ── tensors ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def _pass_on(self, request: InferRequest, deadline: Deadline) -> Answer:
+        told = await self._post(request, request.verb, request.body, deadline)
+        body = await offload.scan(len(told), predict_v1_upstream.checked, told)
+        usage = Usage(rows=request.rows, bytes=len(told), exact=True)
+        return Answer(content_type=JSON, body=body, usage=usage, form=PREDICT_V1)
+
+    async def _infer(self, request: InferRequest, deadline: Deadline) -> Answer:
+        inference, known = await self._models.inference(request, self._name(request), deadline)
+        size = sum([len(tensor.data) for tensor in inference.inputs])
+        body = await offload.run(size, predict_v1_upstream.encode_request, inference)
+        told = await self._post(request, "predict", body, deadline)
+        version = request.version if request.version.isdigit() else ""
+        inferred = await offload.run(
+            len(told), predict_v1_upstream.decode_answer, told, known.outputs, request.model, version
+        )
+        inferred.id = inference.id
+        usage = Usage(rows=request.rows, bytes=len(told), exact=True)
+        return await answer_of(request, wanted(inferred, inference), usage)
+
+    async def _post(self, request: InferRequest, verb: str, body: bytes, deadline: Deadline) -> bytes:
+        target = _target(self._base, self._name(request), request.version, f":{verb}")
+        fields = _JSON_FIELDS + encode_fields((("x-request-id", request.request_id),))
+        response = await self._client.request(b"POST", target, fields, body, deadline)
+        if response.status != 200:
+            await _refuse(request, response)
+        return await response.read(MAX_ANSWER)
+
+    def _name(self, request: ModelRequest) -> str:
+        return self._model or request.model
+
+    # ── questions ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def _ask(self, query: ModelQuery, deadline: Deadline) -> Answer:
+        if query.about not in ("metadata", "ready"):
+            raise untold(query)
+        told: Any = {"name": query.model, "ready": True}
+        versions = await self._versions(query, deadline)
+        if query.about == "ready":
+            if not any(version.available for version in versions):
+                raise oip_refusals.not_ready(query)
+        else:
+            signatures = await self._signatures(self._name(query), query.version, deadline)
+            told = tfserving.model_metadata(query.model, versions, signatures)
+        body = oip_bodies.encode(told)
+        return Answer(content_type=JSON, body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)
+
+    async def _versions(self, query: ModelQuery, deadline: Deadline) -> list[tfserving.Version]:
+        response = await self._get(self._name(query), query.version, "", deadline)
+        if response.status == 404 and query.about == "ready":
+            response.close()
+            return []
+        if response.status != 200:
+            await _refuse(query, response)
+        return tfserving.decode_status(await response.read(MAX_ANSWER))
+
+    async def _signatures(self, model: str, version: str, deadline: Deadline) -> dict[str, Any]:
+        response = await self._get(model, version, "/metadata", deadline)
+        if response.status != 200:
+            await _refuse(ModelQuery(model=model, version=version), response)
+        return tfserving.decode_metadata(await response.read(MAX_ANSWER))
+
+    async def _get(self, model: str, version: str, what: str, deadline: Deadline) -> ClientResponse:
+        return await self._client.request(b"GET", _target(self._base, model, version, what), _FIELDS, b"", deadline)
+
+
+async def _refuse(request: ModelRequest, response: ClientResponse) -> NoReturn:
+    """The typed error behind a status that is not 200."""
+    status = response.status
+    try:
+        message = oip_answers.error_of(await response.read(MAX_ERROR_BODY))
+    except BackendError:
+        message = None  # it cannot be read; the status says enough
+    finally:
+        response.close()
+    if status == 404 and request.version:
+        raise oip_refusals.no_such_version(request)
+    if status == 501:
+        raise Unsupported(message or "The model's server does not do this.")
+    if status in CALLER_STATUS:
+        raise (TooLarge if status == 413 else CallerError)(message or "The upstream refused the request.")
+    raise model_failures.failed(message) if status == 500 else upstream_error(status, response.headers)

@@ -1,0 +1,32 @@
+"""How `https://` endpoints are checked."""
+
+import ssl
+from functools import lru_cache
+from pathlib import Path
+
+from config.schema.config import PoolConfig, UpstreamTls
+
+FileTimes = tuple[int, ...]
+
+
+def file_times(tls: UpstreamTls | None) -> FileTimes:
+    """A renewed certificate keeps its path."""
+    paths = [path for path in (tls.ca, tls.cert, tls.key) if path] if tls is not None else []
+    return tuple(Path(path).stat().st_mtime_ns if Path(path).exists() else 0 for path in paths)
+
+
+def context(pool: PoolConfig, spoken: str) -> ssl.SSLContext:
+    """As the pool has it; one for each of what is `spoken`, since a context tells servers what that is.
+
+    Raises `OSError` or `ssl.SSLError` where its files cannot be used.
+    """
+    return _context(pool.tls or UpstreamTls(), file_times(pool.tls), spoken)
+
+
+@lru_cache(maxsize=32)
+def _context(config: UpstreamTls, times: FileTimes, spoken: str) -> ssl.SSLContext:
+    """One for all endpoints: reading the system's roots takes tens of milliseconds."""
+    made = ssl.create_default_context(cafile=config.ca)
+    if config.cert is not None:
+        made.load_cert_chain(config.cert, config.key)
+    return made

@@ -1,0 +1,110 @@
+"""TorchServe over gRPC: one body in, one out, or a stream of them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
+
+from adapters.base import Answer
+from adapters.errors import BackendError, Unsupported
+from adapters.http2.channel import Channel, encode_fields
+from adapters.http2.status import Code, GrpcError
+from adapters.types import APP, AppRequest, Deadline, InferRequest, ModelRequest, Usage
+from adapters.upstreams.apps.grpc_app import MessagePieces
+from adapters.upstreams.apps.http_app import MAX_ANSWER, call_for, tensors
+from adapters.upstreams.declared_tensors import DeclaredModel
+from adapters.upstreams.dial import grpc_channel, names
+from adapters.upstreams.failed_status import credential_refused
+from adapters.upstreams.grpc_refusals import check_time, refuse
+from adapters.upstreams.torchserve.http_client import PREDICTIONS, models_of, told, verb_of
+from adapters.upstreams.torchserve.models import Models
+from adapters.upstreams.torchserve.refusals import by_kind
+from adapters.wire.torchserve import proto as wire
+from config.protocols.torchserve import TorchServeGrpcProtocol
+
+if TYPE_CHECKING:
+    from adapters.registry import Address
+    from config.schema.config import PoolConfig
+
+
+def make(pool: PoolConfig, address: Address) -> TorchServeGrpcAdapter:
+    """For one endpoint of a pool."""
+    protocol = pool.protocol
+    assert isinstance(protocol, TorchServeGrpcProtocol)
+    channel = grpc_channel(pool, address, MAX_ANSWER)
+    return TorchServeGrpcAdapter(channel, protocol, models_of(pool, address, protocol), **names(pool))
+
+
+class TorchServeGrpcAdapter:
+    """One endpoint. `model` is its name for what clients call otherwise."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        protocol: TorchServeGrpcProtocol,
+        models: Models | None = None,
+        *,
+        model: str | None = None,
+    ) -> None:
+        self._channel = channel
+        self._protocol = protocol
+        self._declared = DeclaredModel(protocol, channel.now)
+        self._models = models
+        self._model = model
+
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        if isinstance(request, AppRequest):
+            if verb_of(request) != PREDICTIONS:
+                raise Unsupported("TorchServe has explanations over HTTP only.")
+            return await self._predict(request, deadline)
+        if isinstance(request, InferRequest):
+            asked = call_for(request, PREDICTIONS, await self._declared.body(request, deadline))
+            return await self._declared.answer(request, await tensors(self._predict(asked, deadline)))
+        return await told(request, self._declared, self._models, deadline)
+
+    async def _predict(self, request: AppRequest, deadline: Deadline) -> Answer:
+        model = self._model or request.model
+        message = wire.encode_request(model, request.version, self._protocol.input, request.body)
+        fields = encode_fields((("x-request-id", request.request_id),))
+        try:
+            if self._protocol.streaming:
+                return await self._stream(message, fields, deadline, request)
+            answer, _ = await self._channel.ask(wire.PREDICTIONS, message, fields, deadline)
+        except GrpcError as error:
+            self._refuse(request, deadline, error)
+        body = wire.decode_response(answer)
+        return Answer(content_type="", body=body, usage=Usage(bytes=len(body), exact=True), form=APP)
+
+    async def _stream(self, message: bytes, fields: bytes, deadline: Deadline, request: AppRequest) -> Answer:
+        exchange = await self._channel.stream(wire.STREAM_PREDICTIONS, fields, deadline)
+        try:
+            await exchange.write(message)
+            exchange.half_close()
+        except BaseException:
+            exchange.cancel()
+            raise
+        return await MessagePieces(exchange, wire.decode_response, partial(self._refuse, request, deadline)).begun()
+
+    def _refuse(self, request: ModelRequest, deadline: Deadline, error: GrpcError) -> NoReturn:
+        """A status whose message ends with the name of a Java class."""
+        check_time(error, deadline, self._channel.now())
+        kind = error.message.rpartition("\n")[2].rpartition(".")[2].strip()
+        if (found := by_kind(request, kind, error.message)) is not None:
+            raise found from None
+        refuse(request, error)
+
+    async def probe(self, timeout: float) -> None:
+        deadline = Deadline(self._channel.now() + timeout, timeout, timeout)
+        try:
+            answer, _ = await self._channel.ask(wire.PING, b"", b"", deadline)
+        except GrpcError as error:
+            if error.code == Code.PERMISSION_DENIED:
+                raise credential_refused() from None
+            raise BackendError(f"The health check was answered with status {error.code}.") from None
+        if b"Healthy" not in wire.decode_response(answer):
+            raise BackendError("The server is not healthy.")
+
+    async def aclose(self) -> None:
+        await self._channel.aclose()
+        if self._models is not None:
+            await self._models.aclose()

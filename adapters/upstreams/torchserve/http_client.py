@@ -1,0 +1,119 @@
+"""TorchServe over HTTP: predictions and explanations, tensors where they are declared, models by its management."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from adapters.base import Answer
+from adapters.errors import Unsupported
+from adapters.http1.client import Client
+from adapters.paths import segment
+from adapters.types import AppRequest, Deadline, InferRequest, ModelOrder, ModelQuery, ModelRequest
+from adapters.upstreams.apps.calls import AppCalls
+from adapters.upstreams.apps.http_app import call_for, healthy, no_such_kind, tensors
+from adapters.upstreams.declared_tensors import DeclaredModel, json_answer
+from adapters.upstreams.dial import beside, http1_client, names, probe_path
+from adapters.upstreams.torchserve.models import Models
+from adapters.upstreams.torchserve.refusals import judged
+from adapters.wire.oip import bodies as oip_bodies
+from config.protocols.torchserve import ManagedByTorchServe
+
+if TYPE_CHECKING:
+    from adapters.registry import Address
+    from config.schema.config import PoolConfig
+
+PREDICTIONS, EXPLANATIONS = "/predictions", "/explanations"
+_VERBS = {"": PREDICTIONS, "/": PREDICTIONS, PREDICTIONS: PREDICTIONS, EXPLANATIONS: EXPLANATIONS}
+
+
+def make(pool: PoolConfig, address: Address) -> TorchServeAdapter:
+    """For one endpoint of a pool."""
+    protocol = pool.protocol
+    assert isinstance(protocol, ManagedByTorchServe)
+    models = models_of(pool, address, protocol)
+    return TorchServeAdapter(http1_client(pool, address), protocol, models, **names(pool), **probe_path(pool))
+
+
+def models_of(pool: PoolConfig, address: Address, protocol: ManagedByTorchServe) -> Models | None:
+    """The management API of an endpoint, where its port is known."""
+    if protocol.management_port is None:
+        return None
+    return Models(beside(pool, address, protocol.management_port, protocol.management_key), pool.model)
+
+
+@lru_cache(4096)
+def _target(base: str, verb: str, model: str, version: str) -> str:
+    path = f"{base}{verb}/{segment(model)}"
+    return f"{path}/{segment(version)}" if version else path
+
+
+class TorchServeAdapter:
+    """One endpoint. `model` is its name for what clients call otherwise."""
+
+    def __init__(
+        self,
+        client: Client,
+        protocol: ManagedByTorchServe,
+        models: Models | None = None,
+        *,
+        model: str | None = None,
+        probe: str = "/ping",
+    ) -> None:
+        self._client = client
+        self._calls = AppCalls(client, keyed=True, judge=judged)
+        self._declared = DeclaredModel(protocol, client.now)
+        self._models = models
+        self._model = model
+        self._probe_target = (client.base_path + probe).encode()
+
+    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+        if isinstance(request, AppRequest):
+            return await self._call(request, deadline)
+        if isinstance(request, InferRequest):
+            asked = call_for(request, PREDICTIONS, await self._declared.body(request, deadline))
+            return await self._declared.answer(request, await tensors(self._call(asked, deadline)))
+        return await told(request, self._declared, self._models, deadline)
+
+    async def _call(self, request: AppRequest, deadline: Deadline) -> Answer:
+        path = _target(self._client.base_path, verb_of(request), self._model or request.model, request.version)
+        target = f"{path}?{request.query}" if request.query else path
+        return await self._calls.call(request, target.encode("latin-1"), deadline)
+
+    async def probe(self, timeout: float) -> None:
+        await healthy(self._client, self._probe_target, timeout, judged)
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+        if self._models is not None:
+            await self._models.aclose()
+
+
+def verb_of(request: AppRequest) -> str:
+    """What is asked of the model: no path leads to another one. Raises `Unsupported`."""
+    verb = _VERBS.get(request.path)
+    if verb is None:
+        raise Unsupported(f"TorchServe has {PREDICTIONS} and {EXPLANATIONS} of a model, and no other paths.")
+    return verb
+
+
+async def told(request: ModelRequest, declared: DeclaredModel, models: Models | None, deadline: Deadline) -> Answer:
+    """The answer to a question about a model, and to an order, whichever wire its inferences go by."""
+    if isinstance(request, ModelQuery):
+        if request.about == "metadata":
+            return declared.told(request, await models.versions(request, deadline) if models is not None else ())
+        if request.about == "ready":
+            return await models.ready(request, deadline) if models is not None else _ready(request)
+        if models is not None and request.about == "config":
+            return await models.described(request, deadline)
+        raise Unsupported(f"The server of `{request.model}` does not tell its {request.about}.")
+    if isinstance(request, ModelOrder):
+        if models is None:
+            raise Unsupported("TorchServe loads models by its management API: give the pool its `management_port`.")
+        return await models.order(request, deadline)
+    raise no_such_kind(request)
+
+
+def _ready(query: ModelQuery) -> Answer:
+    """Who may not ask the management API knows no more than the probe."""
+    return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))

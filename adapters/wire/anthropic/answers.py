@@ -1,0 +1,211 @@
+"""Whole answers: a chat's as a message, and a message as a chat's."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from adapters.errors import BackendError
+from adapters.types import Usage
+from adapters.wire.anthropic.turns import arguments
+from adapters.wire.anthropic.usage import ChatUsage, MessageUsage
+
+Object = dict[str, Any]
+
+STOP_REASONS = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "content_filter": "refusal",
+}
+FINISH_REASONS = {
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "refusal": "content_filter",
+}
+"""What else a message ends for is a chat's `stop`."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+# ── a chat's answer as a message ──────────────────────────────────────────────────────────────────────
+
+
+class _Function(msgspec.Struct):
+    name: str
+    arguments: str | None = None
+
+
+class _Call(msgspec.Struct):
+    function: _Function
+    id: str | None = None
+
+
+class _Said(msgspec.Struct):
+    content: str | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    thinking_blocks: list[Raw] | None = None
+    tool_calls: list[_Call] | None = None
+
+    @property
+    def thoughts(self) -> str:
+        return self.reasoning_content or self.reasoning or ""
+
+
+class _Choice(msgspec.Struct):
+    message: _Said
+    finish_reason: str | None = None
+    stop_reason: Any = None
+    """vLLM's: the text that it stopped at."""
+    matched_stop: Any = None
+    """SGLang's word for it."""
+
+
+class _Completion(msgspec.Struct):
+    choices: list[_Choice]
+    id: str = ""
+    model: str = ""
+    usage: ChatUsage | None = None
+
+
+_completion = msgspec.json.Decoder(_Completion)
+
+
+def message_of(body: bytes, usage: Usage, stops: list[str]) -> bytes:
+    """The message that says what a chat's whole answer does. `usage` counts where the answer itself does not."""
+    try:
+        completion = _completion.decode(body)
+        choice = completion.choices[0]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, IndexError):
+        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+    reason, sequence = stop_reason(choice.finish_reason, (choice.stop_reason, choice.matched_stop), stops)
+    if choice.message.tool_calls and reason == "end_turn":
+        reason = "tool_use"
+    cost = completion.usage or ChatUsage(usage.prompt_tokens, usage.completion_tokens)
+    return _encode(
+        {
+            "id": message_id(completion.id),
+            "type": "message",
+            "role": "assistant",
+            "model": completion.model,
+            "content": _blocks(choice.message),
+            "stop_reason": reason,
+            "stop_sequence": sequence,
+            "usage": cost.told(),
+        }
+    )
+
+
+def _blocks(said: _Said) -> list[Any]:
+    blocks: list[Any] = list(said.thinking_blocks or ())
+    if said.thoughts and not blocks:
+        blocks.append({"type": "thinking", "thinking": said.thoughts, "signature": ""})
+    blocks += [{"type": "text", "text": text} for text in (said.content, said.refusal) if text]
+    for i, call in enumerate(said.tool_calls or ()):
+        given = arguments(call.function.arguments or "")
+        blocks.append({"type": "tool_use", "id": call.id or call_id(i), "name": call.function.name, "input": given})
+    return blocks
+
+
+def message_id(id_: str) -> str:
+    """A message's id for that of a chat's answer."""
+    return id_ if id_.startswith("msg_") else f"msg_{id_.removeprefix('chatcmpl-')}"
+
+
+def call_id(i: int) -> str:
+    """For a server that gives its calls no ids. One answer's must differ from each other."""
+    return f"toolu_{i}"
+
+
+def stop_reason(finish: str | None, matched: tuple[Any, ...], stops: list[str]) -> tuple[str, str | None]:
+    """A message's `stop_reason` and `stop_sequence`. Most servers do not tell at which text they stopped."""
+    sequence = next((text for text in matched if isinstance(text, str) and text in stops), None)
+    if finish == "stop" and sequence is not None:
+        return "stop_sequence", sequence
+    return STOP_REASONS.get(finish or "stop", "end_turn"), None
+
+
+# ── a message as a chat's answer ──────────────────────────────────────────────────────────────────────
+
+
+class _Block(msgspec.Struct):
+    """Of any type. What a chat has no word for is left out of it."""
+
+    type: str
+    text: str = ""
+    thinking: str = ""
+    id: str = ""
+    name: str = ""
+    input: Raw = Raw(b"{}")
+
+
+class _Message(msgspec.Struct):
+    content: list[Raw]
+    type: str = ""
+    id: str = ""
+    model: str = ""
+    stop_reason: str | None = None
+    stop_sequence: str | None = None
+    usage: MessageUsage | None = None
+
+
+_message = msgspec.json.Decoder(_Message)
+_block = msgspec.json.Decoder(_Block)
+
+
+def read_message(body: bytes) -> _Message:
+    """Raises `BackendError` for what is no message."""
+    try:
+        message = _message.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+    if message.type != "message":
+        raise BackendError("The upstream's answer is no message.", code="upstream_bad_response")
+    return message
+
+
+def completion_of(message: _Message, created: int) -> bytes:
+    """The whole answer of a chat that says what a message does."""
+    try:
+        said = _said([(raw, _block.decode(raw)) for raw in message.content])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+    ended = finish(message.stop_reason, message.stop_sequence)
+    return _encode(
+        {
+            "id": message.id,
+            "object": "chat.completion",
+            "created": created,
+            "model": message.model,
+            "choices": [{"index": 0, "message": said, "logprobs": None, **ended}],
+            "usage": (message.usage or MessageUsage()).told(),
+        }
+    )
+
+
+def _said(blocks: list[tuple[Raw, _Block]]) -> Object:
+    texts = [block.text for _, block in blocks if block.type == "text"]
+    said: Object = {"role": "assistant", "content": "".join(texts) if texts else None, "refusal": None}
+    thoughts = [block.thinking for _, block in blocks if block.type == "thinking"]
+    if thoughts:
+        said["reasoning_content"] = "".join(thoughts)
+    if whole := [raw for raw, block in blocks if block.type in ("thinking", "redacted_thinking")]:
+        said["thinking_blocks"] = whole
+    if calls := [_call(block) for _, block in blocks if block.type == "tool_use"]:
+        said["tool_calls"] = calls
+    return said
+
+
+def _call(block: _Block) -> Object:
+    given = bytes(msgspec.json.format(bytes(block.input), indent=-1)).decode()
+    return {"id": block.id, "type": "function", "function": {"name": block.name, "arguments": given}}
+
+
+def finish(reason: str | None, sequence: str | None) -> Object:
+    """A choice's `finish_reason`; and where a text that the client named ended it, which, as vLLM tells that."""
+    told: Object = {"finish_reason": FINISH_REASONS.get(reason or "", "stop")}
+    return told if sequence is None else told | {"stop_reason": sequence}

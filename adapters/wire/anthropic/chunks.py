@@ -1,0 +1,160 @@
+"""A message's stream as a chat's: Anthropic's events in, OpenAI's chunks out."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from adapters.errors import BackendError
+from adapters.wire import sse
+from adapters.wire.anthropic.answers import finish
+from adapters.wire.anthropic.usage import MessageUsage
+from adapters.wire.openai.chat import DONE
+
+_NULL = Raw(b"null")
+
+
+class _Started(msgspec.Struct):
+    id: str = ""
+    model: str = ""
+    usage: MessageUsage | None = None
+
+
+class _Delta(msgspec.Struct):
+    """Of a block, or of the message."""
+
+    type: str = ""
+    text: str = ""
+    thinking: str = ""
+    signature: str = ""
+    partial_json: str = ""
+    stop_reason: str | None = None
+    stop_sequence: str | None = None
+
+
+class _Block(msgspec.Struct):
+    type: str
+    id: str = ""
+    name: str = ""
+    text: str = ""
+    thinking: str = ""
+    signature: str = ""
+
+
+class Event(msgspec.Struct):
+    """Any of them."""
+
+    type: str
+    message: _Started | None = None
+    index: int = 0
+    content_block: Raw = _NULL
+    delta: _Delta | None = None
+    usage: MessageUsage | None = None
+
+
+_encode = msgspec.json.Encoder().encode
+_event = msgspec.json.Decoder(Event).decode
+_block = msgspec.json.Decoder(_Block).decode
+
+
+def read_event(data: bytes) -> Event:
+    """Raises `BackendError` for what is no event."""
+    try:
+        return _event(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise BackendError("The upstream's stream cannot be read.", code="upstream_bad_response") from None
+
+
+class ChatChunks:
+    """One stream. `created` is in Unix seconds."""
+
+    __slots__ = ("_call", "_calls", "_created", "_head", "_include_usage", "_said")
+
+    def __init__(self, created: int, *, include_usage: bool) -> None:
+        self._created = created
+        self._include_usage = include_usage
+        self._head = b""
+        self._call: int | None = None
+        self._calls = 0
+        self._said = False
+
+    def take(self, event: Event, usage: MessageUsage) -> bytes:
+        """What an event is in a chat; may be nothing. `usage` is what the message has told of its cost."""
+        match event.type:
+            case "content_block_delta" if event.delta is not None:
+                return self._more(event.delta)
+            case "content_block_start":
+                return self._begin(event.content_block)
+            case "content_block_stop":
+                return self._stop()
+            case "message_start" if event.message is not None:
+                return self._start(event.message)
+            case "message_delta" if event.delta is not None:
+                return self._chunk({}, **finish(event.delta.stop_reason, event.delta.stop_sequence))
+            case "message_stop":
+                return self._end(usage)
+            case "ping":
+                return b": ping\n\n"
+        return b""
+
+    # ── events ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _start(self, message: _Started) -> bytes:
+        about = {"id": message.id, "object": "chat.completion.chunk", "created": self._created, "model": message.model}
+        self._head = _encode(about)[:-1]
+        return self._chunk({"role": "assistant", "content": ""})
+
+    def _begin(self, raw: Raw) -> bytes:
+        try:
+            block = _block(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise BackendError("The upstream's stream cannot be read.", code="upstream_bad_response") from None
+        self._call = None
+        if block.type == "tool_use":
+            self._call, self._calls, self._said = self._calls, self._calls + 1, False
+            function = {"name": block.name, "arguments": ""}
+            return self._calling({"id": block.id, "type": "function", "function": function})
+        if block.type == "redacted_thinking":
+            return self._chunk({"thinking_blocks": [raw]})
+        return self._more(_Delta(f"{block.type}_delta", block.text, block.thinking))
+
+    def _more(self, delta: _Delta) -> bytes:
+        if delta.type == "text_delta":
+            return self._chunk({"content": delta.text}) if delta.text else b""
+        if delta.type == "thinking_delta":
+            return self._chunk({"reasoning_content": delta.thinking}) if delta.thinking else b""
+        if delta.type == "signature_delta":
+            thought = {"type": "thinking", "thinking": "", "signature": delta.signature}
+            return self._chunk({"thinking_blocks": [thought]})
+        if delta.type == "input_json_delta" and self._call is not None and delta.partial_json:
+            self._said = True
+            return self._calling({"function": {"arguments": delta.partial_json}})
+        return b""
+
+    def _stop(self) -> bytes:
+        """A call without arguments says nothing of them here, and `{}` in a chat."""
+        silent = self._call is not None and not self._said
+        out = self._calling({"function": {"arguments": "{}"}}) if silent else b""
+        self._call = None
+        return out
+
+    def _end(self, usage: MessageUsage) -> bytes:
+        told = b""
+        if self._include_usage:
+            told = sse.encode(b'%b,"choices":[],"usage":%b}' % (self._opening(), _encode(usage.told())))
+        return told + sse.encode(DONE)
+
+    # ── chunks ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _calling(self, call: dict[str, Any]) -> bytes:
+        return self._chunk({"tool_calls": [{"index": self._call, **call}]})
+
+    def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None, **rest: Any) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason, **rest}
+        usage = b',"usage":null' if self._include_usage else b""
+        return sse.encode(b'%b,"choices":[%b]%b}' % (self._opening(), _encode(choice), usage))
+
+    def _opening(self) -> bytes:
+        if not self._head:
+            raise BackendError("The upstream's stream has no beginning.", code="upstream_bad_response")
+        return self._head

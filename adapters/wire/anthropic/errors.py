@@ -1,0 +1,94 @@
+"""Anthropic's errors, both ways."""
+
+import re
+from typing import Any
+
+import msgspec
+
+from adapters.errors import (
+    BackendError,
+    CallerError,
+    CapacityError,
+    ContextTooLong,
+    InferenceError,
+    TooLarge,
+    UpstreamTimeout,
+)
+from adapters.wire.openai import refusals
+
+MAX_MESSAGE = 2_000
+_OURS = re.compile(r"credit balance|API usage limits|billing", re.IGNORECASE)
+"""What is refused as the request's fault, and is the matter of who pays for it."""
+_TOO_LONG = "prompt is too long"
+"""By these words clients know that a conversation must be shortened."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class ErrorBody(msgspec.Struct):
+    """What is in `error`."""
+
+    type: str = ""
+    message: str = ""
+
+
+class _Whole(msgspec.Struct):
+    error: ErrorBody | None = None
+
+
+_whole = msgspec.json.Decoder(_Whole).decode
+
+
+def decode_error(body: bytes) -> ErrorBody:
+    """Empty when there is none to find."""
+    try:
+        return _whole(body).error or ErrorBody()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ErrorBody()
+
+
+def refusal_of(error: ErrorBody, *, too_large: bool = False) -> InferenceError:
+    """The typed form of an error that blames the request."""
+    message = (error.message or "The upstream refused the request.")[:MAX_MESSAGE]
+    if _OURS.search(message):
+        return BackendError("The upstream refused the gateway's own credential.", code="upstream_credential")
+    if refusals.is_too_long(message, None, None):
+        return ContextTooLong(message)
+    return TooLarge(message) if too_large else CallerError(message)
+
+
+def told_in_the_stream(error: ErrorBody) -> InferenceError:
+    """The typed form of an `error` event, which has no status."""
+    match error.type:
+        case "overloaded_error":
+            return CapacityError("The upstream is overloaded.")
+        case "rate_limit_error":
+            return CapacityError("The upstream is overloaded.", scope="unknown")
+        case "timeout_error":
+            return UpstreamTimeout("The upstream timed out.")
+        case "authentication_error" | "permission_error" | "billing_error":
+            return BackendError("The upstream refused the gateway's own credential.", code="upstream_credential")
+        case "not_found_error":
+            return BackendError("The upstream does not know the model.", code="upstream_model_not_found")
+        case "invalid_request_error" | "request_too_large":
+            return refusal_of(error, too_large=error.type == "request_too_large")
+    return BackendError("The upstream failed in the middle of its answer.")
+
+
+def encode_error(error: InferenceError, type_: str, request_id: str | None) -> bytes:
+    """Anthropic's error object. Its `details` hold the gateway's own stable code."""
+    message = error.message
+    if isinstance(error, ContextTooLong) and _TOO_LONG not in message:
+        message = f"{_TOO_LONG}: {message}"
+    told: dict[str, Any] = {"type": type_, "message": message, "details": {"error_code": error.code}}
+    return _encode({"type": "error", "error": told, "request_id": request_id})
+
+
+def encode_event(error: InferenceError, type_: str, request_id: str | None) -> bytes:
+    """The last event of a stream that broke."""
+    return as_event(encode_error(error, type_, request_id))
+
+
+def as_event(body: bytes) -> bytes:
+    """An error object as an event."""
+    return b"event: error\ndata: %b\n\n" % body

@@ -1,0 +1,139 @@
+"""A chat as the Messages request that asks for the same, for servers of Anthropic's wire.
+
+What such a server has no word for, and what would change its answer, is refused. docs/adapters.md lists what is left
+out: who keeps which books, and hints.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Raw
+
+from adapters.errors import CallerError
+from adapters.types import ChatRequest
+from adapters.wire.anthropic import turns
+from adapters.wire.anthropic.tools import choice_of, tools_of
+from adapters.wire.body import field
+from adapters.wire.openai import thinking
+from adapters.wire.openai.ignored_fields import NAMES, Hints, allowed_tools
+
+Object = dict[str, Any]
+
+_SAME = ("stream", "temperature", "thinking", "top_k", "top_p")
+"""Fields that go on as they are."""
+_SAID = (
+    "max_completion_tokens", "max_tokens", "messages", "parallel_tool_calls", "reasoning_effort", "response_format",
+    "safety_identifier", "service_tier", "stop", "tool_choice", "tools", "user",
+)  # fmt: skip
+_LEFT_OUT = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "seed", "store")
+_NEUTRAL = {
+    "add_generation_prompt": ("true", "false"),
+    "continue_final_message": ("true", "false"),
+    "frequency_penalty": ("0", "0.0"),
+    "functions": ("[]",),
+    "include_reasoning": ("true",),
+    "logit_bias": ("{}",),
+    "logprobs": ("false",),
+    "modalities": ('["text"]',),
+    "n": ("1",),
+    "presence_penalty": ("0", "0.0"),
+    "store": ("false",),
+    "top_logprobs": ("0",),
+    "verbosity": ('"medium"',),
+}
+"""What may be said of other fields without asking for anything; null always may."""
+_KNOWN = frozenset((*_SAME, *_SAID, *thinking.NAMES, "model", "stream_options"))
+_EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh"}
+_TIERS = {"auto": "auto", "default": "standard_only"}
+
+_encode = msgspec.json.Encoder().encode
+_any = msgspec.json.Decoder()
+_string = msgspec.json.Decoder(str | None)
+_count = msgspec.json.Decoder(int | None)
+_stop = msgspec.json.Decoder(str | list[str] | None)
+_NULL = b"null"
+
+
+class _Schema(msgspec.Struct):
+    schema: Raw = Raw(b"{}")
+
+
+class _ResponseFormat(msgspec.Struct):
+    type: Literal["text", "json_schema", "json_object"] = "text"
+    json_schema: _Schema | None = None
+
+
+_response_format = msgspec.json.Decoder(_ResponseFormat | None)
+
+
+def message_body(request: ChatRequest, model: str | None, max_tokens: int) -> bytes:
+    """The body of `/v1/messages`. `max_tokens` is for a chat that names none, since a message must. Raises
+    `CallerError`."""
+    fields = _with_allowed_tools(request.fields)
+    _check_known(fields, request.hints)
+    system, messages = turns.told(fields)
+    body: Object = {name: fields[name] for name in _SAME if _is_given(fields, name)}
+    body["model"] = request.model if model is None else model
+    body["messages"] = messages
+    asked = field(fields, "max_completion_tokens", _count), field(fields, "max_tokens", _count)
+    body["max_tokens"] = next((most for most in asked if most is not None), max_tokens)
+    if system:
+        body["system"] = system
+    if stops := request.hints.stops(field(fields, "stop", _stop)):
+        body["stop_sequences"] = stops
+    if user := field(fields, "user", _string) or field(fields, "safety_identifier", _string):
+        body["metadata"] = {"user_id": user}
+    if (tier := _TIERS.get(field(fields, "service_tier", _string) or "")) is not None:
+        body["service_tier"] = tier
+    if tools := tools_of(fields):
+        body["tools"] = tools
+        body |= choice_of(fields)
+    return _encode(body | _output(fields, body))
+
+
+def _with_allowed_tools(fields: dict[str, Raw]) -> dict[str, Raw]:
+    """A message has no list of allowed tools: it has only those tools. Raises `CallerError`."""
+    if b"allowed_tools" not in bytes(fields.get("tool_choice", b"")):
+        return fields
+    told = allowed_tools({name: field(fields, name, _any) for name in ("tools", "tool_choice") if name in fields})
+    return fields | {name: Raw(_encode(value)) for name, value in told.items()}
+
+
+def _check_known(fields: dict[str, Raw], hints: Hints) -> None:
+    for name, raw in fields.items():
+        if name in _KNOWN or (value := bytes(raw)) == _NULL:
+            continue
+        if msgspec.json.format(value, indent=-1).decode() not in _NEUTRAL.get(name, ()):
+            if name not in _LEFT_OUT and name not in NAMES:
+                message = f"`{name[:64]}` cannot be asked of this model, whose servers speak Anthropic's protocol."
+                raise CallerError(message, param=name[:64], code="unsupported_parameter")
+            hints.ignore(name)
+
+
+def _is_given(fields: dict[str, Raw], name: str) -> bool:
+    return name in fields and bytes(fields[name]) != _NULL
+
+
+def _output(fields: dict[str, Raw], body: Object) -> Object:
+    """How hard to think, and the answer's form."""
+    config: Object = {}
+    told: Object = {}
+    if "thinking" not in body and (wish := thinking.of_chat(fields)) is not None:
+        body["thinking"] = wish
+    effort = field(fields, "reasoning_effort", _string)
+    if effort == "none":
+        told["thinking"] = body.get("thinking", {"type": "disabled"})
+    elif effort is not None:
+        if effort not in _EFFORTS:
+            message = "`reasoning_effort` is none, minimal, low, medium, high or xhigh."
+            raise CallerError(message, param="reasoning_effort")
+        config["effort"] = _EFFORTS[effort]
+    wanted = field(fields, "response_format", _response_format)
+    if wanted is not None and wanted.type == "json_object":
+        message = "This model's servers speak Anthropic's protocol, which wants a schema: say `json_schema`."
+        raise CallerError(message, param="response_format", code="unsupported_parameter")
+    if wanted is not None and wanted.type == "json_schema":
+        if wanted.json_schema is None:
+            raise CallerError("`response_format.json_schema` is missing.", param="response_format")
+        config["format"] = {"type": "json_schema", "schema": wanted.json_schema.schema}
+    return told | {"output_config": config} if config else told

@@ -1,0 +1,276 @@
+"""Anthropic's wire (Messages, version 2023-06-01): requests in, taken apart one level deep.
+
+What routing, limits and billing need is decoded here. A server that speaks this wire too gets the client's own bytes;
+for any other the request is made a chat (anthropic_chat.py).
+"""
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Raw
+
+from adapters.errors import CallerError, NotFound
+from adapters.types import ChatRequest, Codec, Feature, ModelRequest
+from adapters.upstreams.anthropic.requests import MessagesRequest, TokenCount
+from adapters.wire import canonical
+from adapters.wire.anthropic import chat as anthropic_chat
+from adapters.wire.body import field, open_body
+from adapters.wire.openai import operation_fields
+from adapters.wire.openai.chat import BYTES_PER_TOKEN, LENGTHS, MAX_TOKENS
+from adapters.wire.openai.ignored_fields import Hints
+
+VERSION = "2023-06-01"
+MAX_BETAS = 1024
+IMAGE_TOKENS = 1600
+"""What an image or a file counts for in an estimate: about what a large picture costs."""
+_BETAS = re.compile(r"[A-Za-z0-9._-]+(?:\s*,\s*[A-Za-z0-9._-]+)*")
+
+_encode = msgspec.json.Encoder().encode
+_string = msgspec.json.Decoder(str)
+_array = msgspec.json.Decoder(list[Raw])
+_optional_array = msgspec.json.Decoder(list[Raw] | None)
+_system = msgspec.json.Decoder(str | list[Raw] | None)
+_optional_bool = msgspec.json.Decoder(bool | None)
+_tokens = msgspec.json.Decoder(Annotated[int, Meta(ge=0, le=MAX_TOKENS)])
+_stops = msgspec.json.Decoder(list[str] | None)
+_any = msgspec.json.Decoder()
+
+_NULL = Raw(b"null")
+
+
+class _Metadata(msgspec.Struct):
+    user_id: str | None = None
+
+
+class _Thread(msgspec.Struct):
+    type: Literal["create", "continue"]
+
+
+_metadata = msgspec.json.Decoder(_Metadata | None)
+_thread = msgspec.json.Decoder(_Thread | None)
+
+
+def decode_message(body: bytes, betas: str | None = None) -> MessagesRequest:
+    """`/v1/messages`. Raises `CallerError` that names the field at fault."""
+    fields = open_body(body)
+    field(fields, "max_tokens", _tokens, required=True)
+    return _request(fields, betas)
+
+
+def decode_count(body: bytes, betas: str | None = None) -> TokenCount:
+    """`/v1/messages/count_tokens`. Raises `CallerError` that names the field at fault."""
+    return count_of(_request(open_body(body), betas))
+
+
+def count_of(asked: ChatRequest) -> TokenCount:
+    """The count of a request's tokens in the place of its answer."""
+    asked.stream = False
+    return TokenCount(
+        model=asked.model,
+        prompt_tokens=asked.prompt_tokens,
+        user=asked.user,
+        prompt=asked.prompt,
+        asked=asked,
+        hints=asked.hints,
+        codec=_COUNTED,
+    )
+
+
+def _request(fields: dict[str, Raw], betas: str | None) -> MessagesRequest:
+    if not field(fields, "messages", _array, required=True):
+        raise CallerError("`messages` must not be empty.", param="messages")
+    model = field(fields, "model", _string, required=True)
+    field(fields, "system", _system)
+    fields["model"] = fields.pop("model")  # last, as in a chat
+    hints = Hints()
+    _leave_thread(fields, hints)
+    prompt = memoryview(fields["messages"])
+    if "system" in fields:
+        prompt = memoryview(bytes(fields["system"]) + bytes(prompt))
+    tools = len(memoryview(fields["tools"])) if "tools" in fields else 0
+    return MessagesRequest(
+        model=model or "",
+        native=fields,
+        fields={},
+        chat=anthropic_chat.chat_fields,
+        betas=_betas(betas),
+        stream=field(fields, "stream", _optional_bool) or False,
+        include_usage=True,
+        prompt_tokens=(len(prompt) + tools) // BYTES_PER_TOKEN + 1,
+        max_tokens=field(fields, "max_tokens", _tokens),
+        user=_user(fields),
+        prompt=prompt,
+        hints=hints,
+        codec=_CODEC,
+    )
+
+
+def _leave_thread(fields: dict[str, Raw], hints: Hints) -> None:
+    """A client library asks for a conversation that the server holds, and sends all messages where there is none."""
+    thread = field(fields, "thread", _thread)
+    fields.pop("thread", None)
+    if thread is None:
+        return
+    if thread.type == "continue":
+        # No `param`: without the field the messages are only a part of the conversation, so no route may drop it.
+        raise NotFound("This gateway holds no thread: send all messages.", code="thread_not_found")
+    hints.ignore("thread")
+
+
+def _betas(given: str | None) -> str:
+    """It becomes a header of another request, so nothing but names may be in it."""
+    if not given:
+        return ""
+    if len(given) > MAX_BETAS or not _BETAS.fullmatch(given):
+        raise CallerError("`anthropic-beta` must be names with commas between.", param="anthropic-beta")
+    return given
+
+
+def _user(fields: dict[str, Raw]) -> str | None:
+    metadata = field(fields, "metadata", _metadata)
+    return None if metadata is None else metadata.user_id
+
+
+def stops(request: MessagesRequest) -> list[str]:
+    """The texts that end its answer."""
+    return field(request.native, "stop_sequences", _stops) or []
+
+
+def estimated_fields(request: ChatRequest) -> dict[str, Raw]:
+    """The fields of its prompt."""
+    fields = request.native if isinstance(request, MessagesRequest) else request.fields
+    return {name: fields[name] for name in ("system", "messages", "tools") if name in fields}
+
+
+def estimate(fields: dict[str, Raw]) -> int:
+    """How many tokens a prompt may have, by its length, where nobody can be asked: one for every four bytes of
+    text, whatever the model's tokenizer is."""
+    told = [_measured(field(fields, name, _any)) for name in ("system", "messages", "tools")]
+    size, pictures = map(sum, zip(*told, strict=True))
+    return size // BYTES_PER_TOKEN + pictures * IMAGE_TOKENS + 1
+
+
+def _measured(value: Any) -> tuple[int, int]:
+    """Bytes of text in a value, and how many pictures and files."""
+    if isinstance(value, str):
+        return len(value.encode()), 0
+    if isinstance(value, dict):
+        if value.get("type") in ("base64", "url", "file", "image_url"):
+            return 0, 1
+        value = [inner for name, inner in value.items() if name not in ("type", "role", "cache_control", "signature")]
+    if not isinstance(value, list):
+        return 0, 0
+    parts = [_measured(inner) for inner in value]
+    return sum(size for size, _ in parts), sum(pictures for _, pictures in parts)
+
+
+def model(name: str, created: int) -> dict[str, object]:
+    """`/v1/models/{name}`: when it became known (unix seconds)."""
+    since = datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"type": "model", "id": name, "display_name": name, "created_at": since, "lifecycle": "active"}
+
+
+def encode_models(models: list[dict[str, object]]) -> bytes:
+    """`/v1/models`: one page has them all."""
+    ends = {"first_id": models[0]["id"], "last_id": models[-1]["id"]} if models else {"first_id": None, "last_id": None}
+    return _encode({"data": models, "has_more": False, **ends})
+
+
+# ── what routing asks of it, and does to it ───────────────────────────────────────────────────────────
+
+
+class _Messages(Codec):
+    """Its requests are all `MessagesRequest`s: they are made here."""
+
+    def asks_for(self, request: ModelRequest, feature: Feature) -> bool:
+        assert isinstance(request, MessagesRequest)
+        native = request.native
+        if feature == "tools":
+            return bool(field(native, "tools", _optional_array))
+        if feature == "json_schema":
+            config = field(native, "output_config", _any)
+            return isinstance(config, dict) and config.get("format") is not None
+        messages = bytes(native["messages"])
+        may = b"image" in messages or b"\\u006" in messages  # as its letters may be written
+        return may and _has_image(field(native, "messages", _any))
+
+    def rename(self, request: ModelRequest, model: str) -> None:
+        assert isinstance(request, MessagesRequest)
+        request.model, name = model, Raw(_encode(model))
+        request.native = {**request.native, "model": name}
+        request.fields = {**request.fields, "model": name} if request.reworded else {}
+
+    def fields(self, request: ModelRequest) -> dict[str, Raw]:
+        """By OpenAI's names, where it has them: a route's rewrite holds for whatever door a request came by."""
+        assert isinstance(request, MessagesRequest)
+        fields = {**request.native, **request.added}
+        if "stop_sequences" in fields:
+            fields["stop"] = fields.pop("stop_sequences")
+        if (user := _user(fields)) is not None:
+            del fields["metadata"]
+            fields["user"] = Raw(_encode(user))
+        return fields
+
+    def rewrite(self, request: ModelRequest, fields: dict[str, Raw]) -> None:
+        assert isinstance(request, MessagesRequest)
+        fields = dict(fields)
+        if "stop" in fields:
+            stop = fields.pop("stop")
+            fields["stop_sequences"] = Raw(b"[" + bytes(stop) + b"]") if bytes(stop)[:1] == b'"' else stop
+        if "user" in fields:
+            fields["metadata"] = Raw(b'{"user_id":' + bytes(fields.pop("user")) + b"}")
+        for name in LENGTHS:
+            if name in fields and fields[name] != _NULL:
+                fields["max_tokens"] = fields.pop(name)
+        request.native = {name: raw for name, raw in fields.items() if name in anthropic_chat.FIELDS}
+        request.added = {name: raw for name, raw in fields.items() if name not in anthropic_chat.FIELDS}
+        request.max_tokens, request.fields = field(fields, "max_tokens", _tokens), {}
+
+    def canonical(self, request: ModelRequest) -> bytes:
+        assert isinstance(request, MessagesRequest)
+        kind = ("/messages", request.stream, request.betas)
+        return canonical.text(kind, {**request.native, **request.added})
+
+    def is_deterministic(self, request: ModelRequest) -> bool:
+        assert isinstance(request, MessagesRequest)
+        return canonical.is_certain({**request.native, **request.added})
+
+
+class _Counted(Codec):
+    """A count is what is asked of the request that it is about."""
+
+    def asks_for(self, request: ModelRequest, feature: Feature) -> bool:
+        assert isinstance(request, TokenCount)
+        return request.asked.asks_for(feature)
+
+    def rename(self, request: ModelRequest, model: str) -> None:
+        assert isinstance(request, TokenCount)
+        request.model = model
+        request.asked.codec.rename(request.asked, model)
+
+    def fields(self, request: ModelRequest) -> dict[str, Raw]:
+        assert isinstance(request, TokenCount)
+        return request.asked.codec.fields(request.asked)
+
+    def rewrite(self, request: ModelRequest, fields: dict[str, Raw]) -> None:
+        assert isinstance(request, TokenCount)
+        request.asked.codec.rewrite(request.asked, fields)
+
+    def takes(self, request: ModelRequest, name: str) -> bool:
+        return operation_fields.takes(operation_fields.COUNT, name)
+
+
+_CODEC = _Messages()
+_COUNTED = _Counted()
+
+
+def _has_image(value: Any) -> bool:
+    """In a list of messages or of blocks, those of a tool's result among them."""
+    if not isinstance(value, list):
+        return False
+    return any(
+        isinstance(inner, dict) and (inner.get("type") == "image" or _has_image(inner.get("content")))
+        for inner in value
+    )

@@ -1,0 +1,84 @@
+"""What an answer cost, in Anthropic's words and in OpenAI's."""
+
+from typing import Any
+
+import msgspec
+
+from adapters.types import Usage
+from adapters.wire.openai.chat import Count
+
+Object = dict[str, Any]
+
+
+class _PromptDetails(msgspec.Struct):
+    cached_tokens: Count | None = None
+    cache_write_tokens: Count | None = None
+
+
+class _CompletionDetails(msgspec.Struct):
+    reasoning_tokens: Count | None = None
+
+
+class ChatUsage(msgspec.Struct):
+    """OpenAI's. What was read from a cache is part of the prompt there, and beside it at Anthropic's."""
+
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+    completion_tokens_details: _CompletionDetails | None = None
+
+    def told(self) -> Object:
+        """As a message's `usage`."""
+        details = self.prompt_tokens_details or _PromptDetails()
+        read, written = details.cached_tokens or 0, details.cache_write_tokens or 0
+        told: Object = {
+            "input_tokens": max((self.prompt_tokens or 0) - read - written, 0),
+            "output_tokens": self.completion_tokens or 0,
+            "cache_read_input_tokens": read,
+            "cache_creation_input_tokens": written,
+        }
+        if self.completion_tokens_details is not None and self.completion_tokens_details.reasoning_tokens is not None:
+            told["output_tokens_details"] = {"thinking_tokens": self.completion_tokens_details.reasoning_tokens}
+        return told
+
+
+class _OutputDetails(msgspec.Struct):
+    thinking_tokens: Count | None = None
+
+
+class MessageUsage(msgspec.Struct):
+    """Anthropic's. Of a stream the beginning tells one half and the end the other."""
+
+    input_tokens: Count | None = None
+    output_tokens: Count | None = None
+    cache_read_input_tokens: Count | None = None
+    cache_creation_input_tokens: Count | None = None
+    output_tokens_details: _OutputDetails | None = None
+
+    def over(self, before: "MessageUsage") -> "MessageUsage":
+        """This, with what only the one before told."""
+        names = self.__struct_fields__
+        return MessageUsage(*[new if (new := getattr(self, n)) is not None else getattr(before, n) for n in names])
+
+    @property
+    def usage(self) -> Usage:
+        """As the gateway counts."""
+        read, written = self.cache_read_input_tokens or 0, self.cache_creation_input_tokens or 0
+        return Usage((self.input_tokens or 0) + read + written, self.output_tokens or 0, exact=True)
+
+    def told(self) -> Object:
+        """As a chat's `usage`."""
+        usage = self.usage
+        told: Object = {
+            "prompt_tokens": usage.prompt_tokens,
+            "completion_tokens": usage.completion_tokens,
+            "total_tokens": usage.total_tokens,
+        }
+        if self.cache_read_input_tokens is not None or self.cache_creation_input_tokens is not None:
+            told["prompt_tokens_details"] = {
+                "cached_tokens": self.cache_read_input_tokens or 0,
+                "cache_write_tokens": self.cache_creation_input_tokens or 0,
+            }
+        if self.output_tokens_details is not None:
+            told["completion_tokens_details"] = {"reasoning_tokens": self.output_tokens_details.thinking_tokens or 0}
+        return told

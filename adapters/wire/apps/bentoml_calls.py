@@ -1,0 +1,190 @@
+"""BentoML's calls: tensors as the arguments of a method, and its answer as tensors."""
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from adapters.errors import BackendError, CallerError
+from adapters.tensors import Inference, Tensor, element_count, join_bytes, split_bytes
+from adapters.wire.apps.bentoml_schema import OUTPUT, Api, Field
+from adapters.wire.apps.json_tensors import tensor_of
+from adapters.wire.oip import json_data as oip_data
+from adapters.wire.tfserving.predict_v1_answers import nested
+
+JSON, OCTETS = "application/json", "application/octet-stream"
+PICKLE = "application/vnd.bentoml+pickle"
+"""Never sent and never read: who unpickles runs the sender's program."""
+_MAX_MESSAGE = 2_000
+_INTEGERS = frozenset(name for name in oip_data.CODES if "INT" in name)
+_FITS = {"INT64": _INTEGERS, "FP64": _INTEGERS | oip_data.FLOATS, "BOOL": {"BOOL"}, "BYTES": {"BYTES"}}
+"""Which datatypes may be sent for an argument of a plain type."""
+
+_QUOTED = str.maketrans({'"': "%22", "\r": "%0D", "\n": "%0A"})
+"""What may not be in a part's name, as browsers write it."""
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+# ── requests ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def encode_call(api: Api, inference: Inference) -> tuple[bytes, str]:
+    """A body and its content type. Raises `CallerError` that names the argument at fault."""
+    values: dict[str, Any] = {}
+    for tensor in inference.inputs:
+        field, column = _field_of(api, tensor.name)
+        if column:
+            values.setdefault(field.name, {})[column] = nested(tensor)
+        else:
+            values[field.name] = _value(field, tensor)
+    for name, value in inference.parameters.items():
+        if name in api.inputs:
+            values.setdefault(name, value)
+    if missing := [name for name, field in api.inputs.items() if field.required and name not in values]:
+        raise CallerError(f"The input `{missing[0]}` is missing.", param=missing[0])
+    if api.is_root:
+        (value,) = values.values()
+        return _root(value)
+    if any(field.kind == "file" for field in api.inputs.values()):
+        return _multipart(values)
+    return _encode(values), JSON
+
+
+def _field_of(api: Api, name: str) -> tuple[Field, str]:
+    """The argument that a tensor is for, and the column of it, where it is one of a data frame."""
+    if (field := api.inputs.get(name)) is not None:
+        return field, ""
+    frame, _, column = name.partition(".")
+    field = api.inputs.get(frame)
+    if field is not None and field.kind == "dataframe" and column and (not field.columns or column in field.columns):
+        return field, column
+    known = ", ".join(tensor.name for field in api.inputs.values() for tensor in field.metadata())
+    raise CallerError(f"The model has no input `{name[:64]}`. It has: {known}.", param=name)
+
+
+def _value(field: Field, tensor: Tensor) -> Any:
+    if field.kind == "file":
+        return split_bytes(_checked(field, tensor).data, element_count(tensor.shape), field.name)
+    if field.kind in ("dataframe", "any"):
+        return nested(tensor)
+    if field.kind == "tensor":
+        return nested(_checked(field, tensor))
+    if tensor.datatype not in _FITS[field.datatype]:
+        raise CallerError(
+            f"Input `{field.name}` is {field.datatype}, and was sent {tensor.datatype}.", param=field.name
+        )
+    elements = oip_data.written(tensor)
+    if len(elements) != 1:
+        raise CallerError(f"Input `{field.name}` takes one element, and has {len(elements)}.", param=field.name)
+    return _parsed(elements[0], field.name) if field.kind == "json" else elements[0]
+
+
+def _checked(field: Field, tensor: Tensor) -> Tensor:
+    """The server itself would reshape and convert without a word."""
+    if field.datatype and tensor.datatype != field.datatype:
+        raise CallerError(
+            f"Input `{field.name}` is {field.datatype}, and was sent {tensor.datatype}.", param=field.name
+        )
+    shape = field.shape
+    if shape is not None and (
+        len(shape) != len(tensor.shape)
+        or any(dim not in (-1, sent) for dim, sent in zip(shape, tensor.shape, strict=True))
+    ):
+        raise CallerError(
+            f"Input `{field.name}` has the shape {list(shape)}, and was sent {list(tensor.shape)}.", param=field.name
+        )
+    return tensor
+
+
+def _parsed(text: str, name: str) -> Any:
+    try:
+        return _decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        raise CallerError(f"Input `{name}` takes a JSON text.", param=name) from None
+
+
+def _root(value: Any) -> tuple[bytes, str]:
+    """Texts and files are the body itself."""
+    if isinstance(value, str):
+        return value.encode(), "text/plain"
+    if isinstance(value, list) and value and isinstance(value[0], bytes):
+        return value[0], OCTETS
+    return _encode(value), JSON
+
+
+def _multipart(values: dict[str, Any]) -> tuple[bytes, str]:
+    """Files as they are, anything else as JSON. No file can hold the boundary, which is made from all of them."""
+    parts = list[tuple[str, bytes]]()
+    for name, value in values.items():
+        disposition = f'form-data; name="{name.translate(_QUOTED)}"'
+        if isinstance(value, list) and value and isinstance(value[0], bytes):
+            parts += ((f'{disposition}; filename="file"\r\nContent-Type: {OCTETS}', file) for file in value)
+        else:
+            parts.append((disposition, _encode(value)))
+    boundary = hashlib.blake2b(b"".join(data for _, data in parts), digest_size=24).hexdigest()
+    lines = [f"--{boundary}\r\nContent-Disposition: {head}\r\n\r\n".encode() + data + b"\r\n" for head, data in parts]
+    return b"".join((*lines, f"--{boundary}--\r\n".encode())), f"multipart/form-data; boundary={boundary}"
+
+
+# ── answers ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decode_answer(api: Api, body: bytes, content_type: str) -> list[Tensor]:
+    """What a method gave. Raises `BackendError` for what does not fit its schema."""
+    whole = None if api.is_object else next(iter(api.outputs.values()))
+    if not content_type.startswith(JSON):
+        if whole is not None and whole.kind == "tensor":
+            raise BackendError("The upstream answered with the wrong content type.", code="upstream_bad_response")
+        name = OUTPUT if whole is None else whole.name
+        return [Tensor(name, "BYTES", (1,), join_bytes([body]))]  # a text, or a file
+    try:
+        value = _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+    if isinstance(value, dict) and (whole is None or whole.kind in ("json", "dataframe", "any")):
+        return [_output(api.outputs.get(name), name, one) for name, one in value.items()]
+    if whole is None:
+        raise BackendError("The upstream's answer is no object.", code="upstream_bad_response")
+    if value is None and whole.kind == "tensor":
+        raise BackendError("The upstream's answer is no tensor.", code="upstream_bad_response")
+    if whole.kind == "dataframe" and isinstance(value, list) and all(isinstance(row, dict) for row in value):
+        return _columns(value)
+    return [_output(whole, whole.name, value)]
+
+
+def _output(field: Field | None, name: str, value: Any) -> Tensor:
+    if field is not None and field.kind == "json":
+        return Tensor(name, "BYTES", (1,), join_bytes([_encode(value)]))
+    return tensor_of(value, name, "" if field is None else field.datatype)
+
+
+def _columns(rows: list[dict[str, Any]]) -> list[Tensor]:
+    """A data frame's records, each column a tensor."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return [tensor_of([row.get(name) for row in rows], name) for name in names]
+
+
+# ── refusals ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def error_of(body: bytes) -> str | None:
+    """What a 4xx says, with each argument that did not pass. A refusal of the method's own comes in a list."""
+    try:
+        told = _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if isinstance(told, list) and len(told) == 1:
+        told = told[0]
+    if not isinstance(told, dict) or not isinstance(told.get("error"), str):
+        return None
+    details = told.get("detail")
+    faults = [_fault(one) for one in details if isinstance(one, dict)] if isinstance(details, list) else []
+    return "; ".join(faults)[:_MAX_MESSAGE] or told["error"][:_MAX_MESSAGE]
+
+
+def _fault(detail: dict[str, Any]) -> str:
+    where = ".".join(str(part) for part in detail.get("loc") or ())
+    message = str(detail.get("msg"))
+    return f"{where}: {message}" if where else message

@@ -1,0 +1,166 @@
+"""BentoML's `/schema.json`: a service's methods, and of each the tensors that it takes and gives.
+
+The schema is JSON Schema with three types of its own: `tensor`, `dataframe` and `file`. What it leaves open is told
+as the widest: an array without a datatype as FP64, numpy's own, of two dimensions.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from adapters.errors import BackendError
+from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
+
+Kind = Literal["tensor", "scalar", "dataframe", "json", "file", "any"]
+INPUT, OUTPUT = "input", "output"
+"""Names of what has none: a positional argument, and an answer that is no object."""
+_UNTOLD = "FP64"
+_ANY_SHAPE = (-1, -1)
+_DEEPEST = 8
+
+_SCALARS = {"integer": "INT64", "number": "FP64", "boolean": "BOOL", "string": "BYTES"}
+_DATATYPES = {
+    "bool": "BOOL", "str": "BYTES", "object": "BYTES", "bfloat16": "BF16",
+    "float16": "FP16", "half": "FP16", "float32": "FP32", "float": "FP32", "float64": "FP64", "double": "FP64",
+    "int8": "INT8", "int16": "INT16", "short": "INT16", "int32": "INT32", "int": "INT32", "int64": "INT64",
+    "long": "INT64", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
+}  # fmt: skip
+"""Of numpy, torch and TensorFlow, by their names."""
+
+
+class Field(NamedTuple):
+    """An argument, or a part of an answer. `datatype` is empty and `shape` None where the schema does not tell."""
+
+    name: str
+    kind: Kind
+    datatype: str = ""
+    shape: tuple[int, ...] | None = None
+    columns: tuple[str, ...] = ()
+    required: bool = True
+
+    def metadata(self) -> list[TensorMetadata]:
+        """A data frame's columns are tensors of their own."""
+        if self.columns:
+            return [TensorMetadata(f"{self.name}.{column}", self.datatype or _UNTOLD, (-1,)) for column in self.columns]
+        shape = self.shape if self.shape is not None else _ANY_SHAPE
+        return [TensorMetadata(self.name, self.datatype or _UNTOLD, shape)]
+
+
+class Api(NamedTuple):
+    """One method of a service. `is_root`: its body is its only argument, and not an object of them."""
+
+    name: str
+    route: str
+    inputs: dict[str, Field]
+    outputs: dict[str, Field]
+    is_root: bool
+    is_object: bool
+    """Whether its answer is an object of outputs."""
+    is_stream: bool
+    is_task: bool
+
+    def completed(self, inputs: Sequence[TensorMetadata], outputs: Sequence[TensorMetadata]) -> "Api":
+        """With what somebody else knows of those tensors that it has and says nothing of."""
+        if not self.is_object and len(outputs) == 1:
+            (field,) = self.outputs.values()
+            gives = {outputs[0].name: _known(field._replace(name=outputs[0].name), outputs)}
+        else:
+            gives = {name: _known(field, outputs) for name, field in self.outputs.items()}
+        takes = {name: _known(field, inputs) for name, field in self.inputs.items()}
+        return self._replace(inputs=takes, outputs=gives)
+
+    def metadata(self) -> ModelMetadata:
+        """As the Open Inference Protocol has it."""
+        inputs = [tensor for field in self.inputs.values() for tensor in field.metadata()]
+        outputs = [tensor for field in self.outputs.values() for tensor in field.metadata()]
+        return ModelMetadata(self.name, [], "bentoml", inputs, outputs)
+
+
+def _known(field: Field, tensors: Sequence[TensorMetadata]) -> Field:
+    for tensor in tensors:
+        if tensor.name == field.name and field.kind in ("tensor", "any"):
+            datatype, shape = field.datatype or tensor.datatype, tensor.shape if field.shape is None else field.shape
+            return field._replace(kind="tensor", datatype=datatype, shape=shape)
+    return field
+
+
+class _Route(msgspec.Struct):
+    name: str
+    route: str
+    input: dict[str, Any] = {}
+    output: dict[str, Any] = {}
+    is_task: bool = False
+
+
+class _Schema(msgspec.Struct):
+    routes: list[_Route]
+
+
+_schema = msgspec.json.Decoder(_Schema).decode
+
+
+def decode_schema(body: bytes) -> dict[str, Api]:
+    """Methods by their name, and by their route without its first slash. Raises `BackendError`."""
+    try:
+        apis = [_api(route) for route in _schema(body).routes]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, TypeError, AttributeError):
+        raise BackendError("The upstream's schema cannot be read.", code="upstream_bad_response") from None
+    return {api.route.lstrip("/"): api for api in apis} | {api.name: api for api in apis}
+
+
+def _api(route: _Route) -> Api:
+    given, gives = route.input, route.output
+    is_root, is_object = bool(given.get("root_input")), _is_object(gives)
+    return Api(
+        route.name,
+        route.route,
+        {INPUT: _field(INPUT, given)} if is_root else _fields(given),
+        _fields(gives) if is_object else {OUTPUT: _field(OUTPUT, gives)},
+        is_root=is_root,
+        is_object=is_object,
+        is_stream=bool(gives.get("is_stream")),
+        is_task=route.is_task,
+    )
+
+
+def _is_object(schema: dict[str, Any]) -> bool:
+    return schema.get("type") == "object" and isinstance(schema.get("properties"), dict)
+
+
+def _fields(schema: dict[str, Any]) -> dict[str, Field]:
+    required = schema.get("required") or []
+    properties = schema.get("properties") or {}
+    return {name: _field(name, one, name in required) for name, one in properties.items()}
+
+
+def _field(name: str, schema: dict[str, Any], required: bool = True) -> Field:
+    kind = schema.get("type")
+    if kind == "tensor":
+        shape = schema.get("shape")
+        datatype = _DATATYPES.get(str(schema.get("dtype") or ""), "")
+        return Field(name, "tensor", datatype, None if shape is None else tuple(map(int, shape)), required=required)
+    if kind == "dataframe":
+        return Field(name, "dataframe", columns=tuple(map(str, schema.get("columns") or ())), required=required)
+    if kind == "file":
+        return Field(name, "file", "BYTES", (1,), required=required)
+    if kind in _SCALARS:
+        return Field(name, "scalar", _SCALARS[kind], (1,), required=required)
+    if kind == "array":
+        return _array(name, schema, required)
+    if kind == "object":
+        return Field(name, "json", "BYTES", (1,), required=required)
+    return Field(name, "any", required=required)
+
+
+def _array(name: str, schema: dict[str, Any], required: bool) -> Field:
+    """Lists of lists of one scalar type are a tensor; of files, each is an element; of anything else it is JSON."""
+    rank, item = 0, schema
+    while isinstance(item, dict) and item.get("type") == "array" and rank < _DEEPEST:
+        rank, item = rank + 1, item.get("items") or {}
+    shape = (-1,) * rank
+    if item.get("type") == "file" and rank == 1:
+        return Field(name, "file", "BYTES", shape, required=required)
+    if item.get("type") in _SCALARS:
+        return Field(name, "tensor", _SCALARS[item["type"]], shape, required=required)
+    return Field(name, "json", "BYTES", (1,), required=required)

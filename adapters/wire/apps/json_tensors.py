@@ -1,0 +1,69 @@
+"""Tensors of plain JSON values, from servers whose bodies have no word for a shape or a datatype."""
+
+from collections.abc import Sequence
+from itertools import chain
+from struct import error, pack
+from typing import Any
+
+import msgspec
+
+from adapters.errors import BackendError
+from adapters.tensors import Tensor, join_bytes
+from adapters.wire.oip import json_data as oip_data
+
+_encode = msgspec.json.Encoder().encode
+_NONE = type(None)
+_FLOATS: list[set[type]] = [{float}, {int, float}, {_NONE}, {int, _NONE}, {float, _NONE}, {int, float, _NONE}, set()]
+_TYPES: dict[frozenset[type], str] = {
+    **{frozenset(kinds): "FP64" for kinds in _FLOATS},
+    frozenset({bool}): "BOOL",
+    frozenset({int}): "INT64",
+    frozenset({str}): "BYTES",
+}
+"""What a JSON list's elements are taken for where nobody says: as numpy takes them, and null is what is no number."""
+
+
+def tensor_of(value: Any, name: str, datatype: str = "") -> Tensor:
+    """What a server answered as `name`; what is no array is one element, and what is none of numbers or texts is
+    its JSON. Raises `BackendError` for what is not of the `datatype`, where one is known.
+    """
+    dims, flat = _flattened(value)
+    if flat is None and datatype not in ("", "BYTES"):
+        raise BackendError(f"The upstream's output `{name}` is no array of {datatype}.", code="upstream_bad_response")
+    if flat is None:
+        return Tensor(name, "BYTES", (1,), join_bytes([_encode(value)]))
+    kinds = frozenset(map(type, flat))
+    found = datatype or _TYPES.get(kinds)
+    if found is None:
+        return Tensor(name, "BYTES", (1,), join_bytes([_encode(value)]))
+    if found == "BYTES":
+        flat = [one if isinstance(one, str) else _encode(one).decode() for one in flat]
+    return Tensor(name, found, dims, _packed(flat, found, name))
+
+
+def _flattened(value: Any) -> tuple[tuple[int, ...], list[Any] | None]:
+    """Dimensions and elements; None where lists of one level differ, or hold objects."""
+    if not isinstance(value, list):
+        return (1,), None if isinstance(value, dict) else [value]
+    dims, items = [len(value)], value
+    while items and isinstance(items[0], list):
+        width = len(items[0])
+        if len(dims) == oip_data.MAX_RANK or any(not isinstance(i, list) or len(i) != width for i in items):
+            return (), None
+        dims.append(width)
+        items = list(chain.from_iterable(items))
+    if {list, dict}.intersection(map(type, items)):
+        return (), None
+    return tuple(dims), items
+
+
+def _packed(flat: Sequence[Any], datatype: str, name: str) -> bytes:
+    try:
+        if datatype == "BYTES":
+            return join_bytes([text.encode() for text in flat])
+        if datatype in oip_data.FLOATS:
+            flat = [float("nan") if one is None else one for one in flat]
+        return pack(f"<{len(flat)}{oip_data.CODES[datatype]}", *flat)
+    except (error, OverflowError, UnicodeEncodeError, KeyError):
+        message = f"The upstream's output `{name[:64]}` is not {datatype}."
+        raise BackendError(message, code="upstream_bad_response") from None

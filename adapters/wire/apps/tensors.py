@@ -1,0 +1,85 @@
+"""Tensors as the JSON of apps that know no protocol for them: an object of named lists, or KServe's rows.
+
+What an app answers is held against the outputs that are declared for it: names, datatypes and shapes are that word.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from adapters.errors import BackendError, CallerError
+from adapters.tensors import Inference, Tensor
+from adapters.wire.oip.bodies import TensorMetadata
+from adapters.wire.tfserving import predict_v1_answers, predict_v1_upstream
+
+Layout = Literal["object", "instances"]
+"""`object`: `{"NAME": VALUE}` both ways. `instances`: `{"instances": [ROW]}`, answered by `{"predictions": [ROW]}`."""
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+def encode(inference: Inference, layout: Layout) -> bytes:
+    """A request's body. Raises `CallerError` for what JSON has no form for, and where tensors have no rows."""
+    if layout == "instances":
+        return predict_v1_upstream.encode_request(inference, by_row=True)
+    values = {tensor.name: predict_v1_answers.nested(tensor) for tensor in inference.inputs}
+    body = _encode(values)
+    return json.dumps(values).encode() if b"null" in body else body
+
+
+def decode(body: bytes, outputs: Sequence[TensorMetadata], layout: Layout) -> list[Tensor]:
+    """An answer's tensors. Raises `BackendError` where they are not those that are declared."""
+    if layout == "instances":
+        told = {tensor.name: tensor for tensor in predict_v1_upstream.decode_answer(body, outputs, "", "").outputs}
+    else:
+        told = _of_object(body, outputs)
+    for output in outputs:
+        tensor = told.get(output.name)
+        if tensor is None:
+            raise _undeclared(f"there is no `{output.name}`")
+        if not fits(tensor.shape, output.shape):
+            dims, known = list(tensor.shape), list(output.shape)
+            raise _undeclared(f"`{output.name}` has the shape {dims}, and {known} is declared")
+    return [told[output.name] for output in outputs]
+
+
+def fits(dims: tuple[int, ...], declared: tuple[int, ...]) -> bool:
+    """Whether a tensor of these dimensions is one that is declared."""
+    return len(dims) == len(declared) and all(it in (-1, dim) for dim, it in zip(dims, declared, strict=True))
+
+
+def _of_object(body: bytes, outputs: Sequence[TensorMetadata]) -> dict[str, Tensor]:
+    try:
+        values = _named(_parse(body), outputs)
+        known = {output.name: output for output in outputs}
+        return {
+            name: predict_v1_upstream.tensor_of(name, value, known[name])
+            for name, value in values.items()
+            if name in known
+        }
+    except (ValueError, RecursionError, CallerError) as why:
+        raise _undeclared(why.message if isinstance(why, CallerError) else str(why)) from None
+
+
+def _parse(body: bytes) -> Any:
+    """Python's own parser reads NaN, which Python's own servers write."""
+    try:
+        return _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return json.loads(body)
+
+
+def _named(told: Any, outputs: Sequence[TensorMetadata]) -> Mapping[str, Any]:
+    """An only output may come without its name."""
+    if isinstance(told, dict):
+        return told
+    if len(outputs) == 1:
+        return {outputs[0].name: told}
+    raise ValueError("it is no object")
+
+
+def _undeclared(words: str) -> BackendError:
+    message = f"The app's answer does not hold the outputs that are declared for it: {words.rstrip('.')[:300]}."
+    return BackendError(message, code="upstream_bad_response")

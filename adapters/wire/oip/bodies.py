@@ -1,0 +1,187 @@
+"""The Open Inference Protocol over HTTP: everything that is not inference. Triton's repository extension included.
+
+Configuration and statistics have many fields, which only their makers and readers know: they are plain JSON
+objects here, in Triton's words.
+"""
+
+import base64
+import binascii
+from typing import Any, TypeVar
+
+import msgspec
+
+from adapters.errors import BackendError, CallerError
+from adapters.wire.oip import requests as oip
+
+EXTENSIONS = (
+    "classification",
+    "sequence",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "schedule_policy",
+    "model_configuration",
+    "system_shared_memory",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+    "trace",
+    "logging",
+)
+"""Triton's names of what a server can beyond the protocol's core."""
+
+T = TypeVar("T")
+
+
+class TensorMetadata(msgspec.Struct, frozen=True):
+    """An input or an output. `shape` has the batch dimension where there is one; -1 is any length."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+
+class ModelMetadata(msgspec.Struct, omit_defaults=True):
+    """`GET /v2/models/{name}`."""
+
+    name: str
+    versions: list[str]
+    platform: str
+    inputs: list[TensorMetadata]
+    outputs: list[TensorMetadata]
+    signature_def: dict[str, Any] = {}
+    """Of TensorFlow Serving: every signature, as it tells them; inputs and outputs are of the default one."""
+
+
+class ServerMetadata(msgspec.Struct):
+    """`GET /v2`."""
+
+    name: str
+    version: str
+    extensions: list[str]
+
+
+class IndexEntry(msgspec.Struct, omit_defaults=True):
+    """One version of a model in the repository; neither version nor state of one that was never loaded."""
+
+    name: str
+    version: str = ""
+    state: str = ""
+    reason: str = ""
+
+
+class _Metadata(msgspec.Struct):
+    """As servers of this family send it: what a model may lack, some leave out."""
+
+    name: str
+    versions: list[str] | None = None
+    platform: str | None = None
+    inputs: list[TensorMetadata] | None = None
+    outputs: list[TensorMetadata] | None = None
+    signature_def: dict[str, Any] | None = None
+
+
+class _Index(msgspec.Struct):
+    ready: bool = False
+
+
+class _Load(msgspec.Struct):
+    parameters: dict[str, str | int | bool] | None = None
+
+
+class _Unload(msgspec.Struct):
+    parameters: dict[str, str | int | bool] | None = None
+
+
+class Load(msgspec.Struct):
+    """What a load request changes of the repository's own: `config` is JSON, `files` go by their path."""
+
+    config: str | None
+    files: dict[str, bytes]
+
+
+_index_request = msgspec.json.Decoder(_Index)
+_load = msgspec.json.Decoder(_Load)
+_unload = msgspec.json.Decoder(_Unload)
+_metadata = msgspec.json.Decoder(_Metadata)
+_index = msgspec.json.Decoder(list[IndexEntry])
+_object = msgspec.json.Decoder(dict[str, Any])
+
+encode = oip.encode_json
+"""A body: of the structures above, or of plain objects."""
+
+
+def decode_index_request(body: bytes) -> bool:
+    """Whether only models that are ready are asked for. Raises `CallerError`."""
+    return bool(body.strip()) and _decoded(_index_request, body).ready
+
+
+def decode_load(body: bytes) -> Load:
+    """Raises `CallerError`."""
+    parameters = (_decoded(_load, body).parameters if body.strip() else None) or {}
+    load = Load(None, {})
+    for name, value in parameters.items():
+        if not isinstance(value, str):
+            raise CallerError(f"The load parameter `{name}` must be a string.", param=name)
+        if name == "config":
+            load.config = value
+        elif name.startswith("file:"):
+            try:
+                load.files[name.removeprefix("file:")] = base64.b64decode(value, validate=True)
+            except (binascii.Error, ValueError):
+                raise CallerError(f"The load parameter `{name}` is not base64.", param=name) from None
+        else:
+            raise CallerError(f"Unknown load parameter `{name}`. Known: config, file:PATH.", param=name)
+    if load.files and load.config is None:
+        raise CallerError("Files are given without a `config` that says how to run them.", param="config")
+    return load
+
+
+def decode_unload(body: bytes) -> bool:
+    """Whether the models that only this one needs are to go too. Raises `CallerError`."""
+    parameters = (_decoded(_unload, body).parameters if body.strip() else None) or {}
+    value = parameters.get("unload_dependents", False)
+    if not isinstance(value, bool):
+        raise CallerError("`unload_dependents` must be true or false.", param="unload_dependents")
+    return value
+
+
+def decode_object(body: bytes) -> dict[str, Any]:
+    """A JSON object, empty for no body. Raises `CallerError`."""
+    return _decoded(_object, body) if body.strip() else {}
+
+
+def decode_metadata(body: bytes) -> ModelMetadata:
+    """What an upstream tells of a model. Raises `BackendError`."""
+    told = _answered(_metadata, body)
+    return ModelMetadata(
+        told.name,
+        told.versions or [],
+        told.platform or "",
+        told.inputs or [],
+        told.outputs or [],
+        told.signature_def or {},
+    )
+
+
+def decode_index(body: bytes) -> list[IndexEntry]:
+    """What an upstream has in its repository. Raises `BackendError`."""
+    return _answered(_index, body)
+
+
+def decode_told(body: bytes) -> dict[str, Any]:
+    """Any object that an upstream answered. Raises `BackendError`."""
+    return _answered(_object, body)
+
+
+def _decoded(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise oip.not_json(error) from None
+
+
+def _answered(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None

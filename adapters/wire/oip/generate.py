@@ -1,0 +1,99 @@
+"""Triton's generate extension: one JSON object in, one out, whose keys are tensors by their names.
+
+A key that names an input becomes that tensor; any other is a parameter of the request, and so are those within
+`parameters`. The object says nothing of shapes, so they are made from the model's. A stream of answers is one
+such object an event, and its end has no mark.
+"""
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from adapters.errors import CallerError
+from adapters.tensors import FINAL, Inference, Inferred, Parameter, Tensor
+from adapters.wire.oip import json_data as oip_data
+from adapters.wire.oip import parameters as oip_parameters
+from adapters.wire.oip import requests as oip
+from adapters.wire.oip.bodies import TensorMetadata
+
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_scalar = msgspec.json.Decoder(str | int | float | bool).decode
+_id = msgspec.json.Decoder(str).decode
+_count = msgspec.json.Decoder(list[Raw]).decode
+
+
+def decode_generate(
+    body: bytes, model_name: str, model_version: str, inputs: Mapping[str, TensorMetadata]
+) -> Inference:
+    """Raises `CallerError` that names the key at fault."""
+    fields = _open(body, "body")
+    parameters: dict[str, Parameter] = {}
+    tensors: dict[str, Tensor] = {}
+    inference = Inference(model_name, model_version)
+    if "id" in fields and "id" not in inputs:
+        inference.id = _read(_id, fields.pop("id"), "id")
+    if (nested := fields.pop("parameters", None)) is not None:
+        for name, value in _open(nested, "`parameters`").items():
+            fields.setdefault(name, value)
+    for name, value in fields.items():
+        if (wanted := inputs.get(name)) is not None:
+            tensors[name] = _tensor(value, wanted)
+        else:
+            parameters[name] = _read(_scalar, value, name)
+    oip_parameters.check(parameters)
+    inference.inputs, inference.parameters = list(tensors.values()), parameters
+    return inference
+
+
+def _tensor(value: Raw, wanted: TensorMetadata) -> Tensor:
+    """One element, or a flat list of them, in the model's own shape."""
+    name, datatype = wanted.name, wanted.datatype
+    if bytes(memoryview(value)[:1]) != b"[":
+        value = Raw(b"[%b]" % bytes(value))
+    count = len(_read(_count, value, name))
+    shape = _shape(count, wanted)
+    return Tensor(name, datatype, shape, oip_data.read(value, datatype, shape, name))
+
+
+def _shape(count: int, wanted: TensorMetadata) -> tuple[int, ...]:
+    """The innermost variable dimension takes what the fixed ones leave; other variable ones are 1."""
+    fixed = prod([dim for dim in wanted.shape if dim >= 0])
+    last = max((i for i, dim in enumerate(wanted.shape) if dim < 0), default=None)
+    left, rest = divmod(count, fixed) if fixed else (0, count)
+    if rest or (last is None and left != 1):
+        raise CallerError(
+            f"`{wanted.name}` has {count} elements, which do not make up its shape {list(wanted.shape)}.",
+            param=wanted.name,
+        )
+    return tuple(dim if dim >= 0 else left if i == last else 1 for i, dim in enumerate(wanted.shape))
+
+
+def _open(body: bytes | Raw, what: str) -> dict[str, Raw]:
+    try:
+        return _fields(body)
+    except msgspec.ValidationError:
+        raise CallerError(f"The {what} must be a JSON object.", code="invalid_json") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise oip.not_json(error) from None
+
+
+def _read(decode: Any, value: Raw, name: str) -> Any:
+    try:
+        return decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CallerError(f"`{name[:64]}` is not valid: {error}.", param=name[:64]) from None
+
+
+def encode_generate(inferred: Inferred) -> bytes:
+    """One response as an object. Raises `CallerError` for an output that JSON has no form for."""
+    told: dict[str, Any] = {"model_name": inferred.model_name, "model_version": inferred.model_version}
+    if inferred.id:
+        told["id"] = inferred.id
+    told.update({name: value for name, value in inferred.parameters.items() if name != FINAL})
+    for tensor in inferred.outputs:
+        elements = oip_data.written(tensor)
+        told[tensor.name] = elements[0] if len(elements) == 1 else elements
+    return oip.encode_json(told)

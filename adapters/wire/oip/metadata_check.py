@@ -1,0 +1,32 @@
+"""Tensors held against what is known of their model."""
+
+from collections.abc import Iterable, Sequence
+
+from adapters.errors import CallerError
+from adapters.tensors import Inference
+from adapters.wire.apps.tensors import fits
+from adapters.wire.oip.bodies import TensorMetadata
+
+
+def check(inference: Inference, inputs: Sequence[TensorMetadata]) -> None:
+    """Raises `CallerError` in Triton's words for tensors that are not those which the model takes."""
+    model, known = inference.model_name, {tensor.name: tensor for tensor in inputs}
+    for tensor in inference.inputs:
+        name, wanted = tensor.name, known.pop(tensor.name, None)
+        if wanted is None:
+            names = ", ".join(one.name for one in inputs)
+            told = f"unexpected inference input '{name[:64]}' for model '{model}'. It has: {names}."
+            raise CallerError(told, param=name[:64])
+        if tensor.datatype != wanted.datatype:
+            given = f"inference input '{name}' data-type is '{tensor.datatype}'"
+            raise CallerError(f"{given}, but model '{model}' expects '{wanted.datatype}'", param=name)
+        if not fits(tensor.shape, wanted.shape):
+            shapes = f"Expected {_dims(wanted.shape)}, got {_dims(tensor.shape)}."
+            raise CallerError(f"unexpected shape for input '{name}' for model '{model}'. {shapes}", param=name)
+    for name in known:
+        counts = f"expected {len(inputs)} inputs but got {len(inference.inputs)} inputs for model '{model}'"
+        raise CallerError(f"{counts}. Input '{name}' is missing.", param=name)
+
+
+def _dims(shape: Iterable[int]) -> str:
+    return f"[{','.join(map(str, shape))}]"

@@ -1,0 +1,82 @@
+"""A request of the Open Inference Protocol over gRPC as a gateway sees it. Reading all of it costs next to nothing."""
+
+from dataclasses import replace
+
+import msgspec
+from msgspec import Raw
+
+from adapters.errors import CallerError
+from adapters.tensors import Inference, Parameter, Parameters
+from adapters.types import Codec, InferKind, InferRequest, ModelRequest
+from adapters.wire.oip.proto_requests import decode_infer_request, encode_infer_request
+from adapters.wire.oip.request_view import Fields, rows_of, separate, sequence_name, with_model, without_model
+
+_encode = msgspec.json.Encoder().encode
+_parameters = msgspec.json.Decoder(dict[str, str | int | float | bool]).decode
+
+
+def request_of(inference: Inference, message: bytes, *, model: str, version: str, kind: InferKind) -> InferRequest:
+    """What a front got, and decoded. Raises `CallerError` for a sequence that cannot be one."""
+    request = InferRequest(
+        model=model,
+        version=version,
+        kind=kind,
+        stream=kind == "infer_stream",
+        wire="oip-grpc",
+        body=message,
+        size=len(message),
+        codec=GRPC,
+    )
+    request.inference = inference
+    if inference.inputs:
+        request.rows = rows_of(inference.inputs[0].shape)
+    if parameters := inference.parameters:
+        id_ = parameters.get("sequence_id")
+        if isinstance(id_, float | bool):
+            raise CallerError("`sequence_id` must be a whole number or a text.", param="sequence_id")
+        request.sequence = sequence_name(id_)
+        request.starts = parameters.get("sequence_start") is True
+        request.ends = parameters.get("sequence_end") is True
+    return request
+
+
+class _Grpc(Codec):
+    """Its requests are all `InferRequest`s: they are made here."""
+
+    def fields(self, request: ModelRequest) -> Fields:
+        assert isinstance(request, InferRequest)
+        return without_model(_encoded(request.inference.parameters))
+
+    def rewrite(self, request: ModelRequest, fields: Fields) -> None:
+        assert isinstance(request, InferRequest)
+        written = with_model(request, fields, _encoded(request.inference.parameters))
+        try:
+            parameters: dict[str, Parameter] = _parameters(_encode(written))
+        except msgspec.ValidationError:
+            raise CallerError(
+                "A parameter that this route writes has no form over gRPC: only plain values do."
+            ) from None
+        inference = replace(request.inference, parameters=parameters)
+        request.write(encode_infer_request(inference))
+        request.inference = inference
+
+    def separate(self, request: ModelRequest) -> None:
+        separate(request)
+
+    def inference(self, request: InferRequest) -> Inference:
+        return decode_infer_request(request.body)
+
+    def canonical(self, request: ModelRequest) -> bytes:
+        """As it was written, with its id."""
+        assert isinstance(request, InferRequest)
+        return _encode((request.wire, request.kind, request.model, request.version)) + request.body
+
+    def is_deterministic(self, request: ModelRequest) -> bool:
+        return True
+
+
+def _encoded(parameters: Parameters) -> Fields:
+    return {name: Raw(_encode(value)) for name, value in parameters.items()}
+
+
+GRPC = _Grpc()

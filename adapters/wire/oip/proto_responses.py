@@ -1,0 +1,209 @@
+"""The Open Inference Protocol over gRPC: responses, both ways, alone and in a stream."""
+
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from adapters.errors import BackendError, CallerError
+from adapters.tensors import FINAL, ITEM_SIZE, SHARED_MEMORY, Data, Inferred, Parameters, Tensor
+from adapters.types import ERROR_CODE
+from adapters.wire.oip import proto_contents as oip_contents
+from adapters.wire.oip.proto_requests import LONGEST_KNOWN, MOST_FIELDS, Described, add_id, describe, put_tensor
+from adapters.wire.proto_fields import Broken, bytes_beside, head, numbers, split, tag
+from adapters.wire.protos import inference as messages
+
+_ID, _RAW = tag(3), tag(6)
+_STREAMED = tag(2)
+_FAILURE = 1
+_OF_A_STREAM = frozenset({_FAILURE, 2})
+"""Fields of `ModelStreamInferResponse`."""
+
+
+def encode_infer_response(inferred: Inferred, *, raw: bool = True) -> bytes:
+    """With raw contents, or typed ones where every datatype has them."""
+    outputs = inferred.outputs
+    if not raw and all(oip_contents.has_form(tensor.datatype) for tensor in outputs):
+        parts: list[Data] = [_write(inferred, typed=True)]
+    else:
+        described = describe(outputs)
+        if described is None:
+            parts = [_write(inferred)]
+        else:
+            parts = [_written(inferred.model_name, inferred.model_version, described)]
+        for tensor in outputs:
+            parts += (head(_RAW, len(tensor.data)), tensor.data)
+    add_id(parts, inferred.id)
+    if inferred.parameters:
+        message = messages.ModelInferResponse()
+        oip_contents.put_parameters(message.parameters, inferred.parameters)
+        parts.append(message.SerializeToString())
+    return b"".join(parts)
+
+
+def as_raw(message: bytes) -> bytes:
+    """An answer with raw contents, whatever it came with. Raises `BackendError` when it cannot be read."""
+    return encode_infer_response(decode_infer_response(message))
+
+
+def _write(inferred: Inferred, *, typed: bool = False) -> bytes:
+    message = messages.ModelInferResponse(model_name=inferred.model_name, model_version=inferred.model_version)
+    for tensor in inferred.outputs:
+        told = put_tensor(message.outputs, tensor)
+        if typed and SHARED_MEMORY not in tensor.parameters:
+            oip_contents.write(told.contents, tensor)
+    return bytes(message.SerializeToString())
+
+
+@lru_cache(maxsize=1024)
+def _written(name: str, version: str, outputs: tuple[Described, ...]) -> bytes:
+    return _write(Inferred(name, version, outputs=[Tensor(*described, b"") for described in outputs]))
+
+
+class _Told(NamedTuple):
+    model_name: str
+    model_version: str
+    parameters: Parameters
+    outputs: tuple[Tensor, ...]
+    """Those without typed contents are without data."""
+    typed: bool
+
+
+def parsed_bytes(message: bytes) -> int:
+    """Bytes of a response that take parsing: raw contents do not."""
+    return bytes_beside(message, _RAW, MOST_FIELDS)
+
+
+def decode_infer_response(message: bytes) -> Inferred:
+    """What an upstream answered, with raw or typed contents. Raises `BackendError` when it cannot be read."""
+    try:
+        envelope, id_, raw = split(message, _ID, _RAW)
+        told = _known(envelope) if len(envelope) <= LONGEST_KNOWN else _read(envelope)
+        outputs = list(told.outputs) if told.typed else _with_data(told.outputs, raw)
+    except (Broken, DecodeError, UnicodeDecodeError, CallerError):
+        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+    return Inferred(told.model_name, told.model_version, id_, told.parameters, outputs)
+
+
+def _read(envelope: bytes) -> _Told:
+    message = messages.ModelInferResponse.FromString(envelope)
+    typed = any(oip_contents.there(tensor) for tensor in message.outputs)
+    outputs = tuple([_output(tensor, typed) for tensor in message.outputs])
+    return _Told(
+        message.model_name, message.model_version, oip_contents.parameters_of(message.parameters), outputs, typed
+    )
+
+
+_known = lru_cache(maxsize=1024)(_read)
+
+
+def _output(tensor: Any, typed: bool) -> Tensor:
+    name, datatype, shape = tensor.name, tensor.datatype, tuple(tensor.shape)
+    parameters = oip_contents.parameters_of(tensor.parameters)
+    if typed and SHARED_MEMORY not in parameters:
+        return Tensor(name, datatype, shape, oip_contents.read(tensor.contents, datatype, shape, name), parameters)
+    return Tensor(name, datatype, shape, b"", parameters)
+
+
+def _with_data(told: tuple[Tensor, ...], raw: list[Data]) -> list[Tensor]:
+    """Servers differ in whether an output in shared memory has raw contents too, which are then empty."""
+    outputs = list[Tensor]()
+    rest = iter(raw)
+    each = len(raw) == len(told)
+    for tensor in told:
+        name, datatype, shape, parameters = tensor.name, tensor.datatype, tensor.shape, tensor.parameters
+        elsewhere = SHARED_MEMORY in parameters
+        data = b"" if elsewhere and not each else next(rest, None)
+        if data is None:
+            if prod(shape):
+                raise Broken("an output has no contents")
+            data = b""
+        elif not elsewhere and (size := ITEM_SIZE.get(datatype)) is not None and len(data) != size * prod(shape):
+            raise Broken("an output is not as long as its shape says")
+        outputs.append(Tensor(name, datatype, shape, data, parameters))
+    return outputs
+
+
+# ── in a stream ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def encode_stream_response(response: bytes) -> bytes:
+    """One encoded response as a message of `ModelStreamInfer`."""
+    return head(_STREAMED, len(response)) + response
+
+
+_FINAL = tuple(
+    encode_stream_response(encode_infer_response(Inferred("", parameters={FINAL: final}))) for final in (False, True)
+)
+_FINAL_NAME = FINAL.encode()
+
+
+def with_final(message: bytes, final: bool) -> bytes:
+    """A message of a stream whose response has the parameter `triton_final_response`.
+
+    Protobuf merges the two occurrences of the response, so the tensors are not read.
+    """
+    return message + _FINAL[final]
+
+
+def says_final(message: bytes) -> bool:
+    """Whether the response in a message of a stream has the parameter `triton_final_response`."""
+    try:
+        _, _, responses = split(message, tag(_FAILURE), _STREAMED)
+        return any(_FINAL_NAME in split(bytes(response), _ID, _RAW)[0] for response in responses)
+    except Broken:
+        return False
+
+
+def encode_stream_error(message: str, id_: str = "", model: str = "", code: str = "") -> bytes:
+    """A failure of one request, which does not end the stream; `id_` says of which.
+
+    `model` is given where the model itself failed, and nowhere else: so Triton's readers tell it from a refusal.
+    `code` is the stable code of the error, where clients of ours go by it.
+    """
+    told = messages.ModelStreamInferResponse(error_message=message)
+    if id_:
+        told.infer_response.id = id_
+    if model:
+        told.infer_response.model_name = model
+    if code:
+        told.infer_response.parameters[ERROR_CODE].string_param = code
+    return bytes(told.SerializeToString())
+
+
+def decode_stream_error(message: bytes) -> tuple[str, bool, str]:
+    """What a failure says, whether it was the model that failed, and the code of the error where a runtime of ours
+    gives it. Raises `BackendError` when it cannot be read."""
+    told = _streamed(message)
+    response = told.infer_response
+    code = response.parameters[ERROR_CODE].string_param if ERROR_CODE in response.parameters else ""
+    return told.error_message, bool(response.model_name), code
+
+
+def is_bare(message: bytes) -> bool:
+    """Whether a message of a stream is a `ModelInferResponse` itself, as MLServer sends them. Raises `BackendError`."""
+    try:
+        return not numbers(message) <= _OF_A_STREAM
+    except Broken:
+        raise BackendError("The upstream's stream cannot be read.", code="upstream_bad_response") from None
+
+
+def is_failure(message: bytes) -> bool:
+    """Whether a message of a stream, that is not bare, tells of one."""
+    return _FAILURE in numbers(message)
+
+
+def split_stream_response(message: bytes) -> tuple[str, bytes]:
+    """A failure, or one encoded response. Raises `BackendError` when it cannot be read."""
+    if is_bare(message):
+        return "", message
+    told = _streamed(message)
+    return told.error_message, told.infer_response.SerializeToString()
+
+
+def _streamed(message: bytes) -> Any:
+    try:
+        return messages.ModelStreamInferResponse.FromString(message)
+    except (DecodeError, UnicodeDecodeError):
+        raise BackendError("The upstream's stream cannot be read.", code="upstream_bad_response") from None

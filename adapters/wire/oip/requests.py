@@ -1,0 +1,254 @@
+"""The Open Inference Protocol over HTTP: requests, both ways. JSON, and the binary extension after it.
+
+With the extension, a body is a JSON object of a length that a header tells, then the data of those inputs whose
+`binary_data_size` says that it is there, in their order. Decoded binary data is a view of the body, no copy.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Raw
+
+from adapters.errors import CallerError
+from adapters.tensors import (
+    BINARY,
+    BINARY_OUTPUT,
+    BINARY_SIZE,
+    FRAMING,
+    ITEM_SIZE,
+    NO_PARAMETERS,
+    SHARED_MEMORY,
+    Data,
+    Inference,
+    Parameter,
+    Parameters,
+    RequestedOutput,
+    Tensor,
+)
+from adapters.wire.oip import json_data as oip_data
+from adapters.wire.oip import parameters as oip_parameters
+
+HEADER = "inference-header-content-length"
+RAW = "raw_input"
+"""Name of the only input of a raw request, which is all of its body; `oip_raw` gives it its real one."""
+
+_ABSENT = Raw(b"")
+_RAW_PARAMETERS: dict[str, Parameter] = {BINARY_OUTPUT: True}
+
+Dim = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+ParametersField = dict[str, str | int | float | bool] | None
+
+
+class _Input(msgspec.Struct, gc=False, omit_defaults=True):
+    name: str
+    shape: tuple[Dim, ...]
+    datatype: str
+    parameters: ParametersField = None
+    data: Raw = _ABSENT
+
+
+class _Output(msgspec.Struct, gc=False, omit_defaults=True):
+    name: str
+    parameters: ParametersField = None
+
+
+class _Request(msgspec.Struct, gc=False, omit_defaults=True):
+    inputs: list[_Input]
+    id: str | None = None
+    parameters: ParametersField = None
+    outputs: list[_Output] | None = None
+
+
+_decode = msgspec.json.Decoder(_Request).decode
+encode_json = msgspec.json.Encoder().encode
+
+
+def header_length(value: str | None) -> int | None:
+    """What `Inference-Header-Content-Length` says; None without one. Raises `CallerError`."""
+    if value is None:
+        return None
+    if not (value.isascii() and value.isdigit() and len(value) <= 12):
+        raise CallerError("Inference-Header-Content-Length is not a number of bytes.", param=HEADER)
+    return int(value)
+
+
+def split(body: bytes, length: int | None) -> tuple[Data, memoryview]:
+    """The JSON, and what follows it. Raises `CallerError`."""
+    if length is None:
+        return body, memoryview(b"")
+    if length > len(body):
+        raise CallerError(
+            f"Inference-Header-Content-Length is {length}, and the whole body has {len(body)} bytes.", param=HEADER
+        )
+    view = memoryview(body)
+    return view[:length], view[length:]
+
+
+def decode_request(body: bytes, header_length: int | None, model_name: str, model_version: str = "") -> Inference:
+    """Raises `CallerError` that names what is wrong and what to change.
+
+    Where `header_length` is 0 the body is the data of the model's only input, whose name, datatype and shape only
+    the model knows: see `oip_raw`.
+    """
+    if header_length == 0:
+        tensor = Tensor(RAW, "", (), memoryview(body))
+        return Inference(model_name, model_version, "", _RAW_PARAMETERS, [tensor], [])
+    head, rest = split(body, header_length)
+    try:
+        request = _decode(head)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise not_json(error) from None
+    at, inputs = 0, list[Tensor]()
+    for item in request.inputs:
+        parameters = item.parameters
+        size = parameters.pop(BINARY_SIZE, None) if parameters else None
+        if size is None:
+            data: Data = _plain(item, parameters)
+        else:
+            data = cut(rest, at, size, item.name, item.datatype, item.shape, given=bool(item.data))
+            at += len(data)
+        inputs.append(Tensor(item.name, item.datatype, item.shape, data, parameters or NO_PARAMETERS))
+    if at != len(rest):
+        raise CallerError(f"The body has {len(rest) - at} bytes after the data of its last input.")
+    outputs = [RequestedOutput(o.name, o.parameters or NO_PARAMETERS) for o in request.outputs or ()]
+    _check_names(inputs, outputs)
+    _check_parameters(request.parameters, inputs, outputs)
+    return Inference(model_name, model_version, request.id or "", request.parameters or NO_PARAMETERS, inputs, outputs)
+
+
+def _plain(item: _Input, parameters: Parameters | None) -> bytes:
+    elsewhere = parameters and SHARED_MEMORY in parameters
+    if item.data and not elsewhere:
+        return oip_data.read(item.data, item.datatype, item.shape, item.name)
+    if item.data:
+        raise CallerError(f"Input `{item.name}` lies in shared memory and has `data` too. Send one.", param=item.name)
+    if elsewhere:
+        return b""
+    raise CallerError(
+        f"Input `{item.name}` has no data. Send `data`, or bytes after the JSON and their `binary_data_size`.",
+        param=item.name,
+    )
+
+
+def cut(
+    rest: memoryview, at: int, size: Parameter, name: str, datatype: str, shape: tuple[int, ...], *, given: bool
+) -> memoryview:
+    """A tensor's part of the bytes after the JSON. Raises `CallerError` where its size is not what it says."""
+    if given:
+        raise CallerError(f"`{name}` has both `data` and `binary_data_size`. Send one.", param=name)
+    if type(size) is not int or size < 0:
+        raise CallerError(f"The `binary_data_size` of `{name}` is not a number of bytes.", param=name)
+    if size > len(rest) - at:
+        raise CallerError(
+            f"`{name}` says that it has {size} bytes after the JSON, and {len(rest) - at} are left.", param=name
+        )
+    item = ITEM_SIZE.get(datatype)
+    if item is None:
+        if datatype != "BYTES":
+            raise oip_data.unknown_datatype(datatype, name)
+    elif size != prod(shape) * item:
+        raise CallerError(
+            f"`{name}` has {size} bytes, and {datatype} of shape {list(shape)} has {prod(shape) * item}.", param=name
+        )
+    return rest[at : at + size]
+
+
+def _check_parameters(
+    parameters: ParametersField, inputs: Sequence[Tensor], outputs: Sequence[RequestedOutput]
+) -> None:
+    if parameters:
+        oip_parameters.check(parameters)
+    for tensor in inputs:
+        if tensor.parameters:
+            oip_parameters.check(tensor.parameters, oip_parameters.OF_AN_INPUT, tensor.name)
+    for output in outputs:
+        if output.parameters:
+            oip_parameters.check(output.parameters, oip_parameters.OF_AN_OUTPUT, output.name)
+
+
+def _check_names(inputs: list[Tensor], outputs: list[RequestedOutput]) -> None:
+    if len({tensor.name for tensor in inputs}) != len(inputs):
+        raise CallerError("Two inputs have the same name.", param="inputs")
+    if outputs and len({output.name for output in outputs}) != len(outputs):
+        raise CallerError("Two of the outputs that are asked for have the same name.", param="outputs")
+    for tensor in inputs:
+        oip_data.check_shape(tensor.name, tensor.shape)
+
+
+def not_json(error: Exception) -> CallerError:
+    """Why a body is no request."""
+    if isinstance(error, RecursionError):
+        return CallerError("The JSON of the request is nested too deeply.", code="invalid_json")
+    if isinstance(error, msgspec.ValidationError):
+        return CallerError(f"The request is not valid: {error}.")
+    return CallerError(f"The request is not valid JSON: {error}.", code="invalid_json")
+
+
+def encode_request(inference: Inference, *, binary: bool = True) -> tuple[bytes, int | None]:
+    """A body and the length of its JSON, None where that is all of it. All outputs are asked for in the same form.
+
+    Raises `CallerError` for a datatype that JSON has no form for, where `binary` is False.
+    """
+    blobs = list[Data]()
+    inputs = [describe(tensor, binary, blobs) for tensor in inference.inputs]
+    request: dict[str, Any] = {"inputs": inputs}
+    if inference.id:
+        request = {"id": inference.id, **request}
+    if parameters := without_framing(inference.parameters):
+        request["parameters"] = parameters
+    if inference.outputs:
+        request["outputs"] = [_asked(output, binary) for output in inference.outputs]
+    elif binary:
+        request["parameters"] = {**parameters, BINARY_OUTPUT: True}
+    head = encode_json(request)
+    return (b"".join((head, *blobs)), len(head)) if binary else (head, None)
+
+
+class _Id(msgspec.Struct, gc=False):
+    id: str | None = None
+
+
+_id_of = msgspec.json.Decoder(_Id).decode
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def with_id(body: bytes, length: int | None, id_: str) -> tuple[bytes, int | None]:
+    """A body whose request has an id, its own or else this one. Raises `CallerError`."""
+    head, rest = split(body, length)
+    try:
+        if _id_of(head).id:
+            return body, length
+        head = encode_json({**_fields(head), "id": id_})
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise not_json(error) from None
+    return b"".join((head, rest)), None if length is None else len(head)
+
+
+def _asked(output: RequestedOutput, binary: bool) -> dict[str, Any]:
+    parameters = without_framing(output.parameters)
+    if SHARED_MEMORY not in parameters:
+        parameters[BINARY] = binary
+    return {"name": output.name, "parameters": parameters}
+
+
+def describe(tensor: Tensor, binary: bool, blobs: list[Data]) -> dict[str, Any]:
+    """A tensor as JSON; its data goes into `blobs` where that is how it is sent."""
+    told: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
+    parameters = without_framing(tensor.parameters) if tensor.parameters else None
+    if parameters and SHARED_MEMORY in parameters:
+        told["parameters"] = parameters
+    elif binary:
+        told["parameters"] = {**(parameters or {}), BINARY_SIZE: len(tensor.data)}
+        blobs.append(tensor.data)
+    else:
+        if parameters:
+            told["parameters"] = parameters
+        told["data"] = oip_data.written(tensor)
+    return told
+
+
+def without_framing(parameters: Parameters) -> dict[str, Parameter]:
+    """Those that go with the tensor on any wire."""
+    return {name: value for name, value in parameters.items() if name not in FRAMING}

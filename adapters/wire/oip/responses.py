@@ -1,0 +1,170 @@
+"""The Open Inference Protocol over HTTP: responses, both ways."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from adapters.errors import BackendError, CallerError
+from adapters.tensors import (
+    BINARY,
+    BINARY_OUTPUT,
+    BINARY_SIZE,
+    NO_PARAMETERS,
+    SHARED_MEMORY,
+    Data,
+    Inference,
+    Inferred,
+    Parameters,
+    Tensor,
+)
+from adapters.wire.oip import json_data as oip_data
+from adapters.wire.oip import requests as oip
+
+Wanted = bool | Mapping[str, bool]
+"""Which outputs go out in binary form: all or none, or by name."""
+
+ERROR = b'{"error"'
+"""What an error begins with where it comes in the place of an answer."""
+MAX_MESSAGE = 2_000
+_ABSENT = Raw(b"")
+
+
+class _Output(msgspec.Struct, gc=False):
+    name: str
+    datatype: str
+    shape: tuple[oip.Dim, ...]
+    parameters: dict[str, Any] | None = None
+    data: Raw = _ABSENT
+
+
+class _Response(msgspec.Struct, gc=False):
+    outputs: list[_Output]
+    model_name: str = ""
+    model_version: str | None = None
+    id: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+_decode = msgspec.json.Decoder(_Response).decode
+_object = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def wanted(inference: Inference) -> Wanted:
+    """Which outputs a request wants in binary form: each by its own parameter, else by the request's. The decoder has
+    checked that they are booleans."""
+    default = bool(inference.parameters.get(BINARY_OUTPUT))
+    for output in inference.outputs:
+        if output.parameters:
+            return {o.name: bool(o.parameters.get(BINARY, default)) for o in inference.outputs}
+    return default
+
+
+def json_bytes(inferred: Inferred, wanted: Wanted = False) -> int:
+    """Bytes of tensors that `encode_response` writes as JSON."""
+    size = 0
+    for tensor in inferred.outputs:
+        if not (wanted if isinstance(wanted, bool) else wanted.get(tensor.name, False)):
+            size += len(tensor.data)
+    return size
+
+
+def encode_response(inferred: Inferred, wanted: Wanted = False) -> tuple[bytes, int | None]:
+    """A body, and the length of its JSON, None where that is all of it.
+
+    Raises `CallerError` for an output that JSON has no form for, and that was not asked for in binary form.
+    """
+    blobs = list[Data]()
+    if isinstance(wanted, bool):
+        outputs = [oip.describe(tensor, wanted, blobs) for tensor in inferred.outputs]
+    else:
+        outputs = [oip.describe(tensor, wanted.get(tensor.name, False), blobs) for tensor in inferred.outputs]
+    for tensor, output in zip(inferred.outputs, outputs, strict=True):
+        if SHARED_MEMORY in tensor.parameters:
+            # Told as Triton tells it: its C++ client takes an output with parameters for one in binary form.
+            del output["parameters"]
+    told: dict[str, Any] = {"model_name": inferred.model_name, "model_version": inferred.model_version}
+    if inferred.id:
+        told["id"] = inferred.id
+    if inferred.parameters:
+        told["parameters"] = dict(inferred.parameters)
+    told["outputs"] = outputs
+    head = oip.encode_json(told)
+    return (b"".join((head, *blobs)), len(head)) if blobs else (head, None)
+
+
+def decode_response(body: bytes, header_length: int | None) -> Inferred:
+    """What an upstream answered. Raises `BackendError` when it cannot be read."""
+    try:
+        head, rest = oip.split(body, header_length)
+        response = _parse(head)
+        at, outputs = 0, list[Tensor]()
+        for item in response.outputs:
+            parameters = scalars(item.parameters)
+            size = parameters.pop(BINARY_SIZE, None)
+            data: Data = b""
+            if size is not None:
+                data = oip.cut(rest, at, size, item.name, item.datatype, item.shape, given=bool(item.data))
+                at += len(data)
+            elif SHARED_MEMORY not in parameters:
+                data = oip_data.read(item.data, item.datatype, item.shape, item.name, nulls=True)
+            outputs.append(Tensor(item.name, item.datatype, item.shape, data, parameters or NO_PARAMETERS))
+    except (CallerError, msgspec.DecodeError, ValueError, RecursionError):
+        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+    told: Parameters = scalars(response.parameters) or NO_PARAMETERS
+    return Inferred(response.model_name, response.model_version or "", response.id or "", told, outputs)
+
+
+def _parse(head: Data) -> _Response:
+    """Servers in Python write NaN and Infinity, which are no JSON."""
+    try:
+        return _decode(head)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        return _decode(oip.encode_json(json.loads(bytes(head))))
+
+
+def scalars(parameters: dict[str, Any] | None) -> dict[str, str | int | float | bool]:
+    """Those that every wire has a form for; servers of this family add objects of their own."""
+    if not parameters:
+        return {}
+    return {name: value for name, value in parameters.items() if isinstance(value, str | int | float | bool)}
+
+
+class _Error(msgspec.Struct):
+    error: str | dict[str, Any] | None = None
+    message: Any = None
+    detail: Any = None
+
+
+_error = msgspec.json.Decoder(_Error).decode
+
+
+def error_of(body: bytes) -> str | None:
+    """The message of an error in the shapes that servers of this family use; None where there is none."""
+    try:
+        told = _error(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    message = told.error or told.message or told.detail
+    if isinstance(message, dict):
+        message = message.get("message") or message.get("error")
+    return None if message is None else str(message)[:MAX_MESSAGE]
+
+
+def check_object(body: bytes) -> None:
+    """Raise `BackendError` for what is not even an object."""
+    try:
+        _object(body)  # its values are skipped, with whatever bytes are in their texts
+        if not body.isascii():
+            body.decode()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+
+
+def encode_error(message: str) -> bytes:
+    """The error body of the protocol."""
+    return oip.encode_json({"error": message})

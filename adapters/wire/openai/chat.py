@@ -1,0 +1,308 @@
+"""OpenAI's wire (API specification 2.3): requests in, answers and events looked at, errors both ways.
+
+Bodies are taken apart one level deep. What routing, limits and billing need is decoded; everything else
+stays the bytes that the client or the server sent.
+"""
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from types import MappingProxyType
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Meta, Raw
+
+from adapters.errors import BackendError, CallerError, ContextTooLong, InferenceError
+from adapters.types import (
+    ChatRequest,
+    Codec,
+    CompletionRequest,
+    EmbeddingRequest,
+    Feature,
+    GenerateRequest,
+    ModelRequest,
+    ResponsesRequest,
+    Usage,
+)
+from adapters.wire import canonical
+from adapters.wire.body import field as _field
+from adapters.wire.body import open_body as _open
+from adapters.wire.openai import features, operation_fields, refusals
+from adapters.wire.openai.dialects import PLAIN, Dialect
+from adapters.wire.openai.errors import ErrorBody as ErrorBody
+from adapters.wire.openai.errors import decode_error as decode_error
+
+DONE = b"[DONE]"
+BYTES_PER_TOKEN = 4
+MAX_CHOICES = 128
+MAX_TOKENS = 2**31 - 1
+LENGTHS = ("max_tokens", "max_completion_tokens", "n_predict", "max_output_tokens")
+"""Names of one field: which of them counts differs from server to server."""
+MAX_MESSAGE = 2_000
+CACHE_SALT = "cache_salt"
+FAILED_AFTER_ALL = "The upstream failed in the middle of its answer."
+
+_TRUE, _NULL, _ABSENT = Raw(b"true"), Raw(b"null"), Raw(b"")
+
+R = TypeVar("R", bound=GenerateRequest)
+
+
+Count = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
+"""Bounded, since counts are added up and priced."""
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: Count | None = 0
+    completion_tokens: Count | None = 0
+
+
+class _Whole(msgspec.Struct):
+    choices: list[Raw] | None = None
+    data: Raw = _ABSENT
+    usage: _Usage | None = None
+    error: Raw = _NULL
+    object: str | None = None
+
+
+_whole = msgspec.json.Decoder(_Whole).decode
+_encode = msgspec.json.Encoder().encode
+_string = msgspec.json.Decoder(str)
+_optional_string = msgspec.json.Decoder(str | None)
+_optional_bool = msgspec.json.Decoder(bool | None)
+_choices = msgspec.json.Decoder(Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None)
+_tokens = msgspec.json.Decoder(Count | None)
+_options = msgspec.json.Decoder(dict[str, Raw] | None)
+_array = msgspec.json.Decoder(list[Raw])
+_prompt = msgspec.json.Decoder(str | list[str | int | list[int]])
+
+
+# ── requests ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decode_chat(body: bytes) -> ChatRequest:
+    """Raises `CallerError` that names the field at fault."""
+    fields = _open(body)
+    if not _field(fields, "messages", _array, required=True):
+        raise CallerError("`messages` must not be empty.", param="messages")
+    return _request(ChatRequest, fields, prompt=fields["messages"])
+
+
+def chat_request(fields: dict[str, Raw]) -> ChatRequest:
+    """Of a chat that was asked for in other words. Raises `CallerError` that names the field at fault."""
+    return _request(ChatRequest, fields, prompt=fields["messages"])
+
+
+def responses_request(fields: dict[str, Raw]) -> ResponsesRequest:
+    """Of a body that its server is to read itself. Raises `CallerError` that names the field at fault."""
+    request = _request(ResponsesRequest, fields, prompt=fields["input"])
+    request.n, request.include_usage = 1, True  # which its streams always tell
+    return request
+
+
+def decode_completion(body: bytes) -> CompletionRequest:
+    """Raises `CallerError` that names the field at fault."""
+    fields = _open(body)
+    _field(fields, "prompt", _prompt, required=True)
+    return _request(CompletionRequest, fields, prompt=fields["prompt"])
+
+
+def decode_embedding(body: bytes) -> EmbeddingRequest:
+    """Raises `CallerError` that names the field at fault."""
+    fields = _open(body)
+    if not _field(fields, "input", _prompt, required=True):
+        raise CallerError("`input` must not be empty.", param="input")
+    request = _request(EmbeddingRequest, fields, prompt=fields["input"])
+    request.stream, request.n = False, 0
+    return request
+
+
+def _request(kind: type[R], fields: dict[str, Raw], prompt: Raw) -> R:
+    options = _field(fields, "stream_options", _options) or {}
+    model = _field(fields, "model", _string, required=True)
+    fields["model"] = fields.pop("model")  # last: a server that takes `Model` for it too goes by the last it reads
+    view = memoryview(prompt)
+    return kind(
+        model=model or "",
+        fields=fields,
+        stream=_field(fields, "stream", _optional_bool) or False,
+        include_usage=_field(options, "include_usage", _optional_bool) or False,
+        prompt_tokens=len(view) // BYTES_PER_TOKEN + 1,
+        max_tokens=_max_tokens(fields),
+        n=_field(fields, "n", _choices) or 1,
+        user=_field(fields, "user", _optional_string),
+        prompt=view,
+        codec=_CODEC,
+    )
+
+
+def _max_tokens(fields: dict[str, Raw]) -> int | None:
+    """The longest answer that any server may make of it."""
+    most = None
+    for name in LENGTHS:
+        if name in fields and (given := _field(fields, name, _tokens)) is not None and (most is None or given > most):
+            most = given
+    return most
+
+
+class _OpenAI(Codec):
+    """Its requests are all `GenerateRequest`s: they are made here."""
+
+    def asks_for(self, request: ModelRequest, feature: Feature) -> bool:
+        return features.READ[feature](self.fields(request))
+
+    def rename(self, request: ModelRequest, model: str) -> None:
+        assert isinstance(request, GenerateRequest)
+        request.model = model
+        request.fields = {**request.fields, "model": Raw(_encode(model))}
+
+    def fields(self, request: ModelRequest) -> dict[str, Raw]:
+        assert isinstance(request, GenerateRequest)
+        return request.fields
+
+    def rewrite(self, request: ModelRequest, fields: dict[str, Raw]) -> None:
+        assert isinstance(request, GenerateRequest)
+        if isinstance(request, ResponsesRequest):
+            fields = _as_responses(fields)
+        request.fields = fields
+        if request.n:
+            request.max_tokens = _max_tokens(fields)
+            request.n = _field(fields, "n", _choices) or 1
+
+    def takes(self, request: ModelRequest, name: str) -> bool:
+        assert isinstance(request, GenerateRequest)
+        return operation_fields.takes(operation_fields.fields_of(request.path), name)
+
+    def canonical(self, request: ModelRequest) -> bytes:
+        assert isinstance(request, GenerateRequest)
+        return canonical.canonical(request)
+
+    def is_deterministic(self, request: ModelRequest) -> bool:
+        assert isinstance(request, GenerateRequest)
+        return isinstance(request, EmbeddingRequest) or canonical.is_deterministic(request)
+
+
+_CODEC = _OpenAI()
+
+
+def _as_responses(fields: dict[str, Raw]) -> dict[str, Raw]:
+    """What a route says of the answer's length, by the only name that a Response has for it."""
+    lengths = [raw for name in LENGTHS if (raw := fields.pop(name, _NULL)) != _NULL]
+    return {**fields, "max_output_tokens": lengths[0]} if lengths else fields
+
+
+def upstream_body(
+    request: GenerateRequest,
+    model: str | None,
+    dialect: Dialect = PLAIN,
+    salt: str = "",
+    added: Mapping[str, Raw] = MappingProxyType({}),
+) -> bytes:
+    """The body to send on: the client's values, the upstream's name of the model, usage always asked for.
+
+    A `salt` is the tenant's, for the server's prefix cache. The client's own `cache_salt` divides the tenant's prompts
+    further, and never leads to those of another tenant. Fields `added` for the server go before the client's.
+
+    Built anew, so that a key given twice reaches the upstream once, with the value that was authorised.
+    """
+    fields = request.fields
+    if added:
+        fields = {**added, **fields, **added}
+    if model is not None:
+        fields = {**fields, "model": Raw(_encode(model))}
+    if dialect.renames and isinstance(request, ChatRequest):
+        fields = _renamed(fields, dialect.renames)
+    if not dialect.takes_stream_options:
+        fields = {name: value for name, value in fields.items() if name != "stream_options"}
+    elif request.stream and not request.include_usage:
+        options = _options.decode(fields.get("stream_options") or b"null")
+        fields = {**fields, "stream_options": Raw(_encode({**(options or {}), "include_usage": _TRUE}))}
+    if salt and not isinstance(request, EmbeddingRequest):
+        own = fields.get(CACHE_SALT)
+        whole = salt if own is None else blake2b(salt.encode() + bytes(own), digest_size=16).hexdigest()
+        fields = {**fields, CACHE_SALT: Raw(_encode(whole))}
+    return _encode(fields)
+
+
+def _renamed(fields: dict[str, Raw], renames: Mapping[str, str]) -> dict[str, Raw]:
+    """Fields by the names that a server knows. What it has a value for by that name already is kept."""
+    found = dict(fields)
+    for name, known in renames.items():
+        if (value := found.pop(name, None)) is not None and value != _NULL:
+            found.setdefault(known, value)
+    return found
+
+
+# ── answers ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def usage_of_body(body: bytes, answered: str = "choices") -> Usage | None:
+    """What a whole answer says it cost. Raises `BackendError` when it is none: it has no list named `answered`."""
+    try:
+        whole = _whole(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+    if whole.error != _NULL or whole.object == "error":
+        raise told_with_200(decode_error(body), "The upstream failed.")
+    if whole.choices is None if answered == "choices" else bytes(memoryview(whole.data)[:1]) != b"[":
+        raise BackendError(f"The upstream's answer has no `{answered}`.", code="upstream_bad_response")
+    return _usage(whole.usage)
+
+
+class Event(NamedTuple):
+    """What one event of a stream means to us."""
+
+    usage: Usage | None
+    only_usage: bool
+    """The extra last chunk that `include_usage` asks for: no choices."""
+
+
+def read_event(data: bytes) -> Event:
+    """Raises `BackendError` for an error event and for what is no chunk at all."""
+    try:
+        whole = _whole(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise BackendError("The upstream's stream cannot be read.", code="upstream_bad_response") from None
+    if whole.error != _NULL or whole.object == "error":
+        raise told_with_200(decode_error(data), FAILED_AFTER_ALL)
+    usage = _usage(whole.usage)
+    return Event(usage, usage is not None and not whole.choices)
+
+
+def _usage(usage: _Usage | None) -> Usage | None:
+    if usage is None:
+        return None
+    return Usage(usage.prompt_tokens or 0, usage.completion_tokens or 0, exact=True)
+
+
+# ── errors ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def is_too_long(error: ErrorBody) -> bool:
+    """Whether a refusal is about the model's context."""
+    return refusals.is_too_long(error.message, error.type, error.code)
+
+
+def told_with_200(error: ErrorBody, failed: str) -> InferenceError:
+    """A server that answers before it looks at the request has no status left to refuse it with."""
+    message = (error.message or "The upstream refused the request.")[:MAX_MESSAGE]
+    if is_too_long(error):
+        return ContextTooLong(message, param=error.param)
+    if refusals.blames_the_caller(error.type, error.code):
+        return CallerError(message, param=error.param)
+    return BackendError(failed)
+
+
+def encode_error(error: InferenceError, type_: str) -> bytes:
+    """OpenAI's error object, with all four keys."""
+    body: dict[str, Any] = {"message": error.message, "type": type_, "param": error.param, "code": error.code}
+    return _encode({"error": body})
+
+
+def encode_models(models: list[dict[str, object]]) -> bytes:
+    """`/v1/models`."""
+    return _encode({"object": "list", "data": models})
+
+
+def model(name: str, created: int, kind: str) -> dict[str, object]:
+    """`/v1/models/{name}`: when it became known (unix seconds), and which kind of runtime its like has."""
+    return {"id": name, "object": "model", "created": created, "owned_by": "headrace", "kind": kind}

@@ -1,0 +1,118 @@
+"""Bodies that name a model and are otherwise nobody's business here: JSON objects and forms."""
+
+import msgspec
+from msgspec import Raw
+
+from adapters.errors import CallerError
+from adapters.types import AppRequest, Codec, ModelRequest, Usage
+from adapters.wire import form
+from adapters.wire.body import field, open_body
+from adapters.wire.openai import operation_fields
+
+_encode = msgspec.json.Encoder().encode
+_string = msgspec.json.Decoder(str)
+_optional_bool = msgspec.json.Decoder(bool | None)
+_optional_string = msgspec.json.Decoder(str | None)
+
+
+class Named(Codec):
+    """The codec of such requests."""
+
+    def rename(self, request: ModelRequest, model: str) -> None:
+        assert isinstance(request, AppRequest)
+        request.model, request.body = model, with_model(request.content_type, request.body, model)
+
+    def fields(self, request: ModelRequest) -> dict[str, Raw]:
+        """Of JSON. A form's are not a route's to rewrite."""
+        assert isinstance(request, AppRequest)
+        return {} if form.is_form(request.content_type) else open_body(request.body)
+
+    def rewrite(self, request: ModelRequest, fields: dict[str, Raw]) -> None:
+        assert isinstance(request, AppRequest)
+        if not form.is_form(request.content_type):
+            request.body = _encode(fields)
+
+    def takes(self, request: ModelRequest, name: str) -> bool:
+        assert isinstance(request, AppRequest)
+        return operation_fields.takes(operation_fields.fields_of(request.path), name)
+
+
+CODEC = Named()
+
+
+def read(content_type: str, body: bytes) -> tuple[str, bool, str | None]:
+    """The model, whether a stream is asked for, and the user. Raises `CallerError`."""
+    if not form.is_form(content_type):
+        _require_json(content_type)
+        fields = open_body(body)
+        model = field(fields, "model", _string, required=True) or ""
+        stream = field(fields, "stream", _optional_bool) or False
+        return model, stream, field(fields, "user", _optional_string)
+    if (model_field := form.field_of(content_type, body, "model")) is None:
+        raise CallerError("`model` is missing.", param="model")
+    streams = form.field_of(content_type, body, "stream")
+    return model_field.value, streams is not None and streams.value.strip().lower() in ("true", "1"), None
+
+
+def names_model(content_type: str, body: bytes) -> bool:
+    """Whether there is such a field, whatever its value is. Raises `CallerError`."""
+    if form.is_form(content_type):
+        return form.field_of(content_type, body, "model") is not None
+    return "model" in open_body(body)
+
+
+def with_model(content_type: str, body: bytes, model: str) -> bytes:
+    """The body under another model's name. Of JSON each value is as it was, and there once."""
+    if not form.is_form(content_type):
+        _require_json(content_type)
+        fields = open_body(body)
+        fields.pop("model", None)
+        # Last: a server that takes `Model` for it too goes by the last that it reads.
+        return _encode({**fields, "model": model})
+    found = form.field_of(content_type, body, "model")
+    if "\r" in model or "\n" in model:
+        raise CallerError("`model` is not a name.", param="model")
+    if found is None:
+        return form.with_field(content_type, body, "model", model)
+    if found.value == model:
+        return body
+    return b"%b%b%b" % (body[: found.start], model.encode(), body[found.end :])
+
+
+def _require_json(content_type: str) -> None:
+    if content_type and content_type.partition(";")[0].strip().lower() != "application/json":
+        raise CallerError(
+            "Send the body as `Content-Type: application/json`, or as `multipart/form-data`.",
+            code="unsupported_media_type",
+        )
+
+
+class _Tokens(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    total_tokens: int | None = None
+
+
+class _Answer(msgspec.Struct):
+    usage: _Tokens | None = None
+
+
+_answer = msgspec.json.Decoder(_Answer).decode
+MAX_TOKENS = 2**31 - 1
+
+
+def usage_of(body: bytes) -> Usage | None:
+    """What an answer says of tokens, by any of the names; None where it says nothing, or nothing that can be."""
+    try:
+        told = _answer(body).usage
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if told is None:
+        return None
+    output = told.completion_tokens or told.output_tokens or 0
+    prompt = told.prompt_tokens or told.input_tokens or (told.total_tokens or 0) - output
+    if not (0 <= prompt <= MAX_TOKENS and 0 <= output <= MAX_TOKENS) or not prompt + output:
+        return None
+    return Usage(prompt, output, exact=True)

@@ -1,0 +1,209 @@
+"""What a stream has said: kept, so that its rest can be asked for, and the rest made to fit it."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from adapters.types import GenerateRequest, Usage
+from adapters.wire import sse
+from adapters.wire.openai.chat import DONE
+from adapters.wire.openai.continuation import NOTHING, NULL, Fields, Mode, after_text, after_tokens, asked
+
+MAX_KEPT = 1024 * 1024
+"""Characters, or tokens, beyond which a stream is not carried on."""
+
+_encode = msgspec.json.Encoder().encode
+_fields = msgspec.json.Decoder(Fields).decode
+_choices = msgspec.json.Decoder(list[Fields]).decode
+_whole = msgspec.json.Decoder(dict[str, Any]).decode
+
+_HEAD = ("id", "created", "model", "system_fingerprint")
+_TOKEN_IDS = b',"token_ids":['
+
+
+_ABSENT = (NULL,) * 4
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+    audio: Raw = NULL
+    function_call: Raw = NULL
+    reasoning: Raw = NULL
+    reasoning_content: Raw = NULL
+    refusal: Raw = NULL
+    tool_calls: Raw = NULL
+
+    @property
+    def is_plain(self) -> bool:
+        others = (self.audio, self.function_call, self.refusal, self.tool_calls)
+        return others == _ABSENT or all(bytes(other) in NOTHING for other in others)
+
+    @property
+    def is_thought(self) -> bool:
+        return any(bytes(told) not in NOTHING for told in (self.reasoning, self.reasoning_content))
+
+
+class _Choice(msgspec.Struct):
+    index: int = 0
+    delta: _Delta | None = None
+    text: str | None = None
+    finish_reason: str | None = None
+    token_ids: list[int] | None = None
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice] = []
+
+
+_chunk = msgspec.json.Decoder(_Chunk).decode
+
+
+class Said:
+    """What one stream has said so far. `take` each piece of it in turn, and of the streams that carry it on."""
+
+    __slots__ = ("_before", "_count", "_head", "_known", "_mode", "_resumed", "_size", "_text", "_tokens", "finished")
+
+    def __init__(self, mode: Mode) -> None:
+        self._mode = mode
+        self._head: Fields = {}
+        self._text: list[str] = []
+        self._tokens: list[int] = []
+        self._count = 0
+        self._size = 0
+        self._known = True
+        self._resumed = False
+        self._before = 0
+        self.finished = False
+        """A choice gave its finish_reason: nothing is missing that a model could add."""
+
+    # ── the stream ────────────────────────────────────────────────────────────────────────────────────
+
+    def take(self, piece: bytes) -> bytes:
+        """Whole events, as the client is to get them; empty when they hold nothing for it."""
+        return b"".join([self._event(event) for event in piece.split(b"\n\n") if event])
+
+    def _event(self, event: bytes) -> bytes:
+        data = sse.data_of(event)
+        if not data or data == DONE:
+            return event + b"\n\n"
+        if self._known and not self.finished:
+            self._note(data)
+        if self._resumed and self._head:
+            aligned = self._aligned(data)
+            if aligned is None:
+                return b""
+            event = sse.encode(aligned)[:-2]
+        if self._mode == "tokens":
+            event = _without_token_ids(event)
+        return event + b"\n\n"
+
+    def _note(self, data: bytes) -> None:
+        try:
+            choices = _chunk(data).choices
+            if not self._head:
+                fields = _fields(data)
+                self._head = {name: fields[name] for name in _HEAD if name in fields}
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            self._forget()  # it goes on as it came
+            return
+        for choice in choices:
+            self._note_choice(choice)
+
+    def _note_choice(self, choice: _Choice) -> None:
+        delta = choice.delta
+        thinks = delta is not None and delta.is_thought
+        # A thought goes on from its tokens. Its text is no beginning of an answer.
+        if choice.index or not (delta is None or delta.is_plain) or (thinks and self._mode == "text"):
+            self._forget()
+            return
+        self.finished = choice.finish_reason is not None
+        text = choice.text if delta is None else delta.content
+        if not (text or thinks or choice.token_ids):
+            return
+        if self._mode == "text":
+            if not text:
+                return
+            self._text.append(text)
+            self._count += 1  # servers send a token an event
+            self._size += len(text)
+        elif choice.token_ids is not None:
+            self._tokens += choice.token_ids
+            self._count = self._size = len(self._tokens)
+        elif not self.finished:
+            self._forget()
+        if self._size > MAX_KEPT:
+            self._forget()
+
+    def _forget(self) -> None:
+        """What comes from here on cannot be carried on."""
+        self._known = False
+        self._text.clear()
+        self._tokens.clear()
+
+    # ── the rest ──────────────────────────────────────────────────────────────────────────────────────
+
+    def rest(self, request: GenerateRequest) -> Fields | None:
+        """The fields that ask for what is missing; None when nobody can be asked for that."""
+        if not self._known or self.finished:
+            return None
+        if not self._count:
+            return asked(request, self._mode)
+        if self._mode == "tokens":
+            return after_tokens(request, self._tokens)
+        return after_text(request, "".join(self._text), self._count)
+
+    def resumed(self) -> None:
+        """What is taken from now on comes from another endpoint."""
+        self._resumed = True
+        self._before = self._count
+
+    def usage(self, last: Usage) -> Usage:
+        """What the whole cost, by what the last endpoint counted: the prompt once, and each token once."""
+        if not self._resumed or (self._mode == "tokens" and last.exact):
+            return last
+        prompt = last.prompt_tokens - self._before if last.exact else last.prompt_tokens
+        return Usage(max(prompt, 0), last.completion_tokens + self._before, last.exact, bytes=last.bytes)
+
+    def _aligned(self, data: bytes) -> bytes | None:
+        """An event of the rest as the first stream would have sent it; None for one that repeats its opening."""
+        try:
+            fields = _fields(data)
+            for name in _HEAD:
+                if name in self._head:
+                    fields[name] = self._head[name]
+                else:
+                    fields.pop(name, None)
+            if b'"role"' in (choices := bytes(fields.get("choices", b"[]"))):
+                if (answering := _without_roles(choices)) is None:
+                    return None
+                fields["choices"] = answering
+            if self._mode == "text" and bytes(fields.get("usage", NULL)) != b"null":
+                fields["usage"] = self._told(fields["usage"])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return data
+        return _encode(fields)
+
+    def _told(self, raw: Raw) -> Raw:
+        usage = _whole(raw)
+        whole = self.usage(Usage(usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0, exact=True))
+        told = {"prompt_tokens": whole.prompt_tokens, "completion_tokens": whole.completion_tokens}
+        return Raw(_encode({**usage, **told}))
+
+
+def _without_roles(raw: bytes) -> Raw | None:
+    """Choices without their roles; None when nothing is left to say."""
+    choices, says = _choices(raw), False
+    for choice in choices:
+        delta = _fields(choice.get("delta", b"{}"))
+        delta.pop("role", None)
+        says = says or bytes(choice.get("finish_reason", NULL)) != b"null"
+        says = says or any(bytes(value) not in NOTHING for value in delta.values())
+        choice["delta"] = Raw(_encode(delta))
+    return Raw(_encode(choices)) if says else None
+
+
+def _without_token_ids(event: bytes) -> bytes:
+    """Only we asked for them. A quote cannot stand in a JSON string unescaped, so this is never a text."""
+    before, found, after = event.partition(_TOKEN_IDS)
+    return before + after.partition(b"]")[2] if found else event

@@ -1,0 +1,221 @@
+"""Chats as completions and completions as chats, of servers that have only the other; all else stays as it is."""
+
+from dataclasses import fields as fields_of
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from adapters.errors import BackendError, CallerError, Unsupported
+from adapters.types import ChatRequest, CompletionRequest, GenerateRequest
+from adapters.wire.openai.continuation import NOTHING
+from adapters.wire.openai.ignored_fields import NAMES
+from adapters.wire.text import prompt_request as text_asked
+
+Fields = dict[str, Raw]
+
+_SHARED = tuple(field.name for field in fields_of(GenerateRequest) if field.name not in ("fields", "prompt"))
+_CHATS_OWN = frozenset((
+    "messages", "max_completion_tokens", "logprobs", "top_logprobs", "chat_template_kwargs", "add_generation_prompt",
+    "continue_final_message", "tool_choice", "parallel_tool_calls",
+))  # fmt: skip
+"""Which a completion has no such field for: it says them otherwise, or they mean nothing without what is refused."""
+_ONLY_CHATS = frozenset((
+    "tools", "functions", "function_call", "modalities", "audio", "prediction", "web_search_options",
+    "reasoning_effort", "verbosity",
+))  # fmt: skip
+_ONLY_COMPLETIONS = frozenset(("suffix", "echo", "best_of"))
+_ASKS_NOTHING = {
+    "modalities": frozenset((b'["text"]',)),
+    "function_call": frozenset((b'"none"',)),
+    "best_of": frozenset((b"1",)),
+}
+_NULL = Raw(b"null")
+
+_encode = msgspec.json.Encoder().encode
+_whole = msgspec.json.Decoder(Fields).decode
+_list = msgspec.json.Decoder(list[Fields]).decode
+_any = msgspec.json.Decoder(Any).decode
+_text = msgspec.json.Decoder(str | None).decode
+_flag = msgspec.json.Decoder(bool | int | None).decode
+
+R = TypeVar("R", bound=GenerateRequest)
+
+
+class _OfChat(msgspec.Struct):
+    content: str | None = None
+
+
+class _Likely(msgspec.Struct):
+    token: str
+    logprob: float | None = None
+    top_logprobs: list["_Likely"] = []
+
+
+class _ChatLogprobs(msgspec.Struct):
+    content: list[_Likely] | None = None
+
+
+class _TextLogprobs(msgspec.Struct):
+    tokens: list[str] = []
+    token_logprobs: list[float | None] = []
+    top_logprobs: list[dict[str, float] | None] | None = None
+
+
+_of_chat = msgspec.json.Decoder(_OfChat).decode
+_chat_logprobs = msgspec.json.Decoder(_ChatLogprobs | None).decode
+_text_logprobs = msgspec.json.Decoder(_TextLogprobs | None).decode
+
+
+# ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def completion_of(request: ChatRequest, prompt: str, max_tokens: int) -> CompletionRequest:
+    """`max_tokens` counts where the chat names no length: a completion would end after 16. Raises `CallerError`."""
+    _refuse(request, _ONLY_CHATS)
+    asked = request.fields
+    given = {name: raw for name, raw in asked.items() if name not in _CHATS_OWN and name not in _ONLY_CHATS}
+    given["prompt"] = Raw(_encode(prompt))
+    length = next((asked[name] for name in ("max_completion_tokens", "max_tokens") if _is_given(asked, name)), None)
+    given["max_tokens"] = length or Raw(_encode(max_tokens))
+    if _read(asked, "logprobs"):
+        given["logprobs"] = Raw(_encode(_read(asked, "top_logprobs") or 0))
+    return _same(CompletionRequest, request, given, given["prompt"])
+
+
+def chat_of(request: CompletionRequest) -> ChatRequest:
+    """The prompt is what a user says. Raises `CallerError`."""
+    _refuse(request, _ONLY_COMPLETIONS)
+    prompt = text_asked.prompt(request)
+    asked = request.fields
+    given = {name: raw for name, raw in asked.items() if name not in ("prompt", "logprobs", *_ONLY_COMPLETIONS)}
+    given["messages"] = Raw(_encode([{"role": "user", "content": prompt}]))
+    if not _is_given(asked, "max_tokens"):
+        given["max_tokens"] = Raw(_encode(text_asked.DEFAULT_TOKENS))
+    if _is_given(asked, "logprobs"):
+        given |= {"logprobs": Raw(b"true"), "top_logprobs": asked["logprobs"]}
+    return _same(ChatRequest, request, given, given["messages"])
+
+
+def _same(kind: type[R], request: GenerateRequest, given: Fields, prompt: Raw) -> R:
+    shared = {name: getattr(request, name) for name in _SHARED}
+    return kind(fields=given, prompt=memoryview(prompt), **shared)
+
+
+def _refuse(request: GenerateRequest, names: frozenset[str]) -> None:
+    """What the other kind has no such thing as, unless its value asks for nothing."""
+    for name in names & request.fields.keys():
+        raw = bytes(request.fields[name])
+        value = msgspec.json.format(raw, indent=-1)
+        if name == "tools" and bytes(request.fields.get("tool_choice", _NULL)) == b'"none"':
+            continue
+        if value in NOTHING or value in _ASKS_NOTHING.get(name, ()):
+            continue
+        if name in NAMES:
+            request.hints.ignore(name)
+        else:
+            raise Unsupported(f"`{name}` cannot be asked of this model: its servers do not know it.", param=name)
+
+
+def _is_given(asked: Fields, name: str) -> bool:
+    return bytes(asked.get(name, _NULL)) != b"null"
+
+
+def _read(asked: Fields, name: str) -> bool | int | None:
+    try:
+        value: bool | int | None = _flag(asked.get(name, _NULL))
+    except msgspec.DecodeError as error:
+        raise CallerError(f"`{name}` is not valid: {error}.", param=name) from None
+    return value
+
+
+# ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def chat_body(body: bytes) -> bytes:
+    """A whole completion as a chat's answer. Raises `BackendError`."""
+
+    def message(choice: Fields) -> Fields:
+        told = {"role": "assistant", "content": _text(choice.pop("text", _NULL)) or "", "refusal": None}
+        return {"message": Raw(_encode(told)), "logprobs": _chats(choice.pop("logprobs", _NULL)), **choice}
+
+    return _translated(body, b'"chat.completion"', message)
+
+
+def completion_body(body: bytes) -> bytes:
+    """A chat's whole answer as a completion. Raises `BackendError`."""
+
+    def text(choice: Fields) -> Fields:
+        said = _of_chat(choice.pop("message")).content or ""
+        return {"text": Raw(_encode(said)), "logprobs": _completions(choice.pop("logprobs", _NULL)), **choice}
+
+    return _translated(body, b'"text_completion"', text)
+
+
+def chat_chunk(data: bytes, begun: set[bytes]) -> bytes:
+    """A completion's chunk as a chat's. `begun` are the choices that have had their first. Raises `BackendError`."""
+
+    def delta(choice: Fields) -> Fields:
+        index, text = bytes(choice.get("index", b"0")), choice.pop("text", _NULL)
+        said: dict[str, Raw] = {} if bytes(text) in NOTHING else {"content": text}
+        if index not in begun:
+            begun.add(index)
+            said = {"role": Raw(b'"assistant"'), "content": Raw(b'""'), **said}
+        return {"delta": Raw(_encode(said)), "logprobs": _chats(choice.pop("logprobs", _NULL)), **choice}
+
+    return _translated(data, b'"chat.completion.chunk"', delta)
+
+
+def completion_chunk(data: bytes) -> bytes:
+    """A chat's chunk as a completion's. Raises `BackendError`."""
+
+    def text(choice: Fields) -> Fields:
+        said = _of_chat(choice.pop("delta")).content or ""
+        return {"text": Raw(_encode(said)), "logprobs": _completions(choice.pop("logprobs", _NULL)), **choice}
+
+    return _translated(data, b'"text_completion"', text)
+
+
+def _translated(body: bytes, kind: bytes, choice_of: Any) -> bytes:
+    try:
+        told = _whole(body)
+        told["object"] = Raw(kind)
+        choices = [choice_of(choice) for choice in _list(told.get("choices", b"[]"))]
+        told["choices"] = Raw(_encode(choices))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError):
+        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+    return _encode(told)
+
+
+def _chats(raw: Raw) -> Raw:
+    """How likely a completion's tokens were, as a chat has it."""
+    told = _text_logprobs(raw)
+    if told is None:
+        return _NULL
+    tops = told.top_logprobs or [None] * len(told.tokens)
+    content = [
+        {**_one(token, logprob), "top_logprobs": [_one(*likely) for likely in (top or {}).items()]}
+        for token, logprob, top in zip(told.tokens, told.token_logprobs, tops, strict=False)
+    ]
+    return Raw(_encode({"content": content, "refusal": None}))
+
+
+def _one(token: str, logprob: float | None) -> dict[str, Any]:
+    return {"token": token, "logprob": -9999.0 if logprob is None else logprob, "bytes": list(token.encode())}
+
+
+def _completions(raw: Raw) -> Raw:
+    """The other way round. Offsets count from where this chunk's text begins."""
+    told = _chat_logprobs(raw)
+    if told is None or told.content is None:
+        return _NULL
+    offsets, at = [], 0
+    for one in told.content:
+        offsets.append(at)
+        at += len(one.token)
+    return Raw(_encode({
+        "tokens": [one.token for one in told.content],
+        "token_logprobs": [one.logprob for one in told.content],
+        "top_logprobs": [{top.token: top.logprob for top in one.top_logprobs} for one in told.content],
+        "text_offset": offsets,
+    }))  # fmt: skip

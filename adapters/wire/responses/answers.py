@@ -1,0 +1,251 @@
+"""A chat's answer as a Response: the object, and what of a chat's message it is made of."""
+
+import secrets
+import time
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Raw
+
+from adapters.errors import BackendError
+from adapters.types import Usage
+from adapters.wire.openai.chat import Count
+from adapters.wire.responses.chat_fields import Asked
+
+Item = dict[str, Any]
+
+_encode = msgspec.json.Encoder().encode
+_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+_REPEATED = (
+    "instructions", "max_output_tokens", "max_tool_calls", "metadata", "prompt_cache_key", "safety_identifier",
+    "service_tier", "temperature", "top_p", "user",
+)  # fmt: skip
+
+
+class _Cached(msgspec.Struct):
+    cached_tokens: Count | None = 0
+
+
+class _Thought(msgspec.Struct):
+    reasoning_tokens: Count | None = 0
+
+
+class ChatUsage(msgspec.Struct):
+    """As a chat tells it."""
+
+    prompt_tokens: Count | None = 0
+    completion_tokens: Count | None = 0
+    prompt_tokens_details: _Cached | None = None
+    completion_tokens_details: _Thought | None = None
+
+
+class Function(msgspec.Struct):
+    """Of a call, or of a piece of one."""
+
+    name: str | None = None
+    arguments: str | None = None
+
+
+class ToolCall(msgspec.Struct):
+    """The same; pieces of one have the same `index`."""
+
+    function: Function | None = None
+    index: Annotated[int, Meta(ge=0)] | None = None
+    id: str | None = None
+
+
+class Message(msgspec.Struct):
+    """An answer's message, or a piece of one. Servers have two names for what a model thinks."""
+
+    content: str | None = None
+    refusal: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[ToolCall] | None = None
+
+    @property
+    def thought(self) -> str | None:
+        return self.reasoning_content or self.reasoning
+
+
+class LogProbs(msgspec.Struct):
+    """Of the content's tokens. They look the same in both."""
+
+    content: list[dict[str, Any]] | None = None
+
+
+class _Choice(msgspec.Struct):
+    message: Message
+    finish_reason: str | None = None
+    logprobs: LogProbs | None = None
+
+
+class _Completion(msgspec.Struct):
+    choices: Annotated[list[_Choice], Meta(min_length=1)]
+    usage: ChatUsage | None = None
+
+
+_completion = msgspec.json.Decoder(_Completion).decode
+
+
+class Ids:
+    """Names of a response and of its items: nobody else's, and told apart by their ends."""
+
+    __slots__ = ("_token", "response")
+
+    def __init__(self) -> None:
+        self._token = secrets.token_hex(16)
+        self.response = f"resp_{self._token}"
+
+    def item(self, prefix: str, index: int) -> str:
+        return f"{prefix}_{self._token}{index:04x}"
+
+
+class Shell:
+    """A Response without its output: what is repeated of the request."""
+
+    __slots__ = ("_repeated", "ids")
+
+    def __init__(self, asked: Asked, given: dict[str, Raw]) -> None:
+        self.ids = Ids()
+        reasoning, text = asked.reasoning, asked.text
+        format_ = (
+            _line(_formatted(given["text"]).format)
+            if text is not None and text.format is not None
+            else {"type": "text"}
+        )
+        self._repeated: dict[str, Any] = {
+            "id": self.ids.response,
+            "object": "response",
+            "created_at": int(time.time()),
+            "background": False,
+            "model": asked.model,
+            "parallel_tool_calls": asked.parallel_tool_calls is not False,
+            "previous_response_id": None,
+            "reasoning": {"effort": reasoning and reasoning.effort, "summary": None},
+            "store": False,
+            "text": {"format": format_, "verbosity": (text and text.verbosity) or "medium"},
+            "tool_choice": _line(given["tool_choice"]) if asked.tool_choice is not None else "auto",
+            "tools": _line(given["tools"]) if asked.tools else [],
+            "top_logprobs": asked.top_logprobs or 0,
+            "truncation": "disabled",
+            **{name: getattr(asked, name) for name in _REPEATED},
+        }
+
+    def repeat(self, **fields: Any) -> None:
+        """Say something else of the request."""
+        self._repeated |= fields
+
+    def response(
+        self,
+        status: str,
+        output: list[Item],
+        *,
+        finish: str | None = None,
+        usage: dict[str, Any] | None = None,
+        error: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """The object, in one of its states."""
+        return {
+            **self._repeated,
+            "status": status,
+            "completed_at": int(time.time()) if status == "completed" else None,
+            "error": error,
+            "incomplete_details": {"reason": _INCOMPLETE[finish or ""]} if status == "incomplete" else None,
+            "output": output,
+            "usage": usage,
+        }
+
+
+def ending(finish: str | None) -> str:
+    """The status of a Response whose chat ended for that reason."""
+    return "incomplete" if finish in _INCOMPLETE else "completed"
+
+
+class _Formatted(msgspec.Struct):
+    format: Raw
+
+
+_formatted = msgspec.json.Decoder(_Formatted).decode
+
+
+def _line(raw: Raw) -> Raw:
+    """Without line breaks, for they end an event."""
+    return Raw(msgspec.json.format(bytes(raw), indent=-1))
+
+
+def whole(body: bytes, shell: Shell, counted: Usage) -> bytes:
+    """A whole chat's answer as a Response. Raises `BackendError` for what is none."""
+    try:
+        told = _completion(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+    choice = told.choices[0]
+    status = ending(choice.finish_reason)
+    output = _items(choice.message, shell.ids, status, choice.logprobs)
+    usage = usage_of(told.usage, counted)
+    return _encode(shell.response(status, output, finish=choice.finish_reason, usage=usage))
+
+
+def _items(message: Message, ids: Ids, status: str, logprobs: LogProbs | None) -> list[Item]:
+    items: list[Item] = []
+    if message.thought:
+        items.append(reasoning(ids.item("rs", 0), [reasoning_text(message.thought)], "completed"))
+    parts = [refusal(message.refusal)] if message.refusal else []
+    if message.content or not (parts or message.tool_calls):
+        parts.insert(0, output_text(message.content or "", (logprobs and logprobs.content) or []))
+    if parts:
+        items.append(output_message(ids.item("msg", len(items)), parts, status))
+    for call in message.tool_calls or ():
+        if call.function is None or not call.function.name:
+            raise BackendError("The upstream's answer calls no function by name.", code="upstream_bad_response")
+        id_ = ids.item("fc", len(items))
+        arguments = call.function.arguments or ""
+        items.append(function_call(id_, call.id or id_, call.function.name, arguments, status))
+    return items
+
+
+# ── what an answer is made of ─────────────────────────────────────────────────────────────────────────
+
+
+def reasoning(id_: str, content: list[Item], status: str) -> Item:
+    return {"type": "reasoning", "id": id_, "summary": [], "content": content, "status": status}
+
+
+def output_message(id_: str, content: list[Item], status: str) -> Item:
+    return {"type": "message", "id": id_, "role": "assistant", "status": status, "content": content}
+
+
+def function_call(id_: str, call_id: str, name: str, arguments: str, status: str) -> Item:
+    call = {"type": "function_call", "id": id_, "call_id": call_id}
+    return {**call, "name": name, "arguments": arguments, "status": status}
+
+
+def output_text(text: str, logprobs: list[Item]) -> Item:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
+
+
+def refusal(text: str) -> Item:
+    return {"type": "refusal", "refusal": text}
+
+
+def reasoning_text(text: str) -> Item:
+    return {"type": "reasoning_text", "text": text}
+
+
+def usage_of(told: ChatUsage | None, counted: Usage) -> dict[str, Any]:
+    """What the server says; where it says nothing, what was counted here."""
+    prompt, completion, cached, thought = counted.prompt_tokens, counted.completion_tokens, 0, 0
+    if told is not None:
+        prompt, completion = told.prompt_tokens or 0, told.completion_tokens or 0
+        if told.prompt_tokens_details is not None:
+            cached = told.prompt_tokens_details.cached_tokens or 0
+        if told.completion_tokens_details is not None:
+            thought = told.completion_tokens_details.reasoning_tokens or 0
+    return {
+        "input_tokens": prompt,
+        "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
+        "output_tokens": completion,
+        "output_tokens_details": {"reasoning_tokens": thought},
+        "total_tokens": prompt + completion,
+    }

@@ -1,0 +1,172 @@
+"""What a Responses request says, and how a chat says it otherwise: lengths, formats, tools."""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Raw
+
+from adapters.errors import CallerError
+from adapters.wire.openai.chat import MAX_TOKENS
+from adapters.wire.openai.ignored_fields import Hints
+
+_NULL, _ABSENT = Raw(b"null"), Raw(b"")
+_INCLUDE = frozenset({
+    "code_interpreter_call.outputs", "computer_call_output.output.image_url", "file_search_call.results",
+    "message.input_image.image_url", "message.output_text.logprobs", "reasoning.encrypted_content",
+    "web_search_call.action.sources", "web_search_call.results",
+})  # fmt: skip
+"""Asking for more of what an answer has. All but the log probabilities is of things that no chat's answer has."""
+
+
+class Reasoning(msgspec.Struct, omit_defaults=True):
+    """How much a model thinks before it answers."""
+
+    effort: str | None = None
+    summary: str | None = None
+
+
+class TextFormat(msgspec.Struct, omit_defaults=True):
+    """`schema` and all after it are of `json_schema`."""
+
+    type: str
+    name: str | None = None
+    schema: Raw = _ABSENT
+    description: str | None = None
+    strict: bool | None = None
+
+
+class Text(msgspec.Struct):
+    """What the answer's text is to be like."""
+
+    format: TextFormat | None = None
+    verbosity: str | None = None
+
+
+class _Tool(msgspec.Struct):
+    type: str
+    name: str | None = None
+    description: str | None = None
+    parameters: Raw = _NULL
+    strict: bool | None = None
+
+
+class _Choice(msgspec.Struct):
+    type: str
+    name: str | None = None
+    mode: str | None = None
+    tools: list[_Tool] = []
+
+
+class _StreamOptions(msgspec.Struct):
+    include_obfuscation: bool | None = None
+
+
+class Asked(msgspec.Struct):
+    """What a request says, as far as an answer repeats it or a chat says it otherwise."""
+
+    model: str
+    input: Raw
+    include: list[str] | None = None
+    instructions: str | None = None
+    max_output_tokens: Annotated[int, Meta(ge=1, le=MAX_TOKENS)] | None = None
+    max_tool_calls: int | None = None
+    metadata: dict[str, str] | None = None
+    parallel_tool_calls: bool | None = None
+    prompt_cache_key: str | None = None
+    reasoning: Reasoning | None = None
+    safety_identifier: str | None = None
+    service_tier: str | None = None
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    temperature: float | None = None
+    text: Text | None = None
+    tool_choice: str | _Choice | None = None
+    tools: list[_Tool] | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    top_p: float | None = None
+    user: str | None = None
+
+
+def chat_fields(asked: Asked, hints: Hints) -> dict[str, Any]:
+    """All but the messages. Raises `CallerError` for what no chat can say."""
+    return {**_limits(asked), **_wishes(asked, hints), **_format(asked), **_tools(asked)}
+
+
+def unsupported(param: str, why: str) -> CallerError:
+    return CallerError(f"`{param}` {why}.", param=param, code="unsupported_parameter")
+
+
+def _limits(asked: Asked) -> dict[str, Any]:
+    said: dict[str, Any] = {}
+    if asked.max_output_tokens is not None:
+        said["max_tokens"] = asked.max_output_tokens
+    if asked.stream:
+        said |= {"stream": True, "stream_options": {"include_usage": True}}
+    return said
+
+
+def _wishes(asked: Asked, hints: Hints) -> dict[str, Any]:
+    said: dict[str, Any] = {}
+    if asked.stream_options is not None and asked.stream_options.include_obfuscation:
+        raise unsupported("stream_options.include_obfuscation", "is not possible here")
+    for wish in asked.include or ():
+        if wish not in _INCLUDE:
+            raise unsupported("include", f"asks for {wish!r}, which is not known here")
+    if asked.top_logprobs or "message.output_text.logprobs" in (asked.include or ()):
+        said |= {"logprobs": True, "top_logprobs": asked.top_logprobs or 0}
+    if asked.reasoning is not None:
+        if asked.reasoning.summary not in (None, "auto"):
+            hints.ignore("reasoning.summary")
+        if asked.reasoning.effort is not None:
+            said["reasoning_effort"] = asked.reasoning.effort
+    return said
+
+
+def _format(asked: Asked) -> dict[str, Any]:
+    text = asked.text
+    if text is None:
+        return {}
+    said: dict[str, Any] = {} if text.verbosity is None else {"verbosity": text.verbosity}
+    format_ = text.format
+    if format_ is None or format_.type == "text":
+        return said
+    if format_.type == "json_object":
+        return {**said, "response_format": {"type": "json_object"}}
+    if format_.type != "json_schema" or format_.name is None or format_.schema == _ABSENT:
+        message = "`text.format` is text, json_object, or a json_schema with name and schema."
+        raise CallerError(message, param="text.format")
+    schema: dict[str, Any] = {"name": format_.name, "schema": format_.schema}
+    schema |= {} if format_.strict is None else {"strict": format_.strict}
+    schema |= {} if format_.description is None else {"description": format_.description}
+    return {**said, "response_format": {"type": "json_schema", "json_schema": schema}}
+
+
+def _tools(asked: Asked) -> dict[str, Any]:
+    tools = [_function(tool, index) for index, tool in enumerate(asked.tools or ())]
+    choice = asked.tool_choice
+    if isinstance(choice, _Choice):
+        if choice.type == "allowed_tools":
+            allowed = {tool.name for tool in choice.tools}
+            tools = [tool for tool in tools if tool["function"]["name"] in allowed]
+            said: Any = choice.mode or "auto"
+        elif choice.type == "function" and choice.name is not None:
+            said = {"type": "function", "function": {"name": choice.name}}
+        else:
+            raise unsupported("tool_choice", f"is of type {choice.type!r}, which no chat can say")
+    elif choice is None or choice in ("none", "auto", "required"):
+        said = choice
+    else:
+        raise CallerError("`tool_choice` must be none, auto, required, or name a function.", param="tool_choice")
+    return ({"tools": tools} if tools else {}) | ({} if said is None else {"tool_choice": said})
+
+
+def _function(tool: _Tool, index: int) -> dict[str, Any]:
+    if tool.type != "function":
+        raise unsupported(f"tools[{index}].type", f"is {tool.type!r}: the model's servers know functions only")
+    if tool.name is None:
+        raise CallerError(f"`tools[{index}].name` is missing.", param=f"tools[{index}].name")
+    function: dict[str, Any] = {"name": tool.name}
+    function |= {} if tool.description is None else {"description": tool.description}
+    function |= {} if tool.parameters == _NULL else {"parameters": tool.parameters}
+    function |= {} if tool.strict is None else {"strict": tool.strict}
+    return {"type": "function", "function": function}

@@ -1,0 +1,148 @@
+"""What servers that know Responses answer, as far as limits and failures go by it. The rest passes as it is."""
+
+from contextlib import suppress
+from typing import Annotated, NamedTuple
+
+import msgspec
+from msgspec import Meta, Raw
+
+from adapters.errors import BackendError, CallerError, CapacityError, InferenceError
+from adapters.types import Usage
+from adapters.wire import sse
+from adapters.wire.openai.chat import MAX_MESSAGE, Count
+
+_WHOLE = (b'"response.completed"', b'"response.incomplete"')
+_FAILED = b'"response.failed"'
+_OPENINGS = frozenset({"response.created", "response.in_progress", "response.queued"})
+_LAST = frozenset({"response.completed", "response.incomplete", "response.failed"})
+
+
+class _Usage(msgspec.Struct):
+    input_tokens: Count | None = 0
+    output_tokens: Count | None = 0
+
+
+class _Error(msgspec.Struct):
+    code: str | None = None
+    message: str | None = None
+
+
+class _Response(msgspec.Struct):
+    output: list[Raw] | None = None
+    status: str | None = None
+    error: _Error | None = None
+    usage: _Usage | None = None
+
+
+class _Event(msgspec.Struct):
+    type: Annotated[str, Meta(min_length=1)]
+    response: _Response | None = None
+    code: str | None = None
+    message: str | None = None
+
+
+_response = msgspec.json.Decoder(_Response).decode
+_event = msgspec.json.Decoder(_Event).decode
+
+
+class _Final(msgspec.Struct):
+    type: str
+    response: Raw
+
+
+_final = msgspec.json.Decoder(_Final).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Event(NamedTuple):
+    """What one event means to us."""
+
+    opening: bool
+    """It comes before the model has said anything."""
+    last: bool
+    usage: Usage | None
+    error: InferenceError | None
+
+
+def usage_of_body(body: bytes) -> Usage | None:
+    """What a whole Response says it cost. Raises `InferenceError` when it is none, or one that failed."""
+    try:
+        told = _response(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+    if told.status == "failed" or told.error is not None:
+        raise _failure(told.error or _Error())
+    if told.output is None:
+        raise BackendError("The upstream's answer has no `output`.", code="upstream_bad_response")
+    return _usage(told)
+
+
+def read_event(data: bytes) -> Event:
+    """Raises `BackendError` for what is none."""
+    try:
+        told = _event(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise BackendError("The upstream's stream cannot be read.", code="upstream_bad_response") from None
+    error = None
+    if told.type == "error":
+        error = _failure(_Error(told.code, told.message))
+    elif told.type == "response.failed":
+        error = _failure((told.response and told.response.error) or _Error())
+    usage = _usage(told.response) if told.response is not None else None
+    return Event(told.type in _OPENINGS, told.type in _LAST, usage, error)
+
+
+def _usage(told: _Response) -> Usage | None:
+    if told.usage is None:
+        return None
+    return Usage(told.usage.input_tokens or 0, told.usage.output_tokens or 0, exact=True)
+
+
+def _failure(told: _Error) -> InferenceError:
+    code = told.code or ""
+    if code == "rate_limit_exceeded":
+        return CapacityError("The upstream is overloaded.", scope="unknown")
+    if code.startswith("invalid_") or "image" in code:
+        return CallerError((told.message or "The upstream refused the request.")[:MAX_MESSAGE], code=code)
+    return BackendError("The upstream failed.")
+
+
+class Told:
+    """Counts a stream's events as they pass, so that a break can be said as the next of them."""
+
+    __slots__ = ("_failed", "_number", "final")
+
+    done = False
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._failed = False
+        self.final: bytes | None = None
+        """The whole Response, after its end."""
+
+    def take(self, piece: bytes) -> bytes:
+        """Whole events."""
+        self._number += piece.count(b"\ndata:") + piece.startswith(b"data:")
+        self._failed = self._failed or _FAILED in piece
+        if any(mark in piece for mark in _WHOLE):
+            self._keep_final(piece)
+        return piece
+
+    def _keep_final(self, piece: bytes) -> None:
+        for event in piece.split(b"\n\n"):
+            data = sse.data_of(event)
+            if data and any(mark in data for mark in _WHOLE):
+                with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                    told = _final(data)
+                    self.final = bytes(told.response) if told.type in _LAST else self.final
+
+    def end(self, counted: Usage) -> bytes:
+        """The server has said it."""
+        return b""
+
+    def fail(self, error: InferenceError, counted: Usage) -> bytes:
+        """The event of a break, if the server has not told of it."""
+        if self._failed:
+            return b""
+        told = {"type": "error", "sequence_number": self._number, "code": error.code, "message": error.message}
+        return b"event: error\ndata: %b\n\n" % _encode({**told, "param": error.param})

@@ -1,0 +1,132 @@
+"""OpenAI's Responses (API specification 2.3) as requests for a chat, or for servers that know Responses themselves.
+
+A request names what is kept (`store`, `previous_response_id` and the like) only to be refused: nothing is kept
+here, and what a server behind keeps under the gateway's credential is nobody's in particular.
+"""
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Raw
+
+from adapters.errors import CallerError
+from adapters.types import ChatRequest, ResponsesRequest
+from adapters.wire.body import open_body
+from adapters.wire.openai import chat as wire
+from adapters.wire.openai.ignored_fields import Hints
+from adapters.wire.responses.chat_fields import Asked as Asked
+from adapters.wire.responses.chat_fields import chat_fields, unsupported
+from adapters.wire.responses.input import KEPT_ELSEWHERE, messages_of
+
+OPERATION = "responses"
+_FALSE = Raw(b"false")
+_NOT_KEPT = f"is not possible: {KEPT_ELSEWHERE}"
+_NOTHING = frozenset({b"null"})
+_OF_KEPT = {
+    "background": (_NOT_KEPT, _NOTHING | {b"false"}),
+    "conversation": (_NOT_KEPT, _NOTHING),
+    "previous_response_id": (_NOT_KEPT, _NOTHING),
+    "store": (_NOT_KEPT, _NOTHING | {b"false"}),
+}
+"""Fields that nobody behind a gateway can honour, and the values that ask for nothing."""
+_OF_OTHERS = {
+    "access_programs": ("is not known here", _NOTHING),
+    "context_management": ("is not possible in a chat", _NOTHING | {b"[]"}),
+    "image": ("is not possible in a chat", _NOTHING),
+    "moderation": ("is not possible in a chat", _NOTHING),
+    "prompt": (_NOT_KEPT, _NOTHING),
+    "truncation": ("is not possible: nothing is left out of a chat", _NOTHING | {b'"disabled"'}),
+}
+"""The same for those that servers of Responses can."""
+_CHATS_OWN = frozenset({
+    "audio", "function_call", "functions", "logprobs", "max_completion_tokens", "max_tokens", "messages", "modalities",
+    "n", "n_predict", "prediction", "reasoning_effort", "response_format", "verbosity", "web_search_options",
+})  # fmt: skip
+_TAKEN = frozenset({
+    "include", "input", "instructions", "max_output_tokens", "max_tool_calls", "metadata", "reasoning", "store",
+    "stream", "stream_options", "text", "tool_choice", "tools", "top_logprobs", *_OF_KEPT, *_OF_OTHERS,
+})  # fmt: skip
+"""Fields that are said otherwise in a chat, or not at all; any other goes on as it is."""
+_PARAMS = {
+    "max_completion_tokens": "max_output_tokens", "max_tokens": "max_output_tokens", "messages": "input",
+    "reasoning_effort": "reasoning.effort", "response_format": "text.format", "verbosity": "text.verbosity",
+}  # fmt: skip
+
+_NO_INPUT = Raw(b"null")
+
+
+class _Named(msgspec.Struct):
+    model: str = ""
+
+
+_asked = msgspec.json.Decoder(Asked).decode
+_named = msgspec.json.Decoder(_Named).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def decode(body: bytes) -> tuple[ChatRequest, Asked, dict[str, Raw]]:
+    """As a chat; what an answer is to repeat, decoded and as it was written. Raises `CallerError` that names the
+    field at fault, also where no chat can say what it asks for."""
+    given = open_body(body)
+    _refuse(given, _OF_KEPT)
+    _refuse(given, _OF_OTHERS)
+    try:
+        asked = _asked(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _invalid(str(error)) from None
+    fields = {name: raw for name, raw in given.items() if name not in _TAKEN}
+    if foreign := sorted(fields.keys() & _CHATS_OWN):
+        raise CallerError(
+            f"`{foreign[0]}` is a chat's: Responses has none.", param=foreign[0], code="unknown_parameter"
+        )
+    hints = Hints()
+    said = {"messages": messages_of(asked.input, asked.instructions), **chat_fields(asked, hints)}
+    fields |= {name: Raw(_encode(value)) for name, value in said.items()}
+    request = wire.chat_request(fields)
+    request.hints = hints
+    return request, asked, given
+
+
+def decode_to_repeat(body: bytes) -> tuple[ChatRequest, Asked, dict[str, Raw]]:
+    """The same without the input, which no answer repeats."""
+    request, asked, given = decode(body)
+    asked.input = _NO_INPUT
+    return request, asked, {name: raw for name, raw in given.items() if name != "input"}
+
+
+def model_of(body: bytes) -> str | None:
+    """The model that a body names: "" where it names none, None where the body cannot be read."""
+    try:
+        return _named(body).model
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def decode_native(body: bytes) -> ResponsesRequest:
+    """For servers that know Responses. They are told to keep nothing. Raises `CallerError`."""
+    given = open_body(body)
+    _refuse(given, _OF_KEPT)
+    if "input" not in given:
+        raise CallerError("`input` is missing.", param="input")
+    return wire.responses_request({**given, "store": _FALSE})
+
+
+def route_names(field: str) -> Iterable[str]:
+    """The names that a route's rewrite has for a field of a Response: those of a chat's fields."""
+    return [name for name, known in _PARAMS.items() if known.partition(".")[0] == field]
+
+
+def _refuse(given: dict[str, Raw], table: dict[str, tuple[str, frozenset[bytes]]]) -> None:
+    for name, (why, neutral) in table.items():
+        if name in given and bytes(given[name]) not in neutral:
+            raise unsupported(name, why)
+
+
+def _invalid(message: str) -> CallerError:
+    """msgspec says "Expected `int`, got `str` - at `$.max_output_tokens`"."""
+    what, _, where = message.partition(" - at ")
+    missing = re.fullmatch(r"Object missing required field `(\w+)`", what)
+    path = [part for part in (where.strip("`").removeprefix("$").lstrip("."), missing and missing[1]) if part]
+    param = ".".join(path)
+    return CallerError(f"`{param}` is not valid: {what}." if param else f"{what}.", param=param or None)

@@ -1,0 +1,163 @@
+"""What a chat or a completion asks for, of a server that knows only prompts and a few words for how to answer.
+
+A field that would change the answer, and that the server has no word for, is refused and not dropped: whoever sent
+it would take the answer for what it asked for.
+"""
+
+from collections.abc import Container
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Raw
+
+from adapters.errors import CallerError, Unsupported
+from adapters.types import ChatRequest, CompletionRequest, GenerateRequest
+from adapters.wire.openai.chat import Count
+from adapters.wire.openai.continuation import NOTHING
+from adapters.wire.openai.ignored_fields import NAMES
+
+MAX_STOPS = 64
+MAX_STOP = 4096
+DEFAULT_TOKENS = 16
+"""Of a completion that does not say, as OpenAI has it."""
+
+_CHAT = frozenset(("messages", "chat_template_kwargs", "add_generation_prompt", "continue_final_message"))
+_BOOKS = frozenset((
+    "model", "stream", "stream_options", "user", "store", "safety_identifier", "prompt_cache_key",
+    "prompt_cache_options", "prompt_cache_retention", "service_tier", "parallel_tool_calls", "tool_choice", "n",
+))  # fmt: skip
+"""About who asks and for whose books; and what means nothing without what is refused."""
+_NEUTRAL = {
+    "best_of": frozenset((b"1",)),
+    "function_call": frozenset((b'"none"',)),
+    "logprobs": frozenset((b"false",)),
+    "modalities": frozenset((b'["text"]',)),
+    "response_format": frozenset((b'{"type":"text"}',)),
+    "top_k": frozenset((b"-1",)),
+    "top_p": frozenset((b"1", b"1.0")),
+    "typical_p": frozenset((b"1", b"1.0")),
+    "repetition_penalty": frozenset((b"1", b"1.0")),
+    "presence_penalty": frozenset((b"0.0",)),
+    "frequency_penalty": frozenset((b"0.0",)),
+    "min_p": frozenset((b"0.0",)),
+    "length_penalty": frozenset((b"1", b"1.0")),
+    "skip_special_tokens": frozenset((b"true",)),
+}
+"""Values that ask for nothing, beside null, false, zero and what is empty."""
+
+Text = Annotated[str, Meta(min_length=1, max_length=MAX_STOP)]
+
+
+class JsonSchema(msgspec.Struct):
+    """The schema within `response_format`."""
+
+    schema: dict[str, Any] | None = None
+
+
+class ResponseFormat(msgspec.Struct):
+    """`text`, `json_object` or `json_schema`."""
+
+    type: str
+    json_schema: JsonSchema | None = None
+
+
+class Options(msgspec.Struct):
+    """How to answer. OpenAI's words, and the field's for what OpenAI has not."""
+
+    max_tokens: Count | None = None
+    max_completion_tokens: Count | None = None
+    min_tokens: Count | None = None
+    temperature: Annotated[float, Meta(ge=0, le=100)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    typical_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
+    stop: Text | Annotated[list[Text], Meta(max_length=MAX_STOPS)] | None = None
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0, le=100)] | None = None
+    length_penalty: float | None = None
+    ignore_eos: bool | None = None
+    logprobs: Annotated[int, Meta(ge=0, le=20)] | bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    best_of: Annotated[int, Meta(ge=1, le=20)] | None = None
+    echo: bool | None = None
+    response_format: ResponseFormat | None = None
+    truncate: Annotated[int, Meta(ge=1)] | None = None
+    watermark: bool | None = None
+    adapter_id: str | None = None
+    bad_words: list[Text] | None = None
+
+    @property
+    def stops(self) -> list[str]:
+        """Texts at which the answer ends, without them."""
+        return [self.stop] if isinstance(self.stop, str) else self.stop or []
+
+    @property
+    def length(self) -> int | None:
+        """The most tokens that it may have."""
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    @property
+    def tops(self) -> int | None:
+        """How many likely tokens are to be told beside each that was chosen; None for not even that one."""
+        logprobs = self.logprobs
+        if logprobs is None or logprobs is False:
+            return None
+        return (self.top_logprobs or 0) if logprobs is True else logprobs
+
+
+_encode = msgspec.json.Encoder().encode
+_options = msgspec.json.Decoder(Options).decode
+_stop = msgspec.json.Decoder(str | list[str] | None).decode
+_prompt = msgspec.json.Decoder(str | list[Any]).decode
+
+LENGTHS = frozenset(("max_tokens", "max_completion_tokens"))
+
+
+def options(request: GenerateRequest, known: Container[str]) -> Options:
+    """`known` are the fields that the server has a word for. Raises `CallerError` that names the field at fault."""
+    if request.n > 1:
+        raise Unsupported("`n` must be 1: this model's servers give one answer a request.", param="n")
+    given = dict[str, Raw]()
+    for name, raw in request.fields.items():
+        if name in _BOOKS or (name in _CHAT if isinstance(request, ChatRequest) else name == "prompt"):
+            continue
+        if bytes(raw) == b"null":
+            continue
+        if name in NAMES and name not in known:
+            if not _asks_nothing(name, raw):
+                request.hints.ignore(name)
+        elif name in known:
+            given[name] = raw
+        elif not _asks_nothing(name, raw):
+            raise Unsupported(
+                f"`{name[:64]}` cannot be asked of this model: its servers do not know it.", param=name[:64]
+            )
+    try:
+        if "stop" in given:
+            given["stop"] = Raw(_encode(request.hints.stops(_stop(given["stop"]))))
+        read = _options(_encode(given))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CallerError(f"The request is not valid: {error}.") from None
+    if read.max_tokens is None and isinstance(request, CompletionRequest):
+        read.max_tokens = DEFAULT_TOKENS
+    return read
+
+
+def _asks_nothing(name: str, raw: Raw) -> bool:
+    if name in ("tools", "functions") and bytes(raw) != b"[]":
+        return False
+    value = msgspec.json.format(bytes(raw), indent=-1)
+    return value in NOTHING or value in _NEUTRAL.get(name, ())
+
+
+def prompt(request: CompletionRequest) -> str:
+    """The one text of a completion. Raises `CallerError`."""
+    given = _prompt(request.fields["prompt"])
+    if isinstance(given, list) and len(given) == 1 and isinstance(given[0], str):
+        given = given[0]
+    if isinstance(given, str):
+        return given
+    raise Unsupported("`prompt` must be one text: this model's servers take no tokens and no lists.", param="prompt")

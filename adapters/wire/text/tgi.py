@@ -1,0 +1,196 @@
+"""Text Generation Inference's own API (its OpenAPI document, 3.x): `/generate` and `/generate_stream`."""
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from adapters.errors import BackendError, CallerError, Unsupported
+from adapters.wire.openai.chat import Count
+from adapters.wire.text.generated_text import Token
+from adapters.wire.text.prompt_request import LENGTHS, Options
+
+KNOWN = LENGTHS | {
+    "temperature", "top_p", "top_k", "typical_p", "seed", "stop", "frequency_penalty", "repetition_penalty",
+    "logprobs", "top_logprobs", "best_of", "echo", "response_format", "truncate", "watermark",
+}  # fmt: skip
+"""The fields of a request that it has a word for."""
+REASONS = {"length": "length", "eos_token": "stop", "stop_sequence": "stop"}
+STATUS_OF_TYPE = {"validation": 422, "template_error": 422, "tool_error": 422, "overloaded": 429, "healthcheck": 503}
+"""A stream has no status left to refuse a request with: its first event says what went wrong."""
+_ANY_JSON = {"type": "object", "properties": {}, "additionalProperties": True}
+_UNSIGNED = 2**64
+
+
+class Generated(msgspec.Struct):
+    """A token. In a prompt the first has no likelihood, and none is special."""
+
+    text: str
+    logprob: float | None = None
+    special: bool = False
+
+
+class Details(msgspec.Struct):
+    """Why it ended, and what it cost; token by token of a whole answer."""
+
+    finish_reason: str
+    generated_tokens: Count = 0
+    input_length: Count | None = None
+    prefill: list[Generated] = []
+    tokens: list[Generated] = []
+    top_tokens: list[list[Generated]] = []
+
+
+class Whole(msgspec.Struct):
+    """An answer, or the failure in a 200."""
+
+    generated_text: str | None = None
+    details: Details | None = None
+    error: str | None = None
+    error_type: str = ""
+
+
+class Event(Whole):
+    """One of a stream: a token, and with the last one the whole text."""
+
+    token: Generated | None = None
+    top_tokens: list[Generated] = []
+
+
+class Refusal(NamedTuple):
+    """What an error says, and the status that it would have alone."""
+
+    message: str
+    status: int
+
+
+class _Id(msgspec.Struct):
+    id: int
+
+
+class _Error(msgspec.Struct):
+    error: str | None = None
+    error_type: str = ""
+
+
+_encode = msgspec.json.Encoder().encode
+_whole = msgspec.json.Decoder(Whole).decode
+_event = msgspec.json.Decoder(Event).decode
+_all_tokens = msgspec.json.Decoder(list[_Id]).decode
+_error = msgspec.json.Decoder(_Error).decode
+
+
+def encode_request(prompt: str, options: Options, *, stream: bool, adapter: str | None = None) -> bytes:
+    """The body. Raises `Unsupported` for what this server does not do together."""
+    asked: dict[str, Any] = {"details": True, "do_sample": options.temperature != 0}
+    if (length := options.length) is not None:
+        asked["max_new_tokens"] = length
+    if options.temperature:
+        asked["temperature"] = options.temperature
+    for name in ("top_p", "typical_p"):  # 1 is everything, which is said by saying nothing
+        if (share := getattr(options, name)) is not None and share < 1:
+            asked[name] = share
+    if options.top_k is not None and options.top_k > 0:
+        asked["top_k"] = options.top_k
+    if options.seed is not None:
+        asked["seed"] = options.seed % _UNSIGNED
+    if options.stops:
+        asked["stop"] = options.stops
+    for name in ("frequency_penalty", "repetition_penalty", "truncate", "watermark"):
+        if getattr(options, name):
+            asked[name] = getattr(options, name)
+    if options.tops:
+        asked["top_n_tokens"] = options.tops
+    asked |= _prompt_details(options, stream)
+    if (schema := _schema(options)) is not None:
+        asked["grammar"] = {"type": "json", "value": schema}
+    if adapter is not None:
+        asked["adapter_id"] = adapter
+    return _encode({"inputs": prompt, "parameters": asked})
+
+
+def _prompt_details(options: Options, stream: bool) -> dict[str, Any]:
+    asked: dict[str, Any] = {}
+    if options.best_of is not None and options.best_of > 1:
+        if stream:
+            raise Unsupported("`best_of` is not for streams.", param="best_of")
+        asked["best_of"] = options.best_of
+    if options.echo and options.tops is not None:
+        if stream:
+            raise Unsupported("`echo` with `logprobs` is not for streams of this model's servers.", param="echo")
+        asked["decoder_input_details"] = True
+    return asked
+
+
+def _schema(options: Options) -> dict[str, Any] | None:
+    wanted = options.response_format
+    if wanted is None or wanted.type == "text":
+        return None
+    if wanted.type == "json_object":
+        return _ANY_JSON
+    if wanted.type == "json_schema" and wanted.json_schema is not None and wanted.json_schema.schema is not None:
+        return wanted.json_schema.schema
+    raise CallerError("`response_format` is text, json_object or json_schema with a schema.", param="response_format")
+
+
+def encode_prompt(prompt: str) -> bytes:
+    """The body that asks for a prompt's tokens."""
+    return _encode({"inputs": prompt})
+
+
+def encode_count(body: bytes) -> bytes:
+    """How many there are, as Anthropic tells it. Raises `BackendError`."""
+    try:
+        return _encode({"input_tokens": len(_all_tokens(body))})
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+
+
+def decode_whole(body: bytes) -> tuple[str, Details]:
+    """Raises `BackendError`."""
+    try:
+        whole = _whole(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+    if whole.error is not None:
+        raise BackendError("The upstream failed.")
+    if whole.generated_text is None or whole.details is None:
+        raise BackendError("The upstream's answer has no text or no details.", code="upstream_bad_response")
+    return whole.generated_text, whole.details
+
+
+def decode_event(data: bytes) -> Event:
+    """Raises `BackendError` for what is none."""
+    try:
+        event = _event(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise BackendError("The upstream's stream cannot be read.", code="upstream_bad_response") from None
+    if event.error is None and event.token is None:
+        raise BackendError("The upstream's stream cannot be read.", code="upstream_bad_response")
+    return event
+
+
+def is_last(data: bytes) -> bool:
+    """Whether an event holds the whole text, or a failure: few do, so most are not read for it."""
+    return b'"generated_text":null' not in data
+
+
+def refusal(body: bytes, status: int) -> Refusal:
+    """Of an error's body, or of an event that holds one and had `status` 200."""
+    try:
+        told = _error(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Refusal("", status)
+    return Refusal(told.error or "", STATUS_OF_TYPE.get(told.error_type, 500) if status == 200 else status)
+
+
+def tokens(details: Details, *, echo: bool) -> list[Token]:
+    """Of a whole answer."""
+    before = [Token(one.text, one.logprob) for one in details.prefill] if echo else []
+    tops = details.top_tokens or [[]] * len(details.tokens)
+    return before + [token(one, top) for one, top in zip(details.tokens, tops, strict=False) if not one.special]
+
+
+def token(generated: Generated, tops: list[Generated]) -> Token:
+    """One of a stream."""
+    likely = [(top.text, top.logprob) for top in tops if top.logprob is not None]
+    return Token(generated.text, generated.logprob, likely)

@@ -1,0 +1,201 @@
+"""Models of text on a Triton: what their inputs are called, and what they answer.
+
+There is no one signature. TensorRT-LLM's models have `max_tokens` and `stop_words` (its ensemble and BLS), or
+`sampling_param_max_tokens` and `sampling_param_stop` (its LLM API); vLLM's have all such words in one text of JSON.
+A model's configuration tells which.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from adapters.errors import BackendError, Unsupported
+from adapters.wire.text.prompt_request import LENGTHS, Options
+
+WORDS: dict[str, tuple[str, ...]] = {
+    "prompt": ("text_input",),
+    "stream": ("streaming", "stream"),
+    "options": ("sampling_parameters",),
+    "max_tokens": ("sampling_param_max_tokens", "max_tokens"),
+    "min_tokens": ("min_tokens", "min_length"),
+    "temperature": ("sampling_param_temperature", "temperature"),
+    "top_p": ("sampling_param_top_p", "top_p"),
+    "top_k": ("sampling_param_top_k", "top_k"),
+    "seed": ("sampling_param_seed", "seed", "random_seed"),
+    "stop": ("sampling_param_stop", "stop_words"),
+    "bad_words": ("bad_words",),
+    "frequency_penalty": ("sampling_param_frequency_penalty", "frequency_penalty"),
+    "presence_penalty": ("sampling_param_presence_penalty", "presence_penalty"),
+    "repetition_penalty": ("repetition_penalty",),
+    "length_penalty": ("length_penalty", "len_penalty"),
+}
+"""What the inputs are called that hold a request's fields, the first that a model has."""
+_WITHOUT_PROMPT = ("sampling_param_exclude_input_from_output", "exclude_input_in_output")
+_TOLD = ("return_finish_reason", "return_num_input_tokens", "return_num_output_tokens")
+_VLLM = LENGTHS | {
+    "min_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "bad_words", "frequency_penalty",
+    "presence_penalty", "repetition_penalty", "ignore_eos",
+}  # fmt: skip
+_REASONS = {"stop": "stop", "length": "length"}
+_OURS = {"prompt", "stream", "options"}
+_UNSIGNED = 2**64
+_UNFINISHED = "\ufffd"
+
+
+class _Input(msgspec.Struct):
+    name: str
+    data_type: str = "TYPE_STRING"
+    optional: bool = False
+
+
+class _Output(msgspec.Struct):
+    name: str
+
+
+class _Parameter(msgspec.Struct):
+    string_value: str = ""
+
+
+class _Policy(msgspec.Struct, frozen=True):
+    decoupled: bool = False
+
+
+class _Config(msgspec.Struct):
+    input: list[_Input] = []
+    output: list[_Output] = []
+    model_transaction_policy: _Policy = _Policy()
+    parameters: dict[str, _Parameter] = {}
+
+
+_config = msgspec.json.Decoder(_Config).decode
+_fields = msgspec.json.Decoder(dict[str, Any]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Told(NamedTuple):
+    """What one response says. The text of a stream's is a piece, or all so far."""
+
+    text: str
+    reason: str | None
+    prompt_tokens: int | None
+    completion_tokens: int | None
+
+
+class Signature:
+    """A model's inputs and outputs, as its configuration has them. Raises `BackendError`.
+
+    `names` are what it calls its inputs, by the request's fields, where it has names of its own. `streams` says
+    whether a stream's response has a piece or the whole text so far, where that is known.
+    """
+
+    def __init__(self, config: bytes, names: Mapping[str, str], output: str, streams: str | None) -> None:
+        try:
+            read = _config(config)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise BackendError("The model's configuration cannot be read.", code="upstream_bad_response") from None
+        inputs = {one.name: one for one in read.input}
+        wanted = {**WORDS, **{field: (name,) for field, name in names.items()}}
+        found = {field: next((name for name in wanted[field] if name in inputs), None) for field in wanted}
+        self.words = {field: name for field, name in found.items() if name is not None}
+        if "prompt" not in self.words or output not in {one.name for one in read.output}:
+            text = wanted["prompt"][0]
+            raise Unsupported(f"The model is none of text: it has no input {text}, or no output {output}.")
+        self.known = frozenset(self.words) - _OURS | {"echo"}
+        if "max_tokens" in self.words:
+            self.known |= LENGTHS
+        if "options" in self.words:
+            self.known |= _VLLM
+        self._output = output
+        self._flags = [name for name in (*_WITHOUT_PROMPT, *_TOLD) if name in inputs]
+        self.repeats_prompt = not any(name in inputs for name in _WITHOUT_PROMPT)
+        """Whether a whole answer begins with its prompt, and cannot be asked not to."""
+        self.decoupled = read.model_transaction_policy.decoupled
+        accumulates = read.parameters.get("accumulate_tokens", _Parameter()).string_value.lower() == "true"
+        # TensorRT-LLM's LLM API, alone in this, sends what its engine has said so far.
+        accumulates = accumulates or self.words.get("max_tokens") == "sampling_param_max_tokens"
+        self.accumulates = accumulates if streams is None else streams == "whole"
+        self.counts_pieces = "options" in self.words
+        """Whether the tokens that a stream's response tells are its own, and not all so far."""
+        self._required = [one for one in read.input if not one.optional]
+
+    def encode(self, prompt: str, options: Options, *, stream: bool, max_tokens: int) -> bytes:
+        """The body of the generate extension. `max_tokens` counts where the request does not say."""
+        words = self.words
+        body: dict[str, Any] = {words["prompt"]: prompt, **dict.fromkeys(self._flags, True)}
+        if "stream" in words:
+            body[words["stream"]] = stream and self.decoupled
+        values = _values(options, max_tokens)
+        if "options" in words:
+            body[words["options"]] = _encode(values).decode()
+        else:
+            if values.get("temperature") == 0:
+                # The likeliest token each time, in a word that all of them know.
+                values = {**values, "top_k": 1} if "top_k" in words else values
+                if "top_k" in words:
+                    values.pop("temperature")
+            elif "temperature" in values and not {"top_p", "top_k"} & values.keys():
+                values["top_p"] = 1.0  # TensorRT-LLM draws nothing without either
+            body |= {words[field]: value for field, value in values.items() if field in words}
+        for one in self._required:
+            if one.name not in body:
+                body[one.name] = _nothing(one)
+        return _encode(body)
+
+    def decode(self, body: bytes) -> Told:
+        """Of one response. Raises `BackendError`."""
+        try:
+            told = _fields(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+        text = _first(told.get(self._output))
+        if not isinstance(text, str):
+            raise BackendError(f"The upstream's answer has no `{self._output}`.", code="upstream_bad_response")
+        reason = _first(told.get("finish_reason"))
+        if reason in (None, "", "None"):
+            reason = None
+        elif reason in ("timeout", "cancelled"):
+            raise BackendError("The upstream gave its answer up.")
+        else:
+            reason = _REASONS.get(str(reason), "stop")
+        return Told(text, reason, _count(told.get("num_input_tokens")), _count(told.get("num_output_tokens")))
+
+
+def new_text(text: str, before: str, *, last: bool = False) -> str:
+    """What is new in all of a text so far. A character that is not whole yet waits for its rest."""
+    if not last:
+        text = text.rstrip(_UNFINISHED)
+    return text[len(before) :]
+
+
+def _values(options: Options, max_tokens: int) -> dict[str, Any]:
+    """By the request's fields, those that ask for something."""
+    values: dict[str, Any] = {"max_tokens": max_tokens if options.length is None else options.length}
+    for field in ("min_tokens", "temperature", "top_p", "min_p", "frequency_penalty", "presence_penalty",
+                  "repetition_penalty", "length_penalty", "ignore_eos", "bad_words"):  # fmt: skip
+        if (value := getattr(options, field)) is not None:
+            values[field] = value
+    if options.top_k is not None and options.top_k > 0:
+        values["top_k"] = options.top_k
+    if options.seed is not None:
+        values["seed"] = options.seed % _UNSIGNED
+    if options.stops:
+        values["stop"] = options.stops
+    return values
+
+
+def _nothing(one: _Input) -> str:
+    """For an input that must be there, and that a request of text has nothing for."""
+    if one.data_type != "TYPE_STRING":
+        raise Unsupported(f"The model wants an input that no request of text has: {one.name[:64]}.")
+    return ""
+
+
+def _first(value: Any) -> Any:
+    """Of one element or a list of them."""
+    return value[0] if isinstance(value, list) and value else value
+
+
+def _count(value: Any) -> int | None:
+    value = _first(value)
+    return value if isinstance(value, int) and 0 <= value < 2**31 else None

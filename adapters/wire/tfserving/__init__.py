@@ -1,0 +1,1 @@
+"""TensorFlow Serving's wires, and KServe's v1."""

@@ -1,0 +1,186 @@
+"""KServe's v1 and TensorFlow Serving's REST, requests: plain JSON values, made tensors by what a model tells of itself.
+
+A request has `instances`, which are rows (each a value, or an object of named ones), or `inputs`, which are whole
+tensors. Its answer is the same way round (`predict_v1_answers`). NaN and the infinities, which are no JSON and which
+these clients write all the same, are read.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from itertools import chain
+from struct import error, pack
+from typing import Any, NamedTuple
+
+import msgspec
+
+from adapters.errors import CallerError
+from adapters.tensors import DATATYPES, Parameter, Tensor, join_bytes
+from adapters.wire.oip import json_data as oip_data
+from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
+
+SERVING = "serving_default"
+SIGNATURE = "signature_name"
+"""The parameter, and the key, by which TensorFlow's signatures are chosen."""
+_NUMBERS: Mapping[str, frozenset[type]] = {"BOOL": frozenset({bool})} | {
+    datatype: frozenset({int, float} if datatype in oip_data.FLOATS else {int})
+    for datatype in DATATYPES - {"BOOL", "BYTES", "BF16"}
+}
+_decode = msgspec.json.Decoder().decode
+
+
+class Asked(NamedTuple):
+    """A request's tensors, and how its answer is to be told."""
+
+    inputs: list[Tensor]
+    by_row: bool
+    parameters: dict[str, Parameter]
+
+
+def decode_predict(body: bytes, model: ModelMetadata) -> Asked:
+    """Raises `CallerError` that names what is wrong and what to change."""
+    fields = object_of(body)
+    by_row = "instances" in fields
+    if by_row == ("inputs" in fields):
+        raise CallerError("Send either `instances`, which are rows, or `inputs`, which are whole tensors.")
+    values = _columns(fields["instances"], model) if by_row else _named(fields["inputs"], model)
+    return Asked([_tensor(values[name], known, by_row) for name, known in _known(values, model)], by_row, _more(fields))
+
+
+def decode_examples(body: bytes, model: ModelMetadata) -> Asked:
+    """What is to be classified or valued: `examples` of named features, and features they have in `context`."""
+    fields = object_of(body)
+    examples, context = examples_of(fields)
+    values = _columns([{**(context or {}), **example} for example in examples], model)
+    return Asked([_tensor(values[name], known, True) for name, known in _known(values, model)], True, _more(fields))
+
+
+def examples_of(fields: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """The examples, and what they have in common. Raises `CallerError`."""
+    examples, context = fields.get("examples"), fields.get("context")
+    if not isinstance(examples, list) or not examples or not isinstance(context or {}, dict):
+        raise CallerError("Send `examples`: a list of objects, each with its features by name.", param="examples")
+    if not all(isinstance(example, dict) for example in examples):
+        raise CallerError("Each of the `examples` must be an object.", param="examples")
+    return examples, context
+
+
+def object_of(body: bytes) -> dict[str, Any]:
+    """A body's fields. Raises `CallerError`."""
+    try:
+        found = _parse(body)
+    except RecursionError:
+        raise CallerError("The JSON body is nested too deeply.", code="invalid_json") from None
+    except (ValueError, msgspec.DecodeError) as why:
+        raise CallerError(f"The body is not valid JSON: {why}.", code="invalid_json") from None
+    if not isinstance(found, dict):
+        raise CallerError("The body must be a JSON object.", code="invalid_json")
+    return found
+
+
+def _parse(body: bytes) -> Any:
+    """Python's own parser reads NaN, and takes three times as long."""
+    try:
+        return _decode(body)
+    except msgspec.DecodeError:
+        return json.loads(body)
+
+
+def _more(fields: dict[str, Any]) -> dict[str, Parameter]:
+    """What is for the model itself."""
+    parameters = fields.get("parameters") or {}
+    if not isinstance(parameters, dict):
+        raise CallerError("`parameters` must be an object.", param="parameters")
+    told = {name: value for name, value in parameters.items() if isinstance(value, str | int | float | bool)}
+    signature = fields.get(SIGNATURE)
+    return told if signature in (None, "", SERVING) else {**told, SIGNATURE: str(signature)}
+
+
+def _columns(rows: Any, model: ModelMetadata) -> dict[str, list[Any]]:
+    """Of each input, its part of every row."""
+    if not isinstance(rows, list) or not rows:
+        raise CallerError("`instances` must be a list of one row or more.", param="instances")
+    if not isinstance(rows[0], dict) or "b64" in rows[0]:
+        return {_only(model): rows}
+    names = rows[0].keys()
+    for row in rows:
+        if not isinstance(row, dict) or row.keys() != names:
+            raise CallerError("Every row must have the same inputs: the rows differ.", param="instances")
+    return {name: [row[name] for row in rows] for name in names}
+
+
+def _named(inputs: Any, model: ModelMetadata) -> dict[str, Any]:
+    return inputs if isinstance(inputs, dict) and "b64" not in inputs else {_only(model): inputs}
+
+
+def _only(model: ModelMetadata) -> str:
+    if len(model.inputs) != 1:
+        names = ", ".join(known.name for known in model.inputs)
+        raise CallerError(f"This model has several inputs. Give each by its name: {names}.")
+    return model.inputs[0].name
+
+
+def _known(values: Mapping[str, Any], model: ModelMetadata) -> list[tuple[str, TensorMetadata]]:
+    known = {tensor.name: tensor for tensor in model.inputs}
+    if unknown := [name for name in values if name not in known]:
+        raise CallerError(f"The model has no input `{unknown[0][:64]}`. It has: {', '.join(known)}.", param=unknown[0])
+    return [(name, known[name]) for name in values]
+
+
+def _tensor(value: Any, known: TensorMetadata, by_row: bool) -> Tensor:
+    dims, flat = flattened(value, known.name)
+    return Tensor(known.name, known.datatype, _fitted(dims, known.shape, by_row), packed(flat, known))
+
+
+def flattened(value: Any, name: str) -> tuple[tuple[int, ...], list[Any]]:
+    """Its dimensions and its elements. Raises `CallerError` where it is uneven or too deep."""
+    dims, items = list[int](), [value]
+    while items and isinstance(items[0], list):
+        if len(dims) == oip_data.MAX_RANK:
+            raise CallerError(f"Input `{name}` is nested deeper than {oip_data.MAX_RANK} lists.", param=name)
+        width = len(items[0])
+        if any(not isinstance(item, list) or len(item) != width for item in items):
+            raise CallerError(f"Input `{name}` is ragged: lists of one level differ in length.", param=name)
+        dims.append(width)
+        items = list(chain.from_iterable(items))
+    if list in set(map(type, items)):
+        raise CallerError(f"Input `{name}` is ragged: lists of one level differ in length.", param=name)
+    return tuple(dims), items
+
+
+def _fitted(dims: tuple[int, ...], shape: tuple[int, ...], by_row: bool) -> tuple[int, ...]:
+    """As the model has it, where only dimensions of one are too many or too few."""
+    if len(dims) == len(shape) - 1 and shape[-1] == 1:
+        return (*dims, 1)
+    if by_row and len(dims) == len(shape) + 1 and dims[0] == 1:
+        return dims[1:]  # a model without a batch, and one row
+    return dims
+
+
+def packed(values: list[Any], known: TensorMetadata) -> bytes:
+    """The binary form of elements. Raises `CallerError` where one is not the tensor's."""
+    name, datatype = known.name, known.datatype
+    if datatype == "BYTES":
+        return join_bytes([_bytes(value, name) for value in values])
+    types = _NUMBERS.get(datatype)
+    if types is None:
+        raise CallerError(f"Input `{name}` is {datatype}, which has no form in JSON. Use the Open Inference Protocol.")
+    if not types.issuperset(map(type, values)):
+        odd = next(value for value in values if type(value) not in types)
+        raise CallerError(f"Input `{name}` takes {datatype}, and has {json.dumps(odd)[:64]}.", param=name)
+    try:
+        return pack(f"<{len(values)}{oip_data.CODES[datatype]}", *values)
+    except (error, OverflowError):
+        raise CallerError(f"Input `{name}` has a number that does not fit into {datatype}.", param=name) from None
+
+
+def _bytes(value: Any, name: str) -> bytes:
+    try:
+        if isinstance(value, str):
+            return value.encode()
+        if isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str):
+            return base64.b64decode(value["b64"], validate=True)
+    except (UnicodeEncodeError, binascii.Error, ValueError):
+        raise CallerError(f"Input `{name}` has a text or `b64` that cannot be read.", param=name) from None
+    raise CallerError(f'Input `{name}` takes texts, or bytes as {{"b64": "…"}}.', param=name)

@@ -1,0 +1,170 @@
+"""KServe's v1 and TensorFlow Serving's REST, answers: tensors as plain JSON values, with null for what is no number."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import msgspec
+
+from adapters.errors import BackendError, CallerError
+from adapters.tensors import Inferred, Tensor, split_bytes
+from adapters.types import Verb
+from adapters.wire.oip import json_data as oip_data
+from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
+from adapters.wire.tfserving import datatypes as tensorflow_types
+from adapters.wire.tfserving.predict_v1 import SERVING
+
+encode = msgspec.json.Encoder().encode
+
+
+def encode_answer(response: Inferred, verb: Verb, *, by_row: bool) -> bytes:
+    """An answer's tensors, as what was asked with this verb is told. Raises `CallerError` and `BackendError`."""
+    if verb == "classify":
+        return encode_classes(response)
+    if verb == "regress":
+        return encode_values(response)
+    return encode_predict(response, by_row=by_row, key="explanations" if verb == "explain" else "predictions")
+
+
+def encode_predict(response: Inferred, *, by_row: bool, key: str = "predictions") -> bytes:
+    """Rows, or whole outputs; one output is told without its name. Raises `BackendError` where there are no rows."""
+    told = {tensor.name: nested(tensor) for tensor in response.outputs}
+    if not by_row:
+        return encode({"outputs": next(iter(told.values())) if len(told) == 1 else told})
+    if len(told) == 1:
+        (rows,) = told.values()
+        return encode({key: rows if isinstance(rows, list) else [rows]})
+    columns = list(told.values())
+    if not all(isinstance(column, list) and len(column) == len(columns[0]) for column in columns):
+        raise BackendError("The model's outputs have no row for each instance. Send `inputs` instead.")
+    return encode({key: [dict(zip(told, row, strict=True)) for row in zip(*columns, strict=True)]})
+
+
+def encode_classes(response: Inferred) -> bytes:
+    """Of each example its labels and scores: a TensorFlow signature's two outputs, or one with a score a class.
+
+    The key is the one that TensorFlow Serving writes, which is not the one that its documentation has.
+    """
+    by_name = {tensor.name: tensor for tensor in response.outputs}
+    if "classes" in by_name and "scores" in by_name:
+        labels, scores = _rows(by_name["classes"]), _rows(by_name["scores"])
+        return encode(
+            {"results": [[list(pair) for pair in zip(*row, strict=False)] for row in zip(labels, scores, strict=False)]}
+        )
+    scored = [tensor for tensor in response.outputs if tensor.datatype in oip_data.FLOATS or tensor.datatype == "BYTES"]
+    if len(scored) != 1:
+        raise CallerError("This model does not classify: it has no output of scores. Use `:predict`.")
+    if scored[0].datatype == "BYTES":
+        return encode({"results": [_by_index(row) for row in _rows(scored[0])]})
+    return encode({"results": [[[str(i), score] for i, score in enumerate(row)] for row in _rows(scored[0])]})
+
+
+def _by_index(row: Sequence[str]) -> list[list[Any]]:
+    """`SCORE:INDEX:LABEL`, as the classification extension has them, best first; these clients want them in order."""
+    found = []
+    for element in row:
+        score, _, rest = element.partition(":")
+        index, _, label = rest.partition(":")
+        try:
+            found.append((int(index), label or index, float(score)))
+        except ValueError:
+            raise CallerError("This model does not classify: it has no output of scores. Use `:predict`.") from None
+    return [[label, score] for _, label, score in sorted(found)]
+
+
+def encode_values(response: Inferred) -> bytes:
+    """Of each example its one value."""
+    numbers = [tensor for tensor in response.outputs if tensor.datatype not in ("BYTES", "BOOL")]
+    if len(numbers) != 1 or ((rows := _rows(numbers[0])) and len(rows[0]) != 1):
+        raise CallerError("This model gives no single value for an example. Use `:predict`.")
+    return encode({"results": [row[0] for row in rows]})
+
+
+def _rows(tensor: Tensor) -> list[Sequence[Any]]:
+    """Everything that belongs to a row in one list."""
+    flat, count = _elements(tensor), tensor.shape[0] if tensor.shape else 1
+    width = len(flat) // count if count else 0
+    return [flat[i * width : (i + 1) * width] for i in range(count)]
+
+
+def nested(tensor: Tensor) -> Any:
+    """Its elements in lists as its shape is. Raises `CallerError` where JSON has no form for them."""
+    items: list[Any] = list(_elements(tensor))
+    if not tensor.shape:
+        return items[0]
+    for dim in reversed(tensor.shape[1:]):
+        count = len(items) // dim if dim else prod(tensor.shape[:-1])
+        items = [items[i * dim : (i + 1) * dim] for i in range(count)]
+    return items
+
+
+def _elements(tensor: Tensor) -> Sequence[Any]:
+    """Texts, or objects with `b64` where the output's name says that it holds bytes, or one of them is no text."""
+    if tensor.datatype != "BYTES":
+        return oip_data.written(tensor)
+    elements = split_bytes(tensor.data, prod(tensor.shape), tensor.name)
+    try:
+        if not tensor.name.endswith("_bytes"):
+            return [element.decode() for element in elements]
+    except UnicodeDecodeError:
+        pass
+    return [{"b64": base64.b64encode(element).decode()} for element in elements]
+
+
+# ── what is told of a model ───────────────────────────────────────────────────────────────────────────
+
+
+def encode_metadata(name: str, version: str, model: ModelMetadata) -> bytes:
+    """As TensorFlow Serving tells it."""
+    return encode(
+        {
+            "model_spec": {"name": name, "signature_name": "", "version": version},
+            "metadata": {"signature_def": {"signature_def": signatures_of(model)}},
+        }
+    )
+
+
+def signatures_of(model: ModelMetadata) -> dict[str, Any]:
+    """All that its server tells of them, or the only one that a model of another server has."""
+    return model.signature_def or {
+        SERVING: {
+            "inputs": {tensor.name: _described(tensor) for tensor in model.inputs},
+            "outputs": {tensor.name: _described(tensor) for tensor in model.outputs},
+            "method_name": "tensorflow/serving/predict",
+        }
+    }
+
+
+def _described(tensor: TensorMetadata) -> dict[str, Any]:
+    dims = [{"size": str(dim), "name": ""} for dim in tensor.shape]
+    dtype = tensorflow_types.NAMES.get(tensor.datatype, tensor.datatype)
+    return {"dtype": dtype, "tensor_shape": {"dim": dims, "unknown_rank": False}, "name": f"{tensor.name}:0"}
+
+
+TFSERVING_STATES = {"READY": "AVAILABLE", "UNAVAILABLE": "END", "UNLOADING": "UNLOADING"}
+"""TensorFlow Serving's words for states of the repository extension. A version that could not be loaded has ended."""
+
+
+def tfserving_state(state: str) -> str:
+    """LOADING for a state that nobody reports: TensorFlow Serving's clients wait then."""
+    return TFSERVING_STATES.get(state, "LOADING")
+
+
+def encode_status(versions: Sequence[str], state: str, reason: str, more: Mapping[str, Any]) -> bytes:
+    """The state of each version, with what other protocols have under the same path."""
+    code = "OK" if state == "READY" else "UNAVAILABLE"
+    told = [
+        {
+            "version": version,
+            "state": tfserving_state(state),
+            "status": {"error_code": code, "error_message": reason},
+        }
+        for version in versions
+    ]
+    return encode({**more, "model_version_status": told})
+
+
+def number(version: str) -> int:
+    """By which the newest is found."""
+    return int(version) if version.isdigit() else 0

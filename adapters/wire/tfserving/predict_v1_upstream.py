@@ -1,0 +1,121 @@
+"""KServe's v1 and TensorFlow Serving's REST as a client speaks them: tensors into requests, answers into tensors.
+
+An answer that goes on to a client of the same wire is only looked at (`checked`).
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import msgspec
+from msgspec import Raw
+
+from adapters.errors import BackendError, CallerError
+from adapters.tensors import Inference, Inferred, Tensor
+from adapters.wire.oip import json_data as oip_data
+from adapters.wire.oip.bodies import TensorMetadata
+from adapters.wire.tfserving import predict_v1, predict_v1_answers
+
+_ANSWERED = frozenset({"predictions", "outputs", "explanations", "result", "results"})
+_DATATYPES: dict[type, str] = {bool: "BOOL", int: "INT64", float: "FP64", str: "BYTES", dict: "BYTES"}
+_encode = msgspec.json.Encoder().encode
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode = msgspec.json.Decoder().decode
+
+
+def encode_request(inference: Inference, *, by_row: bool = False) -> bytes:
+    """A body, of whole `inputs` or (for servers that know nothing else) of `instances`, each a row of every input.
+
+    Raises `CallerError` for what has no form in JSON, or no rows. What is no number is written as Python does.
+    """
+    values = {tensor.name: predict_v1_answers.nested(tensor) for tensor in inference.inputs}
+    told: dict[str, Any] = {"instances": _rows(inference.inputs, values)} if by_row else {"inputs": values}
+    if signature := inference.parameters.get(predict_v1.SIGNATURE):
+        told = {predict_v1.SIGNATURE: signature, **told}
+    body = _encode(told)
+    return json.dumps(told).encode() if b"null" in body else body
+
+
+def _rows(inputs: Sequence[Tensor], values: dict[str, Any]) -> list[Any]:
+    lengths = {tensor.shape[:1] for tensor in inputs}
+    if len(lengths) != 1 or () in lengths:
+        raise CallerError("The model's servers take rows: all inputs must have the same first dimension.")
+    if len(inputs) == 1:
+        return list(values[inputs[0].name])
+    return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+
+
+def checked(body: bytes) -> bytes:
+    """An answer as it came, or as JSON has it where it holds what is no number. Raises `BackendError`."""
+    try:
+        fields = _fields(body)
+        body.decode()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = _lenient(body)
+        if not isinstance(found, dict):
+            _unreadable()
+        body, fields = _encode(found), {name: Raw() for name in found}
+    if "error" in fields and not _ANSWERED & fields.keys():
+        raise BackendError("The upstream failed.")
+    return body
+
+
+def decode_answer(body: bytes, outputs: Sequence[TensorMetadata], model: str, version: str) -> Inferred:
+    """An answer's tensors, of the model's `outputs`; where nobody knows those, as the values look.
+
+    Raises `BackendError` when it cannot be read.
+    """
+    try:
+        found = _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = _lenient(body)
+    if not isinstance(found, dict):
+        _unreadable()
+    key = next((key for key in ("outputs", "predictions", "explanations") if key in found), None)
+    if key is None:
+        if "error" in found:
+            raise BackendError("The upstream failed.")
+        _unreadable()
+    try:
+        values = _named(found[key], outputs, by_row=key != "outputs")
+        known = {tensor.name: tensor for tensor in outputs}
+        tensors = [tensor_of(name, value, known.get(name)) for name, value in values.items()]
+    except (CallerError, AttributeError, KeyError, TypeError):
+        _unreadable()
+    return Inferred(model, version, outputs=tensors)
+
+
+def _named(told: Any, outputs: Sequence[TensorMetadata], *, by_row: bool) -> dict[str, Any]:
+    """One output is told without its name."""
+    first = told[0] if by_row and isinstance(told, list) and told else told
+    if not isinstance(first, dict) or "b64" in first:
+        return {outputs[0].name if outputs else "output": told}
+    if not by_row:
+        return dict(told)
+    return {name: [row[name] for row in told] for name in first}
+
+
+def tensor_of(name: str, value: Any, known: TensorMetadata | None) -> Tensor:
+    """A JSON value, null for what is no number, as the tensor that it is known as. Raises `CallerError`."""
+    dims, flat = predict_v1.flattened(value, name)
+    if known is None:
+        kinds = set(map(type, flat)) - {type(None)}
+        datatype = "FP64" if kinds == {int, float} else _DATATYPES.get(kinds.pop() if len(kinds) == 1 else float, "")
+        known = TensorMetadata(name, datatype, dims)
+    elif 0 in dims and len(dims) < len(known.shape):
+        dims = (*dims, *(max(dim, 0) for dim in known.shape[len(dims) :]))  # an empty list hides what is behind it
+    if known.datatype in oip_data.FLOATS:
+        flat = [float("nan") if one is None else one for one in flat]
+    return Tensor(name, known.datatype, dims, predict_v1.packed(flat, known))
+
+
+def _lenient(body: bytes) -> Any:
+    """NaN and the infinities are no JSON, and servers write them all the same."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        _unreadable()
+
+
+def _unreadable() -> NoReturn:
+    raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None

@@ -1,0 +1,173 @@
+"""A request of KServe's v1 or TensorFlow Serving's REST as a gateway sees it: its rows are counted, its values skipped.
+
+What is in it is made tensors only for a server of another protocol, by what that server tells of the model.
+"""
+
+import json
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from adapters.errors import CallerError, Unsupported
+from adapters.tensors import CLASSES, NO_PARAMETERS, Inference, RequestedOutput
+from adapters.types import Codec, InferRequest, ModelRequest, Verb
+from adapters.wire.oip.bodies import ModelMetadata
+from adapters.wire.oip.request_view import Fields, rows_of, with_model, without_model
+from adapters.wire.tfserving.predict_v1 import SIGNATURE, decode_examples, decode_predict
+
+_MOST_CLASSES = 1000
+_SPACE = b" \t\r\n"
+_ABSENT = Raw(b"")
+
+
+class _Asked(msgspec.Struct, gc=False):
+    instances: list[Raw] | msgspec.UnsetType = msgspec.UNSET
+    inputs: Raw = _ABSENT
+    examples: list[Raw] | msgspec.UnsetType = msgspec.UNSET
+
+
+_asked = msgspec.json.Decoder(_Asked).decode
+_items = msgspec.json.Decoder(list[Raw]).decode
+_fields = msgspec.json.Decoder(Fields).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def request_of(
+    body: bytes, *, model: str, version: str, verb: Verb = "predict", look: tuple[int, bool] | None = None
+) -> InferRequest:
+    """What a front got, and may have looked at. Raises `CallerError` for what is no JSON object; NaN and the infinities
+    are let pass.
+    """
+    rows, by_row = look_at(body) if look is None else look
+    return InferRequest(
+        model=model,
+        version=version,
+        wire="predict-v1",
+        body=body,
+        verb=verb,
+        rows=rows,
+        by_row=by_row,
+        size=len(body),
+        codec=PLAIN,
+    )
+
+
+def look_at(body: bytes) -> tuple[int, bool]:
+    """How many rows there are, and whether they are told one by one."""
+    try:
+        asked = _asked(body)
+        rows = asked.instances if isinstance(asked.instances, list) else asked.examples
+        if isinstance(rows, list):
+            return max(1, len(rows)), True
+        if not asked.inputs:
+            return 1, True
+        whole = asked.inputs
+        if _opens(whole, b"{"):
+            whole = next((value for value in _fields(whole).values() if _opens(value, b"[")), whole)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _seen_in(_read(body))
+    # One list of one dimension is a row, for a batch has another.
+    return (len(_items(whole)) if _opens(whole, b"[") and _opens(memoryview(whole)[1:], b"[") else 1), False
+
+
+def _opens(raw: Raw | memoryview, sign: bytes) -> bool:
+    return bytes(memoryview(raw)[:1024]).lstrip(_SPACE)[:1] == sign
+
+
+def _seen_in(found: dict[str, Any]) -> tuple[int, bool]:
+    """The same of a body that only Python's own parser reads, or whose rows are no list: that is for the model's server
+    to refuse, or to understand."""
+    key = next((key for key in ("instances", "examples") if key in found), "")
+    if key or "inputs" not in found:
+        rows = found.get(key)
+        return (max(1, len(rows)) if isinstance(rows, list) else 1), True
+    whole = found["inputs"]
+    if isinstance(whole, dict):
+        whole = next((value for value in whole.values() if isinstance(value, list)), whole)
+    return (len(whole) if isinstance(whole, list) and whole and isinstance(whole[0], list) else 1), False
+
+
+def _read(body: bytes) -> dict[str, Any]:
+    """By Python's own parser, which reads NaN, and takes three times as long."""
+    try:
+        found = json.loads(body)
+    except RecursionError:
+        raise CallerError("The JSON body is nested too deeply.", code="invalid_json") from None
+    except ValueError as why:
+        raise CallerError(f"The body is not valid JSON: {why}.", code="invalid_json") from None
+    if not isinstance(found, dict):
+        raise CallerError("The body must be a JSON object.", code="invalid_json")
+    return found
+
+
+def inference(request: InferRequest, known: ModelMetadata) -> Inference:
+    """Its tensors, for who knows the model. Raises `CallerError`."""
+    if request.verb == "explain" and not request.explainer:
+        raise Unsupported(f"The model `{request.model[:128]}` has no explainer.")
+    of_examples = request.verb in ("classify", "regress")
+    asked = (decode_examples if of_examples else decode_predict)(request.body, known)
+    made = Inference(request.model, request.version, "", asked.parameters or NO_PARAMETERS, asked.inputs)
+    if request.verb == "classify":
+        made.outputs = _scores(known)
+    if not request.by_row and made.inputs:
+        request.rows = rows_of(made.inputs[0].shape)
+    return made
+
+
+def _scores(known: ModelMetadata) -> list[RequestedOutput]:
+    """An only output that holds a score for each class, with the classes' names; else all outputs as they are."""
+    if len(known.outputs) != 1:
+        return []
+    (output,) = known.outputs
+    count = output.shape[-1] if output.shape else -1
+    return [RequestedOutput(output.name, {CLASSES: count if count > 0 else _MOST_CLASSES})]
+
+
+class _Plain(Codec):
+    """Its requests are all `InferRequest`s: they are made here."""
+
+    def fields(self, request: ModelRequest) -> Fields:
+        """`parameters`, which KServe has, and the signature's name, which TensorFlow Serving has."""
+        assert isinstance(request, InferRequest)
+        return without_model(_parameters(_top(request.body)))
+
+    def rewrite(self, request: ModelRequest, fields: Fields) -> None:
+        assert isinstance(request, InferRequest)
+        top = _top(request.body)
+        written = dict(with_model(request, fields, _parameters(top)))
+        signature = written.pop(SIGNATURE, None)
+        top = {name: value for name, value in top.items() if name not in (SIGNATURE, "parameters")}
+        if signature is not None:
+            top[SIGNATURE] = signature
+        if written:
+            top["parameters"] = Raw(_encode(written))
+        request.write(_encode(top))
+
+    def inference(self, request: InferRequest) -> Inference:
+        raise Unsupported(f"The servers of `{request.model[:128]}` do not tell what its inputs are.")
+
+    def canonical(self, request: ModelRequest) -> bytes:
+        """As it was written."""
+        assert isinstance(request, InferRequest)
+        asked = (request.wire, request.verb, request.explainer, request.model, request.version)
+        return _encode(asked) + request.body
+
+    def is_deterministic(self, request: ModelRequest) -> bool:
+        return True
+
+
+def _top(body: bytes) -> Fields:
+    try:
+        return _fields(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {name: Raw(json.dumps(value).encode()) for name, value in _read(body).items()}
+
+
+def _parameters(top: Fields) -> Fields:
+    parameters = top.get("parameters")
+    found = {} if parameters is None or not _opens(parameters, b"{") else _fields(parameters)
+    return {**found, SIGNATURE: top[SIGNATURE]} if SIGNATURE in top else found
+
+
+PLAIN = _Plain()

@@ -1,0 +1,107 @@
+"""A `PredictRequest` of TensorFlow Serving's gRPC as a gateway sees it: one shape is looked at, and the message goes on
+as it came to a server of the same wire. It becomes tensors for any other."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+
+from adapters.errors import CallerError
+from adapters.tensors import Inference
+from adapters.types import Codec, InferRequest, ModelRequest
+from adapters.wire.oip import request_view as oip_asked
+from adapters.wire.oip import requests as oip
+from adapters.wire.oip.request_view import Fields, rows_of, with_model, without_model
+from adapters.wire.protos.tfserving import serving
+from adapters.wire.tfserving import predict as tfserving_predict
+
+_encode = msgspec.json.Encoder().encode
+_parameters = msgspec.json.Decoder(dict[str, str | int | float | bool]).decode
+
+
+class Look(NamedTuple):
+    """As much of a message as a gateway knows."""
+
+    model: str
+    version: str
+    signature: str
+    rows: int
+
+
+def look(message: bytes) -> Look:
+    """Raises `CallerError`."""
+    asked = tfserving_predict.decode(serving.PredictRequest, message)
+    spec = asked.model_spec
+    first = min(asked.inputs, default="")
+    shape = tuple([dim.size for dim in asked.inputs[first].tensor_shape.dim]) if first else ()
+    return Look(spec.name, tfserving_predict.version_of(spec), spec.signature_name, rows_of(shape))
+
+
+def with_version(message: bytes, version: str) -> bytes:
+    """A message that asks for another version."""
+    asked = tfserving_predict.decode(serving.PredictRequest, message)
+    spec = asked.model_spec
+    spec.ClearField("version_choice")
+    tfserving_predict.put_spec(spec, spec.name, version, spec.signature_name)
+    return bytes(asked.SerializeToString())
+
+
+def request_of(look: Look, message: bytes, *, model: str, version: str) -> InferRequest:
+    """What a front got. `version` is what the server is to be asked for."""
+    return InferRequest(
+        model=model,
+        version=version,
+        wire="tfserving-grpc",
+        body=message,
+        rows=look.rows,
+        size=len(message),
+        codec=TFSERVING,
+    )
+
+
+@lru_cache(4096)
+def renamed(kind: str, model: str) -> bytes:
+    """Behind a message of that kind, whatever name it had: of what is there twice, the last word counts."""
+    message = getattr(serving, kind)()
+    message.model_spec.name = model
+    return bytes(message.SerializeToString())
+
+
+class _TfServing(Codec):
+    """Its requests are all `InferRequest`s: they are made here."""
+
+    def fields(self, request: ModelRequest) -> Fields:
+        assert isinstance(request, InferRequest)
+        return without_model(_encoded(request.inference))
+
+    def rewrite(self, request: ModelRequest, fields: Fields) -> None:
+        """It has no place for parameters but the signature, so it becomes one of the Open Inference Protocol."""
+        assert isinstance(request, InferRequest)
+        inference = request.inference
+        written = with_model(request, fields, _encoded(inference))
+        try:
+            inference.parameters = _parameters(_encode(written))
+        except msgspec.ValidationError:
+            raise CallerError("A parameter that this route writes has no form there: only plain values do.") from None
+        request.write(*oip.encode_request(inference))
+        request.wire, request.codec, request.inference = "oip-http", oip_asked.HTTP, inference
+
+    def inference(self, request: InferRequest) -> Inference:
+        inference = tfserving_predict.decode_request(request.body)
+        inference.model_name, inference.model_version = request.model, request.version
+        return inference
+
+    def canonical(self, request: ModelRequest) -> bytes:
+        """As it was written. Two that were written by different clients may be the same and not be known for it."""
+        assert isinstance(request, InferRequest)
+        return _encode((request.wire, request.model, request.version)) + request.body
+
+    def is_deterministic(self, request: ModelRequest) -> bool:
+        return True
+
+
+def _encoded(inference: Inference) -> Fields:
+    return {name: msgspec.Raw(_encode(value)) for name, value in inference.parameters.items()}
+
+
+TFSERVING = _TfServing()

@@ -1,0 +1,128 @@
+"""TensorFlow Serving's REST beside inference: what it tells of a model's signatures and of its versions."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from adapters.errors import BackendError
+from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
+from adapters.wire.tfserving.datatypes import DATATYPES
+from adapters.wire.tfserving.predict_v1 import SERVING
+
+PLATFORM = "tensorflow_savedmodel"
+_AVAILABLE = "AVAILABLE"
+
+
+class _Dim(msgspec.Struct):
+    size: int | str = -1
+
+
+class _Shape(msgspec.Struct):
+    dim: list[_Dim] = []
+    unknown_rank: bool = False
+
+
+class _Info(msgspec.Struct):
+    dtype: str = "DT_INVALID"
+    tensor_shape: _Shape | None = None
+
+
+class _Signature(msgspec.Struct):
+    inputs: dict[str, _Info] = {}
+    outputs: dict[str, _Info] = {}
+
+
+class _Defs(msgspec.Struct):
+    signature_def: dict[str, Any]
+
+
+class _Metadata(msgspec.Struct):
+    signature_def: _Defs
+
+
+class _Described(msgspec.Struct):
+    metadata: _Metadata
+
+
+class _Version(msgspec.Struct):
+    version: int | str
+    state: str
+
+
+class _Status(msgspec.Struct):
+    model_version_status: list[_Version] = []
+
+
+class Version(NamedTuple):
+    """One that a server knows of, and whether it can be asked."""
+
+    number: str
+    available: bool
+
+
+_described = msgspec.json.Decoder(_Described)
+_status = msgspec.json.Decoder(_Status)
+
+
+def decode_metadata(body: bytes) -> dict[str, Any]:
+    """A model's signatures by name, as they are told. Raises `BackendError`."""
+    told: _Described = _read(_described, body)
+    return told.metadata.signature_def.signature_def
+
+
+def decode_status(body: bytes) -> list[Version]:
+    """The newest first. Raises `BackendError`."""
+    told: _Status = _read(_status, body)
+    return [Version(str(one.version), one.state == _AVAILABLE) for one in told.model_version_status]
+
+
+def signature_of(signatures: Mapping[str, Any], name: str) -> str:
+    """The one that is meant: without a name the default, or the only one that there is.
+
+    A name that there is not is for the server to refuse.
+    """
+    if name or SERVING in signatures:
+        return name or SERVING
+    own = [known for known in signatures if not known.startswith("__")]
+    return own[0] if len(own) == 1 else SERVING
+
+
+def model_metadata(
+    model: str, versions: list[Version], signatures: dict[str, Any], signature: str = ""
+) -> ModelMetadata:
+    """Of one signature. Raises `BackendError` for what cannot be read."""
+    try:
+        told = msgspec.convert(signatures.get(signature_of(signatures, signature), {}), _Signature)
+        return ModelMetadata(
+            model,
+            sorted([version.number for version in versions if version.available], key=_number),
+            PLATFORM,
+            [_tensor(name, info) for name, info in told.inputs.items()],
+            [_tensor(name, info) for name, info in told.outputs.items()],
+            signatures,
+        )
+    except (msgspec.ValidationError, ValueError):
+        raise _unreadable() from None
+
+
+def _tensor(name: str, info: _Info) -> TensorMetadata:
+    """A tensor of any rank is told with one dimension."""
+    shape = info.tensor_shape
+    dims = (-1,) if shape is None or shape.unknown_rank else tuple([int(dim.size) for dim in shape.dim])
+    return TensorMetadata(name, DATATYPES.get(info.dtype, info.dtype), dims)
+
+
+def _number(version: str) -> int:
+    return int(version) if version.isdigit() else 0
+
+
+def _read(decoder: Any, body: bytes) -> Any:
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise _unreadable() from None
+
+
+def _unreadable() -> BackendError:
+    return BackendError("The upstream's answer cannot be read.", code="upstream_bad_response")

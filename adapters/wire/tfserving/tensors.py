@@ -1,0 +1,132 @@
+"""TensorFlow's tensors in protobuf, both ways.
+
+They are told in one piece (`tensor_content`) or value by value, in a field for each kind of datatype, where values that
+all are the last one may be left out. We ask with the first, and answer with the second where clients look for it, as
+TensorFlow Serving does.
+"""
+
+from array import array
+from math import prod
+from struct import error, pack, unpack
+from typing import Any
+
+from adapters.errors import CallerError
+from adapters.tensors import ITEM_SIZE, Tensor, join_bytes, split_bytes
+from adapters.wire.oip import json_data as oip_data
+from adapters.wire.protos.tfserving import datatypes, tensorflow
+from adapters.wire.tfserving.datatypes import DATATYPES, NAMES
+
+MAX_FILLED = 1024 * 1024
+"""Bytes of a tensor that its message does not bring: so few cannot become so many."""
+_NUMBERS = {datatype: datatypes.values_by_name[name].number for datatype, name in NAMES.items()}
+_KNOWN = {number: datatype for datatype, number in _NUMBERS.items()}
+_FIELDS = {
+    "BOOL": "bool_val", "BYTES": "string_val", "FP16": "half_val", "BF16": "half_val",
+    "FP32": "float_val", "FP64": "double_val", "INT64": "int64_val", "UINT32": "uint32_val", "UINT64": "uint64_val",
+    **dict.fromkeys(("INT8", "INT16", "INT32", "UINT8", "UINT16"), "int_val"),
+}  # fmt: skip
+_CODES = {**oip_data.CODES, "FP16": "H", "BF16": "H"}
+"""Halves are told by their bits."""
+
+
+def decode(name: str, message: Any) -> Tensor:
+    """Raises `CallerError` for what is no tensor, or none that the Open Inference Protocol has."""
+    datatype = _KNOWN.get(message.dtype)
+    if datatype is None:
+        known = datatypes.values_by_number.get(message.dtype)
+        called = message.dtype if known is None else known.name
+        raise CallerError(f"`{name}` is {called}. Known: {', '.join(sorted(DATATYPES))}.", param=name)
+    shape = tuple([dim.size for dim in message.tensor_shape.dim])
+    if message.tensor_shape.unknown_rank or (shape and min(shape) < 0):
+        raise CallerError(f"The shape of `{name}` is not known: say each of its dimensions.", param=name)
+    oip_data.check_shape(name, shape)
+    if message.tensor_content:
+        return Tensor(name, datatype, shape, _content(name, datatype, prod(shape), message.tensor_content))
+    return Tensor(name, datatype, shape, _values(name, datatype, prod(shape), message))
+
+
+def _content(name: str, datatype: str, count: int, content: bytes) -> bytes:
+    if datatype == "BYTES":
+        return join_bytes(_texts(name, count, content))
+    if len(content) != count * ITEM_SIZE[datatype]:
+        message = f"`{name}` has {len(content)} bytes, and its shape {count * ITEM_SIZE[datatype]}."
+        raise CallerError(message, param=name)
+    return content
+
+
+def _texts(name: str, count: int, content: bytes) -> list[bytes]:
+    """All lengths, each in as few bytes as it needs, and then all texts."""
+    lengths, at = list[int](), 0
+    if count > len(content):
+        raise CallerError(f"`{name}` does not hold as many texts as its shape says.", param=name)
+    try:
+        for _ in range(count):
+            length = shift = 0
+            while content[at] > 127 and shift < 63:
+                length |= (content[at] & 127) << shift
+                at, shift = at + 1, shift + 7
+            lengths.append(length | content[at] << shift)
+            at += 1
+    except IndexError:
+        lengths.append(len(content))
+    if at + sum(lengths) != len(content):
+        raise CallerError(f"`{name}` does not hold as many texts as its shape says.", param=name)
+    texts = list[bytes]()
+    for length in lengths:
+        texts.append(content[at : at + length])
+        at += length
+    return texts
+
+
+def _values(name: str, datatype: str, count: int, message: Any) -> bytes:
+    values = getattr(message, _FIELDS[datatype])
+    there = len(values)
+    if there > count:
+        raise CallerError(f"`{name}` has {there} values, and its shape {count}.", param=name)
+    if there < count and count * ITEM_SIZE.get(datatype, 4) + _weight(values, count, datatype) > MAX_FILLED:
+        raise CallerError(f"`{name}` has {there} values, and its shape {count}: send all of them.", param=name)
+    if datatype == "BYTES":
+        last = values[-1] if there else b""
+        return join_bytes([*values, *[last] * (count - there)])
+    if datatype in ("FP32", "FP64") and there == count:
+        return array("f" if datatype == "FP32" else "d", values).tobytes()
+    last = values[-1] if there else 0
+    try:
+        return pack(f"<{count}{_CODES[datatype]}", *values, *[last] * (count - there))
+    except (error, OverflowError):
+        raise CallerError(f"`{name}` has a number that does not fit into {datatype}.", param=name) from None
+
+
+def _weight(values: Any, count: int, datatype: str) -> int:
+    """Bytes that repeating the last text would take."""
+    return len(values[-1]) * count if datatype == "BYTES" and len(values) else 0
+
+
+def encode(message: Any, tensor: Tensor, *, by_value: bool = False) -> None:
+    """Fill a message with a tensor, in one piece or (`by_value`) as TensorFlow Serving does. Raises `CallerError`."""
+    message.dtype = _NUMBERS[tensor.datatype]
+    for size in tensor.shape:
+        message.tensor_shape.dim.add(size=size)
+    count = prod(tensor.shape)
+    if tensor.datatype == "BYTES":
+        message.string_val.extend(split_bytes(tensor.data, count, tensor.name))
+    elif not by_value:
+        message.tensor_content = bytes(tensor.data)
+    elif tensor.datatype in ("FP32", "FP64", "BOOL"):
+        # The field's own bytes are the tensor's.
+        field = tensorflow.TensorProto.DESCRIPTOR.fields_by_name[_FIELDS[tensor.datatype]].number
+        if tensor.data:
+            message.MergeFromString(_head(field, len(tensor.data)) + bytes(tensor.data))
+    else:
+        values = unpack(f"<{count}{_CODES[tensor.datatype]}", tensor.data)
+        getattr(message, _FIELDS[tensor.datatype]).extend(values)
+
+
+def _head(field: int, length: int) -> bytes:
+    """Of a field of several values, before them."""
+    out = bytearray((field << 3 | 2,))
+    while length > 127:
+        out.append(length & 127 | 128)
+        length >>= 7
+    out.append(length)
+    return bytes(out)

@@ -1,0 +1,1 @@
+"""Checks between sections of the configuration file."""

@@ -1,0 +1,137 @@
+"""What is valid and probably not meant: warnings, each with its line.
+
+Parts that are out of use for now stay valid: in an outage, moving traffic elsewhere must be one edit.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from math import ceil
+
+from config.checks.attempts import is_alone
+from config.checks.matching import covers_when
+from config.checks.metering import UNITS, amount, limits_of
+from config.checks.references import targets, within
+from config.document import Document
+from config.node import Node, names
+from config.place import written
+from config.problem import Problem
+from config.schema.globs import covers, is_glob, may_overlap
+
+_HOURS = {"hour": 1, "day": 24, "month": 744}
+_LOOKS_LIKE_PERCENT = range(80, 121)
+
+
+def advise(doc: Document, root: Node) -> Iterator[Problem]:
+    """Every warning about a file that has no error."""
+    for problem in _all(doc, root):
+        yield replace(problem, is_warning=True)
+
+
+def _all(doc: Document, root: Node) -> Iterator[Problem]:
+    yield from _unused_pools(doc, root)
+    yield from _lone(doc, root)
+    for model in root["models"]:
+        yield from _shadowed(doc, model)
+        yield from _nobodys(doc, root, model)
+        for target in (target for route in model["routes"] for target in within(route)):
+            yield from _split(doc, target["split"])
+    for tenant in root["tenants"]:
+        yield from _globs(doc, root, tenant["models"])
+        for holder in (*tenant["keys"], *tenant["certificates"]):
+            yield from _globs(doc, root, holder["scopes"]["models"])
+        yield from _loose(doc, list(limits_of(tenant)))
+
+
+def _unused_pools(doc: Document, root: Node) -> Iterator[Problem]:
+    used = {pool.text for model in root["models"] for route in model["routes"] for pool in targets(route)}
+    for pool in root["pools"]:
+        if pool["name"].text not in used:
+            yield doc.problem(pool["name"].place, "no route leads here")
+
+
+def _lone(doc: Document, root: Node) -> Iterator[Problem]:
+    for pool in root["pools"]:
+        for name in ("breaker", "outliers"):
+            if name in pool and is_alone(pool):
+                message = "has no effect while the pool has one endpoint: the last one is never left alone"
+                yield doc.problem_with_key(pool[name].place, message)
+        if "resume" in pool and is_alone(pool):
+            message = "has no effect while the pool has one endpoint: another one of it would carry on"
+            yield doc.problem_with_key(pool["resume"].place, message)
+    lone = {pool["name"].text for pool in root["pools"] if is_alone(pool)}
+    for route in (route for model in root["models"] for route in model["routes"] if "hedge" in route):
+        pools = [pool.text for pool in targets(route) if pool.text]
+        if pools and lone.issuperset(pools):
+            message = "has no effect while its pools have one endpoint: a hedge asks another one of the same pool"
+            yield doc.problem_with_key(route["hedge"].place, message)
+
+
+def _shadowed(doc: Document, model: Node) -> Iterator[Problem]:
+    routes = list(model["routes"])
+    for i, route in enumerate(routes):
+        for j, earlier in enumerate(routes[:i]):
+            if covers_when(earlier["when"], route["when"]):
+                line = doc.line(earlier.place)
+                yield doc.problem(route.place, f"is never reached: routes[{j}] on line {line} takes all that it would")
+                break
+
+
+def _nobodys(doc: Document, root: Node, model: Node) -> Iterator[Problem]:
+    name = model["name"].text or ""
+    if not any(may_overlap(glob, name) for tenant in root["tenants"] for glob in tenant["models"].texts()):
+        yield doc.problem(model["name"].place, "no tenant may use this model")
+
+
+def _split(doc: Document, split: Node) -> Iterator[Problem]:
+    weights = [arm["weight"] for arm in split["arms"]]
+    for weight in weights:
+        if weight.value == 0:
+            yield doc.problem(weight.place, "is parked: it gets no request")
+    total = sum(weight.value for weight in weights if isinstance(weight.value, int | float))
+    if round(total) in _LOOKS_LIKE_PERCENT and abs(total - 100) >= 0.5:
+        yield doc.problem(split["arms"].place, f"weights look like percentages and add up to {total:g}")
+
+
+def _globs(doc: Document, root: Node, globs: Node) -> Iterator[Problem]:
+    known = names(root["models"])
+    for glob in globs:
+        if is_glob(glob.text or "") and not any(may_overlap(glob.text or "", name) for name in known):
+            yield doc.problem(glob.place, "matches no model")
+
+
+def _loose(doc: Document, limits: list[Node]) -> Iterator[Problem]:
+    for limit, unit in product(limits, UNITS):
+        for other in limits:
+            if other.place != limit.place and _applies_wherever(other, limit) and _is_tighter(other[unit], limit[unit]):
+                place = written(other[unit].place)
+                yield doc.problem(limit[unit].place, f"never refuses anything: {place} refuses the same or sooner")
+                break
+
+
+def _applies_wherever(other: Node, limit: Node) -> bool:
+    """Whether every use that counts for one of `limit`'s subjects counts for one of the other's."""
+    if other["enforce"].value == "shadow":
+        return False
+    if (other["count"].value or "host") == "host" != (limit["count"].value or "host"):
+        return False  # each host has it, and all of them share this one
+    if (other["count"].value or "host") == "host" != (limit["count"].value or "host"):
+        return False  # each host has it, and all of them share this one
+    whose = other["per"].value or "tenant"
+    wide = other["models"].texts() or ["*"]
+    return (whose in ("tenant", limit["per"].value)) and all(
+        any(covers(glob, model) for glob in wide) for model in limit["models"].texts() or ["*"]
+    )
+
+
+def _is_tighter(other: Node, limit: Node) -> bool:
+    """Whether what the other grants can never add up to more than this one does."""
+    theirs, ours = amount(other), amount(limit)
+    if theirs is None or ours is None:
+        return False
+    (less, often), (more, seldom) = theirs, ours
+    if isinstance(often, float) and isinstance(seldom, float):  # a burst, and a rate
+        return less <= more and less / often <= more / seldom
+    if often is None or seldom is None:
+        return often is seldom and less <= more
+    return less * ceil(_HOURS[str(seldom)] / _HOURS[str(often)]) <= more

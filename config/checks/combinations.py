@@ -1,0 +1,75 @@
+"""Fields that are right each by itself and not together: unsafe, or without any effect.
+
+Whoever writes a field believes that it does something, so one that does nothing is refused.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from config.checks import attempts, backlog, metering, pooling, routing
+from config.document import Document
+from config.node import Node
+from config.problem import Problem
+from config.schema import credentials
+from config.schema.config import ListenConfig, TimeoutConfig
+from config.schema.units import HostPort, format_duration, parse_duration, parse_host_port
+
+
+def check(doc: Document, root: Node) -> Iterator[Problem]:
+    """Every combination that cannot stand."""
+    yield from _listeners(doc, root)
+    yield from credentials.check(doc, root)
+    yield from pooling.check(doc, root)
+    yield from metering.check(doc, root)
+    yield from attempts.check(doc, root)
+    yield from backlog.check(doc, root)
+    yield from routing.check(doc, root)
+    for model in root["models"]:
+        for route in model["routes"]:
+            yield from _retry(doc, route["retry"])
+            yield from _timeout(doc, route["timeout"])
+
+
+def _listeners(doc: Document, root: Node) -> Iterator[Problem]:
+    listen = root["listen"]
+    http = _address(listen["http"], ListenConfig().http)
+    admin = _address(listen["admin"], ListenConfig().admin)
+    grpc = _address(listen["grpc"], None)
+    if http and admin and http.overlaps(admin):
+        yield doc.problem(listen["admin"].place, f"takes the port of listen.http ({http}): give it another")
+    for name, other in (("http", http), ("admin", admin)):
+        if grpc and other and grpc.overlaps(other):
+            yield doc.problem(listen["grpc"].place, f"takes the port of listen.{name} ({other}): give it another")
+    exposed = [str(address) for address in (http, grpc, admin) if address and not address.is_loopback]
+    if root["auth"]["demo_key"].value is True and exposed:
+        message = f"a demo key is for loopback only, and {' and '.join(exposed)} can be reached from elsewhere"
+        yield doc.problem(root["auth"]["demo_key"].place, message)
+
+
+def _address(node: Node, default: HostPort | None) -> HostPort | None:
+    if node.value is None:
+        return default
+    with suppress(ValueError):
+        return parse_host_port(node.value)
+    return None
+
+
+def _retry(doc: Document, retry: Node) -> Iterator[Problem]:
+    if retry["attempts"].value == 1:
+        for name in ("budget", "backoff"):
+            if name in retry:
+                yield doc.problem_with_key(retry[name].place, "has no effect: attempts is 1, so nothing is retried")
+
+
+def _timeout(doc: Document, timeout: Node) -> Iterator[Problem]:
+    total = _seconds(timeout["total"]) or TimeoutConfig().total
+    for name in ("first_byte", "idle"):
+        if (_seconds(timeout[name]) or 0) > total:
+            message = f"has no effect: the total of {format_duration(total)} ends the request before"
+            yield doc.problem(timeout[name].place, message)
+
+
+def _seconds(node: Node) -> float | None:
+    with suppress(ValueError):
+        return parse_duration(node.value)
+    return None

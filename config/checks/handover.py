@@ -1,0 +1,32 @@
+"""A configuration on its way to another process of ours: what the file says, with its references replaced.
+
+The other process neither reads the file, which may have changed since, nor needs the environment's secrets.
+"""
+
+import json
+
+from config.schema.config import Config
+
+
+def pack(config: Config) -> str:
+    """A loaded configuration as text. It holds secrets."""
+    assert config._source is not None, "only what was loaded from a file can be handed over"
+    return json.dumps({"source": config._source, "lines": [(*place, line) for place, line in config._lines.items()]})
+
+
+def unpack(text: str) -> Config:
+    """The same configuration. It was valid, and is validated once more: the other process may be a newer version.
+
+    Raises pydantic's ``ValidationError``, a ``ValueError``.
+    """
+    packed = json.loads(text)
+    source = _as_loaded(packed["source"])
+    lines = {(model, route): line for model, route, line in packed["lines"]}
+    return Config.model_validate(source, strict=True).written_at(lines, source)
+
+
+def _as_loaded(value: object) -> object:
+    """Lists are tuples, as in a document."""
+    if isinstance(value, list):
+        return tuple(_as_loaded(item) for item in value)
+    return {name: _as_loaded(item) for name, item in value.items()} if isinstance(value, dict) else value

@@ -1,0 +1,144 @@
+"""Limits and prices that do not go together, or limit nothing."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from config.document import Document
+from config.node import Node
+from config.place import written
+from config.problem import Problem
+from config.schema.globs import may_overlap
+from config.schema.money import currency_of, parse_budget
+from config.schema.units import parse_byte_rate, parse_rate
+
+SCOPE = {"per", "models", "enforce", "count", "on_redis_failure"}
+UNITS = ("requests", "tokens", "rows", "bytes", "device_ms", "spend", "concurrency")
+
+
+def check(doc: Document, root: Node) -> Iterator[Problem]:
+    """Every limit that would do nothing, and money that cannot be added up."""
+    yield from _currencies(doc, root)
+    for tenant in root["tenants"]:
+        for limit in limits_of(tenant):
+            yield from _scope(doc, tenant, limit)
+            yield from _priced(doc, root, tenant, limit)
+        yield from _given_again(doc, list(limits_of(tenant)))
+    for model in root["models"]:
+        for limit in limits_of(model):
+            yield from _something(doc, limit)
+            if "spend" in limit and "price" not in model:
+                yield doc.problem(limit["spend"].place, "needs the model's price: without one its use costs nothing")
+        yield from _given_again(doc, list(limits_of(model)))
+    yield from _redis(doc, root)
+
+
+def limits_of(owner: Node) -> Iterator[Node]:
+    """A tenant's or model's limits, in whichever form they are written."""
+    limits = owner["limits"]
+    return iter(limits) if isinstance(limits.value, tuple) else iter([limits])
+
+
+def _currencies(doc: Document, root: Node) -> Iterator[Problem]:
+    prices = [node for model in root["models"] for _, node in model["price"].fields()]
+    costs = [route["when"]["cost"] for model in root["models"] for route in model["routes"]]
+    budgets = [limit["spend"] for owner in (*root["models"], *root["tenants"]) for limit in limits_of(owner)]
+    first: tuple[str, Node] | None = None
+    for node in (*prices, *costs, *budgets):
+        currency = currency_of((node.text or "").lstrip("<>= "))
+        if currency is None:
+            continue
+        if first is None:
+            first = (currency, node)
+        elif currency != first[0]:
+            place = written(first[1].place)
+            yield doc.problem(node.place, f"is in {currency} and {place} in {first[0]}: a file has one currency")
+
+
+def _redis(doc: Document, root: Node) -> Iterator[Problem]:
+    """What Redis counts needs one, and the other way round."""
+    state = root["state"]
+    limits = [limit for owner in (*root["models"], *root["tenants"]) for limit in limits_of(owner)]
+    counted = [limit for limit in limits if limit["count"].text in ("exact", "leased")]
+    away = doc.value(state["redis"].place) is None
+    for limit in counted if away else ():
+        yield doc.problem(limit["count"].place, "needs state.redis: only the workers of a host count without it")
+    for limit in limits:
+        if "on_redis_failure" in limit and limit not in counted:
+            message = "has no effect: Redis counts what is `count: exact` or `leased`"
+            yield doc.problem_with_key(limit["on_redis_failure"].place, message)
+    if not away and not counted:
+        message = "has no effect: no limit is `count: exact` or `leased`"
+        yield doc.problem_with_key(state["redis"].place, message)
+    if away and "redis_timeout" in state:
+        yield doc.problem_with_key(state["redis_timeout"].place, "has no effect without state.redis")
+
+
+def _scope(doc: Document, tenant: Node, limit: Node) -> Iterator[Problem]:
+    yield from _something(doc, limit)
+    if limit["models"].value == ():
+        yield doc.problem(limit["models"].place, "is empty and matches nothing: say what matches, or remove it")
+    allowed = tenant["models"].texts()
+    for glob in limit["models"]:
+        if glob.text is not None and allowed and not any(may_overlap(glob.text, other) for other in allowed):
+            yield doc.problem(glob.place, "has no effect: this tenant may use no such model")
+
+
+def _something(doc: Document, limit: Node) -> Iterator[Problem]:
+    names = {name for name, node in limit.fields() if node.value is not None}
+    written_out = isinstance(limit.place[-1], int) or bool(names)  # `limits: {}` says what it does
+    if isinstance(limit.value, dict) and written_out and names <= SCOPE:
+        yield doc.problem(limit.place, f"limits nothing: give one of {', '.join(UNITS)}")
+
+
+def _priced(doc: Document, root: Node, tenant: Node, limit: Node) -> Iterator[Problem]:
+    """Use without a price would pass a budget unseen."""
+    if "spend" not in limit:
+        return
+    allowed = tenant["models"].texts()
+    covered = limit["models"].texts() or ["*"]
+    for model in root["models"]:
+        name = model["name"].text
+        if name is None or "price" in model:
+            continue
+        if any(may_overlap(glob, name) for glob in allowed) and any(may_overlap(glob, name) for glob in covered):
+            message = f'the model "{name}" has no price, so its use would cost nothing: give it one'
+            yield doc.problem(limit["spend"].place, message)
+
+
+def _given_again(doc: Document, limits: list[Node]) -> Iterator[Problem]:
+    """Of two limits of one scope, unit and period only the lower ever counts; a shadow has to be the lower."""
+    seen: dict[tuple[object, ...], tuple[Node, float]] = {}
+    for limit in sorted(limits, key=_is_shadow):  # the enforced ones first
+        for unit in UNITS:
+            if (known := amount(limit[unit])) is None:
+                continue
+            granted, period = known
+            whose = (limit["per"].value or "tenant", limit["models"].value, limit["count"].value or "host")
+            scope = (*whose, unit, period)
+            enforced = seen.get((*scope, False))
+            same = seen.setdefault((*scope, _is_shadow(limit)), (limit[unit], granted))
+            if same[0].place != limit[unit].place:
+                yield doc.problem(limit[unit].place, f"is limited already, by {written(same[0].place)}: keep one")
+            elif _is_shadow(limit) and enforced is not None and granted >= enforced[1]:
+                place = written(enforced[0].place)
+                yield doc.problem(limit[unit].place, f"shows nothing: {place} refuses the same or sooner")
+
+
+def _is_shadow(limit: Node) -> bool:
+    return limit["enforce"].value == "shadow"
+
+
+def amount(node: Node) -> tuple[float, object] | None:
+    """What is granted, and in which period: seconds of a rate, the name of a budget's, None of a number at once."""
+    if isinstance(node.value, int):
+        return node.value, None
+    with suppress(ValueError):
+        rate = parse_rate(node.value)
+        return rate.amount, rate.period
+    with suppress(ValueError):
+        rate = parse_byte_rate(node.value)
+        return rate.amount, rate.period
+    with suppress(ValueError):
+        budget = parse_budget(node.value)
+        return budget.picos, budget.period
+    return None

@@ -1,0 +1,182 @@
+"""Fields of pools that have no effect, because of others in the pool or in the file."""
+
+from collections.abc import Iterator
+
+from config.checks.references import targets
+from config.document import Document
+from config.node import Node
+from config.problem import Problem
+from config.protocols import section_of, serves
+from config.protocols.openai import OpenAIProtocol
+from config.runtimes import KINDS
+from config.schema.config import BalanceConfig
+
+_NOT_FOR_ONE = ("tls", "balance", "outliers")
+_NOT_FOR_A_RUNTIME = {
+    "llm": (*_NOT_FOR_ONE, "protocol", "model", "key", "key_header", "probe"),
+    "tensor": (*_NOT_FOR_ONE, "protocol", "key", "key_header", "probe"),
+    "vllm": (*_NOT_FOR_ONE, "model", "key", "key_header"),
+    "command": _NOT_FOR_ONE,
+}
+_BOUND = ("hash", "prefix_affinity")
+
+
+def check(doc: Document, root: Node) -> Iterator[Problem]:
+    """Every field that does nothing where it stands."""
+    for pool in root["pools"]:
+        if "runtime" in pool:
+            yield from _runtime(doc, pool)
+        else:
+            yield from _protocol(doc, pool)
+            yield from _key(doc, pool)
+            yield from _balance(doc, pool)
+            yield from _tls(doc, pool)
+            yield from _discover(doc, pool)
+    yield from _zones(doc, root)
+    yield from _embeddings(doc, root)
+
+
+def _embeddings(doc: Document, root: Node) -> Iterator[Problem]:
+    """Only models of tensors are given tokens."""
+    tensors = {pool["name"].text for pool in root["pools"] if _takes_tensors(pool)}
+    for model in root["models"]:
+        if "embeddings" not in model:
+            continue
+        for pool in (pool for route in model["routes"] for pool in targets(route)):
+            if pool.text is not None and pool.text not in tensors:
+                message = f'has no effect on the pool "{pool.text}", whose servers take no tensors'
+                yield doc.problem_with_key(model["embeddings"].place, message)
+                break
+
+
+def _takes_tensors(pool: Node) -> bool:
+    kind = KINDS.get(pool["runtime"]["kind"].text or "")
+    bundled = kind.serves if kind is not None else None
+    return "tensors" in (serves(protocol_of(pool)) if bundled is None else bundled)
+
+
+def protocol_of(pool: Node) -> str:
+    """The name of what its endpoints speak."""
+    protocol = pool["protocol"]
+    return protocol.text or protocol["name"].text or OpenAIProtocol().name
+
+
+def _runtime(doc: Document, pool: Node) -> Iterator[Problem]:
+    runtime = pool["runtime"]
+    kind = runtime["kind"].text or ""
+    for name in _NOT_FOR_A_RUNTIME.get(kind, ()):
+        if name in pool:
+            yield doc.problem_with_key(pool[name].place, f"has no effect on a runtime of the kind {kind}: remove it")
+    if kind in ("vllm", "command"):
+        yield from _program(doc, pool)
+    elif kind == "tensor":
+        yield from _tensor(doc, pool)
+
+
+def _program(doc: Document, pool: Node) -> Iterator[Problem]:
+    """Another's server, which is spoken to as one that runs already."""
+    yield from _protocol(doc, pool)
+    yield from _key(doc, pool)
+    runtime, name = pool["runtime"], protocol_of(pool)
+    protocol = section_of(name)
+    if any(field == "probe" and node.value is None for field, node in pool.fields()):
+        yield doc.problem(pool["probe"].place, "a runtime is ready when its probe says so: it needs one")
+    if "path" in pool["probe"]:
+        message = "has no effect: a runtime says by which path it is `ready`"
+        yield doc.problem_with_key(pool["probe"]["path"].place, message)
+    if runtime["kind"].text == "vllm" and name != "openai":
+        yield doc.problem(pool["protocol"].place, "vLLM speaks openai")
+    if "ready" in runtime and protocol is not None and not protocol.has_paths:
+        message = "has no effect: gRPC has no paths, the server is asked for its readiness"
+        yield doc.problem_with_key(runtime["ready"].place, message)
+
+
+def _tensor(doc: Document, pool: Node) -> Iterator[Problem]:
+    runtime = pool["runtime"]
+    mode = runtime["mode"].text or "none"
+    for name, wanted in (("models", "explicit"), ("poll_interval", "poll")):
+        if name in runtime and mode != wanted:
+            yield doc.problem_with_key(runtime[name].place, f"has no effect: the mode is {mode}, not {wanted}")
+    if "resume" in pool:
+        yield doc.problem_with_key(pool["resume"].place, "has no effect: tensors have no text to carry on")
+
+
+def _protocol(doc: Document, pool: Node) -> Iterator[Problem]:
+    name, probe = protocol_of(pool), pool["probe"]
+    protocol = section_of(name)
+    if protocol is None:
+        return
+    if "path" in probe and not protocol.has_paths:
+        message = "has no effect: gRPC has no paths, the server is asked for its readiness"
+        yield doc.problem_with_key(probe["path"].place, message)
+    if "ask" in probe and "text" not in protocol.serves:
+        yield doc.problem_with_key(probe["ask"].place, f"has no effect: servers that speak {name} have no tokens")
+    if "resume" in pool and not protocol.resumes:
+        yield doc.problem_with_key(pool["resume"].place, f"has no effect: {name} has no text to carry on")
+
+
+def _key(doc: Document, pool: Node) -> Iterator[Problem]:
+    if "key_header" in pool and doc.value(pool["key"].place) is None:
+        yield doc.problem_with_key(pool["key_header"].place, "has no effect without key")
+
+
+def _tls(doc: Document, pool: Node) -> Iterator[Problem]:
+    urls = [endpoint.text or endpoint["url"].text for endpoint in pool["endpoints"]]
+    found = pool["discover"]
+    if "tls" not in pool or any(url and url.startswith("https://") for url in urls):
+        return
+    if "file" in found or found["scheme"].text == "https":
+        return
+    if any(urls) or "discover" in pool:
+        yield doc.problem_with_key(pool["tls"].place, "has no effect: no endpoint is https://")
+
+
+def _balance(doc: Document, pool: Node) -> Iterator[Problem]:
+    balance = pool["balance"]
+    by = balance["by"].text or BalanceConfig().by
+    if "key" in balance and by != "hash":
+        yield doc.problem_with_key(balance["key"].place, f"has no effect: {by} looks at no key, only hash does")
+    if "bound" in balance and by not in _BOUND:
+        message = f"has no effect: {by} binds no request to an endpoint, only hash and prefix_affinity do"
+        yield doc.problem_with_key(balance["bound"].place, message)
+    if "signals" in balance and by != "load":
+        message = f"has no effect: {by} does not go by what servers report, only load does"
+        yield doc.problem_with_key(balance["signals"].place, message)
+    unprobed = any(name == "probe" and node.value is None for name, node in pool.fields())
+    if "panic" in balance and unprobed:
+        yield doc.problem_with_key(balance["panic"].place, "has no effect: without a probe no endpoint is unhealthy")
+
+
+def _discover(doc: Document, pool: Node) -> Iterator[Problem]:
+    discover = pool["discover"]
+    if "file" in discover and "scheme" in discover:
+        yield doc.problem_with_key(discover["scheme"].place, "has no effect: the file has whole URLs")
+    if "dns" not in discover and "srv" not in discover:
+        for name in ("nameserver", "ttl_min", "ttl_max"):
+            if name in discover:
+                yield doc.problem_with_key(discover[name].place, "has no effect: only dns and srv ask a nameserver")
+
+
+def _zones(doc: Document, root: Node) -> Iterator[Problem]:
+    """A preference needs both: where the gateway is, and where the endpoints are."""
+    zoned = False
+    for pool in root["pools"]:
+        balance = pool["balance"]
+        written = [endpoint["zone"] for endpoint in pool["endpoints"] if "zone" in endpoint]
+        if balance["by"].text == "hash":
+            for node in (*written, balance["zone_traffic"]):
+                if node.value is not None:
+                    message = "has no effect: hash sends a key to the same endpoint from every zone"
+                    yield doc.problem_with_key(node.place, message)
+            continue
+        finds = any(name in pool["discover"] for name in ("file", "kubernetes"))
+        zoned = zoned or finds or bool(written)
+        if "zone" not in root:
+            for node in (*written, balance["zone_traffic"]):
+                if node.value is not None:
+                    message = "has no effect: the file does not say in which `zone` the gateway is"
+                    yield doc.problem_with_key(node.place, message)
+        elif "zone_traffic" in balance and not (finds or written):
+            yield doc.problem_with_key(balance["zone_traffic"].place, "has no effect: no endpoint has a zone")
+    if "zone" in root and not zoned:
+        yield doc.problem_with_key(root["zone"].place, "has no effect: no endpoint has a zone")

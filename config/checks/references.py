@@ -1,0 +1,187 @@
+"""Names: each is given once, each that is used exists, each model can be reached.
+
+A pool that no route goes to is no mistake: moving a route away from a pool in trouble must be one edit.
+"""
+
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
+
+from config.document import Document
+from config.node import Node, names
+from config.problem import Problem, closest
+from config.schema.default_models import DefaultModelsConfig
+from config.schema.globs import covers, is_glob, may_overlap
+
+
+def check(doc: Document, root: Node) -> Iterator[Problem]:
+    """Names given twice, names of nothing, and models behind others."""
+    yield from _given_twice(doc, root)
+    yield from _unknown_pools(doc, root)
+    yield from _tenants_models(doc, root)
+    yield from _scopes_routes(doc, root)
+    yield from _routes_tenants(doc, root)
+    yield from _issuers_tenants(doc, root)
+    yield from _shadowed_models(doc, root)
+    yield from _explainers(doc, root)
+    yield from _default_models(doc, root)
+
+
+def within(target: Node) -> Iterator[Node]:
+    """A route, an arm or an entry of a fallback, and all that are inside it."""
+    yield target
+    for inner in (*target["split"]["arms"], *target["fallback"]):
+        yield from within(inner)
+
+
+def targets(route: Node) -> list[Node]:
+    """Every pool that a route can reach, where it is named."""
+    return [pool_of(target) for target in within(route)]
+
+
+def pool_of(target: Node) -> Node:
+    """Where a target names its pool, if it does."""
+    return target if target.text is not None else target["to"] if "to" in target else target["pool"]
+
+
+def _given_twice(doc: Document, root: Node) -> Iterator[Problem]:
+    for section in ("pools", "tenants"):
+        yield from _unique(doc, (entry["name"] for entry in root[section]))
+    yield from _unique(doc, (name for model in root["models"] for name in (model["name"], *model["aliases"])))
+    for pool in root["pools"]:
+        yield from _unique(doc, (_url(endpoint) for endpoint in pool["endpoints"]))
+    for model in root["models"]:
+        yield from _unique(doc, (route["name"] for route in model["routes"]))
+        yield from _unique(doc, model["versions"])
+        for target in (target for route in model["routes"] for target in within(route)):
+            yield from _unique(doc, (arm["name"] if "name" in arm else arm["pool"] for arm in target["split"]["arms"]))
+            yield from _unique(doc, map(pool_of, target["fallback"]))
+            yield from _unique(doc, target["on"])
+    keys = [key for tenant in root["tenants"] for key in tenant["keys"]]
+    yield from _unique(doc, (key["id"] for key in keys))
+    yield from _unique(doc, (key["hash"] for key in keys))
+    yield from _unique(doc, (issuer["name"] for issuer in root["auth"]["jwt"]))
+    certificates = [entry for tenant in root["tenants"] for entry in tenant["certificates"]]
+    for kind in ("subject_cn", "san_dns", "san_uri"):
+        yield from _unique(doc, (entry[kind] for entry in certificates))
+
+
+def _url(endpoint: Node) -> Node:
+    return endpoint if endpoint.text is not None else endpoint["url"]
+
+
+def _unique(doc: Document, nodes: Iterable[Node]) -> Iterator[Problem]:
+    first: dict[str, Node] = {}
+    for node in nodes:
+        if node.text is None:
+            continue
+        if node.text in first:
+            line = doc.line(first[node.text].place)
+            yield doc.problem(node.place, f"is given twice, first on line {line}")
+        first.setdefault(node.text, node)
+
+
+def _unknown_pools(doc: Document, root: Node) -> Iterator[Problem]:
+    known = names(root["pools"])
+    if len(known) < len(list(root["pools"])) or not known:
+        return  # a pool's own name is what is wrong
+    routes = (route for model in root["models"] for route in model["routes"])
+    for pool in (pool for route in routes for pool in targets(route)):
+        if pool.text is not None and pool.text not in known:
+            yield doc.problem(pool.place, f'no pool is named "{pool.text}"', closest(pool.text, known))
+
+
+def _tenants_models(doc: Document, root: Node) -> Iterator[Problem]:
+    """Those that tenants may use, and that scopes leave of them: by models' own names."""
+    known = names(root["models"])
+    aliases = {alias: model["name"].text for model in root["models"] for alias in model["aliases"].texts()}
+    lists = [tenant["models"] for tenant in root["tenants"]] + [scopes["models"] for scopes in _all_scopes(root)]
+    for glob in (glob for globs in lists for glob in globs):
+        if glob.text in aliases:
+            message = f'"{glob.text}" is an alias, and this list goes by models\' own names'
+            yield doc.problem(glob.place, message, aliases[glob.text])
+        elif glob.text is None or is_glob(glob.text) or not known:
+            continue
+        elif not any(may_overlap(glob.text, name) for name in known):
+            yield doc.problem(glob.place, f'no model is named "{glob.text}"', closest(glob.text, known))
+
+
+def _scopes_routes(doc: Document, root: Node) -> Iterator[Problem]:
+    known = [name for model in root["models"] for name in names(model["routes"])]
+    for route in (route for scopes in _all_scopes(root) for route in scopes["routes"]):
+        if route.text is not None and route.text not in known:
+            yield doc.problem(route.place, f'no route is named "{route.text}"', closest(route.text, known))
+
+
+def _all_scopes(root: Node) -> Iterator[Node]:
+    for tenant in root["tenants"]:
+        yield from (holder["scopes"] for holder in (*tenant["keys"], *tenant["certificates"]))
+
+
+def _routes_tenants(doc: Document, root: Node) -> Iterator[Problem]:
+    known = names(root["tenants"])
+    for model in root["models"]:
+        written = [glob for route in model["routes"] for glob in route["when"]["tenant"]]
+        if written:
+            allowed = _users(root, model)
+            for glob in written:
+                if glob.text is None or _any_matches(glob.text, allowed):
+                    continue
+                if _any_matches(glob.text, known):
+                    yield doc.problem(glob.place, "no tenant of that name may use this model: see its `models`")
+                elif known:
+                    suggestion = closest(glob.text, known)
+                    yield doc.problem(glob.place, f'no tenant is named "{glob.text}"', suggestion)
+
+
+def _issuers_tenants(doc: Document, root: Node) -> Iterator[Problem]:
+    known = names(root["tenants"])
+    for issuer in root["auth"]["jwt"]:
+        tenant = issuer["tenant"]
+        if tenant.text is not None and known and tenant.text not in known:
+            yield doc.problem(tenant.place, f'no tenant is named "{tenant.text}"', closest(tenant.text, known))
+
+
+def _any_matches(glob: str, candidates: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, glob) for name in candidates)
+
+
+def _users(root: Node, model: Node) -> set[str]:
+    """The tenants that may use some name that the model serves."""
+    served = model["name"].text or "*"
+    return {
+        tenant["name"].text or ""
+        for tenant in root["tenants"]
+        if any(may_overlap(glob, served) for glob in tenant["models"].texts())
+    }
+
+
+def _shadowed_models(doc: Document, root: Node) -> Iterator[Problem]:
+    seen: list[str] = []
+    for model in root["models"]:
+        name = model["name"].text or ""
+        for earlier in seen if is_glob(name) else ():  # an exact name wins over any glob
+            if name != earlier and is_glob(earlier) and covers(earlier, name):
+                yield doc.problem(
+                    model["name"].place, f'can never be reached: "{earlier}" above matches the same names'
+                )
+        seen.append(name)
+
+
+def _explainers(doc: Document, root: Node) -> Iterator[Problem]:
+    known = names(root["models"])
+    for model in root["models"]:
+        explainer = model["explainer"]
+        if explainer.text is None or not known:
+            continue
+        if explainer.text == model["name"].text:
+            yield doc.problem(explainer.place, "is this model: an explainer is another one")
+        elif not any(may_overlap(explainer.text, name) for name in known):
+            yield doc.problem(explainer.place, f'no model is named "{explainer.text}"', closest(explainer.text, known))
+
+
+def _default_models(doc: Document, root: Node) -> Iterator[Problem]:
+    known = [name for model in root["models"] for name in (model["name"].text, *model["aliases"].texts()) if name]
+    for operation in DefaultModelsConfig.model_fields:
+        default = root["default_models"][operation]
+        if default.text is not None and known and not any(may_overlap(default.text, name) for name in known):
+            yield doc.problem(default.place, f'no model is named "{default.text}"', closest(default.text, known))

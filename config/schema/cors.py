@@ -1,0 +1,27 @@
+"""The ``cors`` part of ``http``: which web pages may read answers."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from config.schema.section import Section
+from config.schema.text import Shape
+from config.schema.units import Delay
+
+Origin = Annotated[
+    str,
+    Shape(
+        r"https?://(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:]+\])(?::[0-9]{1,5})?",
+        "an origin as browsers send it, such as https://app.example.com or http://localhost:3000, in lower case and "
+        "without a path",
+    ),
+]
+
+
+class CorsConfig(Section):
+    """Cross-origin requests of browsers on the data listener. A page's origin is compared as a whole."""
+
+    origins: tuple[Origin, ...] = Field(min_length=1, max_length=1000)
+    """Origins whose pages may send requests and read answers."""
+    max_age: Delay = 600.0
+    """How long a browser may remember the answer to a preflight request."""

@@ -1,0 +1,109 @@
+"""A route's ``rewrite``: what the upstream is sent instead of what the client wrote."""
+
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
+
+from config.schema.section import Section
+from config.schema.text import Shape
+
+TWINS: tuple[frozenset[str], ...] = (
+    frozenset({"max_tokens", "max_completion_tokens", "n_predict", "max_output_tokens"}),
+)
+"""Names that servers take for one field: what is said of one holds for all."""
+MAX_TOKENS = 2**31 - 1
+_OWN = frozenset({"model", "messages", "prompt", "stream", "stream_options"})
+_MOST = {name: MAX_TOKENS for names in TWINS for name in names} | {"n": 128}
+MAX_DEPTH = 16
+
+
+def twins(name: str) -> frozenset[str]:
+    """The names of the same field, this one among them."""
+    return next((names for names in TWINS if name in names), frozenset({name}))
+
+
+def _not_our_own(name: str) -> str:
+    if name in _OWN:
+        raise ValueError(f"{name} is what the gateway itself goes by: it cannot be rewritten here")
+    return name
+
+
+def _json(value: object, depth: int = 0) -> object:
+    """Plain data as a JSON body holds it; ValueError for anything else."""
+    if depth > MAX_DEPTH:
+        raise ValueError("nests too deeply for a request's field")
+    if isinstance(value, dict) and all(isinstance(name, str) for name in value):
+        return {name: _json(inner, depth + 1) for name, inner in value.items()}
+    if isinstance(value, tuple | list):
+        return [_json(inner, depth + 1) for inner in value]
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    raise ValueError("expected what JSON can hold")
+
+
+def _number(value: object) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("expected a number")
+    return value
+
+
+FieldName = Annotated[
+    str, Shape(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", "a field of the request's body"), AfterValidator(_not_our_own)
+]
+Number = Annotated[float, PlainValidator(_number), WithJsonSchema({"type": "number"})]
+"""Whole where it is written so: servers take no 100.0 for 100."""
+JsonValue = Annotated[Any, BeforeValidator(_json)]
+
+
+class RewriteConfig(Section):
+    """Changes to a request's body, one level deep. Nothing that a client writes gets around them.
+
+    What is said of ``max_tokens`` holds for ``max_completion_tokens``, ``n_predict`` and ``max_output_tokens`` too:
+    servers take them for one field.
+    """
+
+    model: str | None = Field(None, min_length=1, max_length=256)
+    """The model's name for pools that have none of their own."""
+    defaults: dict[FieldName, JsonValue] = Field({})
+    """Values of fields that the client leaves out."""
+    caps: dict[FieldName, Number] = Field({})
+    """The most that a number may be; a larger one becomes this. A cap on ``max_tokens`` is also its default."""
+    force: dict[FieldName, JsonValue] = Field({})
+    """Values whatever the client wrote."""
+    drop: tuple[FieldName, ...] = ()
+    """Fields that are not sent on."""
+
+    @model_validator(mode="after")
+    def _once(self) -> Self:
+        seen: dict[frozenset[str], str] = {}
+        for kind, names in (("force", self.force), ("drop", self.drop), ("caps", self.caps)):
+            for name in names:
+                if (before := seen.setdefault(twins(name), kind)) != kind or _repeats(name, names):
+                    raise ValueError(f"{name} is said twice: {before} and {kind} are of one field")
+        for name in self.defaults:
+            if seen.get(twins(name), "caps") != "caps" or _repeats(name, self.defaults):
+                raise ValueError(f"the default of {name} has no effect beside what else is said of it")
+        return self
+
+    @model_validator(mode="after")
+    def _in_bounds(self) -> Self:
+        for name, value in (*self.defaults.items(), *self.force.items(), *self.caps.items()):
+            most = _MOST.get(name)
+            if most is not None and not (type(value) is int and 1 <= value <= most):
+                raise ValueError(f"{name} is a whole number from 1 to {most}")
+        for name, value in self.defaults.items():
+            cap = next((self.caps[twin] for twin in twins(name) if twin in self.caps), None)
+            if cap is not None and not (isinstance(value, int | float) and value <= cap):
+                raise ValueError(f"the default of {name} is above its cap")
+        return self
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if not (self.model or self.defaults or self.caps or self.force or self.drop):
+            raise ValueError("rewrites nothing: give model, defaults, caps, force or drop")
+        return self
+
+
+def _repeats(name: str, names: dict[str, Any] | tuple[str, ...]) -> bool:
+    """Whether a field is there under two names, or twice under one."""
+    return sum(other in twins(name) for other in names) > 1

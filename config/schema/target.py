@@ -1,0 +1,117 @@
+"""Where requests go: a pool, or a choice between several, each with others to fall back to.
+
+One shape, nested as deep as needed: a route, an arm of a split and an entry of a fallback are each a target.
+A target holds what it leads to and names nothing but pools, so no chain can come back to where it began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from config.schema.section import Section
+from config.schema.text import Name, Shape
+
+Sticky = Annotated[
+    str,
+    Shape(
+        r"user|key|tenant|request|header:[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}",
+        "user, key, tenant, request or header:NAME",
+    ),
+]
+Failure = Literal["capacity", "backend", "transport", "timeout", "context_length"]
+ANOTHER_MAY_DO: tuple[Failure, ...] = ("capacity", "backend", "transport")
+
+
+class SplitConfig(Section):
+    """Weighted choice between targets; the same subject always gets the same arm."""
+
+    sticky: Sticky = "request"
+    """What keeps its arm: ``user`` (the request's user field, else the key), ``key``, ``tenant``,
+    ``header:NAME``, or ``request`` (nothing: each request is drawn anew)."""
+    arms: tuple[ArmConfig, ...] = Field(min_length=2)
+    """The sides."""
+
+    @model_validator(mode="after")
+    def _weights(self) -> Self:
+        if not any(arm.weight for arm in self.arms):
+            raise ValueError("all weights are 0: give at least one arm a share")
+        return self
+
+
+class TargetConfig(Section):
+    """A pool, or a split of its own."""
+
+    pool: Name | None = None
+    """Where the requests go."""
+    split: SplitConfig | None = None
+    """Or several targets, by weight."""
+    fallback: tuple[FallbackConfig, ...] = ()
+    """Tried in this order when that fails."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if (self.pool is None) == (self.split is None):
+            raise ValueError("goes one way: give pool, or split")
+        return self
+
+    def pools(self) -> tuple[str, ...]:
+        """Every pool that this can reach, in the order of the file, each once."""
+        return tuple(dict.fromkeys(_pools(self)))
+
+
+class ArmConfig(TargetConfig):
+    """One side of a split."""
+
+    name: Name | None = None
+    """What logs, metrics and ``x-headrace-arm`` call it; its pool's name when absent. What is sticky goes by it."""
+    weight: float = Field(ge=0)
+    """Share of the requests, relative to the other arms; 0 parks an arm."""
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if self.pool is None and self.name is None:
+            raise ValueError("an arm that is a split needs a name")
+        return self
+
+    @property
+    def label(self) -> str:
+        """What it is called."""
+        return self.name or self.pool or ""
+
+
+class FallbackConfig(TargetConfig):
+    """Where to go when what came before failed. A pool's name alone is short for ``{pool: NAME}``."""
+
+    on: tuple[Failure, ...] = Field(ANOTHER_MAY_DO, min_length=1)
+    """After which failures: ``capacity`` (full, or nobody healthy), ``backend`` (it failed), ``transport`` (not
+    reached, cut off, or silent), ``timeout`` (silent only), ``context_length`` (prompt too long for the model).
+    What is the caller's own fault otherwise, such as a refused content, never goes elsewhere."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, data: object) -> object:
+        return {"pool": data} if isinstance(data, str) else data
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        reference = handler(schema)
+        pool = {"type": "string", "description": "A pool's name."}
+        return {"anyOf": [pool, reference]}
+
+
+def _pools(target: TargetConfig) -> Iterator[str]:
+    if target.pool is not None:
+        yield target.pool
+    for arm in target.split.arms if target.split else ():
+        yield from _pools(arm)
+    for entry in target.fallback:
+        yield from _pools(entry)
+
+
+SplitConfig.model_rebuild()
+TargetConfig.model_rebuild()

@@ -1,0 +1,131 @@
+"""Texts with a shape: names, globs, addresses, and the two that point outside the file."""
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from datetime import date
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, SecretStr, WithJsonSchema
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from config.schema.units import or_environment
+
+ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A pattern with a sentence of its own, for nobody should have to read a pattern in an error."""
+
+    pattern: str
+    expected: str
+
+    def check(self, text: str) -> str:
+        """The text itself, or ``ValueError`` with the sentence."""
+        if re.fullmatch(self.pattern, text) is None:
+            raise ValueError(f"expected {self.expected}")
+        return text
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {**handler(schema), "pattern": or_environment(self.pattern)}
+
+
+def _real_port(url: str) -> str:
+    try:
+        port = None if url.startswith(("unix:", "file:")) else urlsplit(url).port
+    except ValueError:
+        raise ValueError("the URL's host or port is not valid: a port is a number up to 65535") from None
+    if port == 0:
+        raise ValueError("the URL's port is 0, where nothing can listen")
+    return url
+
+
+def _private_or_local(source: str) -> str:
+    """Whoever can change the keys on their way can sign anything."""
+    if source.startswith("http://"):
+        host = urlsplit(source).hostname or ""
+        try:
+            local = host == "localhost" or ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            local = False
+        if not local:
+            raise ValueError("keys come over https://; plain http:// is for loopback only")
+    return source
+
+
+def _real_date(text: str) -> str:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        raise ValueError("there is no such day in the calendar") from None
+    return text
+
+
+Name = Annotated[
+    str,
+    Shape(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}", "a name: up to 128 letters, digits and . _ : / - (not first)"),
+]
+Glob = Annotated[
+    str,
+    Shape(
+        r"[A-Za-z0-9*?\[\]!][A-Za-z0-9._:/*?\[\]!-]{0,127}",
+        "a name or a glob: up to 128 letters, digits, . _ : / - and the wildcards * ? [ab] [!ab]",
+    ),
+]
+Url = Annotated[
+    str,
+    Shape(
+        r"https?://[^\s/?#@]+(/[^\s?#]*)?|unix:/[^\s?#]+",
+        "http://HOST:PORT, https://HOST:PORT or unix:/PATH, without a user, a query or a fragment",
+    ),
+    AfterValidator(_real_port),
+]
+Jwks = Annotated[
+    str,
+    Shape(r"https?://[^\s/?#@]+([/?][^\s#]*)?|file:.+", "https://HOST/PATH, or file:PATH"),
+    AfterValidator(_real_port),
+    AfterValidator(_private_or_local),
+]
+"""Where an issuer's public keys are. ``file:PATH`` is relative to the YAML file's folder."""
+Date = Annotated[str, Shape(r"\d{4}-\d{2}-\d{2}", "a day such as 2027-06-30"), AfterValidator(_real_date)]
+ProbePath = Annotated[str, Shape(r"/\S{0,512}", "a path such as /health")]
+HeaderName = Annotated[str, Shape(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}", "an HTTP header's name")]
+
+_NOT_FOR_A_KEY = {
+    "accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "cookie", "expect",
+    "forwarded", "host", "keep-alive", "proxy-connection", "range", "te", "trailer", "transfer-encoding", "upgrade",
+    "user-agent", "via", "x-request-id",
+}  # fmt: skip
+
+
+def _of_a_key(name: str) -> str:
+    if name.lower() in _NOT_FOR_A_KEY or name.lower().startswith(("inference-header-", "grpc-", "x-forwarded-")):
+        raise ValueError("this header has a meaning of its own: a key goes into authorization, api-key or the like")
+    return name
+
+
+KeyHeader = Annotated[HeaderName, AfterValidator(_of_a_key)]
+
+Secret = Annotated[
+    SecretStr,
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": rf"^(\$\{{{ENV_NAME}\}}|file:.+)$",
+            "examples": ["${API_KEY}", "file:api-key.txt"],
+        }
+    ),
+]
+"""Written as ``${NAME}`` or ``file:PATH``; the loader refuses one written inline."""
+
+PemFile = Annotated[str, WithJsonSchema({"type": "string", "examples": ["tls/server.pem"]})]
+"""Path of a PEM file, relative to the YAML file's folder."""
+
+LocalFile = Annotated[str, WithJsonSchema({"type": "string", "examples": ["endpoints.yaml"]})]
+"""Path of a file that the running gateway reads again and again, relative to the YAML file's folder."""

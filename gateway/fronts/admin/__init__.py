@@ -1,0 +1,1 @@
+"""The operators' front, on its own listener."""

@@ -1,0 +1,65 @@
+"""Why a request goes where it goes, at the operators' door: `POST /admin/explain`."""
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+from aiohttp import web
+
+from config.cases import AskedConfig, asked
+from config.loader import ConfigError
+from config.schema.config import Config
+from config.schema.identity import GrantConfig
+from gateway.auth.keys import Principal, granted
+from gateway.explain.why import Policy
+from gateway.fronts.admin.body import read_object
+from gateway.fronts.admin.desk import Desk
+from gateway.fronts.admin.guard import Refused, recorded
+
+
+class Explain:
+    """The handler. A key that is not in the file is looked up in the database, in a thread of its own."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._thread = ThreadPoolExecutor(1, "explain")
+        self._policy: tuple[Config, Policy] | None = None
+
+    def routes(self) -> list[web.RouteDef]:
+        """What the door serves."""
+        return [web.post("/admin/explain", self._ask)]
+
+    async def close(self, _: web.Application) -> None:
+        """No more is taken; what is under way ends by itself."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _ask(self, request: web.Request) -> web.Response:
+        """Takes what a test of a policy has as its `request`."""
+        recorded(request)  # it changes nothing
+        body = await read_object(request, **dict.fromkeys(AskedConfig.model_fields, object))
+        try:
+            question = asked(body)
+        except ConfigError as error:
+            first = error.problems[0]
+            raise Refused(400, "invalid_request", first.message, param=first.path or None) from None
+        policy = self._in_force()
+        holder = policy.holder(question.key) if question.key else None
+        if question.key and holder is None:
+            holder = await asyncio.get_running_loop().run_in_executor(self._thread, self._issued, question)
+        found = policy.asked(question, time.time(), holder)
+        return web.Response(body=msgspec.json.encode(found), content_type="application/json")
+
+    def _in_force(self) -> Policy:
+        config = self._desk.config
+        if self._policy is None or self._policy[0] is not config:
+            self._policy = config, Policy.of(config)
+        return self._policy[1]
+
+    def _issued(self, question: AskedConfig) -> Principal | None:
+        """Whoever holds an issued key. Blocks."""
+        for key in self._desk.store.read_all(question.tenant):
+            if key.id == question.key:
+                grant = {"role": key.role, "scopes": dict(key.scopes) or None, "labels": dict(key.labels)}
+                return granted(key.tenant, key.id, GrantConfig.model_validate(grant))
+        return None

@@ -1,0 +1,222 @@
+"""Who may do what at the operators' door: one place that every request passes, and that denies by default.
+
+A handler is for operators unless it says otherwise (`for_anyone`, `for_tenant_admins`, `for_scrapers`), and whatever
+it changes is in the audit log. So a handler that is added is protected and recorded without doing anything for it.
+"""
+
+import ipaddress
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from adapters.errors import CredentialError
+from gateway.auth.audit import Act, Actor, Outcome
+from gateway.auth.errors import KeyEnded, KeysError, NoSuchKey, WrongGrant
+from gateway.auth.keys import Principal, bearer
+from gateway.fronts.admin.desk import Desk
+
+_log = logging.getLogger(__name__)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+H = TypeVar("H", bound=Callable[..., Any])
+Access = Literal["anyone", "scrapers", "tenant-admins", "operators"]
+
+_LOCAL = "local"
+
+
+@dataclass(slots=True)
+class Visit:
+    """One request of somebody who was let through."""
+
+    actor: Actor
+    """Who asks, for entries of the audit log."""
+    within: str | None = None
+    """The only tenant that it may be about, where a tenant-admin asks; None for an operator."""
+    act: Act | None = None
+    recorded: bool = False
+
+
+_VISIT = web.RequestKey("visit", Visit)
+
+
+class Refused(Exception):
+    """An answer other than the wanted one, in the door's one shape."""
+
+    def __init__(self, status: int, code: str, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.param = param
+
+
+def for_anyone(handler: H) -> H:
+    """Needs no credential: what load balancers and kubelets ask."""
+    return _mark(handler, "anyone")
+
+
+def for_scrapers(handler: H) -> H:
+    """Needs a credential whose scopes name the front `metrics`, or an operator's."""
+    return _mark(handler, "scrapers")
+
+
+def for_tenant_admins(handler: H) -> H:
+    """An operator, or a tenant's own admin: where the path has `{tenant}` it is the admin's."""
+    return _mark(handler, "tenant-admins")
+
+
+def visit(request: web.Request) -> Visit:
+    """Who asks, and about whom."""
+    return request[_VISIT]
+
+
+def acted(request: web.Request, action: str, target: str, **detail: Any) -> None:
+    """What this request's entry of the audit log says, where method and route are not telling enough."""
+    found = request[_VISIT]
+    found.act = Act(found.actor, action, target, detail=detail)
+
+
+def recorded(request: web.Request) -> None:
+    """The change was written to the audit log with the change itself: no second entry."""
+    request[_VISIT].recorded = True
+
+
+class Guard:
+    """Its `middleware` is the outermost."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._required = desk.config.auth.admin.required
+        self._loopback = desk.config.listen.admin.is_loopback
+
+    @web.middleware
+    async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Check, let through, put in the audit log, and turn whatever went wrong into one shape of error."""
+        try:
+            self._check_browser(request)
+            self._admit(request)
+            _check_json(request)
+            response = await handler(request)
+        except Exception as error:
+            response = _error_response(request, error)
+        if request.method not in ("GET", "HEAD", "OPTIONS") and _VISIT in request:
+            self._record(request, response.status)
+        return response
+
+    def _check_browser(self, request: web.Request) -> None:
+        """A page that somebody has open must not act here: by a name that it made resolve to this machine, or by a
+        request to another origin than its own."""
+        host = request.headers.get("Host", "")
+        if self._loopback and not _is_local_name(host):
+            raise Refused(403, "wrong_host", "ask for this machine by `localhost` or by an IP address")
+        origin = request.headers.get("Origin")
+        if origin is not None and urlsplit(origin).netloc != host:
+            raise Refused(403, "cross_origin", "requests from pages of another origin are refused")
+
+    def _admit(self, request: web.Request) -> None:
+        access: Access = getattr(request.match_info.handler, "access", "operators")
+        if access == "anyone":
+            return
+        peer = request.remote or ""
+        if not self._required:
+            request[_VISIT] = Visit(Actor(_LOCAL, "operator", peer))
+            return
+        principal = self._authenticate(request)
+        authority = _authority(principal)
+        admitted = Visit(Actor(principal.key_id, authority, peer))
+        if authority != "user":  # whoever may do nothing here cannot fill the audit log either
+            request[_VISIT] = admitted
+        if authority == "operator" or (access == "scrapers" and _scrapes(principal)):
+            return
+        tenant = request.match_info.get("tenant", principal.tenant)
+        if access == "tenant-admins" and authority == "tenant-admin" and tenant == principal.tenant:
+            admitted.within = tenant
+            return
+        raise Refused(403, "forbidden", "this credential may not do that")
+
+    def _authenticate(self, request: web.Request) -> Principal:
+        token = bearer(request.headers.get("Authorization"), request.headers.get("x-api-key"))
+        tls = request.get_extra_info("peercert") if token is None else None
+        return self._desk.authenticate(token, tls or None, time.time())
+
+    def _record(self, request: web.Request, status: int) -> None:
+        found = request[_VISIT]
+        if found.recorded:
+            return
+        outcome: Outcome = "done" if status < 400 else "refused" if status < 500 else "failed"
+        act = found.act
+        if act is None:
+            resource = request.match_info.route.resource
+            route = resource.canonical if resource is not None else "?"
+            act = Act(found.actor, f"{request.method} {route}", request.path)
+        detail = {**act.detail, "status": status} if outcome != "done" else act.detail
+        self._desk.note(Act(act.actor, act.action, act.target, outcome, detail))
+
+
+def _mark(handler: H, access: Access) -> H:
+    handler.access = access  # type: ignore[attr-defined]
+    return handler
+
+
+def _authority(principal: Principal) -> str:
+    """Scopes name what a credential is for, and administration is none of it."""
+    if principal.scope is None:
+        for role in ("operator", "tenant-admin"):
+            if role in principal.roles:
+                return role
+    return "user"
+
+
+def _scrapes(principal: Principal) -> bool:
+    return principal.scope is not None and "metrics" in principal.scope.names.get("fronts", ())
+
+
+def _is_local_name(host: str) -> bool:
+    name = urlsplit(f"//{host}").hostname or ""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name in ("", "localhost")
+    return True
+
+
+def _check_json(request: web.Request) -> None:
+    """A form of a foreign page cannot send JSON without asking first, which is never granted."""
+    if request.method in ("POST", "PUT", "PATCH") and request.content_type != "application/json":
+        raise Refused(415, "unsupported_media_type", "send `Content-Type: application/json`, with or without a body")
+
+
+def _error_response(request: web.Request, error: Exception) -> web.Response:
+    headers: dict[str, str] = {}
+    refused = _refusal(error)
+    if refused is None:
+        _log.error("admin: %s %s failed", request.method, request.path, exc_info=error)
+        refused = Refused(500, "internal_error", "the gateway failed on this request")
+    if refused.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        headers["Allow"] = ", ".join(sorted(error.allowed_methods))
+    body = {"error": {"code": refused.code, "message": str(refused), "param": refused.param}}
+    return web.json_response(body, status=refused.status, headers=headers)
+
+
+def _refusal(error: Exception) -> Refused | None:
+    """None for a bug."""
+    if isinstance(error, Refused):
+        return error
+    if isinstance(error, CredentialError):
+        return Refused(401, error.code, error.message)
+    if isinstance(error, WrongGrant):
+        return Refused(400, "invalid_request", error.reason, param=error.field or None)
+    if isinstance(error, NoSuchKey):
+        return Refused(404, "no_such_key", str(error))
+    if isinstance(error, KeyEnded):
+        return Refused(409, "key_ended", str(error))
+    if isinstance(error, KeysError):
+        return Refused(503, "key_database_unavailable", str(error))
+    if isinstance(error, web.HTTPException) and error.status >= 400:
+        return Refused(error.status, error.reason.lower().replace(" ", "_"), error.reason)
+    return None

@@ -1,0 +1,166 @@
+"""Pools at the operators' door: what is in them, and endpoints added, drained, removed and weighed as they run."""
+
+import asyncio
+import json
+import math
+import time
+from typing import Any, TypeVar
+
+from aiohttp import web
+from pydantic import Field, ValidationError
+
+from adapters.detection.auto import AutoAdapter
+from config.schema.config import EndpointConfig
+from config.schema.section import Section
+from config.schema.units import Duration
+from gateway.fronts.admin.desk import Desk
+from gateway.fronts.admin.guard import Refused, acted
+from gateway.traffic import agreement
+from gateway.traffic.fleet import Fleet
+from gateway.traffic.member import Member
+from gateway.traffic.operations import NotDone, Operation, Verb
+from gateway.traffic.signals import Scraper
+
+S = TypeVar("S", bound=Section)
+BODY_SECONDS = 10.0
+LONGEST = 30 * 86400.0
+"""For how long an endpoint may be added; without a time it is until the process ends."""
+
+
+class _Addition(EndpointConfig):
+    weight: float | None = Field(None, gt=0)  # type: ignore[assignment]  # absent leaves it as it is
+    ttl: Duration | None = Field(None, le=LONGEST)
+
+
+class _Weighing(Section):
+    weight: float = Field(gt=0)
+
+
+class Pools:
+    """The handlers. They only say what is to be done: one gateway does it, or every worker."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def routes(self) -> list[web.RouteDef]:
+        """What the door serves. An endpoint's id is `POOL/…`; the last part is enough here."""
+        endpoints = "/admin/pools/{pool}/endpoints"
+        one = endpoints + "/{endpoint}"
+        return [
+            web.get("/admin/pools", self._list),
+            web.post(endpoints, self._add),
+            web.delete(one, self._remove),
+            web.patch(one, self._weigh),
+            web.post(f"{one}/drain", self._drain),
+            web.post(f"{one}/undrain", self._undrain),
+        ]
+
+    async def _list(self, _: web.Request) -> web.Response:
+        return web.json_response({"pools": await self._desk.pools()})
+
+    async def _add(self, request: web.Request) -> web.Response:
+        wanted = await _read(request, _Addition)
+        pool, url, weight, zone = request.match_info["pool"], wanted.url, wanted.weight, wanted.zone
+        expires = None if wanted.ttl is None else time.time() + wanted.ttl
+        added = Operation(verb="add", pool=pool, url=url, weight=weight, zone=zone, expires=expires)
+        return await self._done(request, added)
+
+    async def _remove(self, request: web.Request) -> web.Response:
+        return await self._done(request, _operation(request, "remove"))
+
+    async def _drain(self, request: web.Request) -> web.Response:
+        return await self._done(request, _operation(request, "drain"))
+
+    async def _undrain(self, request: web.Request) -> web.Response:
+        return await self._done(request, _operation(request, "undrain"))
+
+    async def _weigh(self, request: web.Request) -> web.Response:
+        weighing = await _read(request, _Weighing)
+        return await self._done(request, _operation(request, "weigh", weighing.weight))
+
+    async def _done(self, request: web.Request, operation: Operation) -> web.Response:
+        said = {"url": operation.url, "weight": operation.weight, "expires": operation.expires}
+        detail = {name: value for name, value in said.items() if value}
+        acted(request, f"endpoint.{operation.verb}", operation.endpoint or operation.pool, **detail)
+        try:
+            return web.json_response(await self._desk.operate(operation))
+        except NotDone as error:
+            raise Refused(error.status, error.code, str(error)) from None
+
+
+def describe_pools(fleet: Fleet, now: float) -> list[dict[str, Any]]:
+    """Every pool: where its endpoints come from, and each of them."""
+    pools = []
+    for name in fleet.configs:
+        discoverer = fleet.discoverers.get(name)
+        discovery = None
+        if discoverer is not None:
+            age = discoverer.age
+            discovery = {
+                "endpoints": len(discoverer.targets),
+                "age_seconds": age if age < math.inf else None,
+                "error": discoverer.error,
+            }
+        overrides = fleet.overrides[name]
+        endpoints = [describe_endpoint(member, now) for member in fleet.members_of(name)]
+        described: dict[str, Any] = {"pool": name, "discovery": discovery}
+        described |= {"removed": list(overrides.removed), "endpoints": endpoints}
+        if fleet.configs[name].protocol.name == "auto":
+            described["disagree"] = agreement.disagree(fleet.members_of(name))
+        pools.append(described)
+    return pools
+
+
+def describe_endpoint(member: Member, now: float) -> dict[str, Any]:
+    """What is known of it, and what it has to do."""
+    endpoint, scraper = member.endpoint, member.scraper
+    described: dict[str, Any] = {
+        "pool": member.pool,
+        "endpoint": endpoint.id,
+        "address": endpoint.address,
+        "origin": member.origin,
+        "drained": member.drained,
+        "health": endpoint.health,
+        "probe_error": endpoint.probe_error,
+        "breaker": endpoint.breaker.state(now),
+        "in_flight": endpoint.in_flight,
+        "weight": endpoint.configured_weight,
+        "zone": endpoint.zone,
+    }
+    if isinstance(endpoint.adapter, AutoAdapter):
+        described["detected"] = agreement.detected(member)
+    if scraper is not None:
+        described["signals"] = {"age_seconds": endpoint.signal.age(now), "error": scraper.error, **_reported(scraper)}
+    if member.runtime is not None:
+        described |= {"pid": member.runtime.pid, "restarts": member.runtime.restarts}
+    return described
+
+
+def _reported(scraper: Scraper) -> dict[str, Any]:
+    """The last report, once there is one."""
+    if scraper.report is None:
+        return {}
+    told = scraper.report._asdict()
+    return {**told, "adapters": sorted(scraper.report.adapters)}
+
+
+def _operation(request: web.Request, verb: Verb, weight: float | None = None) -> Operation:
+    pool, last = request.match_info["pool"], request.match_info["endpoint"]
+    force = request.query.get("force") == "true"
+    return Operation(verb=verb, pool=pool, endpoint=f"{pool}/{last}", weight=weight, force=force)
+
+
+async def _read(request: web.Request, kind: type[S]) -> S:
+    """The body as a section. Raises `Refused`."""
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return kind.model_validate(json.loads(await request.text()), strict=True)
+    except TimeoutError:
+        raise Refused(408, "request_timeout", "the body did not come") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        message = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
+        place = ".".join(map(str, first["loc"])) or None
+        raise Refused(400, "invalid_request", message, param=place) from None
+    except (ValueError, RecursionError):  # a UnicodeDecodeError is one
+        raise Refused(400, "invalid_json", "the body is not JSON") from None

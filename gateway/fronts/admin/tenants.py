@@ -1,0 +1,179 @@
+"""Tenants and their keys at the operators' door: `/admin/tenants/…`."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from functools import partial
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from aiohttp import web
+
+from config.schema.config import TenantConfig
+from gateway.auth.audit_cli import as_object
+from gateway.auth.grants import check_label, parse_end, parse_grant, parse_overlap
+from gateway.auth.keys import ApiKey
+from gateway.auth.listing import ListedKey, listed, utc
+from gateway.fronts.admin.body import read_object
+from gateway.fronts.admin.desk import Desk
+from gateway.fronts.admin.guard import Refused, for_tenant_admins, recorded, visit
+
+T = TypeVar("T")
+_OVERLAP = "24h"
+_MAX_ENTRIES = 1000
+
+
+class Tenants:
+    """The handlers. They wait for the database in threads of their own: one that hangs holds up nobody else."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._threads = ThreadPoolExecutor(2, "admin")
+
+    def routes(self) -> list[web.RouteDef]:
+        """What the door serves."""
+        keys = "/admin/tenants/{tenant}/keys"
+        return [
+            web.get("/admin/tenants", self._list),
+            web.get("/admin/tenants/{tenant}", self._show),
+            web.get(keys, self._keys),
+            web.post(keys, self._create),
+            web.post(f"{keys}/{{id}}/rotate", self._rotate),
+            web.delete(f"{keys}/{{id}}", self._revoke),
+            web.get("/admin/audit", self._audit),
+        ]
+
+    async def close(self, _: web.Application) -> None:
+        """No more is taken; what is under way ends by itself."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    # ── tenants ───────────────────────────────────────────────────────────────────────────────────────
+
+    @for_tenant_admins
+    async def _list(self, request: web.Request) -> web.Response:
+        only, used = visit(request).within, await self._used()
+        tenants = [t for t in self._desk.config.tenants if only in (None, t.name)]
+        return web.json_response({"tenants": [self._described(t, used) for t in tenants]})
+
+    @for_tenant_admins
+    async def _show(self, request: web.Request) -> web.Response:
+        tenant = self._tenant(request)
+        keys = [_shown(key) for key in await self._keys_of(tenant.name)]
+        return web.json_response({**self._described(tenant, await self._used()), "keys": keys})
+
+    async def _used(self) -> dict[str, dict[str, Any]]:
+        return {entry["tenant"]: entry for entry in (await self._desk.state())["tenants"]}
+
+    def _described(self, tenant: TenantConfig, used: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        """Its models, its limits with what is left of them, and what its keys have spent."""
+        return {"models": list(tenant.models), **used.get(tenant.name, {"tenant": tenant.name})}
+
+    # ── keys ──────────────────────────────────────────────────────────────────────────────────────────
+
+    @for_tenant_admins
+    async def _keys(self, request: web.Request) -> web.Response:
+        keys = await self._keys_of(self._tenant(request).name)
+        return web.json_response({"keys": [_shown(key) for key in keys]})
+
+    @for_tenant_admins
+    async def _create(self, request: web.Request) -> web.Response:
+        tenant, now = self._tenant(request), time.time()
+        body = await read_object(request, label=str, expires=str, role=str, scopes=dict, labels=dict)
+        label, ends = body.pop("label", ""), parse_end(body.pop("expires", None), now)
+        check_label(label)
+        grant = parse_grant(self._desk.config, body)
+        self._check_role(request, grant.role)
+        self._check_labels(request, grant.labels)
+        create = partial(self._desk.store.create, tenant.name, label, by=visit(request).actor, now=now)
+        key = await self._in_thread(partial(create, expires_at=ends, grant=grant))
+        recorded(request)
+        return _issued(tenant.name, key, status=201, expires=None if ends is None else utc(ends))
+
+    @for_tenant_admins
+    async def _rotate(self, request: web.Request) -> web.Response:
+        tenant, key_id, now = self._tenant(request), request.match_info["id"], time.time()
+        body = await read_object(request, overlap=str, expires=str)
+        overlap, ends = parse_overlap(body.get("overlap", _OVERLAP), now), parse_end(body.get("expires"), now)
+        await self._check_key(request, tenant, key_id)
+        rotate = partial(self._desk.store.rotate, key_id, overlap, by=visit(request).actor, now=now)
+        key = await self._in_thread(partial(rotate, expires_at=ends, tenant=tenant.name))
+        recorded(request)
+        return _issued(tenant.name, key, status=201, replaces=key_id, replaced_ends_by=utc(now + overlap))
+
+    @for_tenant_admins
+    async def _revoke(self, request: web.Request) -> web.Response:
+        tenant, key_id = self._tenant(request), request.match_info["id"]
+        await self._check_key(request, tenant, key_id)
+        revoke = partial(self._desk.store.revoke, key_id, by=visit(request).actor, now=time.time())
+        await self._in_thread(partial(revoke, tenant=tenant.name))
+        recorded(request)
+        return web.json_response({"id": key_id, "tenant": tenant.name, "status": "revoked"})
+
+    async def _keys_of(self, tenant: str) -> list[ListedKey]:
+        issued = await self._in_thread(partial(self._desk.store.read_all, tenant))
+        return [key for key in listed(self._desk.config, issued, time.time()) if key.tenant == tenant]
+
+    async def _check_key(self, request: web.Request, tenant: TenantConfig, key_id: str) -> None:
+        """Its role never changes, so what is looked up before the change holds in it."""
+        if any(key.id == key_id for key in tenant.keys):
+            raise Refused(409, "kept_in_file", "this key is kept in the configuration's file: change it there")
+        found = await self._in_thread(partial(self._desk.store.find, key_id))
+        if found.tenant == tenant.name:
+            self._check_role(request, found.role)
+
+    def _check_role(self, request: web.Request, role: str) -> None:
+        """Nobody hands out, or takes over, more than they have."""
+        if role == "operator" and visit(request).within is not None:
+            raise Refused(403, "forbidden", "only an operator manages operators' keys")
+
+    def _check_labels(self, request: web.Request, labels: Mapping[str, str]) -> None:
+        """A tenant does not choose the routes of its requests."""
+        if visit(request).within is None:
+            return
+        routes = (route for model in self._desk.config.models for route in model.routes)
+        matched = {name for route in routes for name in route.when.label or ()}
+        for name in labels:
+            if name in matched:
+                message = f"routes match the label `{name}`: only an operator sets it"
+                raise Refused(403, "forbidden", message, param=f"labels.{name}")
+
+    # ── the audit log ─────────────────────────────────────────────────────────────────────────────────
+
+    async def _audit(self, request: web.Request) -> web.Response:
+        limit, before = _number(request, "limit") or 100, _number(request, "before")
+        read = partial(self._desk.store.read_audit, min(limit, _MAX_ENTRIES), before)
+        return web.json_response({"entries": [as_object(entry) for entry in await self._in_thread(read)]})
+
+    def _tenant(self, request: web.Request) -> TenantConfig:
+        name = request.match_info["tenant"]
+        for tenant in self._desk.config.tenants:
+            if tenant.name == name:
+                return tenant
+        raise Refused(404, "no_such_tenant", f"no tenant is named {name[:128]!r}")
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def _shown(key: ListedKey) -> dict[str, Any]:
+    return {name: value for name, value in asdict(key).items() if value not in (None, "", {})}
+
+
+def _issued(tenant: str, key: ApiKey, *, status: int, **more: str | None) -> web.Response:
+    """The only answer with a plaintext in it."""
+    location = f"/admin/tenants/{quote(tenant, safe='')}/keys/{key.id}"
+    headers = {"Cache-Control": "no-store", "Location": location}
+    return web.json_response(
+        {"id": key.id, "key": key.plaintext, "tenant": tenant, **more}, status=status, headers=headers
+    )
+
+
+def _number(request: web.Request, name: str) -> int | None:
+    text = request.query.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and 0 < int(text[:12]) <= 10**9):
+        raise Refused(400, "invalid_request", "expected a whole number from 1 on", param=name)
+    return int(text)

@@ -1,0 +1,1 @@
+"""The fronts of the gRPC listener."""

@@ -1,0 +1,83 @@
+"""The door of apps over gRPC: TorchServe's own service, and any service of an app that the call's metadata names."""
+
+import re
+from collections.abc import Callable
+
+from adapters.base import Answer
+from adapters.errors import CallerError, Unsupported
+from adapters.http2.call import Call
+from adapters.types import AppRequest
+from adapters.wire.torchserve import proto as torchserve_proto
+from gateway.auth.keys import Principal
+from gateway.fronts import tensors
+from gateway.fronts.door import Door
+from gateway.fronts.grpc import rpcs
+from gateway.fronts.grpc.rpcs import Method
+from gateway.telemetry import Record
+
+APPLICATION = "application"
+"""Where Ray Serve's clients say whom they call: here, which model."""
+PROTOBUF = "application/x-protobuf"
+_METHOD = re.compile(r"/(?:[A-Za-z_][A-Za-z0-9_]*\.)*[A-Za-z_][A-Za-z0-9_]*/[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+Encode = Callable[[bytes], bytes]
+
+
+class GrpcAppsFront:
+    """`methods` go by their paths; `named` is for every other that comes with the name of a model."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._core = door.core
+        self.methods = {
+            torchserve_proto.PREDICTIONS.decode(): Method("app", self._predict),
+            torchserve_proto.STREAM_PREDICTIONS.decode(): Method("app", self._predict),
+        }
+        self.named = Method("app", self._call)
+
+    async def _predict(self, principal: Principal, call: Call, record: Record) -> None:
+        asked = torchserve_proto.decode_request(await call.unary())
+        request = self._request(call, record, asked.model, asked.version, "/predictions", asked.body)
+        request.stream = call.path.encode() == torchserve_proto.STREAM_PREDICTIONS
+        request.repeatable = True
+        answer = await self._core.handle(principal, request, call.metadata, record)
+        await self._tell(call, record, answer, torchserve_proto.encode_response)
+
+    async def _call(self, principal: Principal, call: Call, record: Record) -> None:
+        """A message goes on as it is, and so do those of the answer, one or a stream of them."""
+        if not _METHOD.fullmatch(call.path):
+            raise CallerError("An app over gRPC is called as /package.Service/Method.", code="bad_path")
+        request = self._request(call, record, call.metadata[APPLICATION], "", call.path, await call.unary())
+        request.content_type = PROTOBUF
+        request.stream = True
+        answer = await self._core.handle(principal, request, call.metadata, record)
+        if answer.content_type != PROTOBUF:
+            await answer.aclose()
+            raise Unsupported(f"The servers of `{request.model[:128]}` do not speak gRPC.")
+        await self._tell(call, record, answer, bytes)
+
+    def _request(self, call: Call, record: Record, name: str, version: str, path: str, body: bytes) -> AppRequest:
+        model, version = tensors.named(self._core.snapshot, name, version)
+        return AppRequest(
+            model=model,
+            version=version,
+            path=path,
+            body=body,
+            size=len(body),
+            repeatable=False,
+            request_id=record.request_id,
+            timeout=rpcs.time_left(call),
+        )
+
+    async def _tell(self, call: Call, record: Record, answer: Answer, encode: Encode) -> None:
+        """A break after the first message is the call's status, behind what was sent."""
+        try:
+            if answer.status >= 400:
+                raise CallerError(f"The app answered with status {answer.status}.", code="app_refused")
+            if answer.body is not None:
+                call.reply(encode(answer.body), [*self._door.headers(record), *answer.headers])
+                return
+            async for piece in answer:
+                await call.write(encode(piece))
+            call.finish([*self._door.headers(record), *answer.headers])
+        finally:
+            await answer.aclose()

@@ -1,0 +1,175 @@
+"""The Open Inference Protocol's door over gRPC: a message in, `core.handle`, a message out. Streams: `oip_stream`."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from adapters.base import Answer
+from adapters.errors import BackendError, CallerError, Forbidden, Unavailable
+from adapters.grpc_health import Health
+from adapters.http2.call import Call
+from adapters.offload import codecs
+from adapters.types import InferKind, InferRequest, ModelPart, ModelQuery
+from adapters.upstreams.inferred import decode
+from adapters.wire import proto_json
+from adapters.wire.oip import (
+    bodies as oip_bodies,
+)
+from adapters.wire.oip import (
+    proto_request_view as oip_proto_asked,
+)
+from adapters.wire.oip import (
+    proto_responses as oip_proto_answers,
+)
+from adapters.wire.protos import METHODS, inference
+from adapters.wire.protos.tfserving import MODEL, PREDICTION
+from gateway.auth.keys import Principal
+from gateway.fronts import states, tensors
+from gateway.fronts.door import Door
+from gateway.fronts.grpc import rpcs
+from gateway.fronts.grpc.oip_stream import InferStream
+from gateway.fronts.grpc.rpcs import Method
+from gateway.fronts.statistics import statistics
+from gateway.telemetry import Record
+
+_ABOUT: dict[str, ModelPart] = {"ModelMetadata": "metadata", "ModelReady": "ready", "ModelConfig": "config"}
+_ELSEWHERE = (
+    "TraceSetting", "LogSettings",
+    "SystemSharedMemoryStatus", "SystemSharedMemoryRegister", "SystemSharedMemoryUnregister",
+    "CudaSharedMemoryStatus", "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister",
+)  # fmt: skip
+_SERVICES = frozenset(
+    method.path.split("/")[1] for methods in (METHODS, PREDICTION, MODEL) for method in methods.values()
+)
+"""Those that `grpc.health.v1.Health` knows."""
+
+
+class OipGrpcFront:
+    """`inference.GRPCInferenceService`. `ready` tells whether this gateway is."""
+
+    def __init__(self, door: Door, ready: Callable[[], bool]) -> None:
+        self._door = door
+        self._core = door.core
+        methods: dict[str, rpcs.Answer] = {
+            "ServerMetadata": self._server,
+            "RepositoryIndex": self._index,
+            "ModelStatistics": self._statistics,
+            **dict.fromkeys(("RepositoryModelLoad", "RepositoryModelUnload"), _order),
+            **dict.fromkeys(_ABOUT, self._ask),
+            **dict.fromkeys(_ELSEWHERE, _elsewhere),
+        }
+        self.methods = {METHODS[name].path: Method("models", answer) for name, answer in methods.items()}
+        self.methods[METHODS["ModelInfer"].path] = Method("infer", self._infer)
+        self.methods[METHODS["ModelStreamInfer"].path] = Method("infer", self._stream, streams=True)
+        self.probes = {
+            METHODS["ServerLive"].path: _probe(lambda: inference.ServerLiveResponse(live=True)),
+            METHODS["ServerReady"].path: _probe(lambda: inference.ServerReadyResponse(ready=ready())),
+            **Health(_SERVICES, ready).calls,
+        }
+
+    # ── of the gateway itself ─────────────────────────────────────────────────────────────────────────
+
+    async def _server(self, principal: Principal, call: Call, record: Record) -> None:
+        await call.unary()
+        told = tensors.server_metadata()
+        answer = inference.ServerMetadataResponse(name=told.name, version=told.version, extensions=told.extensions)
+        self._told(call, record, answer)
+
+    async def _index(self, principal: Principal, call: Call, record: Record) -> None:
+        asked = rpcs.read(inference.RepositoryIndexRequest, await call.unary())
+        answer = inference.RepositoryIndexResponse()
+        for entry in await states.index(self._door, principal, call.metadata):
+            if entry.state == "READY" or not asked.ready:
+                answer.models.add(name=entry.name, version=entry.version, state=entry.state, reason=entry.reason)
+        self._told(call, record, answer)
+
+    def _told(self, call: Call, record: Record, answer: Any) -> None:
+        rpcs.told(self._door, call, record, answer)
+
+    # ── of a model ────────────────────────────────────────────────────────────────────────────────────
+
+    async def _ask(self, principal: Principal, call: Call, record: Record) -> None:
+        name = call.path.rpartition("/")[2]
+        method, about = METHODS[name], _ABOUT[name]
+        asked = rpcs.read(method.request, await call.unary())
+        try:
+            told = await self._about(principal, call, record, asked.name, asked.version, about)
+        except Unavailable:
+            if about != "ready":
+                raise
+            self._told(call, record, method.response(ready=False))
+            return
+        if about == "ready":
+            answer = method.response(ready=True)
+        else:
+            answer = _fill(method.response, {"config": told} if about == "config" else told)
+        call.reply(answer.SerializeToString(), self._door.headers(record))
+
+    async def _statistics(self, principal: Principal, call: Call, record: Record) -> None:
+        """Of one model, or of each that this client may use."""
+        asked = rpcs.read(inference.ModelStatisticsRequest, await call.unary())
+        if asked.name:
+            told = await self._about(principal, call, record, asked.name, asked.version, "stats")
+            call.reply(_fill(inference.ModelStatisticsResponse, told).SerializeToString(), self._door.headers(record))
+            return
+        answer = inference.ModelStatisticsResponse()
+        for told in await statistics(self._door, principal, call.metadata):
+            answer.MergeFrom(_fill(inference.ModelStatisticsResponse, told))
+        self._told(call, record, answer)
+
+    async def _about(
+        self, principal: Principal, call: Call, record: Record, name: str, version: str, about: ModelPart
+    ) -> dict[str, Any]:
+        model, version = tensors.named(self._core.snapshot, name, version)
+        query = ModelQuery(model=model, version=version, about=about, timeout=rpcs.time_left(call))
+        body = await tensors.asked(self._core, principal, query, call.metadata, record)
+        return {} if about == "ready" else oip_bodies.decode_told(body)
+
+    async def _infer(self, principal: Principal, call: Call, record: Record) -> None:
+        request = await self._request(await call.unary(), "infer", call)
+        answer = await tensors.inferred(self._core, principal, request, call.metadata, record)
+        trailers = [*self._door.headers(record), *answer.headers]
+        call.reply(await message_of(answer), trailers)
+
+    async def _stream(self, principal: Principal, call: Call, record: Record) -> None:
+        """Each request in it has a record of its own: of the call itself nothing is told."""
+        stream = InferStream(self._door, call, principal, lambda one: self._request(one, "infer_stream", call))
+        await stream.run()
+
+    async def _request(self, message: bytes, kind: InferKind, call: Call) -> InferRequest:
+        """Raises `CallerError` for a message that is no request."""
+        asked = await codecs.decode_message(message)
+        model, version = tensors.named(self._core.snapshot, asked.model_name, asked.model_version)
+        request = oip_proto_asked.request_of(asked, message, model=model, version=version, kind=kind)
+        request.timeout = rpcs.time_left(call)
+        return request
+
+
+def _probe(state: Callable[[], Any]) -> Callable[[Call], Awaitable[None]]:
+    async def answer(call: Call) -> None:
+        await call.unary()
+        call.reply(state().SerializeToString())
+
+    return answer
+
+
+async def message_of(answer: Answer) -> bytes:
+    """A whole answer as a message: its own bytes, or written anew where the upstream speaks another wire."""
+    if answer.body is not None and answer.form.wire == "oip-grpc":
+        return answer.body
+    return oip_proto_answers.encode_infer_response(await decode(answer))
+
+
+async def _order(principal: Principal, call: Call, record: Record) -> None:
+    raise Forbidden(tensors.ORDERS)
+
+
+async def _elsewhere(principal: Principal, call: Call, record: Record) -> None:
+    raise Forbidden(tensors.ELSEWHERE)
+
+
+def _fill(kind: Any, told: dict[str, Any]) -> Any:
+    """What an upstream told in JSON as a message."""
+    try:
+        return proto_json.fill(kind(), told)
+    except CallerError:
+        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None

@@ -1,0 +1,188 @@
+"""`ModelStreamInfer`: many requests over one call, each with answers of its own, as many as its model gives.
+
+Each is a request like any other to limits, rules, log and metrics. Requests of one sequence are asked one after the
+other, all others at once. Each request's first answer comes after the first answers of those before it, so that a
+model with one answer to each is answered in order; further ones come as they are made.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from adapters import offload
+from adapters.base import Answer
+from adapters.errors import MODEL_NOT_READY, REPORTED, BackendError, ClientGone, InferenceError, ModelFailed
+from adapters.http2.call import Call
+from adapters.http2.status import GrpcError
+from adapters.tensors import FINAL, WANTS_FINAL, Inferred
+from adapters.types import InferRequest
+from adapters.upstreams.inferred import decode
+from adapters.wire import sse
+from adapters.wire.oip import proto_responses as oip_proto_answers
+from adapters.wire.oip import responses as oip_answers
+from gateway.auth.keys import Principal
+from gateway.fronts import errors, tensors
+from gateway.fronts.door import Door
+from gateway.fronts.grpc import errors as grpc_errors
+from gateway.telemetry import Record
+
+AT_ONCE = 32
+"""Requests of one call that are under way; the next is read when one of them has ended."""
+AS_STATUS = "triton_grpc_error"
+"""The metadata by which a client asks that a failure ends the call with its status."""
+
+
+def _event(data: bytes) -> Inferred:
+    """Raises `BackendError` for an error."""
+    if (message := oip_answers.error_of(data)) is not None:
+        raise BackendError(message)
+    return oip_answers.decode_response(data, None)
+
+
+Decode = Callable[[bytes], Awaitable[InferRequest]]
+
+
+class InferStream:
+    """One call. `decode` reads its messages."""
+
+    def __init__(self, door: Door, call: Call, principal: Principal, decode: Decode) -> None:
+        self._door = door
+        self._call = call
+        self._principal = principal
+        self._decode = decode
+        self._as_status = call.metadata.get(AS_STATUS, "").lower() == "true"
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._writing = asyncio.Lock()
+        self._last = asyncio.Event()  # set when the latest request has been answered for the first time
+        self._last.set()
+        self._sequences: dict[str, asyncio.Event] = {}  # set when the latest request of one has ended
+
+    async def run(self) -> None:
+        """Until the client has sent all and has all answers. Raises `GrpcError` for a failure that is to end it."""
+        try:
+            async with asyncio.TaskGroup() as requests:
+                while (message := await self._next()) is not None:
+                    turn, self._last = self._last, asyncio.Event()
+                    requests.create_task(self._one(message, turn, self._last))
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+
+    async def _next(self) -> bytes | None:
+        await self._places.acquire()
+        return await self._call.read()
+
+    async def _one(self, message: bytes, turn: asyncio.Event, mine: asyncio.Event) -> None:
+        """From a message to its last answer. At `turn` it may be answered; with `mine` the next may be."""
+        core, id_, model = self._door.core, "", ""
+        record = self._record()
+        try:
+            request = await self._decode(message)
+            id_, model = request.inference.id, request.model
+            async with self._in_order(request.sequence):
+                answer = await tensors.inferred(core, self._principal, request, self._call.metadata, record)
+                try:
+                    await turn.wait()
+                    await self._answer(request, answer, mine)
+                except InferenceError as error:
+                    answer.end(error)
+                    raise
+                finally:
+                    await answer.aclose()
+        except InferenceError as error:
+            core.telemetry.end(record, error, errors.status_of(error), core.clock())
+            await turn.wait()
+            await self._failed(error, id_, model)
+        except asyncio.CancelledError:
+            core.telemetry.end(record, ClientGone("the client cancelled the call"), 499, core.clock())
+            raise
+        except Exception:
+            bug = errors.internal_error()
+            core.telemetry.end(record, bug, errors.status_of(bug), core.clock())
+            raise
+        finally:
+            mine.set()
+            self._places.release()
+
+    def _record(self) -> Record:
+        record, principal = self._door.record(None, "infer", self._call.peer), self._principal
+        record.tenant, record.key, record.roles = principal.tenant, principal.key_id, principal.roles
+        return record
+
+    @asynccontextmanager
+    async def _in_order(self, sequence: str) -> AsyncIterator[None]:
+        """Enter when the one before it in its sequence has ended."""
+        if not sequence:
+            yield
+            return
+        before, ended = self._sequences.get(sequence), asyncio.Event()
+        self._sequences[sequence] = ended
+        try:
+            if before is not None:
+                await before.wait()
+            yield
+        finally:
+            ended.set()
+            if self._sequences[sequence] is ended:
+                del self._sequences[sequence]
+
+    # ── answers ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def _answer(self, request: InferRequest, answer: Answer, begun: asyncio.Event) -> None:
+        """All there are to one request, as they come. Raises `InferenceError` where they break off."""
+        if answer.body is not None:
+            response = await decode(answer)
+            await self._write(replace(response, parameters={**response.parameters, FINAL: True}))
+        elif answer.form.wire == "oip-grpc":
+            await self._messages(request, answer, begun)
+        else:
+            await self._events(request, answer, begun)
+
+    async def _messages(self, request: InferRequest, answer: Answer, begun: asyncio.Event) -> None:
+        """Of an upstream over gRPC. One that marks its first response marks the final response too."""
+        marks = False
+        async for message in answer:
+            marks = marks or oip_proto_answers.says_final(message)
+            await self._send(message if marks else oip_proto_answers.with_final(message, False))
+            begun.set()
+        if not marks:
+            await self._end(request, Inferred(request.model, request.version, request.inference.id))
+
+    async def _events(self, request: InferRequest, answer: Answer, begun: asyncio.Event) -> None:
+        """Of an upstream over HTTP."""
+        last = Inferred(request.model, request.version, request.inference.id)
+        async for piece in answer:
+            async for event in self._decoded(piece):
+                last = replace(event, parameters={FINAL: False, **event.parameters})
+                await self._write(last)
+                begun.set()
+        if last.parameters.get(FINAL) is not True:
+            await self._end(request, last)
+
+    async def _end(self, request: InferRequest, last: Inferred) -> None:
+        """Write an empty final response where the request enables it."""
+        if request.inference.parameters.get(WANTS_FINAL) is True:
+            await self._write(replace(last, parameters={FINAL: True}, outputs=[]))
+
+    @staticmethod
+    async def _decoded(piece: bytes) -> AsyncIterator[Inferred]:
+        """What a piece of an upstream's event stream says. Raises `BackendError` for an error in it."""
+        for event in piece.split(b"\n\n"):
+            if data := sse.data_of(event):
+                yield await offload.run(len(data), _event, data)
+
+    async def _write(self, response: Inferred) -> None:
+        await self._send(oip_proto_answers.encode_stream_response(oip_proto_answers.encode_infer_response(response)))
+
+    async def _failed(self, error: InferenceError, id_: str, asked: str) -> None:
+        """Say it in the stream, which goes on, or end the call with it."""
+        if self._as_status:
+            raise GrpcError(grpc_errors.code_of(error), error.message)
+        model = asked if isinstance(error, ModelFailed) else ""
+        code = error.code if error.code in REPORTED or error.code == MODEL_NOT_READY else ""
+        await self._send(oip_proto_answers.encode_stream_error(error.message, id_, model, code))
+
+    async def _send(self, message: bytes) -> None:
+        """One at a time, and no faster than the client takes them."""
+        async with self._writing:
+            await self._call.write(message)

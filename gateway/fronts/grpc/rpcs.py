@@ -1,0 +1,105 @@
+"""The gRPC listener: one port, whose call belongs to which front, and what all fronts do alike."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from adapters.errors import CallerError, ClientGone, InferenceError, Unsupported
+from adapters.http2.call import Call
+from adapters.http2.status import GrpcError
+from gateway.auth.keys import Principal, bearer
+from gateway.fronts import errors
+from gateway.fronts.door import Door
+from gateway.fronts.grpc import errors as grpc_errors
+from gateway.telemetry import Record
+
+Answer = Callable[[Principal, Call, Record], Awaitable[None]]
+
+
+class Method(NamedTuple):
+    """One of a service's: the operation it is logged as, who answers."""
+
+    operation: str
+    answer: Answer
+    streams: bool = False
+    """Whether a call may bring several messages, each a request of its own."""
+
+
+class Rpcs:
+    """The handler of the gRPC listener. Methods go by their path; `probes` need no key: they are told nothing of
+    models. `others` are for paths of nobody, by a name in the call's metadata."""
+
+    def __init__(
+        self,
+        door: Door,
+        methods: Mapping[str, Method],
+        probes: Mapping[str, Callable[[Call], Awaitable[None]]],
+        others: Mapping[str, Method] | None = None,
+    ) -> None:
+        self._door = door
+        self._methods = methods
+        self._probes = probes
+        self._others = others or {}
+
+    async def __call__(self, call: Call) -> None:
+        """Answer one call; whatever happens it is told of once."""
+        if (probe := self._probes.get(call.path)) is not None:
+            await probe(call)
+            return
+        method, core = self._methods.get(call.path) or self._other(call), self._door.core
+        operation = method.operation if method is not None else "unknown"
+        record = self._door.record(call.metadata.get("x-request-id"), operation, call.peer)
+        try:
+            principal = self._authenticate(call, record)
+            if method is None:
+                raise Unsupported("Unknown method.", code="unknown_url")
+            if principal.scope is not None:
+                principal.scope.check_front(method.operation)
+            call.charge_to(core.memory.of(principal.tenant))
+            if not call.received_all and not method.streams:
+                record.early = core.ledger.reserve_early(principal.tenant, principal.key_id, core.clock())
+            await method.answer(principal, call, record)
+        except InferenceError as error:
+            core.telemetry.end(record, error, errors.status_of(error), core.clock())
+            call.fail(grpc_errors.code_of(error), error.message, self._door.headers(record))
+        except GrpcError as error:
+            core.telemetry.end(record, CallerError(error.message), 400, core.clock())
+            raise
+        except asyncio.CancelledError:
+            core.telemetry.end(record, ClientGone("the client cancelled the call"), 499, core.clock())
+            raise
+        except Exception:
+            bug = errors.internal_error()
+            core.telemetry.end(record, bug, errors.status_of(bug), core.clock())
+            raise
+        finally:
+            if record.early is not None:
+                record.early.undo(core.clock())
+
+    def _other(self, call: Call) -> Method | None:
+        return next((method for name, method in self._others.items() if name in call.metadata), None)
+
+    def _authenticate(self, call: Call, record: Record) -> Principal:
+        token = bearer(call.metadata.get("authorization"), call.metadata.get("x-api-key"))
+        return self._door.principal(token, call.peer_certificate if token is None else None, record)
+
+
+def told(door: Door, call: Call, record: Record, answer: Any) -> None:
+    """An answer of the gateway's own, and the end of its request."""
+    door.core.telemetry.end(record, None, 200, door.core.clock())
+    call.reply(answer.SerializeToString(), door.headers(record))
+
+
+def time_left(call: Call) -> float | None:
+    """Seconds that the client still waits; None when it says nothing of it."""
+    return None if call.deadline is None else max(0.0, call.deadline - asyncio.get_running_loop().time())
+
+
+def read(kind: Any, message: bytes) -> Any:
+    """A client's message. Raises `CallerError`."""
+    try:
+        return kind.FromString(message)
+    except DecodeError:
+        raise CallerError(f"The message is no {kind.DESCRIPTOR.name}.", code="invalid_message") from None

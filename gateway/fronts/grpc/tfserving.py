@@ -1,0 +1,151 @@
+"""TensorFlow Serving's door over gRPC, over models of tensors: `PredictionService`, and what of `ModelService` is told.
+
+What is to be predicted goes on as it came where the upstream speaks the same wire. Examples to be classified or valued
+go on as the body that TensorFlow Serving's REST has for them.
+"""
+
+from adapters import offload
+from adapters.base import Answer
+from adapters.errors import BackendError, CallerError, Forbidden, Unsupported
+from adapters.http2.call import Call
+from adapters.offload import codecs
+from adapters.types import InferRequest, Verb
+from adapters.upstreams.inferred import decode
+from adapters.wire import proto_json
+from adapters.wire.protos.tfserving import MODEL, PREDICTION, serving
+from adapters.wire.tfserving import (
+    examples as tfserving_examples,
+)
+from adapters.wire.tfserving import (
+    predict as tfserving_predict,
+)
+from adapters.wire.tfserving import (
+    predict_v1_answers,
+)
+from adapters.wire.tfserving import (
+    predict_v1_view as predict_v1_asked,
+)
+from adapters.wire.tfserving import (
+    predict_view as tfserving_asked,
+)
+from gateway.auth.keys import Principal
+from gateway.fronts import tensors
+from gateway.fronts.door import Door
+from gateway.fronts.grpc import rpcs
+from gateway.fronts.grpc.rpcs import Method
+from gateway.fronts.metadata import Metadata
+from gateway.fronts.states import states
+from gateway.telemetry import Record
+
+_SIGNATURES = "signature_def"
+_UNAVAILABLE = 14
+_ALONE = "Ask for each of the tasks by itself, with Classify or Regress."
+_CONFIGURED = "The models behind a gateway are those of its own configuration. Ask the server itself."
+
+
+class TfServingFront:
+    """`tensorflow.serving.PredictionService` and `ModelService`."""
+
+    def __init__(self, door: Door, metadata: Metadata) -> None:
+        self._door = door
+        self._core = door.core
+        self._metadata = metadata
+        self.methods = {
+            PREDICTION["Predict"].path: Method("infer", self._predict),
+            PREDICTION["Classify"].path: Method("infer", self._classify),
+            PREDICTION["Regress"].path: Method("infer", self._regress),
+            PREDICTION["MultiInference"].path: Method("infer", _multi_inference),
+            PREDICTION["GetModelMetadata"].path: Method("models", self._described),
+            MODEL["GetModelStatus"].path: Method("models", self._status),
+            MODEL["HandleReloadConfigRequest"].path: Method("models", _reload),
+        }
+
+    # ── inference ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def _predict(self, principal: Principal, call: Call, record: Record) -> None:
+        message = await call.unary()
+        asked = await offload.run(len(message), tfserving_asked.look, message)
+        model, version = tensors.named(self._core.snapshot, asked.model, asked.version)
+        if version != asked.version:
+            message = await offload.run(len(message), tfserving_asked.with_version, message, version)
+        request = tfserving_asked.request_of(asked, message, model=model, version=version)
+        answer = await self._answer(principal, call, record, request)
+        if answer.form.wire == "tfserving-grpc":
+            told = (answer.body or b"") + tfserving_asked.renamed("PredictResponse", asked.model)
+        else:
+            response = await decode(answer)
+            size = sum([len(tensor.data) for tensor in response.outputs])
+            told = await offload.run(size, tfserving_predict.encode_response, response, asked.model, asked.signature)
+        self._reply(call, record, answer, told)
+
+    async def _classify(self, principal: Principal, call: Call, record: Record) -> None:
+        await self._of_examples(principal, call, record, "Classify")
+
+    async def _regress(self, principal: Principal, call: Call, record: Record) -> None:
+        await self._of_examples(principal, call, record, "Regress")
+
+    async def _of_examples(self, principal: Principal, call: Call, record: Record, name: str) -> None:
+        verb: Verb = "classify" if name == "Classify" else "regress"
+        message = await call.unary()
+        encoded, body = await offload.run(len(message), tfserving_examples.decode_request, name, message)
+        spec = serving.ModelSpec.FromString(encoded)
+        model, version = tensors.named(self._core.snapshot, spec.name, tfserving_predict.version_of(spec))
+        look = await offload.run(len(body), predict_v1_asked.look_at, body)
+        request = predict_v1_asked.request_of(body, model=model, version=version, verb=verb, look=look)
+        answer = await self._answer(principal, call, record, request)
+        told = answer.body or b""
+        if answer.form.wire != "predict-v1":
+            told = await codecs.encode_rows(await decode(answer), verb, by_row=True)
+        response = await offload.run(len(told), tfserving_examples.encode_response, name, encoded, told)
+        self._reply(call, record, answer, response)
+
+    async def _answer(self, principal: Principal, call: Call, record: Record, request: InferRequest) -> Answer:
+        request.timeout = rpcs.time_left(call)
+        answer = await tensors.inferred(self._core, principal, request, call.metadata, record)
+        if answer.body is None:
+            await answer.aclose()
+            raise BackendError("The upstream answered with a stream.", code="upstream_bad_response")
+        return answer
+
+    def _reply(self, call: Call, record: Record, answer: Answer, message: bytes) -> None:
+        call.reply(message, [*self._door.headers(record), *answer.headers])
+
+    # ── what is told of a model ───────────────────────────────────────────────────────────────────────
+
+    async def _described(self, principal: Principal, call: Call, record: Record) -> None:
+        asked = rpcs.read(serving.GetModelMetadataRequest, await call.unary())
+        if list(asked.metadata_field) != [_SIGNATURES]:
+            raise CallerError(f"Ask for one `metadata_field`, `{_SIGNATURES}`.", param="metadata_field")
+        spec = asked.model_spec
+        model, version = tensors.named(self._core.snapshot, spec.name, tfserving_predict.version_of(spec))
+        known = await self._metadata.of(principal, model, version, call.metadata)
+        signatures = proto_json.fill(serving.SignatureDefMap(), {_SIGNATURES: predict_v1_answers.signatures_of(known)})
+        told = serving.GetModelMetadataResponse()
+        newest = version or max(known.versions, key=predict_v1_answers.number, default="")
+        tfserving_predict.put_spec(told.model_spec, spec.name, newest)
+        packed = told.metadata[_SIGNATURES]
+        packed.type_url = f"type.googleapis.com/{signatures.DESCRIPTOR.full_name}"
+        packed.value = signatures.SerializeToString()
+        rpcs.told(self._door, call, record, told)
+
+    async def _status(self, principal: Principal, call: Call, record: Record) -> None:
+        """Of a model whose server tells no versions, one without a number."""
+        asked = rpcs.read(serving.GetModelStatusRequest, await call.unary())
+        spec = asked.model_spec
+        model, version = tensors.named(self._core.snapshot, spec.name, tfserving_predict.version_of(spec))
+        standing, versions = await states(self._core, self._metadata, principal, call.metadata, record, model, version)
+        told = serving.GetModelStatusResponse()
+        for number in [each for each in versions if each.isdigit()] or [""]:
+            one = told.model_version_status.add(version=int(number or 0))
+            one.state = one.State.Value(predict_v1_answers.tfserving_state(standing.state))
+            one.status.error_code = 0 if standing.ready else _UNAVAILABLE
+            one.status.error_message = standing.reason
+        rpcs.told(self._door, call, record, told)
+
+
+async def _multi_inference(principal: Principal, call: Call, record: Record) -> None:
+    raise Unsupported(_ALONE)
+
+
+async def _reload(principal: Principal, call: Call, record: Record) -> None:
+    raise Forbidden(_CONFIGURED)

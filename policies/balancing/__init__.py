@@ -1,0 +1,1 @@
+"""Which endpoint of a pool gets a request."""

@@ -1,0 +1,155 @@
+"""Prefix affinity: a prompt goes where its beginning was computed before, so that its KV cache is used again."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from hashlib import blake2b
+from math import ceil, inf
+from random import Random
+
+from policies.balancing.balance import Asker, C, Candidate, least_request
+
+CHUNK = 512
+"""Bytes of prompt per step of the index, about 128 tokens."""
+DEPTH = 128
+"""Steps that are looked at: of a prompt longer than 64 KiB the beginning decides."""
+CAPACITY = 65_536
+"""Steps that are remembered, about 20 MB; the one used longest ago is forgotten first."""
+HOLDERS = 8
+"""Endpoints remembered for one step; the least recent is forgotten first."""
+WORTH = 0.5
+"""Share of the prompt that must be known somewhere: a common system prompt alone binds nobody."""
+SLACK = 8
+"""Requests by which a holder may always lead: a few more in one batch cost less than computing a prompt."""
+COLD = 0.25
+"""An endpoint that gets less than this share of what the mean one gets is cold."""
+EXPLORE = 0.1
+"""Share of the mean that a cold endpoint gets whatever prompts begin with; so much of the hits is lost at most."""
+
+
+def steps_of(tenant: str, model: str, prompt: memoryview) -> list[bytes]:
+    """A digest after each whole chunk, of everything up to there: equal steps mean equal prefixes.
+
+    They begin with the tenant, so no tenant can steer by, or find out about, what another one sent.
+    """
+    running = blake2b(f"{tenant}\0{model}\0".encode(errors="surrogatepass"), digest_size=16)
+    steps = []
+    for start in range(0, min(len(prompt) - CHUNK, (DEPTH - 1) * CHUNK) + 1, CHUNK):
+        running.update(prompt[start : start + CHUNK])
+        steps.append(running.digest())
+    return steps
+
+
+class PrefixIndex:
+    """Which addresses were last given which prefix: a radix tree whose nodes are named by their whole path.
+
+    It says what was sent where, not what is still cached there; servers evict by recency too, so the two
+    stay close. Memory is bounded by `capacity` steps of at most HOLDERS addresses each.
+    """
+
+    __slots__ = ("_capacity", "_holders")
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._capacity = capacity
+        self._holders: OrderedDict[bytes, tuple[str, ...]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._holders)
+
+    def holders(self, step: bytes) -> tuple[str, ...]:
+        """Who was given the prefix that ends there, latest first."""
+        return self._holders.get(step, ())
+
+    def add(self, steps: list[bytes], address: str) -> None:
+        """That address was given the prompt. From the end, so that a prefix outlives what follows it."""
+        known = self._holders
+        for step in reversed(steps):
+            holders = known.get(step, ())
+            if not holders or holders[0] != address:
+                known[step] = (address, *(other for other in holders if other != address))[:HOLDERS]
+            known.move_to_end(step)
+        while len(known) > self._capacity:
+            known.popitem(last=False)
+
+
+class PrefixAffinity:
+    """The least loaded (else the latest) holder of the longest known prefix, if that is long enough and not overloaded.
+
+    All else goes by `least_request`: prompts nobody knows, and those whose holders are more than `bound` ×
+    (and SLACK requests) above the least loaded endpoint, which so become known in more places. An endpoint
+    that prefixes would starve, such as a new one, is given EXPLORE of the mean share until it has some.
+    (Zheng et al., "SGLang: Efficient Execution of Structured Language Model Programs", NeurIPS 2024,
+    section 3: the cache-aware router; the index by chained block hashes is vLLM's.)
+    """
+
+    __slots__ = ("_bound", "_index", "_recent", "_total")
+
+    def __init__(self, bound: float, capacity: int = CAPACITY) -> None:
+        self._bound = bound
+        self._index = PrefixIndex(capacity)
+        self._recent: dict[str, float] = {}  # picks an address, halved now and then
+        self._total = 0.0
+
+    def pick(self, candidates: Sequence[C], asker: Asker, now: float, rng: Random) -> C:
+        steps = steps_of(asker.tenant, asker.model, asker.prompt)
+        picked = self._known(candidates, steps, rng) if steps and len(candidates) > 1 else None
+        if picked is None:
+            picked = least_request(candidates, rng)
+        self._index.add(steps, picked.address)
+        self._count(picked.address, candidates)
+        return picked
+
+    def _known(self, candidates: Sequence[C], steps: list[bytes], rng: Random) -> C | None:
+        """The cold one whose turn it is, or a holder."""
+        enough = ceil(len(steps) * WORTH) - 1
+        for place in range(len(steps) - 1, enough - 1, -1):
+            if holders := self._index.holders(steps[place]):
+                break
+        else:
+            return None
+        limit = self._bound * min([(c.in_flight + 1) / c.weight for c in candidates])
+        cold = candidates[int(rng.random() * len(candidates))]
+        if (
+            self._is_cold(cold, candidates)
+            and _fits(cold, limit)
+            and rng.random() < EXPLORE * _warmth(cold, candidates)
+        ):
+            return cold
+        while True:
+            if (held := _least_loaded(candidates, holders, limit)) is not None:
+                return held
+            place -= 1
+            if place < enough:
+                return None
+            holders = self._index.holders(steps[place])
+
+    def _is_cold(self, candidate: Candidate, candidates: Sequence[Candidate]) -> bool:
+        return self._recent.get(candidate.address, 0.0) * len(candidates) < COLD * self._total
+
+    def _count(self, address: str, candidates: Sequence[Candidate]) -> None:
+        """Halving keeps the count to the last few hundred picks an endpoint, and forgets those that left."""
+        self._recent[address] = self._recent.get(address, 0.0) + 1
+        self._total += 1
+        if self._total > 256 * len(candidates):
+            present = {c.address for c in candidates}
+            self._recent = {a: picks / 2 for a, picks in self._recent.items() if a in present}
+            self._total = sum(self._recent.values())
+
+
+def _least_loaded(candidates: Sequence[C], holders: Sequence[str], limit: float) -> C | None:
+    """Of the holders that fit, and of equals the latest."""
+    chosen, lowest = None, (inf, 0)
+    for candidate in candidates:
+        if candidate.address in holders and _fits(candidate, limit):
+            load = ((candidate.in_flight + 1) / candidate.weight, holders.index(candidate.address))
+            if load < lowest:
+                chosen, lowest = candidate, load
+    return chosen
+
+
+def _fits(candidate: Candidate, limit: float) -> bool:
+    return (candidate.in_flight + 1 - SLACK) / candidate.weight <= limit
+
+
+def _warmth(candidate: Candidate, candidates: Sequence[Candidate]) -> float:
+    """One in its slow start is explored as slowly."""
+    return candidate.weight / max(c.weight for c in candidates)

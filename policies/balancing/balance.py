@@ -1,0 +1,193 @@
+"""Which endpoint of a pool gets the next request: the contract, and the pickers that look at endpoints only.
+
+Those that look at the request too are in `stickiness` and `affinity`, those that look further than this
+process in `load` and `zones`; `pickers` chooses among all.
+"""
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from policies.balancing.latency import PeakEwma
+
+if TYPE_CHECKING:
+    from policies.balancing.load import Signal
+
+UNMEASURED = 1e6
+"""Seconds that a busy endpoint seems to take while it never answered: it is tried with one request at a time."""
+
+
+class Candidate(Protocol):
+    """An endpoint that may be picked."""
+
+    @property
+    def address(self) -> str: ...  # the same in every gateway and after a restart
+    @property
+    def in_flight(self) -> int: ...
+    @property
+    def weight(self) -> float: ...
+    @property
+    def latency(self) -> PeakEwma: ...
+    @property
+    def signal(self) -> "Signal": ...
+    @property
+    def zone(self) -> str | None: ...
+
+
+class Asker(Protocol):
+    """What a picker may know of a request. Requests have these attributes; nothing is made for a pick."""
+
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def key(self) -> str: ...  # the key's id, never its secret
+    @property
+    def user(self) -> str | None: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def headers(self) -> Mapping[str, str]: ...  # lower-case names
+    @property
+    def prompt(self) -> memoryview: ...  # as the client sent it, still encoded
+
+
+C = TypeVar("C", bound=Candidate)
+
+
+class Picker(Protocol):
+    """Picks one of the candidates; ValueError when there are none."""
+
+    def pick(self, candidates: Sequence[C], asker: Asker, now: float, rng: Random) -> C: ...
+
+
+def two_of(candidates: Sequence[C], rng: Random) -> tuple[C, C]:
+    """Two that differ, at random and in random order; the only one twice."""
+    count = len(candidates)
+    if count < 2:
+        if not count:
+            raise ValueError("no candidates to pick from")
+        return candidates[0], candidates[0]
+    # int(random() * n) costs less than half of randrange(n); its bias, n × 2⁻⁵³, is nothing here.
+    first = int(rng.random() * count)
+    second = int(rng.random() * (count - 1))
+    second += second >= first
+    return candidates[first], candidates[second]
+
+
+def least_request(candidates: Sequence[C], rng: Random) -> C:
+    """The less loaded of two candidates drawn at random.
+
+    Two choices keep the longest queue exponentially shorter than one does, and unlike the minimum over all
+    they do not send a burst to the one endpoint that looked idle. (Mitzenmacher, "The Power of Two Choices
+    in Randomized Load Balancing", IEEE TPDS 12(10), 2001.) Load is (in_flight + 1) / weight: what it would
+    be with this request, so an idle endpoint of twice the weight is preferred.
+    """
+    first, second = two_of(candidates, rng)
+    # The order of the two is random already, so a tie is too.
+    return first if (first.in_flight + 1) * second.weight <= (second.in_flight + 1) * first.weight else second
+
+
+class LeastRequest:
+    """Power of two choices. Stateless."""
+
+    __slots__ = ()
+
+    def pick(self, candidates: Sequence[C], asker: Asker, now: float, rng: Random) -> C:
+        return least_request(candidates, rng)
+
+
+class Drawn:
+    """One drawn by weight, whatever its load. Stateless."""
+
+    __slots__ = ()
+
+    def pick(self, candidates: Sequence[C], asker: Asker, now: float, rng: Random) -> C:
+        if not candidates:
+            raise ValueError("no candidates to pick from")
+        left = rng.random() * sum([c.weight for c in candidates])
+        for candidate in candidates:
+            left -= candidate.weight
+            if left < 0:
+                return candidate
+        return candidates[-1]
+
+
+class PeakEwmaTwoChoices:
+    """The one of two drawn at random where the wait will be shorter, going by latency × requests in flight.
+
+    (Finagle's and linkerd's default.) Stateless: what was measured belongs to the endpoints.
+    """
+
+    __slots__ = ()
+
+    def pick(self, candidates: Sequence[C], asker: Asker, now: float, rng: Random) -> C:
+        first, second = two_of(candidates, rng)
+        return first if expected_wait(first, now) <= expected_wait(second, now) else second
+
+
+def expected_wait(candidate: Candidate, now: float) -> float:
+    """Seconds for the requests in flight and this one, per weight; 0 for an idle one that was never measured."""
+    latency = candidate.latency
+    if not latency.measured:
+        return UNMEASURED * candidate.in_flight
+    return latency.value(now) * (candidate.in_flight + 1) / candidate.weight
+
+
+class _Turn:
+    """A candidate's credit. Holding the candidate keeps its id() from being given to another object."""
+
+    __slots__ = ("candidate", "credit")
+
+    def __init__(self, candidate: Candidate, credit: float) -> None:
+        self.candidate = candidate
+        self.credit = credit
+
+
+class RoundRobin:
+    """Smooth weighted round robin: weights 5, 1, 1 give a a b a c a a, not a a a a a b c.
+
+    Everyone earns its weight, the richest is picked and pays what all earned. (nginx, "Upstream: smooth
+    weighted round-robin balancing", commit 52327e0, 2012.)
+
+    Candidates are told apart by object identity. One that is absent for some picks keeps its credit; a new
+    one starts at nothing, which pulls the credits of a pool that keeps changing back towards 0.
+    """
+
+    __slots__ = ("_turns",)
+
+    def __init__(self) -> None:
+        self._turns: dict[int, _Turn] = {}
+
+    def pick(self, candidates: Sequence[C], asker: Asker, now: float, rng: Random) -> C:
+        turns = self._turns_of(candidates, rng)
+        total = 0.0
+        best, chosen = turns[0], candidates[0]
+        for turn, candidate in zip(turns, candidates, strict=True):
+            total += candidate.weight
+            turn.credit += candidate.weight
+            if turn.credit > best.credit:
+                best, chosen = turn, candidate
+        best.credit -= total
+        return chosen
+
+    def _turns_of(self, candidates: Sequence[Candidate], rng: Random) -> list[_Turn]:
+        if not candidates:
+            raise ValueError("no candidates to pick from")
+        known = self._turns
+        try:
+            turns = [known[id(candidate)] for candidate in candidates]
+        except KeyError:
+            turns = [self._turn(candidate, rng) for candidate in candidates]
+        if len(known) > 2 * len(candidates) + 16:
+            self._turns = {id(turn.candidate): turn for turn in turns}
+        return turns
+
+    def _turn(self, candidate: Candidate, rng: Random) -> _Turn:
+        known = self._turns.get(id(candidate))
+        if known is not None:
+            return known
+        # A first credit far below any weight only breaks ties, so that many workers that start together
+        # do not all begin with the same endpoint.
+        turn = _Turn(candidate, 1e-6 * rng.random() * candidate.weight)
+        self._turns[id(candidate)] = turn
+        return turn

@@ -1,0 +1,33 @@
+"""From ``balance:`` to the picker that it describes."""
+
+from config.schema.config import BalanceConfig
+from policies.balancing.affinity import PrefixAffinity
+from policies.balancing.balance import Drawn, LeastRequest, PeakEwmaTwoChoices, Picker, RoundRobin
+from policies.balancing.load import LoadTwoChoices
+from policies.balancing.stickiness import BoundedHash
+from policies.balancing.zones import NearFirst
+
+
+def picker(config: BalanceConfig, zone: str | None = None) -> Picker:
+    """A new one: each pool has its own. `zone` is the gateway's; a hash is the same from everywhere."""
+    made = _by(config)
+    return made if zone is None or config.by == "hash" else NearFirst(made, zone, config.zone_traffic)
+
+
+def _by(config: BalanceConfig) -> Picker:
+    match config.by:
+        case "least_request":
+            return LeastRequest()
+        case "round_robin":
+            return RoundRobin()
+        case "random":
+            return Drawn()
+        case "peak_ewma":
+            return PeakEwmaTwoChoices()
+        case "load":
+            return LoadTwoChoices()
+        case "prefix_affinity":
+            return PrefixAffinity(config.bound)
+        case "hash":
+            assert config.key is not None  # the section's own validator
+            return BoundedHash(config.key, config.bound)

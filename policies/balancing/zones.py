@@ -1,0 +1,82 @@
+"""Zones: near endpoints first, without giving them more than their share of the work."""
+
+from collections.abc import Mapping, Sequence
+from random import Random
+
+from policies.balancing.balance import Asker, C, Candidate, Picker
+
+BUSIER = 1.5
+"""Times the load of the others, and a request more, at which a zone has more traffic than its share."""
+BELIEVED = 0.25
+"""Trust in a report below which it does not count here."""
+
+
+def shares(capacity: Mapping[str | None, float], own: str, traffic: float | None) -> dict[str | None, float]:
+    """How a gateway in zone `own` spreads its requests over the zones, given what each zone can take.
+
+    `traffic` is the share of all requests that come in here; when it is not known, every named zone is taken to
+    have as much as any other. With at least that share of the capacity, the zone keeps all of its own requests.
+    With less, it keeps what it can take, and the rest goes to the others as far as each has capacity beyond its
+    own traffic. When the gateways of all zones do so, every endpoint has the same load, and no request leaves
+    its zone without need. Endpoints of no zone (None) have no traffic of their own. (Envoy, "Zone aware routing".)
+    """
+    total = sum(capacity.values())
+    named = sum(zone is not None for zone in capacity)
+    here = 1 / named if traffic is None else traffic
+    kept = capacity[own] / (total * here)
+    if kept >= 1 or len(capacity) == 1:
+        return {own: 1.0}
+    elsewhere = (1 - here) / (named - 1) if named > 1 else 0.0
+    spare = {
+        zone: max(0.0, size / total - (elsewhere if zone is not None else 0.0))
+        for zone, size in capacity.items()
+        if zone != own
+    }
+    scale = (1 - kept) / sum(spare.values())
+    return {own: kept, **{zone: scale * room for zone, room in spare.items()}}
+
+
+class NearFirst:
+    """Draws the zone by `shares` of what may be picked now, and lets another picker choose in it.
+
+    What is ill or full is not among the candidates, so a zone that runs out of room spills over by itself. Where
+    servers report their load, a zone that is much busier than the others is not preferred: more of the traffic
+    comes in there than was assumed.
+    """
+
+    __slots__ = ("_picker", "_traffic", "_zone")
+
+    def __init__(self, picker: Picker, zone: str, traffic: float | None) -> None:
+        self._picker = picker
+        self._zone = zone
+        self._traffic = traffic
+
+    def pick(self, candidates: Sequence[C], asker: Asker, now: float, rng: Random) -> C:
+        capacity: dict[str | None, float] = {}
+        for candidate in candidates:
+            capacity[candidate.zone] = capacity.get(candidate.zone, 0.0) + candidate.weight
+        if len(capacity) > 1 and self._zone in capacity and not _is_busy(self._zone, candidates, now):
+            zone = _drawn(shares(capacity, self._zone, self._traffic), rng)
+            candidates = [candidate for candidate in candidates if candidate.zone == zone]
+        return self._picker.pick(candidates, asker, now, rng)
+
+
+def _is_busy(zone: str, candidates: Sequence[Candidate], now: float) -> bool:
+    """Going by the reports that still count for much; False where either side has none."""
+    load, weight = [0.0, 0.0], [0.0, 0.0]
+    for candidate in candidates:
+        trust = candidate.signal.trust(now)
+        if trust >= BELIEVED:
+            here = candidate.zone == zone
+            load[here] += candidate.signal.load(candidate.in_flight, trust)
+            weight[here] += candidate.weight
+    return 0.0 not in weight and load[1] / weight[1] > BUSIER * load[0] / weight[0] + 1
+
+
+def _drawn(by_zone: Mapping[str | None, float], rng: Random) -> str | None:
+    left = rng.random()
+    for zone, share in by_zone.items():
+        left -= share
+        if left < 0:
+            return zone
+    return max(by_zone, key=lambda zone: by_zone[zone])  # they sum to 1, but for rounding

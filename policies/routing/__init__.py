@@ -1,0 +1,1 @@
+"""Which pool a request goes to."""

@@ -1,0 +1,149 @@
+"""A route's ``when`` as predicates over Facts; a route matches when all of them hold."""
+
+import operator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import attrgetter
+from typing import NamedTuple
+
+from config.schema.config import MatchConfig
+from config.schema.money import parse_amount
+from policies.clock import Window
+from policies.globs import GlobSet, glob
+from policies.limits.price import Price
+from policies.routing.facts import Facts, Feature
+
+Condition = Callable[[Facts], bool]
+
+_COMPARE: dict[str, Callable[[int, int], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_NAMES: dict[str, Callable[[Facts], str]] = {
+    "tenant": attrgetter("tenant"),
+    "key": attrgetter("key"),
+    "model": attrgetter("asked"),
+    "version": attrgetter("version"),
+    "front": attrgetter("front"),
+}
+_FEATURES: tuple[Feature, ...] = ("tools", "json_schema", "vision")
+
+
+class Want(NamedTuple):
+    """One thing that a ``when`` wants: its field, as it is written, and whether a request has it."""
+
+    field: str
+    written: str
+    holds: Condition
+
+
+def conditions(when: MatchConfig, price: Price | None) -> tuple[Condition, ...]:
+    """One predicate for each thing that is wanted, the cheapest first; empty when everything matches."""
+    return tuple(want.holds for want in wants(when, price))
+
+
+def wants(when: MatchConfig, price: Price | None) -> tuple[Want, ...]:
+    """The same, by name. Raises ValueError for a cost where there is no price."""
+    return (*_of_numbers(when), *_of_names(when), *_of_the_rest(when, price))
+
+
+def _of_numbers(when: MatchConfig) -> Iterator[Want]:
+    if when.stream is not None:
+        yield Want("stream", _word(when.stream), _stream(when.stream))
+    if when.prompt_tokens is not None:
+        yield Want("prompt_tokens", when.prompt_tokens, _prompt_tokens(when.prompt_tokens))
+    if when.max_tokens is not None:
+        yield Want("max_tokens", when.max_tokens, _max_tokens(when.max_tokens))
+    if when.time is not None:
+        window = Window(when.time)
+        yield Want("time", str(window), lambda facts: window.holds(facts.time))
+
+
+def _of_names(when: MatchConfig) -> Iterator[Want]:
+    for field, read in _NAMES.items():
+        patterns: tuple[str, ...] | None = getattr(when, field)
+        if patterns is not None:
+            yield Want(field, listed(patterns), _name(read, GlobSet(patterns)))
+    if when.role is not None:
+        yield Want("role", listed(when.role), _role(GlobSet(when.role)))
+    for name, pattern in (when.label or {}).items():
+        yield Want(f"label {name}", pattern, _value(attrgetter("labels"), name, glob(pattern)))
+    for name, pattern in (when.header or {}).items():
+        yield Want(f"header {name.lower()}", pattern, _value(attrgetter("headers"), name.lower(), glob(pattern)))
+
+
+def _of_the_rest(when: MatchConfig, price: Price | None) -> Iterator[Want]:
+    """What takes longer to find out."""
+    if when.cost is not None:
+        yield Want("cost", when.cost, _cost(when.cost, price))
+    for feature in _FEATURES:
+        wanted: bool | None = getattr(when, feature)
+        if wanted is not None:
+            yield Want(feature, _word(wanted), _feature(feature, wanted))
+
+
+def listed(names: Iterable[str]) -> str:
+    """``a, b``."""
+    return ", ".join(names)
+
+
+def _word(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _stream(wanted: bool) -> Condition:
+    return lambda facts: facts.stream is wanted
+
+
+def _prompt_tokens(comparison: str) -> Condition:
+    compare, number = _comparison(comparison)
+    bound = int(number)
+    return lambda facts: compare(facts.prompt_tokens, bound)
+
+
+def _max_tokens(comparison: str) -> Condition:
+    compare, number = _comparison(comparison)
+    bound = int(number)
+    return lambda facts: facts.max_tokens is not None and compare(facts.max_tokens, bound)
+
+
+def _comparison(written: str) -> tuple[Callable[[int, int], bool], str]:
+    """What compares, and with what."""
+    parts = re.fullmatch(r"([<>]=?)\s*(.+)", written)
+    if parts is None:
+        raise ValueError(f"expected a comparison such as >4000, got {written!r}")
+    return _COMPARE[parts[1]], parts[2]
+
+
+def _name(read: Callable[[Facts], str], names: GlobSet) -> Condition:
+    def holds(facts: Facts) -> bool:
+        name = read(facts)
+        return name != "" and name in names
+
+    return holds
+
+
+def _role(names: GlobSet) -> Condition:
+    return lambda facts: any(role in names for role in facts.roles)
+
+
+def _value(read: Callable[[Facts], Mapping[str, str]], name: str, matches: Callable[[str], bool]) -> Condition:
+    def holds(facts: Facts) -> bool:
+        value = read(facts).get(name)
+        return value is not None and matches(value)
+
+    return holds
+
+
+def _cost(comparison: str, price: Price | None) -> Condition:
+    compare, amount = _comparison(comparison)
+    bound = parse_amount(amount)
+    if price is None or price.currency != bound.currency:
+        raise ValueError(f"cost: the model has no price in {bound.currency}")
+    return lambda facts: compare(price.estimate(facts.prompt_tokens, facts.max_tokens, facts.n).picos, bound.picos)
+
+
+def _feature(feature: Feature, wanted: bool) -> Condition:
+    return lambda facts: facts.asks_for(feature) is wanted

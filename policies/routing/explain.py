@@ -1,0 +1,191 @@
+"""Why a request goes where it goes: the decision, with every condition that was looked at on the way to it."""
+
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from config.schema.config import Config, ModelConfig, QuotaConfig, RouteConfig, TenantConfig
+from policies.clock import Window
+from policies.globs import GlobSet
+from policies.limits.price import Price
+from policies.routing.conditions import Want, wants
+from policies.routing.facts import Facts
+from policies.routing.rewrite import Fields
+from policies.routing.rules import ARM_SIGN, targets
+from policies.routing.split import choose, steady_subject
+from policies.routing.target import Split, Step, Target, chain
+
+MAX_SHOWN = 128
+"""Characters of what a client wrote."""
+
+_READ: dict[str, Callable[[Facts], object]] = {
+    **{name: attrgetter(name) for name in ("tenant", "key", "version", "front", "stream")},
+    "model": attrgetter("asked"),
+    "role": lambda facts: ", ".join(sorted(facts.roles)),
+    "prompt_tokens": attrgetter("prompt_tokens"),
+    "max_tokens": attrgetter("max_tokens"),
+    "tools": lambda facts: facts.asks_for("tools"),
+    "json_schema": lambda facts: facts.asks_for("json_schema"),
+    "vision": lambda facts: facts.asks_for("vision"),
+}
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing that a route wants, and what the request has."""
+
+    field: str
+    wanted: str
+    seen: str
+    holds: bool
+
+
+class RouteCheck(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One route that was looked at."""
+
+    route: int
+    matches: bool
+    name: str | None = None
+    line: int | None = None
+    checks: tuple[Check, ...] = ()
+
+
+class Later(msgspec.Struct, frozen=True):
+    """Where to go after some failures; several pools of a split, or one."""
+
+    on: tuple[str, ...]
+    pools: tuple[str, ...]
+
+
+class Side(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One way that the request may go: the arm, its share of such requests, its pool and what comes after."""
+
+    pool: str
+    share: float
+    arm: str | None = None
+    fallback: tuple[Later, ...] = ()
+
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """All that may be asked, in order."""
+        return tuple(dict.fromkeys((self.pool, *(pool for later in self.fallback for pool in later.pools))))
+
+
+class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a policy makes of one request."""
+
+    tenant: str
+    asked: str
+    model: str | None = None
+    version: str | None = None
+    refused: str | None = None
+    """The code of the refusal."""
+    because: str | None = None
+    """What the client is not told."""
+    routes: tuple[RouteCheck, ...] = ()
+    """Those that were looked at; the last one matches, or none does."""
+    to: Side | None = None
+    """Where it goes. None where a split draws, and of a refusal."""
+    arms: tuple[Side, ...] = ()
+    """Of a split, everywhere it may go."""
+    sent: dict[str, Any] = {}
+    """Fields that the upstream gets otherwise than the client wrote them; None for one that it does not get."""
+    cost: str | None = None
+    """What is held for it, at most."""
+    limits: tuple[dict[str, Any], ...] = ()
+    settings: dict[str, Any] = {}
+    """What the route says of time, retries and waiting."""
+
+
+def routes_of(config: Config, index: int, facts: Facts) -> Iterator[RouteCheck]:
+    """Each of a model's routes until one matches."""
+    model = config.models[index]
+    price = None if model.price is None else Price(model.price)
+    for i, route in enumerate(model.routes):
+        checks = tuple(_check(want, route, facts, price) for want in wants(route.when, price))
+        matches = all(check.holds for check in checks)
+        yield RouteCheck(i, matches, route.name, config.line_of(index, i), checks)
+        if matches:
+            return
+
+
+def sides_of(model: ModelConfig, route: int, facts: Facts) -> tuple[Side | None, tuple[Side, ...]]:
+    """The way a request goes by a route, and of a split all ways. A split that draws has no way known before."""
+    target = list(targets(model))[route]
+    ways = list(_sides(target, facts, (), (), 1.0, True))
+    possible = [side for side, is_it in ways if is_it]
+    return (possible[0] if len(possible) == 1 else None), (tuple(side for side, _ in ways) if len(ways) > 1 else ())
+
+
+def changed(before: Fields, after: Fields) -> dict[str, Any]:
+    """What the upstream gets otherwise than the client wrote it; None for a field that it does not get."""
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return {name: msgspec.json.decode(after[name]) if name in after else None for name in names}
+
+
+def limits_of(tenant: TenantConfig, model: str) -> tuple[dict[str, Any], ...]:
+    """The limits that requests for a model draw on, as they are written."""
+    covering = (limit for limit in tenant.limit_list() if limit.models is None or model in GlobSet(limit.models))
+    return tuple(limit for limit in map(_limit, covering) if set(limit) - {"per", "enforce", "models"})
+
+
+def quotas_of(model: ModelConfig) -> tuple[dict[str, Any], ...]:
+    """The limits of a model, which all tenants draw on together."""
+    return tuple({**_limit(quota), "per": "everybody"} for quota in model.limit_list())
+
+
+def _limit(limit: QuotaConfig) -> dict[str, Any]:
+    written = limit.model_dump(mode="json", exclude_none=True)
+    if limit.count == "host":
+        del written["count"], written["on_redis_failure"]
+    return written
+
+
+def settings_of(route: RouteConfig) -> dict[str, Any]:
+    """What a route says beside where it leads, as it is written or by default."""
+    apart = {"name", "when", "otherwise", "to", "split", "fallback", "rewrite"}
+    return route.model_dump(mode="json", exclude=apart, exclude_none=True)
+
+
+def _check(want: Want, route: RouteConfig, facts: Facts, price: Price | None) -> Check:
+    return Check(want.field, want.written, _seen(want.field, route, facts, price)[:MAX_SHOWN], want.holds(facts))
+
+
+def _seen(field: str, route: RouteConfig, facts: Facts, price: Price | None) -> str:
+    """What a request has where a route wants something."""
+    kind, _, name = field.partition(" ")
+    value: object
+    if kind in ("label", "header"):
+        value = (facts.labels if kind == "label" else facts.headers).get(name)
+    elif kind == "time" and route.when.time is not None:
+        value = Window(route.when.time).show(facts.time)
+    elif kind == "cost" and price is not None:
+        value = price.estimate(facts.prompt_tokens, facts.max_tokens, facts.n)
+    else:
+        value = _READ[kind](facts)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "none" if value is None or value == "" else str(value)
+
+
+def _sides(
+    target: Target, facts: Facts, arms: tuple[str, ...], later: tuple[Step, ...], share: float, chosen: bool
+) -> Iterator[tuple[Side, bool]]:
+    """Every way with whether the request may go it."""
+    steps = (*target.fallback, *later)
+    if (split := target.split) is None:
+        where = chain(target.pool or "", steps)
+        fallback = tuple(Later(tuple(sorted(step.on)), tuple(step.target.pools())) for step in where.fallback)
+        yield Side(target.pool or "", share, ARM_SIGN.join(arms) or None, fallback), chosen
+        return
+    kept, total = _kept(split, facts), sum(weight for _, weight in split.arms)
+    for arm, weight in split.arms:
+        possible = chosen and weight > 0 and kept in (None, arm)
+        yield from _sides(split.targets[arm], facts, (*arms, arm), steps, share * weight / total, possible)
+
+
+def _kept(split: Split, facts: Facts) -> str | None:
+    """The arm that keeps the request's subject; None where each request is drawn, or nobody knows whose it is."""
+    subject = steady_subject(split.sticky, facts)
+    return None if subject is None else choose(subject, split.salt, split.arms)

@@ -1,0 +1,90 @@
+"""What the upstream is sent instead of what the client wrote: a body's fields in, other fields out."""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+from msgspec import Raw
+
+from config.schema.config import RewriteConfig
+from config.schema.rewrite import twins
+
+Fields = dict[str, Raw]
+Takes = Callable[[str], bool]
+"""Whether a request's operation has a field of this name."""
+_NULL = Raw(b"null")
+_number = msgspec.json.Decoder(int | float)
+_encode = msgspec.json.Encoder().encode
+
+
+def _everything(name: str) -> bool:
+    return True
+
+
+class NotANumber(ValueError):
+    """A field that has a cap holds something else; `field` names it."""
+
+    def __init__(self, field: str) -> None:
+        super().__init__(f"`{field}` must be a number.")
+        self.field = field
+
+
+class Rewrite:
+    """A route's changes, encoded at load. What no rule names stays the bytes that the client sent.
+
+    Some servers take a field by any spelling of upper and lower case. So a field that differs from a governed one
+    in that only is not sent on: it would get around the rule.
+    """
+
+    __slots__ = ("_added", "_capped", "_defaults", "_governed", "gone")
+
+    def __init__(self, config: RewriteConfig) -> None:
+        names = (*config.force, *config.drop)
+        self.gone = frozenset(twin for name in names for twin in twins(name))
+        """Fields of which nothing that a client writes is sent on."""
+        self._capped = {twin: (cap, _raw(cap)) for name, cap in config.caps.items() for twin in twins(name)}
+        self._governed = {name.casefold(): name for name in (*self.gone, *self._capped, "model")}
+        self._added = {name: _raw(value) for name, value in config.force.items()}
+        self._defaults = {name: _raw(value) for name, value in config.defaults.items()}
+        # An answer whose length nobody bounds is as long as the model allows, which is above any cap.
+        for name, cap in config.caps.items():
+            if len(twins(name)) > 1 and not any(twin in self._defaults for twin in twins(name)):
+                self._defaults[name] = _raw(cap)
+        if config.model is not None:
+            self._added["model"] = _raw(config.model)
+
+    def __call__(self, fields: Mapping[str, Raw], takes: Takes = _everything) -> Fields:
+        """The fields to send. A field that the operation does not have is not added. Raises `NotANumber`."""
+        sent: Fields = {}
+        for name, value in fields.items():
+            exact = self._governed.get(name.casefold())
+            if exact is None:
+                sent[name] = value
+            elif exact == name and name not in self.gone:
+                sent[name] = self._at_most(name, value)
+        for name, value in self._added.items():
+            if (known := _known(name, takes)) is not None:
+                sent[known] = value
+        for name, value in self._defaults.items():
+            known = _known(name, takes)
+            if known is not None and all(sent.get(twin, _NULL) == _NULL for twin in twins(name)):
+                sent[known] = value
+        return sent
+
+    def _at_most(self, name: str, value: Raw) -> Raw:
+        capped = self._capped.get(name)
+        if capped is None or value == _NULL:
+            return value
+        cap, raw = capped
+        try:
+            return raw if _number.decode(value) > cap else value
+        except msgspec.DecodeError:
+            raise NotANumber(name) from None
+
+
+def _known(name: str, takes: Takes) -> str | None:
+    """The field by the operation's name for it: an operation may have only one of several names of a field."""
+    return name if takes(name) else next(filter(takes, sorted(twins(name))), None)
+
+
+def _raw(value: object) -> Raw:
+    return Raw(_encode(value))

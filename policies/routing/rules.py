@@ -1,0 +1,143 @@
+"""Routes compiled: Facts → Decision. Everything that can be computed at load is."""
+
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+from typing import NamedTuple
+
+from config.schema.config import ModelConfig, RouteConfig, is_glob
+from policies.globs import GlobSet, GlobTable
+from policies.limits.price import Price
+from policies.routing.conditions import conditions
+from policies.routing.decision import Decision
+from policies.routing.facts import Facts
+from policies.routing.rewrite import Rewrite
+from policies.routing.split import arm_for
+from policies.routing.target import Step, Target, chain, compiled
+
+Pick = Callable[[Facts, Random], Decision]
+VERSION_SIGN = "@"
+"""Between a model's name and a version of it. No configured name holds one."""
+ARM_SIGN = ">"
+"""Between a split's arm and the arm of a split inside it. No name holds one either."""
+
+
+class Rules:
+    """One model's routes; the first that matches wins."""
+
+    __slots__ = ("_routes", "dropped", "model", "price")
+
+    def __init__(self, model: ModelConfig) -> None:
+        self.model = model.name
+        """As configured: a glob for a family, so that it can label a metric."""
+        self.price = None if model.price is None else Price(model.price)
+        self.dropped = frozenset().union(*(Rewrite(r.rewrite).gone for r in model.routes if r.rewrite is not None))
+        """Fields of which some route sends nothing that a client writes."""
+        self._routes = tuple(
+            (conditions(route.when, self.price), _pick(model.name, index, route, target))
+            for index, (route, target) in enumerate(zip(model.routes, targets(model), strict=True))
+        )
+
+    def decide(self, facts: Facts, rng: Random) -> Decision | None:
+        """None when no route matches."""
+        for when, pick in self._routes:
+            for holds in when:
+                if not holds(facts):
+                    break
+            else:
+                return pick(facts, rng)
+        return None
+
+
+class Known(NamedTuple):
+    """What a name that a client wrote stands for."""
+
+    rules: Rules
+    name: str = ""
+    """The model's own name. Empty for a family, whose names are their own."""
+    asked: str = ""
+    """The name without the version. Empty for a family."""
+    version: str = ""
+
+
+class Catalogue:
+    """Every model that clients may ask for, under each of its names."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self, models: Sequence[ModelConfig]) -> None:
+        self._table = GlobTable(entry for model in models for entry in _entries(model))
+
+    def find(self, name: str) -> Known | None:
+        """The model of that exact name, else the first in the file whose glob matches."""
+        return self._table.find(name)
+
+
+class ModelList(GlobSet):
+    """The models a tenant may use, by their own names."""
+
+    __slots__ = ()
+
+    def allows(self, name: str) -> bool:
+        return name in self
+
+
+def names(model: ModelConfig) -> Iterator[tuple[str, str, str]]:
+    """Each name that clients may write, what of it is the model's, and what the version."""
+    for name in (model.name, *model.aliases):
+        yield name, name, ""
+        for version in model.versions:
+            yield f"{name}{VERSION_SIGN}{version}", name, version
+
+
+def targets(model: ModelConfig) -> Iterator[Target]:
+    """Where each of a model's routes leads.
+
+    A split is known by its place among the model's splits, so neither new weights, a new condition nor a plain
+    route put above it moves a subject.
+    """
+    splits = 0
+    for route in model.routes:
+        target = compiled(route.target, f"{model.name}#{splits}")
+        splits += target.split is not None
+        yield target
+
+
+def _entries(model: ModelConfig) -> Iterator[tuple[str, Known]]:
+    rules = Rules(model)
+    if is_glob(model.name):
+        yield model.name, Known(rules)
+        return
+    for written, asked, version in names(model):
+        yield written, Known(rules, model.name, asked, version)
+
+
+def _pick(model: str, index: int, route: RouteConfig, target: Target) -> Pick:
+    """What chooses among a route's decisions, of which there is one for each arm."""
+    rewrite = None if route.rewrite is None else Rewrite(route.rewrite)
+
+    def inner(target: Target, arms: tuple[str, ...], later: tuple[Step, ...]) -> Pick:
+        steps = (*target.fallback, *later)
+        if (split := target.split) is not None:
+            picks = {arm: inner(side, (*arms, arm), steps) for arm, side in split.targets.items()}
+            sticky, salt, choices = split.sticky, split.salt, split.arms
+            return lambda facts, rng: picks[arm_for(sticky, facts, salt, choices, rng)](facts, rng)
+        where = chain(target.pool or "", steps)
+        decision = Decision(
+            index,
+            route.name,
+            where,
+            ARM_SIGN.join(arms) or None,
+            rewrite,
+            route.retry,
+            route.timeout,
+            model=model,
+            hedge=route.hedge,
+            cache=route.cache,
+            priority=route.priority,
+            strict=route.strict,
+            elsewhere_first=route.when_full == "fallback",
+            hide_model_errors=route.hide_model_errors,
+        )
+        return lambda _facts, _rng: decision
+
+    return inner(target, (), ())

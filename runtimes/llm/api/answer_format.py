@@ -1,0 +1,119 @@
+"""What a request says its answer must be like: OpenAI's `response_format` and vLLM's `structured_outputs`.
+
+Both become one Grammar. An answer that ends by itself follows it; one that is cut by its length, by a stop string or
+by a stop token is cut there.
+"""
+
+import re
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from adapters.errors import CallerError
+from runtimes.llm.grammar.constraint import Grammar, GrammarInvalid
+from runtimes.llm.grammar.schema_numbers import Rounded, exact
+
+# Between JSON's tokens: nothing, a space, or a new line with what it is indented by. Without a bound a model can go
+# on with spaces until its answer is cut.
+WHITESPACE = r"[ \t]?|\n[ \t]{0,40}"
+MAX_CHOICES = 10_000
+_SIMPLE = ("json", "json_object", "regex", "choice", "grammar")
+Options = Annotated[list[str], Meta(min_length=1, max_length=MAX_CHOICES)]
+_CLASSES = {
+    "d": "[0-9]", "w": "[0-9A-Za-z_]", "s": r"[\t\n\v\f\r ]",
+    "D": "[^0-9]", "W": "[^0-9A-Za-z_]", "S": r"[^\t\n\v\f\r ]",
+}  # fmt: skip
+_encode = msgspec.json.Encoder().encode
+
+
+class JsonSchema(msgspec.Struct, forbid_unknown_fields=True):
+    """With `strict` a schema with a keyword that cannot be held to is refused; without, that keyword is passed over."""
+
+    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+    schema: dict[str, Any]
+    description: str | None = None
+    strict: bool | None = None
+
+
+class ResponseFormat(msgspec.Struct, forbid_unknown_fields=True):
+    """OpenAI's."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+    def grammar(self) -> Grammar | None:
+        """Raises CallerError."""
+        if (self.json_schema is not None) != (self.type == "json_schema"):
+            message = "`response_format.json_schema` belongs to type json_schema, which must have it."
+            raise CallerError(message, param="response_format.json_schema")
+        if self.type == "json_object":
+            return of_schema({"type": "object"}, "response_format")
+        if self.json_schema is None:
+            return None
+        strict = bool(self.json_schema.strict)
+        return of_schema(self.json_schema.schema, "response_format.json_schema.schema", strict=strict)
+
+
+class StructuredOutputs(msgspec.Struct, forbid_unknown_fields=True):
+    """vLLM's: exactly one of the first five. A `json` schema is held to in all that it says."""
+
+    json: dict[str, Any] | str | None = None
+    json_object: bool | None = None
+    regex: str | None = None
+    choice: Options | None = None
+    grammar: str | None = None
+    whitespace_pattern: str | None = None
+    disable_any_whitespace: bool | None = None
+
+    @property
+    def asked(self) -> list[str]:
+        """Which of the first five there are."""
+        return [name for name in _SIMPLE if getattr(self, name) not in (None, False)]
+
+    def told(self, prefix: str = "structured_outputs.") -> Grammar:
+        """The fields' names follow the `prefix` in the request. Raises CallerError."""
+        if len(asked := self.asked) != 1:
+            names = ", ".join(f"`{prefix}{name}`" for name in asked or _SIMPLE)
+            param = prefix[:-1] if prefix.endswith(".") else f"{prefix}{(asked or _SIMPLE)[0]}"
+            raise CallerError(f"Give one of {names}, not {len(asked)}.", param=param)
+        param = f"{prefix}{asked[0]}"
+        if self.regex is not None:
+            return Grammar("regex", ascii_classes(self.regex), param)
+        if self.grammar is not None:
+            return Grammar("grammar", self.grammar, param)
+        if self.choice is not None:
+            return Grammar("choice", _encode(self.choice).decode(), param)
+        schema = {"type": "object"} if self.json is None else _schema(self.json, param)
+        whitespace = "" if self.disable_any_whitespace else ascii_classes(self.whitespace_pattern or WHITESPACE)
+        return of_schema(schema, param, strict=True, whitespace=whitespace)
+
+
+def ascii_classes(regex: str) -> str:
+    r"""The regex with `\d`, `\w` and `\s` as ASCII, as vLLM reads them. llguidance's are Unicode's."""
+    return re.sub(r"\\(.)", lambda escape: _CLASSES.get(escape[1], escape[0]), regex, flags=re.DOTALL)
+
+
+def of_schema(schema: dict[str, Any], param: str, *, strict: bool = False, whitespace: str = WHITESPACE) -> Grammar:
+    """The JSON texts of a schema."""
+    return Grammar("json_schema", json_text(schema, param, strict=strict, whitespace=whitespace), param)
+
+
+def json_text(schema: dict[str, Any], param: str, *, strict: bool, whitespace: str = WHITESPACE) -> str:
+    """A schema with how it is to be read, as `%json` in Lark takes it too. Raises GrammarInvalid."""
+    try:
+        schema = exact(schema, strict=strict)
+    except Rounded as error:
+        raise GrammarInvalid(f"`{param}` cannot be held to: {error}.", param=param) from None
+    reading: dict[str, Any] = {"lenient": not strict}
+    reading |= {"whitespace_pattern": whitespace} if whitespace else {"whitespace_flexible": False}
+    return _encode({**schema, "x-guidance": reading}).decode()
+
+
+def _schema(written: dict[str, Any] | str, param: str) -> dict[str, Any]:
+    if isinstance(written, dict):
+        return written
+    try:
+        return msgspec.json.decode(written, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise CallerError(f"`{param}` is not a JSON object: {error}.", param=param) from None

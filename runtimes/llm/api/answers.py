@@ -1,0 +1,352 @@
+"""Answers of OpenAI's completion and chat APIs, whole and as chunks: values in, JSON out."""
+
+import secrets
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from runtimes.llm.api.token_logprobs import ScoredPrompt, TokenNames, ToldToken, chat_logprobs, completion_logprobs
+from runtimes.llm.engine.sequence import FinishReason
+from runtimes.llm.text.answer_parser import AnswerParser, Part
+from runtimes.llm.text.think_parser import Thought
+from runtimes.llm.text.tool_parser import CallBegun, Said
+
+_encode = msgspec.json.Encoder().encode
+Ending = FinishReason | Literal["tool_calls"]
+
+
+class Finished(NamedTuple):
+    """One whole choice."""
+
+    text: str
+    finish_reason: FinishReason
+    told: Sequence[ToldToken] = ()
+    token_ids: Sequence[int] = ()
+    scored_prompt: ScoredPrompt | None = None
+
+
+class PromptDetails(msgspec.Struct):
+    """How many of its tokens did not have to be computed."""
+
+    cached_tokens: int = 0
+
+
+class CompletionDetails(msgspec.Struct):
+    """How many of its tokens are thoughts."""
+
+    reasoning_tokens: int
+
+
+class Usage(msgspec.Struct):
+    """What it cost, in tokens. The prompt counts once, however many choices it has."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails
+    completion_tokens_details: CompletionDetails | UnsetType = UNSET
+
+
+class _Called(msgspec.Struct, omit_defaults=True):
+    name: str | UnsetType = UNSET
+    arguments: str | UnsetType = UNSET
+
+
+class _ToolCall(msgspec.Struct, omit_defaults=True):
+    """Whole, or a piece of the call at `index`."""
+
+    index: int | UnsetType = UNSET
+    id: str | UnsetType = UNSET
+    type: str | UnsetType = UNSET
+    function: _Called | UnsetType = UNSET
+
+
+class _Message(msgspec.Struct):
+    content: str | None
+    role: str = "assistant"
+    refusal: None = None
+    tool_calls: Sequence[_ToolCall] | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+
+
+class _Delta(msgspec.Struct, omit_defaults=True):
+    role: str | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+    tool_calls: Sequence[_ToolCall] | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+
+
+class _ChatChoice(msgspec.Struct):
+    index: int
+    message: _Message
+    finish_reason: Ending
+    logprobs: dict[str, Any] | None = None
+    token_ids: Sequence[int] | UnsetType = UNSET
+
+
+class _ChatChunkChoice(msgspec.Struct):
+    index: int
+    delta: _Delta
+    finish_reason: Ending | None = None
+    logprobs: dict[str, Any] | None = None
+    token_ids: Sequence[int] | UnsetType = UNSET
+
+
+class _TextChoice(msgspec.Struct):
+    """Of an answer and of a chunk alike."""
+
+    index: int
+    text: str
+    finish_reason: FinishReason | None = None
+    logprobs: dict[str, Any] | None = None
+    token_ids: Sequence[int] | UnsetType = UNSET
+    prompt_logprobs: ScoredPrompt | UnsetType = UNSET
+
+
+_Choice = _ChatChoice | _ChatChunkChoice | _TextChoice
+
+
+class _Body(msgspec.Struct):
+    id: str
+    object: str
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: Sequence[_Choice]
+    usage: Usage | UnsetType | None = UNSET
+    prompt_logprobs: ScoredPrompt | UnsetType = UNSET
+
+
+class AnswerWriter(Protocol):
+    """Writes one answer, whole or chunk by chunk, in one API's shape."""
+
+    def whole(self, choices: Sequence[Finished], usage: Usage) -> bytes: ...
+
+    def resume(self, index: int, said: str) -> None:
+        """The choice goes on after a text that its client has."""
+
+    def opening(self, index: int) -> bytes | None:
+        """The chunk before a choice's first text, if the API has one."""
+
+    def text(self, index: int, text: str, token_ids: Sequence[int] = (), told: Sequence[ToldToken] = ()) -> list[bytes]:
+        """Chunks, none while nothing is certain.
+
+        `token_ids` are the tokens that were generated since the text before, `told` those that begin in it, where
+        asked for."""
+
+    def finish(
+        self,
+        index: int,
+        rest: str,
+        reason: FinishReason,
+        token_ids: Sequence[int] = (),
+        told: Sequence[ToldToken] = (),
+    ) -> list[bytes]:
+        """`rest` is the last of the text, and empty nearly always; `token_ids` are the last of the tokens."""
+
+    def usage(self, usage: Usage) -> bytes:
+        """The chunk after all choices that says what it cost."""
+
+
+class _Writer:
+    id_prefix: ClassVar[str]
+    whole_object: ClassVar[str]
+    chunk_object: ClassVar[str]
+
+    def __init__(
+        self,
+        model: str,
+        fingerprint: str,
+        *,
+        with_usage: bool,
+        with_token_ids: bool = False,
+        names: TokenNames | None = None,
+    ) -> None:
+        """With `names` log-probabilities are told."""
+        self._names = names
+        self._with_token_ids = with_token_ids
+        self._id = f"{self.id_prefix}-{secrets.token_hex(16)}"
+        self._created = int(time.time())
+        self._model = model
+        self._fingerprint = fingerprint
+        # A stream that will say what it cost says null until then.
+        self._no_usage_yet = None if with_usage else UNSET
+
+    def usage(self, usage: Usage) -> bytes:
+        return self._body(self.chunk_object, [], usage)
+
+    def _logprobs(self, told: Sequence[ToldToken]) -> dict[str, Any] | None:
+        return None if self._names is None else self._shaped(told, self._names)
+
+    def _shaped(self, told: Sequence[ToldToken], names: TokenNames) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _chunk_logprobs(self, told: Sequence[ToldToken]) -> dict[str, Any] | None:
+        return self._logprobs(told) if told else None
+
+    def _ids(self, token_ids: Sequence[int]) -> Sequence[int] | UnsetType:
+        return token_ids if self._with_token_ids else UNSET
+
+    def _chunk(self, choice: _Choice) -> bytes:
+        return self._body(self.chunk_object, [choice], self._no_usage_yet)
+
+    def _body(
+        self,
+        object: str,
+        choices: Sequence[_Choice],
+        usage: Usage | UnsetType | None,
+        scored_prompt: ScoredPrompt | None = None,
+    ) -> bytes:
+        scored = UNSET if scored_prompt is None else scored_prompt
+        return _encode(_Body(self._id, object, self._created, self._model, self._fingerprint, choices, usage, scored))
+
+
+class ChatWriter(_Writer):
+    """`chat.completion` and `chat.completion.chunk`."""
+
+    id_prefix = "chatcmpl"
+    whole_object = "chat.completion"
+    chunk_object = "chat.completion.chunk"
+
+    def _shaped(self, told: Sequence[ToldToken], names: TokenNames) -> dict[str, Any]:
+        return chat_logprobs(told, names)
+
+    def __init__(
+        self,
+        model: str,
+        fingerprint: str,
+        *,
+        with_usage: bool,
+        with_token_ids: bool = False,
+        names: TokenNames | None = None,
+        parser: Callable[[], AnswerParser] | None = None,
+    ) -> None:
+        """A `parser` finds a choice's thoughts and calls of tools."""
+        super().__init__(model, fingerprint, with_usage=with_usage, with_token_ids=with_token_ids, names=names)
+        self._parsers = None if parser is None else defaultdict[int, AnswerParser](parser)
+
+    def whole(self, choices: Sequence[Finished], usage: Usage) -> bytes:
+        written = []
+        for i, choice in enumerate(choices):
+            message, reason = self._message(i, choice)
+            written.append(_ChatChoice(i, message, reason, self._logprobs(choice.told), self._ids(choice.token_ids)))
+        return self._body(self.whole_object, written, usage, choices[0].scored_prompt)
+
+    def resume(self, index: int, said: str) -> None:
+        if self._parsers is not None:
+            self._parsers[index].push(said)
+
+    def opening(self, index: int) -> bytes | None:
+        return self._chunk(_ChatChunkChoice(index, _Delta(role="assistant", content="")))
+
+    def text(self, index: int, text: str, token_ids: Sequence[int] = (), told: Sequence[ToldToken] = ()) -> list[bytes]:
+        logprobs, ids = self._chunk_logprobs(told), self._ids(token_ids)
+        if self._parsers is None:
+            return [self._chunk(_ChatChunkChoice(index, _Delta(content=text), None, logprobs, ids))]
+        deltas = [_delta(part) for part in self._parsers[index].push(text)]
+        if not deltas and (told or ids):
+            deltas = [_Delta()]
+        chunks = []
+        for delta in deltas:
+            chunks.append(self._chunk(_ChatChunkChoice(index, delta, None, logprobs, ids)))
+            logprobs, ids = None, UNSET
+        return chunks
+
+    def finish(
+        self,
+        index: int,
+        rest: str,
+        reason: FinishReason,
+        token_ids: Sequence[int] = (),
+        told: Sequence[ToldToken] = (),
+    ) -> list[bytes]:
+        logprobs, ids = self._chunk_logprobs(told), self._ids(token_ids)
+        if self._parsers is None:
+            return [self._chunk(_ChatChunkChoice(index, _Delta(content=rest or UNSET), reason, logprobs, ids))]
+        parser = self._parsers[index]
+        deltas = [_delta(part) for part in (*parser.push(rest), *parser.finish())]
+        chunks = [self._chunk(_ChatChunkChoice(index, delta)) for delta in deltas]
+        return [*chunks, self._chunk(_ChatChunkChoice(index, _Delta(), _ending(parser, reason), logprobs, ids))]
+
+    def _message(self, index: int, choice: Finished) -> tuple[_Message, Ending]:
+        if self._parsers is None:
+            return _Message(choice.text), choice.finish_reason
+        parser = self._parsers[index]
+        texts: list[str] = []
+        thoughts: list[str] = []
+        calls: list[_ToolCall] = []
+        arguments: list[list[str]] = []
+        for part in (*parser.push(choice.text), *parser.finish()):
+            if isinstance(part, Said):
+                texts.append(part.text)
+            elif isinstance(part, Thought):
+                thoughts.append(part.text)
+            elif isinstance(part, CallBegun):
+                calls.append(_ToolCall(id=part.id, type="function", function=_Called(part.name)))
+                arguments.append([])
+            else:
+                arguments[part.at].append(part.text)
+        thought = "".join(thoughts) or UNSET
+        if not calls:
+            content = "".join(texts) or (None if thoughts else "")
+            return _Message(content, reasoning_content=thought), choice.finish_reason
+        for call, pieces in zip(calls, arguments, strict=True):
+            assert isinstance(call.function, _Called)
+            call.function.arguments = "".join(pieces)
+        message = _Message("".join(texts) or None, tool_calls=calls, reasoning_content=thought)
+        return message, _ending(parser, choice.finish_reason)
+
+
+def _delta(part: Part) -> _Delta:
+    if isinstance(part, Thought):
+        return _Delta(reasoning_content=part.text)
+    if isinstance(part, Said):
+        return _Delta(content=part.text)
+    if isinstance(part, CallBegun):
+        return _Delta(tool_calls=[_ToolCall(part.at, part.id, "function", _Called(part.name, ""))])
+    return _Delta(tool_calls=[_ToolCall(part.at, function=_Called(arguments=part.text))])
+
+
+def _ending(parser: AnswerParser, reason: FinishReason) -> Ending:
+    """An answer that calls ends by that, unless it was cut."""
+    return "tool_calls" if reason == "stop" and parser.num_calls else reason
+
+
+class CompletionWriter(_Writer):
+    """`text_completion`, which is the name of its chunks too."""
+
+    id_prefix = "cmpl"
+    whole_object = chunk_object = "text_completion"
+
+    def _shaped(self, told: Sequence[ToldToken], names: TokenNames) -> dict[str, Any]:
+        return completion_logprobs(told, names)
+
+    def whole(self, choices: Sequence[Finished], usage: Usage) -> bytes:
+        return self._body(self.whole_object, [self._choice(i, choice) for i, choice in enumerate(choices)], usage)
+
+    def _choice(self, index: int, choice: Finished) -> _TextChoice:
+        ids, scored = self._ids(choice.token_ids), UNSET if choice.scored_prompt is None else choice.scored_prompt
+        return _TextChoice(index, choice.text, choice.finish_reason, self._logprobs(choice.told), ids, scored)
+
+    def resume(self, index: int, said: str) -> None:
+        pass  # a completion's text is not parsed
+
+    def opening(self, index: int) -> bytes | None:
+        return None
+
+    def text(self, index: int, text: str, token_ids: Sequence[int] = (), told: Sequence[ToldToken] = ()) -> list[bytes]:
+        return [self._chunk(_TextChoice(index, text, None, self._chunk_logprobs(told), self._ids(token_ids)))]
+
+    def finish(
+        self,
+        index: int,
+        rest: str,
+        reason: FinishReason,
+        token_ids: Sequence[int] = (),
+        told: Sequence[ToldToken] = (),
+    ) -> list[bytes]:
+        return [self._chunk(_TextChoice(index, rest, reason, self._chunk_logprobs(told), self._ids(token_ids)))]

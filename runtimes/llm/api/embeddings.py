@@ -1,0 +1,147 @@
+"""`/v1/embeddings`: texts or tokens in, one vector each out, in their order."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters import offload
+from adapters.errors import BackendError, CallerError, ContextTooLong, InferenceError
+from adapters.wire.openai import embeddings as wire
+from adapters.wire.openai.embeddings import Vector
+from runtimes.llm.api.embedding_fields import Asked
+from runtimes.llm.api.submission import LoadedModel
+from runtimes.llm.engine.async_engine import QueueFull, TokenOutput
+from runtimes.llm.model.embedding_config import EmbeddingConfig
+
+MAX_TOKENS = 300_000
+"""Of all texts of one request, as at OpenAI."""
+AT_ONCE = 32
+"""Texts of one request that the engine has at a time: others' come between them."""
+AT_A_TIME = 16 * 1024
+"""Characters that are made tokens before others have their turn."""
+_SMALLEST = 1e-12
+
+
+class Embeds(Protocol):
+    """What answers for one text. Raises `InferenceError`, or ValueError for tokens that the model does not have."""
+
+    async def __call__(self, row: Sequence[int]) -> TokenOutput: ...
+
+
+def check_dimensions(asked: Asked, config: EmbeddingConfig) -> None:
+    """Raises `CallerError` for vectors that would mean nothing."""
+    if asked.dimensions is None or config.may_cut_to(asked.dimensions):
+        return
+    known = f"to {', '.join(map(str, sorted(config.dimensions)))} only" if config.dimensions else "not at all"
+    message = f"`dimensions`: this model's vectors may be cut {known}: it was not trained for {asked.dimensions}."
+    raise CallerError(message, param="dimensions")
+
+
+async def rows_of(asked: Asked, model: LoadedModel) -> list[list[int]]:
+    """The tokens of each text, as many at most as the model takes. Raises `CallerError`."""
+    longest = model.engine.max_model_len
+    cut = longest if asked.truncate == -1 else asked.truncate
+    if cut is not None and not 0 < cut <= longest:
+        message = f"`truncate_prompt_tokens` must be -1, or 1 to the {longest} tokens that this model takes."
+        raise CallerError(message, param="truncate_prompt_tokens")
+    inputs: list[str | list[int]] = [*asked.inputs]
+    rows, total, said = list[list[int]](), 0, 0
+    for index, given in enumerate(inputs):
+        rows.append(await _row(given, model, cut))
+        _check(rows[-1], longest, index)
+        total += len(rows[-1])
+        if total > MAX_TOKENS:
+            raise CallerError(f"`input` has more than {MAX_TOKENS} tokens in all.", param="input")
+        said += len(given)
+        if said > AT_A_TIME:
+            said = 0
+            await asyncio.sleep(0)
+    return rows
+
+
+async def _row(given: str | list[int], model: LoadedModel, cut: int | None) -> list[int]:
+    if isinstance(given, list):
+        return given if cut is None else given[:cut]
+    tokenizer, longest = model.tokenizer, model.engine.max_model_len
+    text = model.embedding.prompt + given
+    if len(text) > longest * tokenizer.longest_piece:
+        if cut is None:  # encoding it would only take time
+            raise ContextTooLong(f"`input` has a text of more than this model's {longest} tokens.", param="input")
+        text = text[: longest * tokenizer.longest_piece]
+    text = text.lower() if model.embedding.lowercase else text
+    return await model.encoding.run(len(text), lambda: tokenizer.encode_whole(text, cut))
+
+
+def _check(row: list[int], longest: int, index: int) -> None:
+    if not row:
+        raise CallerError(f"`input[{index}]` has no token at all.", param="input")
+    if len(row) > longest:
+        message = f"`input[{index}]` has {len(row)} tokens; the longest text that this model takes has {longest}."
+        raise ContextTooLong(message, param="input")
+
+
+async def embedded(rows: Sequence[Sequence[int]], embeds: Embeds) -> list[TokenOutput]:
+    """What the engine says of each. One that fails fails all, and the others' work is not wanted any more."""
+    work = _Work(rows, embeds)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(AT_ONCE, len(rows))):
+                group.create_task(work.some())
+    except BaseExceptionGroup as failures:
+        error = failures.exceptions[0]
+        if isinstance(error, ValueError) and not isinstance(error, InferenceError):
+            raise CallerError(f"`input` is not valid: {error}.", param="input") from None
+        raise error from None
+    return [work.outputs[place] for place in range(len(rows))]
+
+
+class _Work:
+    """Rows that are left to do, and who does them: whoever finds the engine's queue full leaves its row to those that
+    have one in the engine. Only when there are none is the queue full of others' work."""
+
+    def __init__(self, rows: Sequence[Sequence[int]], embeds: Embeds) -> None:
+        self.outputs: dict[int, TokenOutput] = {}
+        self._left: Iterator[tuple[int, Sequence[int]]] = iter(enumerate(rows))
+        self._back: list[tuple[int, Sequence[int]]] = []
+        self._under_way = 0
+        self._embeds = embeds
+
+    async def some(self) -> None:
+        while (job := self._back.pop() if self._back else next(self._left, None)) is not None:
+            self._under_way += 1
+            try:
+                self.outputs[job[0]] = await self._embeds(job[1])
+            except QueueFull:
+                if self._under_way == 1:
+                    raise
+                self._back.append(job)
+                return
+            finally:
+                self._under_way -= 1
+
+
+async def body_of(
+    asked: Asked, outputs: Sequence[TokenOutput], config: EmbeddingConfig, model: str, tokens: int
+) -> bytes:
+    """The answer. Raises `BackendError` for vectors that are none."""
+    vectors = np.stack([output.pooled for output in outputs if output.pooled is not None])
+    exact = finished(vectors, config, asked.dimensions)
+    made = [Vector(vector.tobytes(), []) for vector in exact]
+    return await offload.run(exact.nbytes, wire.encode, made, model=model, tokens=tokens, in_base64=asked.base64)
+
+
+def finished(vectors: NDArray[np.float32], config: EmbeddingConfig, dimensions: int | None) -> NDArray[np.float32]:
+    """Cut, and of length 1 if that is what the model's are, or if they were cut: [texts, hidden] → [texts, size]."""
+    if not np.isfinite(vectors).all():
+        raise BackendError("The model made numbers that are infinite or none: load it with another dtype.")
+    if dimensions is not None:
+        if dimensions > vectors.shape[1]:
+            message = f"`dimensions` is above the model's {vectors.shape[1]}."
+            raise CallerError(message, param="dimensions")
+        vectors = vectors[:, :dimensions]
+    if config.normalize or dimensions is not None:
+        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), _SMALLEST)
+    return np.ascontiguousarray(vectors, "<f4")

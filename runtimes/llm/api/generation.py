@@ -1,0 +1,203 @@
+"""From the choices of a request to its answer: several at once, and a stream of events of them."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from msgspec import UNSET
+
+from adapters.errors import BackendError, InferenceError
+from adapters.wire import sse
+from adapters.wire.openai import chat as openai
+from runtimes.llm.api.answers import AnswerWriter, CompletionDetails, Finished, PromptDetails, Usage
+from runtimes.llm.api.choice import Choice
+from runtimes.llm.api.metrics import Metrics
+from runtimes.llm.api.token_logprobs import ScoredPrompt, ToldToken
+
+log = logging.getLogger(__name__)
+
+
+class Piece(NamedTuple):
+    """What one of several choices said next; `text` None is its end."""
+
+    choice: Choice
+    text: str | None
+    token_ids: Sequence[int] = ()
+    told: Sequence[ToldToken] = ()
+
+
+class Answering:
+    """One request's choices, read together; iterates over their pieces in the order in which they come.
+
+    The first failure ends it: it is raised, and the others' work is not wanted without the one that failed.
+    """
+
+    def __init__(
+        self,
+        choices: Sequence[Choice],
+        prompt_tokens: int,
+        metrics: Metrics,
+        scored: Callable[[Choice], Awaitable[ScoredPrompt]] | None = None,
+    ) -> None:
+        """`scored` gives the log-probabilities of a prompt as its first choice reports them."""
+        self.choices = choices
+        self._scored = scored
+        self._prompt_tokens = prompt_tokens
+        self._metrics = metrics
+        self._began = time.perf_counter()
+        self._said_anything = self._failed = False
+        # One place for each choice: who reads slowly slows the reading down, not the engine.
+        self._pieces: asyncio.Queue[Piece | InferenceError] = asyncio.Queue(maxsize=len(choices))
+        self._open = set(choices)
+        self._readers = [asyncio.ensure_future(self._read(choice)) for choice in choices]
+
+    async def _read(self, choice: Choice) -> None:
+        try:
+            async for text in choice.texts():
+                token_ids, choice.token_ids = choice.token_ids, []
+                await self._pieces.put(Piece(choice, text, token_ids, choice.take_told()))
+            await self._pieces.put(Piece(choice, None, choice.token_ids, choice.take_told()))
+        except InferenceError as error:
+            await self._pieces.put(error)
+        except Exception as error:
+            failure = BackendError("The answer's text could not be made from its tokens.")
+            failure.__cause__ = error
+            await self._pieces.put(failure)
+
+    def __aiter__(self) -> "Answering":
+        return self
+
+    async def __anext__(self) -> Piece:
+        if not self._open or self._failed:
+            raise StopAsyncIteration
+        piece = await self._pieces.get()
+        if isinstance(piece, InferenceError):
+            self._failed = True
+            raise piece
+        if not self._said_anything:
+            self._said_anything = True
+            self._metrics.first_token(self._age)
+        if piece.text is None:
+            self._open.remove(piece.choice)
+            self._metrics.finished(piece.choice.finish_reason, self._age)
+        return piece
+
+    async def whole(self) -> list[Finished]:
+        """All choices, when all have ended."""
+        texts: list[list[str]] = [[] for _ in self.choices]
+        told: list[list[ToldToken]] = [[] for _ in self.choices]
+        ids: list[list[int]] = [[] for _ in self.choices]
+        async for choice, text, token_ids, tokens in self:
+            texts[choice.index].append(choice.rest if text is None else text)
+            told[choice.index] += tokens
+            ids[choice.index] += token_ids
+        scored = await self._scored_prompts()
+        return [
+            Finished(
+                "".join(texts[choice.index]), choice.finish_reason, told[choice.index], ids[choice.index],
+                scored.get(choice.prompt),
+            )
+            for choice in self.choices
+        ]  # fmt: skip
+
+    async def _scored_prompts(self) -> dict[int, ScoredPrompt]:
+        if self._scored is None:
+            return {}
+        first = {choice.prompt: choice for choice in reversed(self.choices)}
+        return {prompt: await self._scored(choice) for prompt, choice in first.items()}
+
+    async def best(self, n: int) -> list[Finished]:
+        """The `n` choices of each prompt whose tokens are the likeliest on average, the best one first."""
+        finished = await self.whole()
+        ranked = sorted(self.choices, key=lambda choice: (choice.prompt, -choice.mean_logprob))
+        taken = [list(group)[:n] for _, group in groupby(ranked, key=lambda choice: choice.prompt)]
+        return [finished[choice.index] for group in taken for choice in group]
+
+    @property
+    def usage(self) -> Usage:
+        """What was read so far."""
+        completion = sum([choice.completion_tokens for choice in self.choices])
+        # The first of several answers to a prompt tells: the others find what that one computed.
+        cached = sum({choice.prompt: choice.cached_tokens for choice in reversed(self.choices)}.values())
+        thought = [choice.thought_tokens for choice in self.choices if choice.thought_tokens is not None]
+        details = CompletionDetails(sum(thought)) if thought else UNSET
+        return Usage(self._prompt_tokens, completion, self._prompt_tokens + completion, PromptDetails(cached), details)
+
+    def close(self) -> None:
+        """Free whatever still runs, now. Idempotent."""
+        for choice, reader in zip(self.choices, self._readers, strict=True):
+            choice.cancel()
+            reader.cancel()
+        for _ in self._open:
+            self._metrics.finished("error" if self._failed else "abort", self._age)
+        self._open.clear()
+
+    @property
+    def _age(self) -> float:
+        return time.perf_counter() - self._began
+
+
+class EventStream:
+    """The body of a streamed answer: events as the pieces come, then `[DONE]`.
+
+    A failure becomes an event with an `error`, and no `[DONE]` follows: the client must not take a part for
+    the whole.
+    """
+
+    def __init__(self, answering: Answering, writer: AnswerWriter, *, with_usage: bool) -> None:
+        self._answering = answering
+        self._writer = writer
+        self._with_usage = with_usage
+        self._unopened = set(range(len(answering.choices)))
+        self._first: Piece | None = None
+        self._ended = False
+        self.failure: InferenceError | None = None
+        """Why it broke off."""
+
+    async def begin(self) -> None:
+        """Wait for the first piece. Until it is there the request can still be answered with an error."""
+        self._first = await anext(self._answering)
+
+    def __aiter__(self) -> "EventStream":
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._ended:
+            raise StopAsyncIteration
+        try:
+            piece = await self._next()
+        except StopAsyncIteration:
+            self._ended = True
+            return self._closing()
+        except InferenceError as error:
+            log.error("a stream broke off", exc_info=error)
+            self._ended, self.failure = True, error
+            return sse.encode(openai.encode_error(error, "server_error"))
+        return self._events(piece)
+
+    async def aclose(self) -> None:
+        self._answering.close()
+
+    async def _next(self) -> Piece:
+        first, self._first = self._first, None
+        return first if first is not None else await anext(self._answering)
+
+    def _events(self, piece: Piece) -> bytes:
+        index, events = piece.choice.index, b""
+        if index in self._unopened:
+            self._unopened.remove(index)
+            if (opening := self._writer.opening(index)) is not None:
+                events = sse.encode(opening)
+        if piece.text is None:
+            choice = piece.choice
+            chunks = self._writer.finish(index, choice.rest, choice.finish_reason, piece.token_ids, piece.told)
+        else:
+            chunks = self._writer.text(index, piece.text, piece.token_ids, piece.told)
+        return events + b"".join([sse.encode(chunk) for chunk in chunks])
+
+    def _closing(self) -> bytes:
+        usage = sse.encode(self._writer.usage(self._answering.usage)) if self._with_usage else b""
+        return usage + sse.encode(openai.DONE)

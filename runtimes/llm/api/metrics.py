@@ -1,0 +1,97 @@
+"""What the server says of itself to Prometheus. Names follow vLLM's, under this runtime's own prefix.
+
+What endpoint pickers go by is told under vLLM's own names too: those of Kubernetes' Inference Extension expect them of
+a model server unless they are told others, and so do dashboards and autoscalers.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from runtimes.llm.engine.async_engine import EngineStats, FinishReason
+from runtimes.llm.histogram import Histogram
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_PREFIX = "headrace_llm"
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100)
+
+
+class Metrics:
+    """One server's metrics. `stats` is asked at every scrape; None means that no engine is loaded."""
+
+    def __init__(self, stats: Callable[[], EngineStats | None]) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(_EngineCollector(stats))
+        self._finished = Counter(
+            f"{_PREFIX}_request_finished", "Choices by how they ended.", ["finished_reason"], registry=self._registry
+        )
+        self._refused = Counter(
+            f"{_PREFIX}_request_refused", "Requests answered with an error.", ["code"], registry=self._registry
+        )
+        self._first_token = self._seconds("time_to_first_token", "From the whole request to its first text.")
+        self._latency = self._seconds("e2e_request_latency", "From the whole request to the end of its answer.")
+
+    def _seconds(self, name: str, meaning: str) -> prometheus_client.Histogram:
+        return prometheus_client.Histogram(
+            f"{_PREFIX}_{name}_seconds", meaning, buckets=_SECONDS, registry=self._registry
+        )
+
+    def first_token(self, seconds: float) -> None:
+        self._first_token.observe(seconds)
+
+    def finished(self, reason: FinishReason | Literal["abort", "error"], seconds: float) -> None:
+        """A choice has ended: `abort` if the client left, `error` if the engine failed."""
+        self._finished.labels(reason).inc()
+        self._latency.observe(seconds)
+
+    def refused(self, code: str) -> None:
+        self._refused.labels(code).inc()
+
+    def text(self) -> bytes:
+        """All of them in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+
+class _EngineCollector(Collector):
+    def __init__(self, stats: Callable[[], EngineStats | None]) -> None:
+        self._stats = stats
+
+    def collect(self) -> Iterator[Metric]:
+        stats = self._stats()
+        if stats is None:
+            return
+        used = 1 - stats.kv_blocks_free / stats.kv_blocks_total
+        for prefix in (f"{_PREFIX}_", "vllm:"):
+            yield _gauge("num_requests_running", "Sequences in the running batch.", stats.running, prefix)
+            yield _gauge("num_requests_waiting", "Sequences that wait to run.", stats.waiting, prefix)
+            yield _gauge("kv_cache_usage_perc", "Share of the KV cache's pages in use, 0 to 1.", used, prefix)
+            # As endpoint pickers of Kubernetes' Inference Extension want the cache told: by an info's labels.
+            told = {"block_size": str(stats.block_size), "num_gpu_blocks": str(stats.kv_blocks_total)}
+            info = GaugeMetricFamily(f"{prefix}cache_config_info", "How the KV cache is cut.", labels=list(told))
+            info.add_metric(list(told.values()), 1)
+            yield info
+            yield _counter("prefix_cache_queries", "Prompt tokens of accepted requests.", stats.prompt_tokens, prefix)
+            yield _counter("prefix_cache_hits", "Of those, found in it.", stats.cached_prompt_tokens, prefix)
+        yield _histogram("request_queue_time", "From a request's coming to its first step.", stats.waits)
+        yield _histogram("inter_token_latency", "Between two tokens of an answer.", stats.intervals)
+        yield _counter("prompt_tokens", "Prompt tokens of accepted requests.", stats.prompt_tokens)
+        yield _counter("generation_tokens", "Generated tokens.", stats.generated_tokens)
+        yield _counter("num_preemptions", "Sequences that had to give their pages up for a while.", stats.preemptions)
+        yield _counter("engine_steps", "Batches run.", stats.steps)
+
+
+def _gauge(name: str, meaning: str, value: float, prefix: str = f"{_PREFIX}_") -> Metric:
+    return GaugeMetricFamily(prefix + name, meaning, value)
+
+
+def _counter(name: str, meaning: str, value: float, prefix: str = f"{_PREFIX}_") -> Metric:
+    return CounterMetricFamily(prefix + name, meaning, value)
+
+
+def _histogram(name: str, meaning: str, histogram: Histogram) -> Metric:
+    return HistogramMetricFamily(f"{_PREFIX}_{name}_seconds", meaning, histogram.buckets(), histogram.sum)

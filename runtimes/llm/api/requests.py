@@ -1,0 +1,335 @@
+"""Requests of OpenAI's completion and chat APIs (specification 2.3): bytes in, checked values out.
+
+Nothing is silently ignored. A parameter that this runtime cannot honour is accepted only with the value that
+asks for nothing; an unknown one is refused.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from adapters import offload
+from adapters.errors import CallerError
+from adapters.wire.openai.ignored_fields import NAMES, Hints, allowed_tools
+from runtimes.llm.api.answer_format import Options, ResponseFormat, StructuredOutputs
+from runtimes.llm.api.messages import MAX_MESSAGES, Message, check_continued, check_messages
+from runtimes.llm.api.sampling_fields import MAX_CHOICES, Count, SamplingFields, TokenId, check_ids
+from runtimes.llm.api.thinking_fields import Effort, Thinking, ThinkingWish, Variables, variables_of
+from runtimes.llm.api.tools import MAX_TOOLS, Tool, ToolChoice, ToolUse, tool_use
+from runtimes.llm.engine.sampling_params import MAX_TOP_LOGPROBS
+from runtimes.llm.grammar.constraint import Grammar
+
+MAX_BEST_OF = 20
+
+# What a request may say without asking for anything that is not supported; null always may be said.
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "audio": (),
+    "best_of": (1,),
+    "echo": (False,),
+    "function_call": ("none", "auto"),
+    "functions": ([],),
+    "modalities": (["text"],),
+    "prediction": (),
+    "metadata": ({},),
+    "store": (False,),
+    "suffix": ("",),
+    "top_logprobs": (0,),
+    "verbosity": ("medium",),
+    "web_search_options": (),
+}
+# About the request rather than the answer: for whoever keeps the books.
+_BOOKKEEPING = frozenset(
+    {
+        "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention",
+        "safety_identifier", "service_tier", "user",
+    }
+)  # fmt: skip
+
+
+class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
+    """`include_obfuscation` pads events against traffic analysis at OpenAI; off is what it always is here."""
+
+    include_usage: bool | None = None
+    include_obfuscation: Literal[False] | None = None
+
+
+class GenerateBody(SamplingFields, kw_only=True):
+    """What both APIs share. `cache_salt` is vLLM's: only requests of the same salt share what is kept of their
+    prompts.
+
+    `continue_token_ids` are an answer's first tokens, as a stream of it with `return_token_ids` told them: the
+    stream then begins after them, and is what it would have been. Limits and usage are those of the whole answer.
+    """
+
+    model: str | None = None
+    cache_salt: Annotated[str, Meta(max_length=1024)] | None = None
+    priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None
+    return_token_ids: bool | None = None
+    continue_token_ids: list[TokenId] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: dict[str, Any] | str | None = None
+    guided_regex: str | None = None
+    guided_choice: Options | None = None
+    guided_grammar: str | None = None
+    guided_whitespace_pattern: str | None = None
+    guided_decoding_backend: str | None = None
+    """Names a library. This runtime has one, so the field has no effect."""
+
+    def grammar(self) -> Grammar | None:
+        """What the answer is held to. Raises CallerError."""
+        given = {
+            "response_format": None if self.response_format is None else self.response_format.grammar(),
+            "structured_outputs": None if self.structured_outputs is None else self.structured_outputs.told(),
+            "guided_…": self._guided(),
+        }
+        told = {name: grammar for name, grammar in given.items() if grammar is not None}
+        if len(told) > 1:
+            *_, last = told.values()
+            message = f"Give one of {', '.join(f'`{name}`' for name in told)}."
+            raise CallerError(message, param=last.param.partition(".")[0])
+        return self.ending_by_itself(next(iter(told.values()), None))
+
+    def _guided(self) -> Grammar | None:
+        """`structured_outputs` by the names that vLLM had for its fields before 0.12."""
+        asked = StructuredOutputs(
+            self.guided_json, None, self.guided_regex, self.guided_choice, self.guided_grammar,
+            self.guided_whitespace_pattern,
+        )  # fmt: skip
+        return asked.told("guided_") if asked.asked or asked.whitespace_pattern is not None else None
+
+    def ending_by_itself(self, told: Grammar | None) -> Grammar | None:
+        """The same. Raises CallerError if nothing may end where it wants."""
+        for name in ("ignore_eos", "min_tokens"):
+            if told is not None and getattr(self, name):
+                raise CallerError(f"With `{name}` no answer ends where `{told.param}` wants.", param=name)
+        return told
+
+    def check_tokens(self, vocab_size: int) -> None:
+        super().check_tokens(vocab_size)
+        check_ids("continue_token_ids", self.continue_token_ids or (), vocab_size)
+
+    @property
+    def wants_usage(self) -> bool:
+        """Whether a stream ends with a chunk that says what it cost."""
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    @property
+    def told(self) -> int | None:
+        """Of how many likeliest tokens log-probabilities are told, beside the token's own; None if of none at all."""
+        return None
+
+    @property
+    def candidates(self) -> int:
+        """How many answers to a prompt are made; the best `n` of them are told."""
+        return self.n or 1
+
+    @property
+    def echoes(self) -> bool:
+        """Whether an answer begins with its prompt."""
+        return False
+
+    @property
+    def echo_told(self) -> bool:
+        """Whether the prompt's log-probabilities are told too."""
+        return self.echoes and self.told is not None
+
+    def written(self, prompt: int) -> str | None:
+        """That prompt, if it was a text."""
+        return None
+
+
+class ChatBody(GenerateBody, kw_only=True):
+    """`POST /v1/chat/completions`. `continue_final_message` and `add_generation_prompt` are vLLM's: the answer
+    goes on where the last message, the assistant's own, ends."""
+
+    messages: Annotated[list[Message], Meta(min_length=1, max_length=MAX_MESSAGES)]
+    tools: Annotated[list[Tool], Meta(max_length=MAX_TOOLS)] | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    max_completion_tokens: Count | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    continue_final_message: bool | None = None
+    add_generation_prompt: bool | None = None
+    chat_template_kwargs: Variables | None = None
+    enable_thinking: bool | None = None
+    reasoning_effort: Effort | None = None
+    thinking: Thinking | None = None
+    thinking_token_budget: Count | None = None
+    thinking_budget: Count | None = None
+    max_thinking_tokens: Count | None = None
+    include_reasoning: bool | None = None
+
+    def wish(self) -> ThinkingWish:
+        """How the model is to think. Raises CallerError."""
+        enabled = self.enable_thinking
+        if enabled is None and self.thinking is not None:
+            enabled = self.thinking.type != "disabled"
+        if enabled is None and self.reasoning_effort is not None:
+            enabled = self.reasoning_effort != "none"
+        in_thinking = None if self.thinking is None else self.thinking.budget_tokens
+        given = (self.thinking_token_budget, self.thinking_budget, self.max_thinking_tokens, in_thinking)
+        budgets = [budget for budget in given if budget is not None]
+        variables = variables_of(enabled, self.reasoning_effort, self.chat_template_kwargs)
+        return ThinkingWish(variables, min(budgets, default=None), self.include_reasoning is not False)
+
+    def tool_use(self) -> ToolUse | None:
+        """Raises CallerError."""
+        return tool_use(self.tools or (), self.tool_choice, self.parallel_tool_calls)
+
+    def __post_init__(self) -> None:
+        if self.max_completion_tokens is not None:
+            self.max_tokens = self.max_completion_tokens
+
+    @property
+    def told(self) -> int | None:
+        return (self.top_logprobs or 0) if self.logprobs else None
+
+    def check(self) -> None:
+        super().check()
+        if self.top_logprobs and not self.logprobs:
+            raise CallerError("`top_logprobs` needs `logprobs`: true.", param="top_logprobs")
+
+
+class CompletionBody(GenerateBody, kw_only=True):
+    """`POST /v1/completions`. OpenAI tells of up to 5 likeliest tokens, vLLM of 20."""
+
+    prompt: str | Annotated[list[str | int | list[int]], Meta(min_length=1)]
+    logprobs: bool | Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    best_of: Annotated[int, Meta(ge=1, le=MAX_BEST_OF)] | None = None
+    echo: bool | None = None
+
+    @property
+    def told(self) -> int | None:
+        return None if self.logprobs is False else self.logprobs
+
+    @property
+    def candidates(self) -> int:
+        return self.best_of or self.n or 1
+
+    @property
+    def echoes(self) -> bool:
+        return self.echo or False
+
+    def written(self, prompt: int) -> str | None:
+        return written if isinstance(written := self.prompts[prompt], str) else None
+
+    def check(self) -> None:
+        super().check()
+        if self.logprobs is True:
+            raise CallerError("`logprobs` is a number here: of how many likeliest tokens to tell.", param="logprobs")
+        if self.best_of is not None and self.best_of < (self.n or 1):
+            raise CallerError("`best_of` must be `n` or more: the best `n` are told.", param="best_of")
+        if self.candidates > (self.n or 1) and self.stream:
+            raise CallerError("`best_of` more than `n` has no stream: the best is known at the end.", param="best_of")
+        if self.echo and self.continue_token_ids:
+            raise CallerError("`echo` is an answer's beginning: there is none to continue with.", param="echo")
+
+    @property
+    def prompts(self) -> list[str | list[int]]:
+        """One or several, each a text or token ids. Raises CallerError for a mixture."""
+        prompt = self.prompt
+        if isinstance(prompt, str):
+            return [prompt]
+        kinds = {type(item) for item in prompt}
+        if len(kinds) > 1:
+            raise CallerError("`prompt` must be all texts, all token ids or all lists of token ids.", param="prompt")
+        if kinds == {int}:
+            return [[item for item in prompt if isinstance(item, int)]]
+        return [item for item in prompt if not isinstance(item, int)]
+
+
+B = TypeVar("B", bound=GenerateBody)
+
+
+async def decoded(decode: Callable[[bytes, Hints], B], body: bytes, hints: Hints) -> B:
+    """What `decode` returns, from another process where the body has many values. Raises CallerError."""
+    request, found = await offload.parse(body, _with_hints, decode, body, hints)
+    hints.ignored = found.ignored
+    return request
+
+
+def _with_hints(decode: Callable[[bytes, Hints], B], body: bytes, hints: Hints) -> tuple[B, Hints]:
+    return decode(body, hints), hints
+
+
+def decode_chat(body: bytes, hints: Hints | None = None) -> ChatBody:
+    """Raises CallerError that names the parameter at fault."""
+    decoded = _decode(body, ChatBody, hints or Hints())
+    check_messages(decoded.messages)
+    if decoded.continue_token_ids and decoded.tools:
+        raise CallerError("`continue_token_ids` is for answers without `tools`.", param="continue_token_ids")
+    if decoded.continue_final_message:
+        if decoded.add_generation_prompt:
+            message = "`continue_final_message` goes on with a message, `add_generation_prompt` begins one: give one."
+            raise CallerError(message, param="continue_final_message")
+        check_continued(decoded.messages)
+    return decoded
+
+
+def decode_completion(body: bytes, hints: Hints | None = None) -> CompletionBody:
+    """Raises CallerError that names the parameter at fault."""
+    decoded = _decode(body, CompletionBody, hints or Hints())
+    if len(decoded.prompts) * decoded.candidates > MAX_CHOICES:
+        several = "n" if decoded.best_of is None else "best_of"
+        raise CallerError(f"prompts times `{several}` must be at most {MAX_CHOICES}.", param=several)
+    if decoded.continue_token_ids and len(decoded.prompts) > 1:
+        raise CallerError("`continue_token_ids` is one answer: give one prompt.", param="prompt")
+    return decoded
+
+
+def _decode(body: bytes, kind: type[B], hints: Hints) -> B:
+    try:
+        fields = msgspec.json.decode(body, type=dict[str, Any])
+    except msgspec.ValidationError:
+        raise CallerError("The body must be a JSON object.", code="invalid_json") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CallerError(f"The body is not valid JSON: {error}.", code="invalid_json") from None
+    known = kind.__struct_fields__
+    for name in fields.keys() - set(known):
+        _check_unsupported(name, fields[name], hints)
+    if "tool_choice" in known:
+        fields = allowed_tools(fields)
+    try:
+        decoded = msgspec.convert(fields, kind)
+    except msgspec.ValidationError as error:
+        raise _invalid(str(error)) from None
+    decoded.stop = hints.stops(decoded.stop)
+    decoded.check()
+    if decoded.stream and decoded.prompt_logprobs is not None:
+        raise CallerError("`prompt_logprobs` needs `stream`: false.", param="prompt_logprobs")
+    for name in ("stream_options", "continue_token_ids"):
+        if fields.get(name) and not decoded.stream:
+            raise CallerError(f"`{name}` needs `stream`: true.", param=name)
+    if decoded.continue_token_ids and (decoded.n or 1) > 1:
+        raise CallerError("`continue_token_ids` is one answer: `n` must be 1.", param="n")
+    return decoded
+
+
+def _check_unsupported(name: str, value: Any, hints: Hints) -> None:
+    if name in _BOOKKEEPING or (value is None and name in _NEUTRAL):
+        return
+    if name not in _NEUTRAL:
+        raise CallerError(f"Unknown parameter: `{name}`.", param=name, code="unknown_parameter")
+    # 0 == False, yet `logprobs: 0` asks for something and `logprobs: false` does not.
+    if not any(value == neutral and isinstance(value, bool) == isinstance(neutral, bool) for neutral in _NEUTRAL[name]):
+        if name in NAMES:
+            hints.ignore(name)
+            return
+        message = f"`{name}` is not supported by this server: leave it out."
+        raise CallerError(message, param=name, code="unsupported_parameter")
+
+
+def _invalid(message: str) -> CallerError:
+    """msgspec says "Expected `int`, got `str` - at `$.max_tokens`"."""
+    what, _, where = message.partition(" - at ")
+    missing = re.fullmatch(r"Object (?:missing required|contains unknown) field `(\w+)`", what)
+    path = [part for part in (where.strip("`").removeprefix("$").lstrip("."), missing and missing[1]) if part]
+    param = ".".join(path)
+    return CallerError(f"`{param}` is not valid: {what}." if param else f"{what}.", param=param or None)

@@ -1,0 +1,83 @@
+"""`/v1/responses`: asked as a chat, and what the chat says told as a Response. Nothing of it is kept."""
+
+import msgspec
+from msgspec import Raw
+
+from adapters import offload
+from adapters.errors import BackendError, CallerError
+from adapters.types import ChatRequest, Usage
+from adapters.wire.body import open_body
+from adapters.wire.openai.named_model import with_model
+from adapters.wire.responses import answers
+from adapters.wire.responses import requests as wire
+from adapters.wire.responses.events import Events
+from runtimes.llm.api.generation import EventStream
+
+NULL = b"null"
+_encode = msgspec.json.Encoder().encode
+
+
+class Asked:
+    """One request: its chat, and the Response that its answer becomes."""
+
+    def __init__(self, chat: ChatRequest, asked: wire.Asked, given: dict[str, Raw]) -> None:
+        self.chat = _encode(chat.fields)
+        """As `/v1/chat/completions` takes it."""
+        self.ignored = chat.hints.ignored
+        """Fields that no chat has a use for."""
+        self._shell = answers.Shell(asked, given)
+
+    def whole(self, chat: bytes) -> bytes:
+        """The answer to it."""
+        return answers.whole(chat, self._shell, Usage())
+
+    def events(self, chat: EventStream) -> "ResponseStream":
+        """The stream of it."""
+        return ResponseStream(chat, Events(self._shell))
+
+
+async def asked(body: bytes, default: str) -> Asked:
+    """A request, decoded. A request without a model is for the `default`. Raises `CallerError`."""
+    try:
+        return Asked(*await offload.parse(body, wire.decode_to_repeat, body))
+    except CallerError as error:
+        if error.param != "model":
+            raise
+        fields = await offload.parse(body, open_body, body)
+        if bytes(fields.get("model", NULL)) != NULL:
+            raise
+    body = await offload.parse(body, with_model, "application/json", body, default)
+    return Asked(*await offload.parse(body, wire.decode_to_repeat, body))
+
+
+class ResponseStream:
+    """A chat's stream in a Response's events. One that breaks off ends with `response.failed`."""
+
+    def __init__(self, chat: EventStream, events: Events) -> None:
+        self._chat = chat
+        self._events = events
+        self._ended = False
+
+    def __aiter__(self) -> "ResponseStream":
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._ended:
+            if out := await self._next():
+                return out
+        raise StopAsyncIteration
+
+    async def _next(self) -> bytes:
+        events = self._events
+        try:
+            out = events.take(await anext(self._chat))
+        except StopAsyncIteration:
+            self._ended = True
+            return events.fail(self._chat.failure or BackendError("The answer broke off."), Usage())
+        if events.done:
+            self._ended = True
+            out += events.end(Usage())
+        return out
+
+    async def aclose(self) -> None:
+        await self._chat.aclose()

@@ -1,0 +1,322 @@
+"""OpenAI's API over one engine: routes, checks, and requests to the engine."""
+
+import functools
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal
+
+import msgspec
+
+from adapters import offload
+from adapters.errors import (
+    BackendError,
+    CallerError,
+    InferenceError,
+    NotFound,
+    Unavailable,
+    Unsupported,
+)
+from adapters.http1.message import Request, Response
+from adapters.wire.error_words import RESPONSES
+from adapters.wire.openai.ignored_fields import IGNORED, Hints
+from adapters.wire.standing import decode as decode_standing
+from runtimes.llm.api import embedding_fields, embeddings, responses
+from runtimes.llm.api.answers import AnswerWriter, ChatWriter, CompletionWriter
+from runtimes.llm.api.error_responses import RETRY_SECONDS, error_response
+from runtimes.llm.api.generation import Answering, EventStream
+from runtimes.llm.api.metrics import CONTENT_TYPE as METRICS_TYPE
+from runtimes.llm.api.metrics import Metrics
+from runtimes.llm.api.requests import GenerateBody, decode_chat, decode_completion, decoded
+from runtimes.llm.api.standing import Asker
+from runtimes.llm.api.submission import (
+    Form,
+    LoadedModel,
+    Words,
+    compiled,
+    encode_chat,
+    encode_prompt,
+    room,
+    scored_prompts,
+    submit,
+)
+from runtimes.llm.api.thinking import answer_parser, ignore_thinking, think_parser, thought_rules
+from runtimes.llm.api.token_logprobs import TokenNames
+from runtimes.llm.api.tokenize import text_of, tokens_of
+from runtimes.llm.api.tokenize_fields import decode_detokenize, decode_tokenize
+from runtimes.llm.engine.async_engine import EngineStats
+
+COMPLETION_MAX_TOKENS = 16
+_JSON = ("content-type", "application/json")
+_STREAM_HEADERS = [("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache")]
+_encode = msgspec.json.Encoder().encode
+log = logging.getLogger(__name__)
+
+
+class App:
+    """The handler of `adapters.http1`. Until `model` is set every request for it is told to come back."""
+
+    def __init__(self, served_name: str) -> None:
+        self.served_name = served_name
+        self.model: LoadedModel | None = None
+        self.metrics = Metrics(self._stats)
+        self._routes: dict[tuple[str, str], Callable[[Request], Awaitable[Response]]] = {
+            ("POST", "/v1/chat/completions"): self._chat,
+            ("POST", "/v1/completions"): self._completions,
+            ("POST", "/v1/responses"): self._responses,
+            ("POST", "/v1/embeddings"): self._embeddings,
+            ("POST", "/tokenize"): self._tokenize,
+            ("POST", "/detokenize"): self._detokenize,
+            ("GET", "/v1/models"): self._models,
+            ("GET", f"/v1/models/{served_name}"): self._model,
+            ("GET", "/health"): self._health,
+            ("GET", "/metrics"): self._metrics,
+        }
+
+    async def __call__(self, request: Request) -> Response:
+        try:
+            return await self._route(request)(request)
+        except InferenceError as error:
+            self.metrics.refused(error.code)
+            if isinstance(error, BackendError):
+                log.error("a request failed", exc_info=error)
+            return error_response(error)
+
+    def _route(self, request: Request) -> Callable[[Request], Awaitable[Response]]:
+        path = request.path
+        if handler := self._routes.get((request.method, path)):
+            return handler
+        if allowed := [method for method, known in self._routes if known == path]:
+            raise CallerError(f"{path} takes {allowed[0]}, not {request.method}.", code="method_not_allowed")
+        if path.startswith("/v1/models/"):
+            raise self._unknown_model(path.removeprefix("/v1/models/"))
+        raise CallerError(f"There is nothing at {path}.", code="unknown_path")
+
+    # ── generation ────────────────────────────────────────────────────────────────────────────────────
+
+    async def _chat(self, request: Request) -> Response:
+        hints = Hints.of(request.headers)
+        return _reported(await self._answer_chat(request, await _json_body(request), hints), hints)
+
+    async def _responses(self, request: Request) -> Response:
+        asked, hints = await responses.asked(await _json_body(request), self.served_name), Hints.of(request.headers)
+        try:
+            for name in asked.ignored:
+                hints.ignore(name)
+            answer = await self._answer_chat(request, asked.chat, hints)
+        except CallerError as error:
+            raise RESPONSES.of(error) from None
+        if isinstance(answer.body, EventStream):
+            return _reported(Response(200, _STREAM_HEADERS, asked.events(answer.body)), hints)
+        assert isinstance(answer.body, bytes)
+        return _reported(Response(200, [_JSON], asked.whole(answer.body)), hints)
+
+    async def _answer_chat(self, request: Request, written: bytes, hints: Hints) -> Response:
+        body = await decoded(decode_chat, written, hints)
+        model = self._answering(body.model)
+        if model.chat_template is None:
+            raise CallerError("This model has no chat template: use /v1/completions.", param="model")
+        template, use = model.chat_template, body.tool_use()
+        wish, begun = body.wish(), body.continue_final_message or False
+        ignore_thinking(body, template, hints)
+        prompt = await encode_chat(
+            model,
+            template,
+            body.messages,
+            () if use is None else use.told,
+            model.engine.max_model_len,
+            answer=body.add_generation_prompt is not False,
+            begun=begun,
+            variables=wish.variables,
+        )
+        in_thought = template.ends_in_thought(prompt, body.messages[-1].text if begun else None)
+        think = think_parser(template, in_thought)
+        names = None if body.told is None else TokenNames(model.tokenizer)
+        writer = ChatWriter(
+            self.served_name,
+            model.fingerprint,
+            with_usage=body.wants_usage,
+            with_token_ids=body.return_token_ids or False,
+            names=names,
+            parser=answer_parser(think, use, template, wish),
+        )
+        grammar = body.grammar()
+        if use is not None:
+            grammar = body.ending_by_itself(use.grammar(template.tool_format, model.tokenizer, grammar))
+        shown = template.think_marks | ({} if use is None else template.tool_marks)
+        thoughts = thought_rules(model, template, wish, in_thought)
+        asker = _asker(request, model, body.cache_salt, body.priority)
+        rules = await compiled(model, grammar, asker.standing.tenant)
+        form = Form(rules, shown, thoughts, think)
+        return await self._generate(model, body, [prompt], asker, writer, form, "messages", default_max_tokens=None)
+
+    async def _completions(self, request: Request) -> Response:
+        hints = Hints.of(request.headers)
+        body = await decoded(decode_completion, await _json_body(request), hints)
+        model = self._answering(body.model)
+        prompts = [await encode_prompt(model, prompt) for prompt in body.prompts]
+        names = None if body.told is None else TokenNames(model.tokenizer, "bytes:")
+        writer = CompletionWriter(
+            self.served_name,
+            model.fingerprint,
+            with_usage=body.wants_usage,
+            with_token_ids=body.return_token_ids or False,
+            names=names,
+        )
+        asker = _asker(request, model, body.cache_salt, body.priority)
+        form = Form(await compiled(model, body.grammar(), asker.standing.tenant))
+        answer = await self._generate(
+            model, body, prompts, asker, writer, form, "prompt", default_max_tokens=COMPLETION_MAX_TOKENS
+        )
+        return _reported(answer, hints)
+
+    async def _embeddings(self, request: Request) -> Response:
+        began = time.perf_counter()
+        written = await _json_body(request)
+        asked = await offload.parse(written, embedding_fields.decode, written)
+        model = self._ready(asked.model)
+        embeddings.check_dimensions(asked, model.embedding)
+        rows = await embeddings.rows_of(asked, model)
+        asker = _asker(request, model)
+        ended: Literal["stop", "abort", "error"] = "abort"
+        try:
+            outputs = await embeddings.embedded(
+                rows, lambda row: model.engine.embed(row, model.embedding.pooling, asker.salt, standing=asker.standing)
+            )
+            ended = "stop"
+        except InferenceError:
+            ended = "error"
+            raise
+        finally:
+            self.metrics.finished(ended, time.perf_counter() - began)
+        tokens = sum(map(len, rows))
+        body = await embeddings.body_of(asked, outputs, model.embedding, self.served_name, tokens)
+        return Response(200, [_JSON], body)
+
+    async def _tokenize(self, request: Request) -> Response:
+        written = await _json_body(request)
+        body = await offload.parse(written, decode_tokenize, written)
+        model = self._ready(body.model)
+        tokens = await tokens_of(body, model)
+        told: dict[str, object] = {"count": len(tokens), "max_model_len": model.engine.max_model_len, "tokens": tokens}
+        if body.return_token_strs:
+            names = functools.partial(model.tokenizer.names, tokens)
+            told["token_strs"] = await model.encoding.run(len(tokens), names)
+        return _json_response(200, told)
+
+    async def _detokenize(self, request: Request) -> Response:
+        written = await _json_body(request)
+        body = await offload.parse(written, decode_detokenize, written)
+        model = self._ready(body.model)
+        text = await model.encoding.run(len(body.tokens), functools.partial(text_of, body, model.tokenizer))
+        return _json_response(200, {"prompt": text})
+
+    async def _generate(
+        self,
+        model: LoadedModel,
+        body: GenerateBody,
+        prompts: Sequence[list[int]],
+        asker: Asker,
+        writer: AnswerWriter,
+        form: Form,
+        param: str,
+        *,
+        default_max_tokens: int | None,
+    ) -> Response:
+        left = [room(model, body, len(prompt), default_max_tokens, param) for prompt in prompts]
+        choices = submit(model, body, prompts, asker, left, param, form, await Words.of(model, body))
+        for choice in choices:
+            if choice.said_text:
+                writer.resume(choice.index, choice.said_text)
+        scored = None if body.prompt_logprobs is None else scored_prompts(model, prompts, body.prompt_logprobs)
+        answering = Answering(choices, sum(map(len, prompts)), self.metrics, scored)
+        if body.stream:
+            return await _streamed(EventStream(answering, writer, with_usage=body.wants_usage))
+        try:
+            chosen = body.candidates > (body.n or 1)
+            finished = await (answering.best(body.n or 1) if chosen else answering.whole())
+            return Response(200, [_JSON], writer.whole(finished, answering.usage))
+        finally:
+            answering.close()
+
+    def _ready(self, name: str | None) -> LoadedModel:
+        """The only model answers a request that names none."""
+        if name is not None and name != self.served_name:
+            raise self._unknown_model(name)
+        if self.model is None:
+            raise Unavailable("The model is still loading.", code="model_loading", retry_after=RETRY_SECONDS)
+        return self.model
+
+    def _answering(self, name: str | None) -> LoadedModel:
+        model = self._ready(name)
+        if not model.answers:
+            message = f"The model `{self.served_name}` makes embeddings and no text: use /v1/embeddings."
+            raise Unsupported(message, param="model")
+        return model
+
+    def _unknown_model(self, name: str) -> NotFound:
+        return NotFound(f"The model `{name}` does not exist: this server has `{self.served_name}`.", param="model")
+
+    # ── about the server ──────────────────────────────────────────────────────────────────────────────
+
+    async def _models(self, request: Request) -> Response:
+        return _json_response(200, {"object": "list", "data": [self._card()]})
+
+    async def _model(self, request: Request) -> Response:
+        return _json_response(200, self._card())
+
+    def _card(self) -> dict[str, str | int]:
+        model = self._ready(self.served_name)
+        return {
+            "id": self.served_name,
+            "object": "model",
+            "created": model.loaded_at,
+            "owned_by": "headrace",
+            "max_model_len": model.engine.max_model_len,
+        }
+
+    async def _health(self, request: Request) -> Response:
+        if self.model is None:
+            return _json_response(503, {"status": "loading"}, ("retry-after", str(RETRY_SECONDS)))
+        alive = self.model.engine.alive
+        return _json_response(200 if alive else 503, {"status": "ok" if alive else "dead"})
+
+    async def _metrics(self, request: Request) -> Response:
+        return Response(200, [("content-type", METRICS_TYPE)], self.metrics.text())
+
+    def _stats(self) -> EngineStats | None:
+        return None if self.model is None else self.model.engine.stats()
+
+
+async def _streamed(events: EventStream) -> Response:
+    """The answer begins with its first text: whatever fails earlier still has a status of its own."""
+    try:
+        await events.begin()
+    except BaseException:
+        await events.aclose()
+        raise
+    return Response(200, _STREAM_HEADERS, events)
+
+
+def _reported(answer: Response, hints: Hints) -> Response:
+    """The answer, with a header that lists the fields which were left out."""
+    if not hints.ignored:
+        return answer
+    return Response(answer.status, [*answer.headers, (IGNORED, ", ".join(hints.ignored))], answer.body)
+
+
+async def _json_body(request: Request) -> bytes:
+    kind = (request.headers.get("content-type") or "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        message = f"The body must be application/json, not {kind or 'without a content-type'}."
+        raise CallerError(message, code="unsupported_media_type")
+    return await request.read()
+
+
+def _asker(request: Request, model: LoadedModel, salt: str | None = None, priority: int | None = None) -> Asker:
+    """What is told in headers counts, and what the body says where it is asked for."""
+    return Asker.of(decode_standing(request.headers), salt, priority, model.engine.clock())
+
+
+def _json_response(status: int, value: object, *headers: tuple[str, str]) -> Response:
+    return Response(status, [_JSON, *headers], _encode(value))

@@ -1,0 +1,262 @@
+"""From a request that was read to its sequences in the engine: what fits, how to sample, what to say of it."""
+
+import functools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import msgspec
+
+from adapters.errors import CallerError, ContextTooLong, InferenceError
+from runtimes.llm.api.choice import NO_STOPS, Choice, Wanted
+from runtimes.llm.api.encoding_thread import EncodingThread
+from runtimes.llm.api.messages import Message
+from runtimes.llm.api.requests import GenerateBody
+from runtimes.llm.api.standing import Asker
+from runtimes.llm.api.token_logprobs import EchoedPrompt, ScoredPrompt, TokenNames, scored_prompt
+from runtimes.llm.engine.async_engine import AsyncEngine, SamplingParams
+from runtimes.llm.engine.bad_words import BadWords, spelled
+from runtimes.llm.engine.sequence import Constraint
+from runtimes.llm.grammar.constraint import Compiled, Grammar, Grammars
+from runtimes.llm.grammar.think_rules import ThoughtRules
+from runtimes.llm.model.embedding_config import EmbeddingConfig
+from runtimes.llm.text.chat_template import ChatTemplate
+from runtimes.llm.text.stop_strings import StopTable
+from runtimes.llm.text.think_parser import ThinkParser
+from runtimes.llm.text.tokenizer import Tokenizer, TooManyTokens
+
+TURN = 20
+"""Characters that take as long to encode as a template takes for one message."""
+SCORE = 4
+"""Characters that take as long to encode as one log-probability takes to write."""
+_PLAIN = EmbeddingConfig()
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model that can answer. `loaded_at` is unix time; `fingerprint` changes when answers may."""
+
+    engine: AsyncEngine
+    tokenizer: Tokenizer
+    chat_template: ChatTemplate | None
+    loaded_at: int
+    fingerprint: str
+    embedding: EmbeddingConfig = _PLAIN
+    """How its vectors are made."""
+    answers: bool = True
+    """Whether it generates anything: encoders only embed."""
+    grammars: Grammars | None = None
+    """None for a model without a token that ends an answer: then none can be held to anything."""
+    encoding: EncodingThread = field(default_factory=EncodingThread)
+
+
+class Form(NamedTuple):
+    """What an answer is held to, and the control tokens that its text shows. `think` reads its thoughts."""
+
+    rules: Compiled | None
+    shown: Mapping[int, bytes] = {}
+    thoughts: ThoughtRules | None = None
+    think: Callable[[], ThinkParser] | None = None
+
+    def start(self, said: Sequence[int]) -> Constraint | None:
+        """A new answer's constraint, after what of it is `said`."""
+        begin = (lambda: None) if self.rules is None else self.rules.start
+        place: Constraint | None = begin() if self.thoughts is None else self.thoughts.start(begin)
+        if place is not None:
+            for token_id in said:
+                place.advance(token_id)
+        return place
+
+
+class Words(NamedTuple):
+    """Texts that end an answer, and texts that do not appear in it."""
+
+    stops: StopTable
+    bad: BadWords | None
+
+    @classmethod
+    async def of(cls, model: LoadedModel, body: GenerateBody) -> "Words":
+        stops = body.stops
+        table = await model.encoding.run(sum(map(len, stops)), lambda: StopTable(stops)) if stops else NO_STOPS
+        if not (words := body.bad_words):
+            return cls(table, None)
+        # Each is encoded twice, and a short one takes as long as a message.
+        work = sum(map(len, words)) + 2 * TURN * len(words)
+        return cls(table, await model.encoding.run(work, functools.partial(spelled, words, model.tokenizer.encode)))
+
+
+def submit(
+    model: LoadedModel,
+    body: GenerateBody,
+    prompts: Sequence[list[int]],
+    asker: Asker,
+    left: Sequence[int],
+    param: str,
+    form: Form,
+    words: Words,
+) -> list[Choice]:
+    """All choices, which may have as many tokens as are `left` for their prompt, or an error and none."""
+    choices: list[Choice] = []
+    said = body.continue_token_ids or []
+    submit = functools.partial(model.engine.submit, salt=asker.salt, standing=asker.standing)
+    body.check_tokens(model.engine.vocab_size)
+    _check_places(model, body, len(prompts))
+    try:
+        for i, (prompt, max_tokens) in enumerate(zip(prompts, left, strict=True)):
+            wanted = _wanted(model, body, i, prompt, max_tokens, form, words)
+            for index in range(i * body.candidates, (i + 1) * body.candidates):
+                params = _sampling(model, body, max_tokens, index, words)
+                if len(said) < max_tokens or not said:
+                    constraint = form.start(said)
+                    generation = submit(prompt + said, params, continued=len(said), constraint=constraint)
+                else:  # an answer that has all it may have is only to be ended
+                    generation = submit(prompt, replace(params, max_tokens=0, min_tokens=0))
+                choices.append(Choice(index, generation, model.tokenizer, wanted, said, prompt=i))
+    except BaseException as error:
+        for choice in choices:
+            choice.cancel()
+        if isinstance(error, ValueError) and not isinstance(error, InferenceError):
+            raise CallerError(f"`{param}` is not valid: {error}.", param=param) from None
+        raise
+    return choices
+
+
+async def encode_prompt(model: LoadedModel, prompt: str | list[int]) -> list[int]:
+    """Raises ContextTooLong, before or as soon as the prompt is known not to fit."""
+    if isinstance(prompt, list):
+        return prompt
+    # Whoever writes the whole prompt writes its control tokens too, as with token ids.
+    encode = functools.partial(model.tokenizer.encode, prompt, allow_special=True, add_bos=True)
+    return await encode_within(model, encode, len(prompt), model.engine.max_model_len, "prompt")
+
+
+async def encode_chat(
+    model: LoadedModel,
+    template: ChatTemplate,
+    messages: Sequence[Message],
+    tools: Sequence[Mapping[str, Any]],
+    limit: int,
+    **how: Any,
+) -> list[int]:
+    """The prompt of a conversation; `how` is for the template. Raises CallerError."""
+    characters = sum([message.length for message in messages]) + (len(_encode(tools)) if tools else 0)
+    if variables := how.get("variables"):
+        characters += len(_encode(variables))
+    encode = functools.partial(_encode_chat, template, messages, tools=tools, **how)
+    return await encode_within(model, encode, characters, limit, "messages", turns=len(messages))
+
+
+def _encode_chat(template: ChatTemplate, messages: Sequence[Message], **how: Any) -> list[int]:
+    return template.encode([message.for_template() for message in messages], **how)
+
+
+async def encode_within(
+    model: LoadedModel, encode: Callable[..., list[int]], characters: int, limit: int, param: str, turns: int = 0
+) -> list[int]:
+    """The ids that `encode` makes of so many characters: `limit` at most, or ContextTooLong.
+
+    A text that cannot fit the context, and a conversation of more turns than it has tokens, is refused before it is
+    encoded. A large one is encoded in a thread.
+    """
+    context = model.engine.max_model_len
+    if characters > context * model.tokenizer.longest_piece or turns > context:
+        raise _too_long(model, context, param)
+    try:
+        work = functools.partial(encode, limit=limit)
+        return await model.encoding.run(characters + turns * TURN, work)
+    except TooManyTokens:
+        raise _too_long(model, limit, param) from None
+
+
+def _too_long(model: LoadedModel, limit: int, param: str) -> ContextTooLong:
+    message = f"`{param}` has more than {limit} tokens; this model's context has {model.engine.max_model_len}."
+    return ContextTooLong(message, param=param)
+
+
+def room(model: LoadedModel, body: GenerateBody, prompt_tokens: int, default: int | None, param: str) -> int:
+    """How many tokens the answer may have. What was asked for must fit; the default is cut to what does."""
+    context = model.engine.max_model_len
+    left = context - prompt_tokens
+    asked = 0 if body.max_tokens is None else body.max_tokens
+    if left < max(asked, 1):
+        raise ContextTooLong(
+            f"This model's context has {context} tokens; `{param}` takes {prompt_tokens} and the answer {asked}:"
+            " shorten one of them.",
+            param=param,
+        )
+    if body.max_tokens is not None:
+        return asked
+    return left if default is None else min(default, left)
+
+
+def _check_places(model: LoadedModel, body: GenerateBody, prompts: int) -> None:
+    """Raise CallerError for more answers than may ever wait: to try again would not help."""
+    answers, places = prompts * body.candidates, model.engine.max_queue
+    if answers > places:
+        param = "prompt" if body.candidates == 1 else "n" if body.candidates == body.n else "best_of"
+        message = f"`{param}` needs {answers} answers at once: this server's queue has {places} places."
+        raise CallerError(message, param=param)
+
+
+def _sampling(model: LoadedModel, body: GenerateBody, max_tokens: int, index: int, words: Words) -> SamplingParams:
+    # Which of several answers is the best their log-probabilities tell.
+    chosen = 0 if body.candidates > (body.n or 1) else None
+    return body.params(
+        1 if _only_prompt(body, max_tokens) else max_tokens,
+        choice=index,
+        eos_token_ids=model.tokenizer.eos_token_ids,
+        logprobs=chosen if body.told is None else body.told,
+        prompt_logprobs=_scored(body, first=index % body.candidates == 0),
+        bad_words=words.bad,
+    )
+
+
+def _scored(body: GenerateBody, *, first: bool) -> int | None:
+    """Of how many likeliest tokens one of a prompt's answers has to find the prompt's log-probabilities."""
+    counts = [body.told if body.echo_told else None, body.prompt_logprobs if first else None]
+    return max([count for count in counts if count is not None], default=None)
+
+
+def scored_prompts(
+    model: LoadedModel, prompts: Sequence[list[int]], count: int
+) -> Callable[[Choice], Awaitable[ScoredPrompt]]:
+    """Gives the log-probabilities of the prompt that a choice answers, in vLLM's form."""
+    names = TokenNames(model.tokenizer)
+
+    async def scored(choice: Choice) -> ScoredPrompt:
+        prompt = prompts[choice.prompt]
+        work = functools.partial(scored_prompt, prompt, choice.prompt_logprobs, count, names)
+        return await model.encoding.run(SCORE * len(prompt) * (count + 1), work)
+
+    return scored
+
+
+def _only_prompt(body: GenerateBody, max_tokens: int) -> bool:
+    return max_tokens == 0 and (body.echo_told or body.prompt_logprobs is not None)
+
+
+def _wanted(
+    model: LoadedModel, body: GenerateBody, index: int, prompt: list[int], max_tokens: int, form: Form, words: Words
+) -> Wanted:
+    """The text of the answers to one of the prompts."""
+    shown = model.tokenizer.special_spellings if body.skip_special_tokens is False else {}
+    return Wanted(
+        stops=words.stops,
+        includes_stop=body.include_stop_str_in_output or False,
+        min_tokens=body.min_tokens or 0,
+        echo=EchoedPrompt(prompt, model.tokenizer, body.written(index)) if body.echoes else None,
+        only_prompt=_only_prompt(body, max_tokens),
+        told=body.told,
+        shown={**shown, **form.shown},
+        think=form.think,
+    )
+
+
+async def compiled(model: LoadedModel, grammar: Grammar | None, tenant: str) -> Compiled | None:
+    if grammar is None:
+        return None
+    if model.grammars is None:
+        message = "This model has no token that ends an answer: none can be held to a form."
+        raise CallerError(message, param=grammar.param, code="unsupported_parameter")
+    return await model.grammars.compiled(grammar, tenant)

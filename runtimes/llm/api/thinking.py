@@ -1,0 +1,65 @@
+"""What a chat's wishes about thinking become for one model: parsers of its answers, rules, and what is left out."""
+
+import functools
+from collections.abc import Callable
+
+from adapters.wire.openai.ignored_fields import Hints
+from runtimes.llm.api.requests import ChatBody
+from runtimes.llm.api.submission import LoadedModel
+from runtimes.llm.api.thinking_fields import FIELDS, ThinkingWish
+from runtimes.llm.api.tools import ToolUse
+from runtimes.llm.grammar.think_rules import ThoughtRules
+from runtimes.llm.text.answer_parser import AnswerParser
+from runtimes.llm.text.chat_template import ChatTemplate
+from runtimes.llm.text.think_parser import ThinkParser
+
+_WITHOUT_EFFECT = {"reasoning_effort": "none", "enable_thinking": False}
+
+
+def ignore_thinking(body: ChatBody, template: ChatTemplate, hints: Hints) -> None:
+    """Leave out what a model that does not think has no use for. Raises CallerError on a strict route."""
+    if template.think_format is not None:
+        return
+    for name in FIELDS:
+        value = getattr(body, name)
+        asks = value is not None and value != _WITHOUT_EFFECT.get(name)
+        if name == "thinking" and body.thinking is not None:
+            asks = body.thinking.type != "disabled"
+        if asks and name not in template.source and name != "include_reasoning":
+            hints.ignore(name)
+
+
+def think_parser(template: ChatTemplate, in_thought: bool | None) -> Callable[[], ThinkParser] | None:
+    """Makes the parser of one choice; None if its answer has no thought."""
+    if template.think_format is None or in_thought is False:
+        return None
+    return functools.partial(ThinkParser, template.think_format, is_open=bool(in_thought))
+
+
+def answer_parser(
+    think: Callable[[], ThinkParser] | None, use: ToolUse | None, template: ChatTemplate, wish: ThinkingWish
+) -> Callable[[], AnswerParser] | None:
+    """Makes the parser of one choice; None if its text is all that there is to say."""
+    if think is None and use is None:
+        return None
+
+    def make() -> AnswerParser:
+        tools = None if use is None else use.parser(template.tool_format)
+        return AnswerParser(None if think is None else think(), tools, hides_thoughts=not wish.is_shown)
+
+    return make
+
+
+def thought_rules(
+    model: LoadedModel, template: ChatTemplate, wish: ThinkingWish, in_thought: bool | None
+) -> ThoughtRules | None:
+    """How the thoughts of an answer are held; None if it has none."""
+    if template.think_format is None or in_thought is False:
+        return None
+    return ThoughtRules(
+        format=template.think_format,
+        is_open=bool(in_thought),
+        budget=wish.budget,
+        tokenizer=model.tokenizer,
+        width=(model.engine.vocab_size + 7) // 8,
+    )

@@ -1,0 +1,120 @@
+"""Log-probabilities as OpenAI's APIs tell them: a chat's as a list of tokens, a completion's as four lists."""
+
+import codecs
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from runtimes.llm.engine.sequence import TokenLogprobs
+from runtimes.llm.text.tokenizer import Tokenizer
+
+ScoredPrompt = list[dict[str, dict[str, Any]] | None]
+
+
+class ToldToken(NamedTuple):
+    """One token of an answer, or of its prompt, where `logprob` is None for the first. `offset` is where in the text
+    it begins: for a token within a character, where the character does."""
+
+    token_id: int
+    offset: int
+    logprob: float | None
+    top: tuple[tuple[int, float], ...]
+
+    @classmethod
+    def of(cls, token_id: int, offset: int, logprobs: TokenLogprobs | None) -> "ToldToken":
+        if logprobs is None:
+            return cls(token_id, offset, None, ())
+        return cls(token_id, offset, logprobs.logprob, logprobs.top)
+
+
+class TokenNames:
+    """How tokens are called where they stand alone: by their text, control tokens by their spelling, and what is no
+    text, such as half a character, by its bytes. `prefix` goes before those."""
+
+    def __init__(self, tokenizer: Tokenizer, prefix: str = "") -> None:
+        self._pieces = tokenizer.pieces
+        self._spellings = {token_id: spelling for spelling, token_id in tokenizer.special_tokens.items()}
+        self._prefix = prefix
+
+    def name(self, token_id: int) -> str:
+        piece = self._pieces.get(token_id, b"")
+        try:
+            return piece.decode() or self._spellings.get(token_id, "")
+        except UnicodeDecodeError:
+            return self._prefix + "".join([f"\\x{byte:02x}" for byte in piece])
+
+    def bytes(self, token_id: int) -> list[int] | None:
+        """What it adds to a text; None for a control token, which adds nothing."""
+        return list(self._pieces.get(token_id, b"")) or None
+
+
+def chat_logprobs(told: Sequence[ToldToken], names: TokenNames) -> dict[str, Any]:
+    def entry(token_id: int, logprob: float | None) -> dict[str, Any]:
+        return {"token": names.name(token_id), "logprob": logprob, "bytes": names.bytes(token_id)}
+
+    content = [
+        entry(token.token_id, token.logprob) | {"top_logprobs": [entry(*other) for other in token.top]}
+        for token in told
+    ]
+    return {"content": content, "refusal": None}
+
+
+def completion_logprobs(told: Sequence[ToldToken], names: TokenNames) -> dict[str, Any]:
+    """`top_logprobs` has the token itself too: one more than was asked for, if it is not among the likeliest."""
+
+    def likeliest(token: ToldToken) -> dict[str, float] | None:
+        if token.logprob is None:
+            return None
+        # The likeliest of those that are called alike counts.
+        known: dict[str, float] = {}
+        for token_id, logprob in (*token.top, (token.token_id, token.logprob)):
+            known.setdefault(names.name(token_id), logprob)
+        return known
+
+    return {
+        "tokens": [names.name(token.token_id) for token in told],
+        "token_logprobs": [token.logprob for token in told],
+        "top_logprobs": [likeliest(token) for token in told],
+        "text_offset": [token.offset for token in told],
+    }
+
+
+def scored_prompt(
+    token_ids: Sequence[int], scores: Sequence[TokenLogprobs], count: int, names: TokenNames
+) -> ScoredPrompt:
+    """vLLM's `prompt_logprobs`: of each token the `count` likeliest and itself, by id. The first has none."""
+    told: ScoredPrompt = [None]
+    for token_id, score in zip(token_ids[1:], scores, strict=True):
+        ranked = [(other, logprob, rank) for rank, (other, logprob) in enumerate(score.top[:count], 1)]
+        told.append({
+            str(other): {"logprob": logprob, "rank": rank, "decoded_token": names.name(other)}
+            for other, logprob, rank in ((token_id, score.logprob, score.rank), *ranked)
+        })  # fmt: skip
+    return told
+
+
+class EchoedPrompt:
+    """A prompt as an answer's beginning: its `text`, and of each token where in it it begins.
+
+    A token that nobody wrote, such as the one of a text's beginning, is at 0.
+    """
+
+    def __init__(self, token_ids: Sequence[int], tokenizer: Tokenizer, written: str | None) -> None:
+        names, decoder = TokenNames(tokenizer), codecs.getincrementaldecoder("utf-8")("replace")
+        texts = []
+        self.offsets = []
+        so_far = 0
+        for token_id in token_ids:
+            self.offsets.append(so_far)
+            texts.append(decoder.decode(tokenizer.piece(token_id) or names.name(token_id).encode()))
+            so_far += len(texts[-1])
+        spelled = "".join(texts) + decoder.decode(b"", final=True)
+        self.text = spelled if written is None else written
+        unwritten = max(len(spelled) - len(self.text), 0)
+        self.offsets = [max(offset - unwritten, 0) for offset in self.offsets]
+        self.token_ids = token_ids
+
+    def told(self, logprobs: Iterable[TokenLogprobs], count: int) -> list[ToldToken]:
+        """`logprobs` begin with the second token. The likeliest `count` of each are reported."""
+        scores = (None, *[score._replace(top=score.top[:count]) for score in logprobs])
+        known = zip(self.token_ids, self.offsets, scores, strict=True)
+        return [ToldToken.of(*token) for token in known]

@@ -1,0 +1,38 @@
+"""`/tokenize` and `/detokenize`, as vLLM has them: the tokens that a prompt is, and the text that tokens are."""
+
+import functools
+
+from adapters.errors import CallerError
+from runtimes.llm.api.submission import LoadedModel, encode_chat, encode_within
+from runtimes.llm.api.thinking_fields import check_variables
+from runtimes.llm.api.tokenize_fields import MAX_TOKENS, DetokenizeBody, TokenizeBody
+from runtimes.llm.text.tokenizer import Tokenizer
+
+
+async def tokens_of(body: TokenizeBody, model: LoadedModel) -> list[int]:
+    """As the model would be given them, also if they do not fit its context. Raises `CallerError`."""
+    limit = max(MAX_TOKENS, model.engine.max_model_len)
+    if body.prompt is not None:
+        encode = functools.partial(
+            model.tokenizer.encode, body.prompt, allow_special=True, add_bos=body.add_special_tokens
+        )
+        return await encode_within(model, encode, len(body.prompt), limit, "prompt")
+    if model.chat_template is None:
+        raise CallerError("This model has no chat template: give a `prompt`.", param="model")
+    begun = body.continue_final_message
+    tools = [tool.for_template() for tool in body.tools or ()]
+    check_variables(body.chat_template_kwargs)
+    answer, variables = body.add_generation_prompt and not begun, body.chat_template_kwargs or {}
+    return await encode_chat(
+        model, model.chat_template, body.messages or (), tools, limit, answer=answer, begun=begun, variables=variables
+    )
+
+
+def text_of(body: DetokenizeBody, tokenizer: Tokenizer) -> str:
+    """The text that the tokens are. Raises `CallerError` for one that the model does not have."""
+    names = tokenizer.names(body.tokens)
+    for place, name in enumerate(names):
+        if name is None:
+            message = f"`tokens` has {body.tokens[place]}, which is no token of this model."
+            raise CallerError(message, param=f"tokens[{place}]")
+    return tokenizer.decode(body.tokens, special=True)

@@ -1,0 +1,63 @@
+"""The fields of `/tokenize` and `/detokenize`. A worker process reads large ones: this module needs no engine."""
+
+from typing import Annotated, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from adapters.errors import CallerError
+from runtimes.llm.api.messages import MAX_MESSAGES, Message, check_continued, check_messages
+from runtimes.llm.api.thinking_fields import Variables
+from runtimes.llm.api.tools import MAX_TOOLS, Tool
+
+MAX_TOKENS = 1 << 18
+
+
+class TokenizeBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A chat's messages, or the prompt of a completion. Without `add_special_tokens` a prompt does not begin as a
+    text does; what a chat begins with is its template's to say. `return_token_strs` asks for the tokens' names too."""
+
+    model: str | None = None
+    messages: Annotated[list[Message], Meta(min_length=1, max_length=MAX_MESSAGES)] | None = None
+    prompt: str | None = None
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    add_special_tokens: bool = True
+    return_token_strs: bool | None = None
+    chat_template_kwargs: Variables | None = None
+    tools: Annotated[list[Tool], Meta(max_length=MAX_TOOLS)] | None = None
+
+
+class DetokenizeBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Token ids to decode. A control token is decoded to its name."""
+
+    tokens: Annotated[list[Annotated[int, Meta(ge=0, le=2**32 - 1)]], Meta(max_length=MAX_TOKENS)]
+    model: str | None = None
+
+
+Body = TypeVar("Body", TokenizeBody, DetokenizeBody)
+_tokenize = msgspec.json.Decoder(TokenizeBody)
+_detokenize = msgspec.json.Decoder(DetokenizeBody)
+
+
+def decode_tokenize(body: bytes) -> TokenizeBody:
+    """Raises `CallerError`."""
+    decoded = _decoded(_tokenize, body)
+    if (decoded.messages is None) == (decoded.prompt is None):
+        raise CallerError("Give either `messages` or `prompt`.", param="messages")
+    check_messages(decoded.messages or [])
+    if decoded.continue_final_message:
+        check_continued(decoded.messages or [])
+    return decoded
+
+
+def decode_detokenize(body: bytes) -> DetokenizeBody:
+    """Raises `CallerError`."""
+    return _decoded(_detokenize, body)
+
+
+def _decoded(decoder: "msgspec.json.Decoder[Body]", body: bytes) -> Body:
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CallerError(f"The body is not valid: {error}.") from None

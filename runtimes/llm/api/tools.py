@@ -1,0 +1,112 @@
+"""The tools of a request: what a model may call, and whether it must."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from adapters.errors import CallerError
+from runtimes.llm.grammar.constraint import Grammar
+from runtimes.llm.text.tokenizer import Tokenizer
+from runtimes.llm.text.tool_formats import Function, ToolFormat, calls_grammar
+from runtimes.llm.text.tool_parser import ToolParser
+
+MAX_TOOLS = 128
+_NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+class FunctionTool(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """`parameters` is a JSON schema of an object; none means that there are no arguments."""
+
+    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(msgspec.Struct, forbid_unknown_fields=True):
+    """One of `tools`."""
+
+    type: Literal["function"]
+    function: FunctionTool
+
+    def for_template(self) -> dict[str, Any]:
+        function = self.function
+        told: dict[str, Any] = {"name": function.name}
+        if function.description is not None:
+            told["description"] = function.description
+        return {"type": "function", "function": told | {"parameters": function.parameters or _NO_PARAMETERS}}
+
+    @property
+    def rules(self) -> Function:
+        function = self.function
+        return Function(function.name, function.parameters or _NO_PARAMETERS, function.strict or False)
+
+
+class ChosenFunction(msgspec.Struct, forbid_unknown_fields=True):
+    """By its name."""
+
+    name: str
+
+
+class ChosenTool(msgspec.Struct, forbid_unknown_fields=True):
+    """The one function that must be called."""
+
+    type: Literal["function"]
+    function: ChosenFunction
+
+
+ToolChoice = Literal["none", "auto", "required"] | ChosenTool
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """Tools that may be called, and with `forced` must be: one at least, and if not `parallel` one at most."""
+
+    told: list[dict[str, Any]]
+    """To the model, by its template."""
+    functions: tuple[Function, ...]
+    forced: bool
+    parallel: bool
+
+    def grammar(self, tool_format: ToolFormat, tokenizer: Tokenizer, answer: Grammar | None) -> Grammar | None:
+        """What the answer is held to, calls and text; None if to nothing. `answer` is what the text is held to."""
+        if self.forced:
+            return calls_grammar(tool_format, self.functions, tokenizer, parallel=self.parallel)
+        if answer is not None:
+            if answer.kind != "json_schema":
+                message = f"`{answer.param}` of this kind goes with no tools that the model may call or not."
+                raise CallerError(message, param=answer.param)
+            return calls_grammar(tool_format, self.functions, tokenizer, parallel=self.parallel, answer=answer)
+        if not tool_format.trigger:  # no mark says where text ends: only what is said shows what it is
+            return None
+        return calls_grammar(tool_format, self.functions, tokenizer, parallel=self.parallel, after_text=True)
+
+    def parser(self, tool_format: ToolFormat) -> ToolParser:
+        names = frozenset(function.name for function in self.functions)
+        return ToolParser(tool_format, names, most=None if self.parallel else 1)
+
+
+def tool_use(tools: Sequence[Tool] | None, choice: ToolChoice | None, parallel: bool | None) -> ToolUse | None:
+    """None if nothing may be called. Raises CallerError."""
+    if not tools:
+        if choice not in (None, "none", "auto"):
+            raise CallerError("`tool_choice` wants a call, and there are no `tools`.", param="tool_choice")
+        return None
+    names = [tool.function.name for tool in tools]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise CallerError(f"`tools` has two functions of the name {min(twice)}.", param="tools")
+    if choice == "none":
+        return None
+    called = list(tools)
+    if isinstance(choice, ChosenTool):
+        called = [tool for tool in tools if tool.function.name == choice.function.name]
+        if not called:
+            message = f"`tool_choice` names {choice.function.name[:64]}, which `tools` does not have."
+            raise CallerError(message, param="tool_choice")
+    one = isinstance(choice, ChosenTool) or parallel is False
+    functions = tuple([tool.rules for tool in called])
+    forced = choice == "required" or isinstance(choice, ChosenTool)
+    return ToolUse([tool.for_template() for tool in tools], functions, forced, not one)

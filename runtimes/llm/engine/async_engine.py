@@ -1,0 +1,231 @@
+"""The engine's front for asyncio, and every name a server needs of it.
+
+AsyncEngine   an Engine in a thread of its own
+Generation    one answer as it grows, an async iterator of TokenOutput
+"""
+
+import asyncio
+import contextlib
+import functools
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from adapters.errors import BackendError, InferenceError
+from runtimes.llm.api.standing import NOBODY, Standing
+from runtimes.llm.engine.core import Engine, EngineConfig, EngineStats, Runner
+from runtimes.llm.engine.refusals import PromptTooLong, QueueFull, TooLate
+from runtimes.llm.engine.sequence import Constraint, FinishReason, Pooling, SamplingParams, TokenOutput
+from runtimes.llm.histogram import Histogram
+
+__all__ = [
+    "AsyncEngine",
+    "Engine",
+    "EngineConfig",
+    "EngineDead",
+    "EngineStats",
+    "FinishReason",
+    "Generation",
+    "PromptTooLong",
+    "QueueFull",
+    "Runner",
+    "SamplingParams",
+    "TokenOutput",
+    "TooLate",
+]
+
+
+_NO_ANSWER = SamplingParams(max_tokens=1)
+_LOG = logging.getLogger(__name__)
+
+
+class EngineDead(BackendError):
+    """The engine has failed or was closed; it answers nothing any more."""
+
+
+class Generation:
+    """An answer as it grows. It belongs to the event loop that submitted it.
+
+    Ends after the TokenOutput with a finish_reason, or after `cancel`. Raises EngineDead if the engine ends first, and
+    what ended this answer alone, such as TooLate, or QueueFull if it had to give its place in the queue up. It holds at
+    most `max_tokens` tokens that nobody has read yet.
+    """
+
+    def __init__(self, cancel: Callable[[], None]) -> None:
+        self._cancel = cancel
+        self._told: float | None = None
+        self._outputs: asyncio.Queue[TokenOutput | InferenceError | None] = asyncio.Queue()
+        self._ended = False
+
+    def __aiter__(self) -> "Generation":
+        return self
+
+    async def __anext__(self) -> TokenOutput:
+        output = await self._outputs.get()
+        if isinstance(output, TokenOutput):
+            return output
+        self._outputs.put_nowait(output)  # the end stays the end for whoever asks again
+        if output is None:
+            raise StopAsyncIteration
+        raise output
+
+    def cancel(self) -> None:
+        """Stop generating; the KV pages are free when this returns. Tokens not read yet are dropped."""
+        if self._ended:
+            return
+        self._cancel()
+        while not self._outputs.empty():
+            self._outputs.get_nowait()
+        self._end(None)
+
+    def _push(self, output: TokenOutput, now: float, intervals: Histogram) -> None:
+        if self._told is not None:
+            intervals.add(now - self._told)
+        self._told = now
+        if output.error is None:
+            self._outputs.put_nowait(output)
+        if output.ends:
+            self._end(output.error)
+
+    def _end(self, error: InferenceError | None) -> None:
+        self._ended = True
+        self._outputs.put_nowait(error)
+
+
+class AsyncEngine:
+    """Runs an Engine's steps in a thread. All methods belong to the loop that awaited `start`.
+
+    Each step's tokens cross to the loop in one callback, whatever the number of sequences.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._generations: dict[int, Generation] = {}
+        self._dead: EngineDead | None = EngineDead("the engine has not been started")
+        self._ended = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="llm-engine", daemon=True)
+        self._loop: asyncio.AbstractEventLoop
+
+    @property
+    def alive(self) -> bool:
+        """Whether `submit` takes anything."""
+        return self._dead is None
+
+    @property
+    def max_model_len(self) -> int:
+        return self._engine.max_model_len
+
+    @property
+    def max_queue(self) -> int:
+        """How many sequences may wait."""
+        return self._engine.max_queue
+
+    @property
+    def vocab_size(self) -> int:
+        return self._engine.vocab_size
+
+    async def start(self) -> None:
+        """Start the thread. Once only: an engine that has ended stays so."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+        self._dead = None
+
+    async def ended(self) -> None:
+        """Wait until the engine has failed or was closed."""
+        await self._ended.wait()
+
+    async def aclose(self) -> None:
+        """End the thread after its present step; open generations raise EngineDead. Idempotent."""
+        self._die(EngineDead("the engine was closed"))
+        self._engine.close()
+        if self._thread.ident is not None:
+            await asyncio.to_thread(self._thread.join)
+
+    async def embed(
+        self, prompt: Sequence[int], pooling: Pooling, salt: bytes = b"", *, standing: Standing = NOBODY
+    ) -> TokenOutput:
+        """The one output of a text to embed, which has its `pooled` vector [hidden]. Raises as `submit` does."""
+        generation = self.submit(prompt, _NO_ANSWER, salt, pooling, standing=standing)
+        try:
+            return await anext(generation)
+        finally:
+            generation.cancel()
+
+    def submit(
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        salt: bytes = b"",
+        pooling: Pooling | None = None,
+        *,
+        continued: int = 0,
+        standing: Standing = NOBODY,
+        constraint: Constraint | None = None,
+    ) -> Generation:
+        """Begin an answer. Prompts of the same salt share what is computed of them. The last `continued` tokens are
+        the answer's already. It is held to the `constraint`.
+
+        Raises QueueFull, PromptTooLong, TooLate, EngineDead, or ValueError for unknown tokens."""
+        if self._dead is not None:
+            raise EngineDead(self._dead.message)
+        sequence_id = self._engine.add(
+            prompt, params, salt, pooling, continued=continued, standing=standing, constraint=constraint
+        )
+        generation = Generation(functools.partial(self._cancel, sequence_id))
+        self._generations[sequence_id] = generation
+        if params.max_tokens == 0:
+            generation.cancel()
+        return generation
+
+    def stats(self) -> EngineStats:
+        return self._engine.stats()
+
+    def clock(self) -> float:
+        """What deadlines are times of."""
+        return self._engine.clock()
+
+    def check_idle(self) -> None:
+        """Raise AssertionError, saying what leaks, unless nothing runs or waits and every KV page is free."""
+        self._engine.check_idle()
+        if self._generations:
+            raise AssertionError(f"{len(self._generations)} generations are open without a sequence")
+
+    def _cancel(self, sequence_id: int) -> None:
+        self._generations.pop(sequence_id, None)
+        self._engine.abort(sequence_id)
+
+    def _run(self) -> None:
+        """The thread's whole life."""
+        try:
+            while self._engine.wait_for_work():
+                if outputs := self._engine.step():
+                    self._call_loop(functools.partial(self._deliver, outputs))
+        except BaseException as error:  # a panic of an extension is no Exception
+            _LOG.exception("the engine failed")
+            dead = EngineDead("the engine failed")
+            dead.__cause__ = error
+            self._call_loop(functools.partial(self._die, dead))
+
+    def _call_loop(self, callback: Callable[[], None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+            self._loop.call_soon_threadsafe(callback)
+
+    def _deliver(self, outputs: dict[int, TokenOutput]) -> None:
+        now, intervals = self._engine.clock(), self._engine.intervals
+        for sequence_id, output in outputs.items():
+            generation = self._generations.get(sequence_id)
+            if generation is None:  # cancelled while the step ran
+                continue
+            if output.ends:
+                del self._generations[sequence_id]
+            generation._push(output, now, intervals)
+
+    def _die(self, dead: EngineDead) -> None:
+        self._dead = self._dead or dead
+        self._ended.set()
+        for sequence_id, generation in self._generations.items():
+            self._engine.abort(sequence_id)
+            error = EngineDead(dead.message)
+            error.__cause__ = dead.__cause__
+            generation._end(error)
+        self._generations.clear()

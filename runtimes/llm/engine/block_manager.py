@@ -1,0 +1,170 @@
+"""Which KV page belongs to whom, and which are kept for whoever begins with the same tokens.
+
+The cache is cut into pages ("blocks") of `block_size` token positions; a sequence's block table maps its
+positions to pages, as virtual memory does (Kwon et al. 2023, "Efficient Memory Management for Large Language
+Model Serving with PagedAttention", https://arxiv.org/abs/2309.06180).
+
+A full page is known by a digest of its tokens and of all before them. When nobody uses it any more it is kept until
+its place is wanted, the one that was used longest ago first; a sequence that begins with the same tokens takes it over
+without computing them. Keys and values depend on nothing else, so answers do not change. Digests begin with the
+sequence's `salt`: who has another salt finds nothing, and so learns nothing from how fast an answer comes.
+"""
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable
+from hashlib import blake2b
+from itertools import chain
+
+from runtimes.llm.engine.sequence import Sequence
+
+
+class BlockManager:
+    """Owns `num_blocks` pages. Every page is free, or kept, or in block tables."""
+
+    def __init__(self, num_blocks: int, block_size: int, *, caching: bool = True) -> None:
+        if num_blocks < 1 or block_size < 1:
+            raise ValueError(f"need at least one block of one token, not {num_blocks} of {block_size}")
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.caching = caching
+        # A stack: the page freed last is the one most likely still in a CPU cache.
+        self._free = list(range(num_blocks - 1, -1, -1))
+        self._kept: OrderedDict[int, None] = OrderedDict()  # the one to give up first in front
+        self._users = [0] * num_blocks
+        self._digests: list[bytes | None] = [None] * num_blocks  # of the pages that may be found
+        self._found: dict[bytes, int] = {}
+        self._awaited: dict[bytes, int] = {}  # pages that are about to be computed, and by which sequence
+
+    @property
+    def num_free(self) -> int:
+        """Pages that can be had."""
+        return len(self._free) + len(self._kept)
+
+    @property
+    def capacity(self) -> int:
+        """Token positions in all pages together."""
+        return self.num_blocks * self.block_size
+
+    def prepare(self, sequence: Sequence) -> None:
+        """Work out what its pages will be known by. It touches the sequence only, and can be done in any thread."""
+        if self.caching:
+            self._digests_of(sequence, len(sequence) // self.block_size)
+
+    def computed_by(self, sequence: Sequence) -> int | None:
+        """The sequence that is about to compute the first page that this one would have to, if there is one."""
+        if self._awaited:
+            for digest in self._digests_of(sequence, (len(sequence) - 1) // self.block_size):
+                if digest not in self._found:
+                    return self._awaited.get(digest)
+        return None
+
+    def take_over(self, sequence: Sequence) -> None:
+        """Begin an empty block table with the pages that are known of its first tokens.
+
+        Its last token is left to be computed in any case: what comes after it is what is asked for.
+        """
+        if not self.caching:
+            return
+        for digest in self._digests_of(sequence, (len(sequence) - 1) // self.block_size):
+            block = self._found.get(digest)
+            if block is None:
+                break
+            self._kept.pop(block, None)
+            self._users[block] += 1
+            sequence.block_table.append(block)
+        sequence.num_computed = len(sequence.block_table) * self.block_size
+
+    def allocate(self, sequence: Sequence, num_tokens: int) -> bool:
+        """Lengthen the block table to hold `num_tokens` positions; False, and no change, if pages run out."""
+        missing = -(-num_tokens // self.block_size) - len(sequence.block_table)
+        if missing > self.num_free:
+            return False
+        for _ in range(missing):
+            block = self._free.pop() if self._free else self._give_up()
+            self._users[block] = 1
+            sequence.block_table.append(block)
+        return True
+
+    def begin(self, sequence: Sequence) -> None:
+        """It is going to compute its other pages: let that be known to those that begin alike."""
+        if self.caching:
+            digests = self._digests_of(sequence, len(sequence) // self.block_size)
+            for digest in digests[sequence.num_computed // self.block_size :]:
+                self._awaited.setdefault(digest, sequence.id)
+
+    def keep(self, sequence: Sequence) -> None:
+        """Let its full pages, which are computed, be found from now on."""
+        if not self.caching:
+            return
+        full = sequence.num_computed // self.block_size
+        if full == sequence.num_kept:
+            return
+        digests = self._digests_of(sequence, full)
+        for index in range(sequence.num_kept, full):
+            block = sequence.block_table[index]
+            # Two that computed the same at the same time keep their own page each, and one of them is found.
+            if self._digests[block] is None and digests[index] not in self._found:
+                self._digests[block] = digests[index]
+                self._found[digests[index]] = block
+            self._await_no_more(digests[index], sequence)
+        sequence.num_kept = full
+
+    def free(self, sequence: Sequence) -> None:
+        """Take every page back that nobody else uses; the sequence has to compute its keys and values anew."""
+        # From its end: a page is of no use without those before it.
+        for block in reversed(sequence.block_table):
+            self._users[block] -= 1
+            if self._users[block]:
+                continue
+            if self._digests[block] is None:
+                self._free.append(block)
+            else:
+                self._kept[block] = None
+        for digest in sequence.digests[sequence.num_kept :]:
+            self._await_no_more(digest, sequence)
+        sequence.block_table = []  # a new one: a step that runs may still read the old one
+        sequence.num_computed = sequence.num_kept = 0
+
+    def check_integrity(self, sequences: Iterable[Sequence]) -> None:
+        """Raise AssertionError unless each page is free, kept or held, and held by as many as are counted."""
+        sequences = list(sequences)
+        owners: dict[int, list[str]] = {block: [] for block in range(self.num_blocks)}
+        for block in chain(self._free, self._kept):
+            owners[block].append("free")
+        for sequence in sequences:
+            for block in sequence.block_table:
+                owners[block].append(f"sequence {sequence.id}")
+        wrong = {}
+        for block, held in owners.items():
+            if held != ["free"] and (not held or "free" in held or len(held) != self._users[block]):
+                wrong[block] = held or "leaked"
+        if wrong:
+            raise AssertionError(f"KV pages without exactly the owners that are counted: {wrong}")
+        known = {digest: block for block, digest in enumerate(self._digests) if digest is not None}
+        if known != self._found or any(self._digests[block] is not None for block in self._free):
+            raise AssertionError("pages are found that should not be, or are not found that should be")
+        if not set(self._awaited.values()) <= {sequence.id for sequence in sequences if sequence.block_table}:
+            raise AssertionError("pages are awaited that nobody computes")
+
+    def _await_no_more(self, digest: bytes, sequence: Sequence) -> None:
+        if self._awaited.get(digest) == sequence.id:
+            del self._awaited[digest]
+
+    def _give_up(self) -> int:
+        """A page that is kept, for other tokens."""
+        block, _ = self._kept.popitem(last=False)
+        digest, self._digests[block] = self._digests[block], None
+        assert digest is not None
+        del self._found[digest]
+        return block
+
+    def _digests_of(self, sequence: Sequence, count: int) -> list[bytes]:
+        """Of its first full pages: as many, and perhaps more that were computed before."""
+        digests, size = sequence.digests, self.block_size
+        while len(digests) < count:
+            at = len(digests) * size
+            before = digests[-1] if digests else sequence.salt
+            page = array("I", sequence.token_ids[at : at + size]).tobytes()
+            digests.append(blake2b(page, digest_size=16, key=before).digest())
+        return digests[:count]

@@ -1,0 +1,317 @@
+"""The engine itself, synchronous: a Scheduler says what to run, a runner runs it, and the answers grow."""
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+
+from runtimes.llm.api.standing import NOBODY, Standing
+from runtimes.llm.engine.block_manager import BlockManager
+from runtimes.llm.engine.kv_sizing import KV_ADVICE, KVCacheName, kv_blocks, kv_bytes_per_token, kv_dtype
+from runtimes.llm.engine.memory import OutOfMemory, allocating, ran_out
+from runtimes.llm.engine.scheduler import Scheduler
+from runtimes.llm.engine.scheduler_config import SchedulerConfig
+from runtimes.llm.engine.sequence import Batch, Constraint, Pooling, Sampled, SamplingParams, Sequence, TokenOutput
+from runtimes.llm.histogram import Histogram
+from runtimes.llm.model.executor import ExecutorName, make_executor, memory_of_steps
+from runtimes.llm.model.llama import Llama
+from runtimes.llm.model.model_runner import ModelRunner
+from runtimes.llm.model.pooler import Pooler
+from runtimes.llm.weights.loader import DeviceName, DtypeName, load_model
+from runtimes.llm.weights.quantize import WeightsName
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """What to load and how much of the machine to take.
+
+    `threads` None leaves torch's choice. `max_model_len` None takes the longest that the model and the KV cache
+    both hold. `kv_cache_bytes`, or instead of it a `kv_cache_share` of all memory, is allocated at the start and never
+    grows.
+    """
+
+    model: Path
+    dtype: DtypeName = "auto"
+    device: DeviceName = "auto"
+    weights: WeightsName = "auto"
+    executor: ExecutorName = "auto"
+    threads: int | None = None
+    max_model_len: int | None = None
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 512
+    kv_cache_bytes: int = 1 << 30
+    kv_cache_share: float | None = None
+    kv_cache_dtype: KVCacheName = "auto"
+    block_size: int = 16
+    max_queue: int = 256
+    prefix_cache: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStats:
+    """The engine at one moment; from `preemptions` on, the numbers only ever grow.
+
+    `prompt_tokens` are those of accepted requests.
+    """
+
+    running: int
+    waiting: int
+    kv_blocks_total: int
+    kv_blocks_free: int
+    block_size: int
+    preemptions: int
+    prompt_tokens: int
+    cached_prompt_tokens: int
+    generated_tokens: int
+    steps: int
+    waits: Histogram
+    """Seconds from a request's coming to its first step."""
+    intervals: Histogram
+    """Seconds between two tokens of an answer, as they are handed on."""
+
+
+class Runner(Protocol):
+    """What the engine needs of a model: plain data in, plain data out."""
+
+    def run(self, batch: Batch) -> dict[int, Sampled]:
+        """By sequence id, of every chunk of `batch` that `samples` or has targets. The batch may be empty."""
+
+
+class Engine:
+    """Continuous batching over one model. `step` belongs to one thread; all else may be called from any.
+
+    `clock` is what deadlines are times of.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: Runner,
+        *,
+        vocab_size: int,
+        eos_token_ids: frozenset[int],
+        pooler: Pooler | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.clock = clock
+        self.intervals = Histogram()
+        self.vocab_size = vocab_size
+        self.eos_token_ids = eos_token_ids
+        self._scheduler = scheduler
+        self._runner = runner
+        self._pooler = pooler
+        self._ids = itertools.count()
+        self._prompt_tokens = self._generated_tokens = self._steps = 0
+        self._closed = False
+        # Guards the scheduler, never held while the model runs.
+        self._changed = threading.Condition()
+
+    @classmethod
+    def load(cls, config: EngineConfig) -> "Engine":
+        """Read the model, which takes seconds to minutes. Raises ValueError if it or the bounds make no sense."""
+        if config.threads is not None:
+            torch.set_num_threads(config.threads)
+        return cls.serving(
+            load_model(config.model, dtype=config.dtype, device=config.device, weights=config.weights), config
+        )
+
+    @classmethod
+    def serving(cls, model: Llama, config: EngineConfig) -> "Engine":
+        """An engine over a model that is loaded already. Raises ValueError if the bounds make no sense, NotEnoughMemory
+        if the KV cache does not fit."""
+        if config.block_size < 1:
+            raise ValueError(f"block_size must be 1 or more, not {config.block_size}")
+        numbers = kv_dtype(config.kv_cache_dtype, model.dtype)
+        block_bytes = kv_bytes_per_token(model.config, numbers) * config.block_size
+        steps = memory_of_steps(
+            config.executor, model, config.max_num_batched_tokens, config.max_num_seqs, config.block_size
+        )
+        num_blocks = kv_blocks(config.kv_cache_bytes, config.kv_cache_share, block_bytes, model.device, steps)
+        blocks = BlockManager(num_blocks, config.block_size, caching=config.prefix_cache)
+        context = model.config.context_length
+        longest = min(context, blocks.capacity)
+        bounds = SchedulerConfig(
+            max_model_len=longest if config.max_model_len is None else config.max_model_len,
+            max_num_seqs=config.max_num_seqs,
+            max_num_batched_tokens=config.max_num_batched_tokens,
+            max_queue=config.max_queue,
+        )
+        if bounds.max_model_len > context:
+            raise ValueError(f"max_model_len is {bounds.max_model_len}; the model's context is {context} tokens")
+        with allocating("the KV cache", KV_ADVICE):
+            executor = make_executor(
+                config.executor, model, num_blocks, config.block_size,
+                context_length=bounds.max_model_len, kv_dtype=numbers, max_num_seqs=bounds.max_num_seqs,
+            )  # fmt: skip
+        return cls(
+            Scheduler(bounds, blocks),
+            ModelRunner(executor),
+            vocab_size=model.config.vocab_size,
+            eos_token_ids=model.config.eos_token_ids,
+            pooler=Pooler(executor),
+        )
+
+    @property
+    def max_model_len(self) -> int:
+        """Tokens that a prompt and its answer may have together."""
+        return self._scheduler.config.max_model_len
+
+    @property
+    def max_queue(self) -> int:
+        """How many sequences may wait."""
+        return self._scheduler.config.max_queue
+
+    def add(
+        self,
+        prompt: Iterable[int],
+        params: SamplingParams,
+        salt: bytes = b"",
+        pooling: Pooling | None = None,
+        *,
+        continued: int = 0,
+        standing: Standing = NOBODY,
+        constraint: Constraint | None = None,
+    ) -> int:
+        """Queue a prompt; the id of its sequence. Prompts of the same salt share what is computed of them. The last
+        `continued` tokens are the answer's already: they count as generated, and the `constraint` knows them. With
+        `pooling` it has one output, and no token.
+
+        Raises QueueFull, PromptTooLong, TooLate, or ValueError for an empty prompt or a token that is not the model's.
+        """
+        if pooling is not None and self._pooler is None:
+            raise ValueError("this engine embeds nothing")
+        token_ids = list(prompt)
+        if not token_ids:
+            raise ValueError("the prompt is empty: it must have one token at least")
+        if not 0 <= min(token_ids) <= max(token_ids) < self.vocab_size:
+            raise ValueError(f"the prompt has token ids outside 0 … {self.vocab_size - 1}")
+        for name, asked in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
+            if unknown := [str(token_id) for token_id in asked if not 0 <= token_id < self.vocab_size]:
+                raise ValueError(f"{name} has tokens outside 0 … {self.vocab_size - 1}: {', '.join(unknown[:5])}")
+        eos = frozenset() if params.ignore_eos else self.eos_token_ids
+        sequence = Sequence(
+            next(self._ids),
+            token_ids,
+            params,
+            params.stop_token_ids | eos,
+            salt=salt,
+            pooling=pooling,
+            num_continued=continued,
+            standing=standing,
+            constraint=constraint,
+        )
+        self._scheduler.blocks.prepare(sequence)  # while the model runs, and not between two steps
+        with self._changed:
+            self._scheduler.add(sequence, self.clock())
+            self._prompt_tokens += len(token_ids)
+            self._changed.notify()
+        return sequence.id
+
+    def abort(self, sequence_id: int) -> None:
+        """Forget a sequence and free its pages at once; nothing happens if it has ended."""
+        with self._changed:
+            self._scheduler.abort(sequence_id)
+
+    def step(self) -> dict[int, TokenOutput]:
+        """Run one batch; the tokens that came of it, by sequence id.
+
+        If memory runs out its sequences end with OutOfMemory, and those that wait for their turn are none the worse.
+        """
+        batch = self._schedule()
+        try:
+            return self._run(batch)
+        except (MemoryError, RuntimeError) as error:
+            if not ran_out(error):
+                raise
+            log.error("memory ran out in a step of %d tokens: %s", batch.num_tokens, error)
+            return self._fail(batch)
+
+    def _run(self, batch: Batch) -> dict[int, TokenOutput]:
+        began = self.clock()
+        outputs = self._compute(batch)
+        with self._changed:
+            self._scheduler.measured(batch, self.clock() - began)
+        return outputs
+
+    def _compute(self, batch: Batch) -> dict[int, TokenOutput]:
+        sampled = self._runner.run(batch)
+        if not batch.pooled:
+            return self._update(batch, sampled)
+        assert self._pooler is not None  # else none was added
+        sums = self._pooler.run(batch.pooled)
+        return self._update(batch, sampled) | self._update_pooled(batch, sums)
+
+    def wait_for_work(self) -> bool:
+        """Sleep until there is a sequence to run (True) or the engine is closed (False)."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._scheduler.has_work)
+            return not self._closed
+
+    def close(self) -> None:
+        """Let `wait_for_work` return False, now and always."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def stats(self) -> EngineStats:
+        with self._changed:
+            return EngineStats(
+                running=self._scheduler.num_running,
+                waiting=self._scheduler.num_waiting,
+                kv_blocks_total=self._scheduler.blocks.num_blocks,
+                kv_blocks_free=self._scheduler.blocks.num_free,
+                block_size=self._scheduler.blocks.block_size,
+                preemptions=self._scheduler.num_preemptions,
+                prompt_tokens=self._prompt_tokens,
+                cached_prompt_tokens=self._scheduler.num_cached_tokens,
+                generated_tokens=self._generated_tokens,
+                steps=self._steps,
+                waits=self._scheduler.waits,
+                intervals=self.intervals,
+            )
+
+    def check_idle(self) -> None:
+        """Raise AssertionError, saying what leaks, unless no sequence lives and every page is free."""
+        with self._changed:
+            self._scheduler.check_integrity()
+            if self._scheduler.has_work:
+                raise AssertionError(
+                    f"not idle: {self._scheduler.num_running} sequences run, {self._scheduler.num_waiting} wait"
+                )
+
+    def _schedule(self) -> Batch:
+        with self._changed:
+            return self._scheduler.schedule(self.clock())
+
+    def _fail(self, batch: Batch) -> dict[int, TokenOutput]:
+        """Of a step that was not computed nothing is kept: its sequences' pages hold nothing that others may find."""
+        ended = [chunk.sequence_id for chunk in (*batch.chunks, *batch.pooled)]
+        with self._changed:
+            for sequence_id in ended:
+                self._scheduler.abort(sequence_id)
+        return {sequence_id: TokenOutput(-1, error=OutOfMemory()) for sequence_id in ended}
+
+    def _update_pooled(self, batch: Batch, sums: "Mapping[int, NDArray[np.float32]]") -> dict[int, TokenOutput]:
+        with self._changed:
+            return self._scheduler.update_pooled(batch, sums)
+
+    def _update(self, batch: Batch, sampled: dict[int, Sampled]) -> dict[int, TokenOutput]:
+        with self._changed:
+            outputs = self._scheduler.update(batch, sampled)
+            self._generated_tokens += sum([output.error is None for output in outputs.values()])
+            self._steps += 1
+            for sequence_id, error in self._scheduler.take_failures().items():
+                outputs[sequence_id] = TokenOutput(-1, error=error)
+            return outputs

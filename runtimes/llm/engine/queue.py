@@ -1,0 +1,99 @@
+"""Those that wait to run, and who is next of them.
+
+    priority      the lowest number first, strictly
+    tenant        of those, the one that was served least for its share (`fairness`)
+    urgency       of its own, the one whose time is up first; without a deadline, PATIENCE after it came
+
+A full queue makes room from the other end: the highest number first, there the tenant that has most waiting for its
+share, and of its requests the newest. So a flood fills the places of the tenant that sends it and of no other
+(McKenney 1990, "Stochastic fairness queueing": drop from the longest queue).
+"""
+
+from bisect import insort
+from collections.abc import Container, Iterator
+
+from runtimes.llm.engine.fairness import TokenCounter
+from runtimes.llm.engine.sequence import Sequence
+
+PATIENCE = 600.0
+"""Seconds after which one without a deadline goes before all that come later: nobody waits for ever behind others'
+deadlines."""
+
+
+class FairQueue:
+    """Sequences by priority and tenant. The last in a tenant's line is not always the newest: preempted ones return."""
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self.size = 0
+        self._counter = counter
+        self._bands: dict[int, dict[str, list[Sequence]]] = {}
+        self._tenants: dict[str, int] = {}
+        """How many each has waiting, over all priorities."""
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return (sequence for band in self._bands.values() for line in band.values() for sequence in line)
+
+    def push(self, sequence: Sequence) -> None:
+        tenant = sequence.standing.tenant
+        if tenant not in self._tenants:
+            self._counter.join(tenant, self._tenants.keys())
+        self._tenants[tenant] = self._tenants.get(tenant, 0) + 1
+        band = self._bands.setdefault(sequence.standing.priority, {})
+        insort(band.setdefault(tenant, []), sequence, key=urgency)
+        self.size += 1
+
+    def remove(self, sequence: Sequence) -> None:
+        """ValueError or KeyError if it does not wait."""
+        tenant, priority = sequence.standing.tenant, sequence.standing.priority
+        band = self._bands[priority]
+        band[tenant].remove(sequence)
+        self.size -= 1
+        if not band[tenant]:
+            del band[tenant]
+            if not band:
+                del self._bands[priority]
+        self._tenants[tenant] -= 1
+        if not self._tenants[tenant]:
+            del self._tenants[tenant]
+            self._counter.leave(tenant)
+
+    def first(self, passed: Container[int]) -> Sequence | None:
+        """Who is next, without those whose ids are `passed` over."""
+        for priority in sorted(self._bands):
+            lines = self._bands[priority].values()
+            firsts = [first for line in lines if (first := next((s for s in line if s.id not in passed), None))]
+            if firsts:
+                return firsts[0] if len(firsts) == 1 else min(firsts, key=self.rank)
+        return None
+
+    def rank(self, sequence: Sequence) -> tuple[int, float, float, int]:
+        """The lower, the sooner it is its turn."""
+        standing = sequence.standing
+        return standing.priority, self._counter.level(standing.tenant), *urgency(sequence)
+
+    def victim(self, newcomer: Sequence) -> Sequence | None:
+        """Who gives its place to a newcomer; None when nobody has less right to one. Never one whose answer has
+        begun."""
+        priority, mine = newcomer.standing.priority, newcomer.standing
+        for lowest in sorted(self._bands, reverse=True):
+            if lowest < priority:
+                return None
+            lines = {tenant: new for tenant, line in self._bands[lowest].items() if (new := _not_begun(line))}
+            if not lines:
+                continue
+            longest = max(lines.values(), key=lambda line: len(line) / line[-1].standing.share)
+            if lowest == priority:
+                own = (len(lines.get(mine.tenant, ())) + 1) / mine.share
+                if len(longest) / longest[-1].standing.share <= own:
+                    return None
+            return max(longest, key=lambda sequence: sequence.id)
+        return None
+
+
+def urgency(sequence: Sequence) -> tuple[float, int]:
+    """When its wait should be over, and of equals who came first."""
+    return min(sequence.standing.deadline, sequence.arrived + PATIENCE), sequence.id
+
+
+def _not_begun(line: list[Sequence]) -> list[Sequence]:
+    return [sequence for sequence in line if not sequence.begun]

@@ -1,0 +1,45 @@
+"""The sequences that have a place in the step, and who of them gives way first."""
+
+from collections.abc import Iterator
+from itertools import chain
+
+from runtimes.llm.engine.fairness import TokenCounter
+from runtimes.llm.engine.sequence import Sequence
+
+
+class Running:
+    """By id: `prompts` have more than one token to compute, `decoding` have one."""
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self.prompts: dict[int, Sequence] = {}
+        self.decoding: dict[int, Sequence] = {}
+        self._counter = counter
+
+    def __len__(self) -> int:
+        return len(self.prompts) + len(self.decoding)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return chain(self.prompts.values(), self.decoding.values())
+
+    def __contains__(self, sequence_id: int) -> bool:
+        return sequence_id in self.prompts or sequence_id in self.decoding
+
+    def decodes(self, sequence: Sequence) -> None:
+        """Its prompt is computed, and it has a token more."""
+        if self.prompts.pop(sequence.id, None) is not None:
+            self.decoding[sequence.id] = sequence
+
+    def remove(self, sequence_id: int) -> None:
+        """Nothing happens if it does not run."""
+        self.prompts.pop(sequence_id, None)
+        self.decoding.pop(sequence_id, None)
+
+    def last(self) -> Sequence:
+        """Who gives way first: of the lowest priority, of the tenant that was served most, the newest.
+
+        ValueError if nothing runs.
+        """
+        return max(self, key=self._rank)
+
+    def _rank(self, sequence: Sequence) -> tuple[int, float, int]:
+        return sequence.standing.priority, self._counter.level(sequence.standing.tenant), sequence.id

@@ -1,0 +1,169 @@
+"""From logits to tokens.
+
+Bias, penalties and what is forbidden come first (`logits_processors`), then temperature, top-k, top-p and min-p
+(`truncation`), then one draw by inverting the distribution's cumulative sum. The draw depends on nothing but the
+logits, the sequence's seed and the position: its random number is a hash of the two (a counter-based generator,
+Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"), so neither the rest of the batch nor a preemption
+changes an answer. Each row is computed as if it were alone, whatever the others ask for.
+"""
+
+import hashlib
+import logging
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adapters.errors import BackendError, CallerError, InferenceError
+from runtimes.llm.engine.logits_processors import process
+from runtimes.llm.engine.logprobs import Logprobs
+from runtimes.llm.engine.memory import ran_out
+from runtimes.llm.engine.sequence import Chunk, Sampled, TokenLogprobs
+from runtimes.llm.engine.truncation import Limits, kept, likeliest, parts
+
+# Candidates that nearly always hold all that may be drawn.
+_FEW = 64
+_MANY = 4096
+log = logging.getLogger(__name__)
+
+
+@torch.inference_mode()  # type: ignore[untyped-decorator]
+def sample(logits: Tensor, chunks: Sequence[Chunk]) -> list[Sampled]:
+    """The next token of each chunk. `logits` [len(chunks), vocab], float32, are changed in place.
+
+    A row whose logits choose nothing (NaN, or all forbidden) has an error; the others do not notice.
+    """
+    if asked := [row for row, chunk in enumerate(chunks) if chunk.params.logprobs is not None]:
+        told = Logprobs(logits[asked], [chunks[row].params.logprobs or 0 for row in asked])
+    errors = process(logits, chunks)
+    tokens = _best(logits)
+    errors |= _unusable(logits.gather(-1, tokens[:, None])[:, 0].tolist(), chunks)
+    if drawn := [row for row, chunk in enumerate(chunks) if chunk.params.temperature > 0 and row not in errors]:
+        _draw_into(tokens, logits, drawn, chunks)
+    logprobs: dict[int, TokenLogprobs] = dict(zip(asked, told.of(tokens[asked]), strict=True)) if asked else {}
+    result = [Sampled(token, logprobs.get(row)) for row, token in enumerate(tokens.tolist())]
+    for row, error in errors.items():
+        result[row] = Sampled(-1, error=error)
+    return result
+
+
+def sample_apart(logits: Tensor, chunks: Sequence[Chunk], afresh: Callable[[], Tensor]) -> list[Sampled]:
+    """`sample`. If it raises, each row is sampled alone, so that only the rows at fault have an error.
+
+    `afresh` gives the logits again, which `sample` has changed. Raises only if memory runs out.
+    """
+    try:
+        return list(sample(logits, chunks))
+    except Exception as error:
+        if ran_out(error):
+            raise
+        log.exception("sampling a step of %d rows failed: each row is sampled alone", len(chunks))
+    logits = afresh()
+    return [_sample_alone(logits[row : row + 1], chunk) for row, chunk in enumerate(chunks)]
+
+
+def _sample_alone(logits: Tensor, chunk: Chunk) -> Sampled:
+    try:
+        (sampled,) = sample(logits, [chunk])
+    except Exception as error:
+        if ran_out(error):
+            raise
+        failure = BackendError("no token could be sampled for this answer")
+        failure.__cause__ = error
+        return Sampled(-1, error=failure)
+    assert isinstance(sampled, Sampled)
+    return sampled
+
+
+def uniform(seed: int, position: int) -> float:
+    """A number in [0, 1), the same for the same arguments on every machine."""
+    key = seed.to_bytes(8, "little") + position.to_bytes(8, "little")
+    bits = int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little")
+    return (bits >> 11) / 2**53
+
+
+def _best(logits: Tensor) -> Tensor:
+    if logits.device.type == "cpu":  # numpy's is ten times as fast there
+        return torch.from_numpy(logits.numpy().argmax(-1))
+    return logits.argmax(-1)
+
+
+def _unusable(best: list[float], chunks: Sequence[Chunk]) -> dict[int, InferenceError]:
+    """Rows by their highest logit, which is NaN if any is."""
+    errors: dict[int, InferenceError] = {}
+    for row, logit in enumerate(best):
+        if logit == -torch.inf and chunks[row].params.bad_words is not None:
+            message = "`bad_words` leave no token that may come next."
+            errors[row] = CallerError(message, param="bad_words")
+        elif logit == -torch.inf:
+            errors[row] = BackendError("no token may come next: all are forbidden")
+        elif not -torch.inf < logit < torch.inf:
+            errors[row] = BackendError(f"the model has computed no probabilities: a logit is {logit}")
+    return errors
+
+
+def _draw_into(tokens: Tensor, logits: Tensor, rows: list[int], chunks: Sequence[Chunk]) -> None:
+    device = logits.device
+    params = [chunks[row].params for row in rows]
+    numbers = [uniform(chunks[row].seed, chunks[row].end) for row in rows]
+    temperature = torch.tensor([[one.temperature] for one in params], device=device)
+    scores = logits if len(rows) == len(logits) else logits[rows]
+    # Shifted first: a tiny temperature must give 0 and -inf, not inf - inf. All in one place: new memory is slow.
+    scores.sub_(scores.amax(dim=-1, keepdim=True)).div_(temperature)
+    probabilities = torch.softmax(scores, dim=-1, out=scores)
+    chance = torch.tensor(numbers, dtype=torch.float64, device=device)[:, None]
+    limited = [i for i, one in enumerate(params) if one.top_k or one.top_p < 1 or one.min_p]
+    if len(limited) == len(rows):
+        drawn = _draw_limited(probabilities, chance, Limits.of(params, device))
+    else:
+        drawn = _draw(probabilities, chance)
+        if limited:
+            limits = Limits.of([params[i] for i in limited], device)
+            drawn[limited] = _draw_limited(probabilities[limited], chance[limited], limits)
+    tokens[rows] = drawn
+
+
+def _draw_limited(probabilities: Tensor, chance: Tensor, limits: Limits) -> Tensor:
+    vocab = probabilities.shape[-1]
+    values, ids = likeliest(probabilities, _FEW)
+    size = kept(values, limits, vocab)
+    cumulative = values.cumsum(-1, dtype=torch.float64)
+    total = cumulative.gather(-1, size - 1)
+    tokens = ids.gather(-1, _first_over(cumulative, chance * total, total))[:, 0]
+    if values.shape[-1] < vocab and len(more := (size[:, 0] == values.shape[-1]).nonzero()[:, 0]):
+        tokens[more] = _draw_widely(probabilities[more], chance[more], limits.take(more))
+    return tokens
+
+
+def _draw_widely(probabilities: Tensor, chance: Tensor, limits: Limits) -> Tensor:
+    """For rows of which many tokens may come."""
+    descending, vocab = _descending(probabilities), probabilities.shape[-1]
+    size = kept(descending[:, :_MANY].contiguous(), limits, vocab)
+    if vocab > _MANY and len(more := (size[:, 0] == _MANY).nonzero()[:, 0]):
+        size[more] = kept(descending[more], limits.take(more), vocab)
+    least = descending.gather(-1, size - 1)
+    return _draw(probabilities.masked_fill(probabilities < least, 0.0), chance)
+
+
+def _descending(probabilities: Tensor) -> Tensor:
+    if probabilities.device.type == "cpu":  # numpy's is twenty times as fast there
+        return torch.from_numpy(np.sort(probabilities.numpy())[:, ::-1].copy())
+    return probabilities.sort(dim=-1, descending=True).values
+
+
+def _draw(weights: Tensor, chance: Tensor) -> Tensor:
+    """A token of each row [rows, vocab] by its weight; first its part of the vocabulary, then it."""
+    cut = parts(weights, 0.0)
+    cumulative = cut.sum(-1, dtype=torch.float32).double().cumsum(-1)
+    target = chance * cumulative[:, -1:]
+    part = _first_over(cumulative, target, cumulative[:, -1:])
+    before = torch.where(part > 0, cumulative.gather(-1, (part - 1).clamp(min=0)), 0.0)
+    inside = cut[torch.arange(len(cut), device=cut.device), part[:, 0]].double().cumsum(-1)
+    return (part * cut.shape[-1] + _first_over(inside, target - before, inside[:, -1:]))[:, 0]
+
+
+def _first_over(cumulative: Tensor, target: Tensor, total: Tensor) -> Tensor:
+    """The first place [rows, 1] whose sum exceeds the `target`; never past `total`, whatever rounding made of it."""
+    below = torch.nextafter(total, torch.zeros_like(total))
+    return torch.searchsorted(cumulative, torch.minimum(target, below), right=True)

@@ -1,0 +1,102 @@
+"""How a request wants its tokens chosen. Plain data, checked when it is made."""
+
+import math
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from runtimes.llm.engine.bad_words import BadWords
+
+MAX_TOP_LOGPROBS = 20
+MAX_BIASED = 1024
+MAX_COUNT = 2**31 - 1
+"""Of tokens and candidates."""
+GREEDY_BELOW = 1e-5
+"""A lower temperature is greedy: float32 logits that are divided by less overflow, or are divided by zero."""
+MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY = 0.01, 100.0
+"""A float32 logit that is divided or multiplied by a penalty between these is finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How to choose each next token, and when to stop.
+
+    A `temperature` below `GREEDY_BELOW` is greedy and becomes 0; `top_k` 0, `top_p` 1 and `min_p` 0 mean no
+    restriction. With a `seed` the same prompt gets the same choices whatever else shares the batch; without
+    one, chance is drawn from the operating system. `max_tokens` 0 checks the prompt and generates nothing;
+    before `min_tokens` no token that stops can come.
+
+    `logit_bias` is added to the logits of those tokens. The penalties are OpenAI's, which count generated tokens
+    (`presence_penalty`, `frequency_penalty`), and Keskar et al.'s, which minds the prompt's too
+    (`repetition_penalty`, 2019, "CTRL", https://arxiv.org/abs/1909.05858). `logprobs` asks for the log-probability of
+    each token and of as many of the likeliest in its place, `prompt_logprobs` for those of the prompt. `bad_words` are
+    sequences of tokens that do not appear.
+
+    Raises ValueError that begins with the name of what is out of range.
+    """
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int | None = None
+    stop_token_ids: frozenset[int] = frozenset()
+    ignore_eos: bool = False
+    min_tokens: int = 0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    bad_words: BadWords | None = field(default=None, compare=False)
+    penalizes: bool = field(init=False)
+    """Whether what was generated before counts."""
+    bias_ids: bytes = field(init=False, repr=False)
+    bias_values: bytes = field(init=False, repr=False)
+    """`logit_bias` as the sampler reads it, int64 and float32: packed once, not at every step."""
+
+    def __post_init__(self) -> None:
+        self._check_counts()
+        self._check_numbers()
+        if self.temperature < GREEDY_BELOW:
+            object.__setattr__(self, "temperature", 0.0)
+        if self.seed is not None and not -(2**63) <= self.seed < 2**63:
+            raise ValueError(f"seed must fit a signed 64-bit integer, not {self.seed}")
+        penalizes = bool(self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1)
+        object.__setattr__(self, "penalizes", penalizes)
+        object.__setattr__(self, "bias_ids", array("q", self.logit_bias.keys()).tobytes())
+        object.__setattr__(self, "bias_values", array("f", self.logit_bias.values()).tobytes())
+
+    def _check_counts(self) -> None:
+        if not 0 <= self.max_tokens <= MAX_COUNT:
+            raise ValueError(f"max_tokens must be 0 to {MAX_COUNT}, not {self.max_tokens}")
+        if not 0 <= self.min_tokens <= self.max_tokens:
+            raise ValueError(f"min_tokens must be 0 to max_tokens ({self.max_tokens}), not {self.min_tokens}")
+        if not 0 <= self.top_k <= MAX_COUNT:
+            raise ValueError(f"top_k must be 0 (no restriction) to {MAX_COUNT}, not {self.top_k}")
+        for name in ("logprobs", "prompt_logprobs"):
+            if (count := getattr(self, name)) is not None and not 0 <= count <= MAX_TOP_LOGPROBS:
+                raise ValueError(f"{name} must be 0 to {MAX_TOP_LOGPROBS}, not {count}")
+
+    def _check_numbers(self) -> None:
+        if not 0 <= self.temperature < math.inf:
+            raise ValueError(f"temperature must be a finite number, 0 or more, not {self.temperature}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must be over 0 and at most 1, not {self.top_p}")
+        if not 0 <= self.min_p <= 1:
+            raise ValueError(f"min_p must be 0 to 1, not {self.min_p}")
+        for name in ("presence_penalty", "frequency_penalty"):
+            if not -2 <= (penalty := getattr(self, name)) <= 2:
+                raise ValueError(f"{name} must be -2 to 2, not {penalty}")
+        if not MIN_REPETITION_PENALTY <= self.repetition_penalty <= MAX_REPETITION_PENALTY:
+            bounds = f"{MIN_REPETITION_PENALTY:g} to {MAX_REPETITION_PENALTY:g}"
+            raise ValueError(f"repetition_penalty must be {bounds}, not {self.repetition_penalty}")
+        if len(self.logit_bias) > MAX_BIASED:
+            raise ValueError(f"logit_bias takes up to {MAX_BIASED} tokens, not {len(self.logit_bias)}")
+        for token_id, bias in self.logit_bias.items():
+            if not 0 <= token_id < 2**32:
+                raise ValueError(f"logit_bias is for token ids: there is no token {token_id}")
+            if not -100 <= bias <= 100:
+                raise ValueError(f"logit_bias must be -100 to 100, not {bias} as for token {token_id}")

@@ -1,0 +1,323 @@
+"""Continuous batching: which sequences run in the next step, and how many tokens of each.
+
+Every step first takes one token of each sequence that generates, then fills the token budget with prompts, cut into
+chunks where they are longer (Yu et al. 2022, "Orca"; Agrawal et al. 2024, "Sarathi-Serve",
+https://arxiv.org/abs/2403.02310). Whose prompt goes on or begins next is asked anew in every step (`queue`): so a long
+prompt holds up neither those that generate nor other tenants' prompts. Beside sequences that generate, the chunks of a
+step fit into a time (`step_budget`).
+
+Within one priority nobody starves: no other begins before the one whose turn it is, and when pages run out, the one
+that gives way is of the tenant that was served most. Of several prompts that begin alike one computes what they share,
+and the others begin as soon as it is there.
+"""
+
+from collections.abc import Mapping
+from math import inf
+from typing import TYPE_CHECKING
+
+from adapters.errors import BackendError, InferenceError
+from runtimes.llm.engine.block_manager import BlockManager
+from runtimes.llm.engine.fairness import COMPLETION, PROMPT, TokenCounter
+from runtimes.llm.engine.queue import FairQueue
+from runtimes.llm.engine.refusals import PromptTooLong, QueueFull, TooLate
+from runtimes.llm.engine.running import Running
+from runtimes.llm.engine.scheduler_config import SchedulerConfig
+from runtimes.llm.engine.sequence import Batch, Chunk, FinishReason, Sampled, Sequence, TokenOutput
+from runtimes.llm.engine.step_budget import StepBudget
+from runtimes.llm.histogram import Histogram
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class Scheduler:
+    """Holds every live sequence, waiting or running. Not thread-safe; it never waits and knows no clock.
+
+    `add` → (`schedule` → run the batch → `update`)*, with `abort` at any moment between. A sequence that ends without a
+    last token, such as one whose time is up, is among the `failures` that are taken after a step.
+    """
+
+    def __init__(self, config: SchedulerConfig, blocks: BlockManager) -> None:
+        if config.max_model_len > blocks.capacity:
+            raise ValueError(
+                f"max_model_len is {config.max_model_len} tokens but the KV cache holds {blocks.capacity}:"
+                " lower max_model_len or raise kv_cache_bytes"
+            )
+        self.config = config
+        self.blocks = blocks
+        self.served = TokenCounter()
+        self.num_preemptions = 0
+        self.num_cached_tokens = 0
+        self.waits = Histogram()
+        self._sequences: dict[int, Sequence] = {}
+        self._waiting = FairQueue(self.served)
+        self._running = Running(self.served)
+        self._failures: dict[int, InferenceError] = {}
+        self._budget = StepBudget(config.max_num_batched_tokens, config.max_step_seconds)
+        self._next_deadline = inf  # or sooner: of those that lived when it was looked for
+
+    @property
+    def num_waiting(self) -> int:
+        return self._waiting.size
+
+    @property
+    def num_running(self) -> int:
+        return len(self._running)
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._sequences or self._failures)
+
+    def add(self, sequence: Sequence, now: float = 0.0) -> None:
+        """Queue a new sequence. Raises PromptTooLong if it could never run, TooLate if its time is up, QueueFull if too
+        many wait and none of them has less right to it."""
+        limit = self.config.max_model_len - (1 if sequence.pooling is None else 0)
+        if len(sequence) > limit:
+            raise PromptTooLong(length=len(sequence), limit=limit)
+        if sequence.standing.deadline <= now:
+            raise TooLate()
+        sequence.arrived = now
+        if self._waiting.size >= self.config.max_queue:
+            self._make_place(sequence, now)
+        self._sequences[sequence.id] = sequence
+        self._waiting.push(sequence)
+        self._next_deadline = min(self._next_deadline, sequence.standing.deadline)
+
+    def abort(self, sequence_id: int) -> None:
+        """Forget a sequence and free its pages now; nothing happens if it has ended."""
+        self._failures.pop(sequence_id, None)
+        sequence = self._sequences.get(sequence_id)
+        if sequence is not None:
+            self._remove(sequence)
+
+    def fail(self, sequence_id: int, error: InferenceError) -> None:
+        """End a sequence, if it lives, with that."""
+        sequence = self._sequences.get(sequence_id)
+        if sequence is not None:
+            self._remove(sequence)
+            self._failures[sequence_id] = error
+
+    def take_failures(self) -> dict[int, InferenceError]:
+        """Of those that ended without a last token since this was asked: why, by sequence id."""
+        failures, self._failures = self._failures, {}
+        return failures
+
+    def schedule(self, now: float = 0.0) -> Batch:
+        """The next step's work; empty only if there is none."""
+        self._expire(now)
+        self._make_room()
+        running = self._running
+        budget = self._budget.prompt_tokens(len(running.decoding))
+        prompts: dict[int, Chunk] = {}
+        passed: set[int] = set()
+        while budget and (sequence := self._next_prompt(passed, budget, now)) is not None:
+            passed.add(sequence.id)
+            chunk = prompts[sequence.id] = sequence.chunk(budget)
+            budget -= len(chunk.token_ids)
+            self._charge(sequence, chunk)
+        decodes = [sequence.chunk(1) for sequence in running.decoding.values()]
+        # One that went first for another's sake may have had to give way to that other.
+        return Batch.of(decodes, [chunk for id_, chunk in prompts.items() if id_ in running.prompts])
+
+    def measured(self, batch: Batch, seconds: float) -> None:
+        """The step of `batch` lasted `seconds`: the chunks of later steps are cut by it."""
+        self._budget.measured(batch.num_decodes, batch.num_tokens - batch.num_decodes, seconds)
+
+    def update(self, batch: Batch, sampled: Mapping[int, Sampled]) -> dict[int, TokenOutput]:
+        """Record what a step computed. `sampled` holds what was found for each chunk that `samples` or has targets.
+
+        Returns the new token of each sequence, or the error that ends it, by sequence id. Aborted sequences are
+        passed over.
+        """
+        outputs: dict[int, TokenOutput] = {}
+        page = self.blocks.block_size
+        for chunk in batch.chunks:
+            sequence = self._sequences.get(chunk.sequence_id)
+            if sequence is None:
+                continue
+            sequence.num_computed = end = chunk.end
+            if end // page > sequence.num_kept:
+                self.blocks.keep(sequence)
+            if chunk.samples or chunk.targets:
+                found = sampled[sequence.id]
+                if chunk.targets:
+                    # What was computed twice, after a preemption, is told once.
+                    sequence.prompt_logprobs[chunk.start :] = found.prompt_logprobs
+                if found.error is not None:
+                    outputs[sequence.id] = self._fail(sequence, found.error)
+                elif chunk.samples:
+                    outputs[sequence.id] = self._append(sequence, found)
+        return outputs
+
+    def update_pooled(self, batch: Batch, sums: "Mapping[int, NDArray[np.float32]]") -> dict[int, TokenOutput]:
+        """The same for texts to embed. `sums` holds what each chunk adds to its sequence's vector.
+
+        Returns the output of each sequence that has come to its end.
+        """
+        outputs: dict[int, TokenOutput] = {}
+        for chunk in batch.pooled:
+            sequence = self._sequences.get(chunk.sequence_id)
+            if sequence is None:
+                continue
+            sequence.num_computed = chunk.end
+            self.blocks.keep(sequence)
+            if chunk.start == 0:  # also after a preemption, which begins anew
+                sequence.pooled = None
+            if (more := sums.get(sequence.id)) is not None:
+                sequence.pooled = more if sequence.pooled is None else sequence.pooled + more
+            if chunk.samples:
+                self._remove(sequence)
+                if chunk.pooling == "mean" and sequence.pooled is not None:
+                    sequence.pooled /= len(sequence)
+                outputs[sequence.id] = TokenOutput(-1, "stop", sequence.num_cached, sequence.pooled)
+        return outputs
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError unless every page and every sequence is in exactly one place."""
+        waiting = list(self._waiting)
+        queued = [*self._running, *waiting]
+        self.blocks.check_integrity(queued)
+        if sorted(sequence.id for sequence in queued) != sorted(self._sequences):
+            raise AssertionError(f"live sequences {sorted(self._sequences)} are not those queued: {queued}")
+        if any(sequence.block_table for sequence in waiting) or self._waiting.size != len(waiting):
+            raise AssertionError("a waiting sequence holds KV pages, or is not counted")
+        if self._failures.keys() & self._sequences.keys():
+            raise AssertionError("a sequence that has failed lives")
+
+    # ── whose turn it is ──────────────────────────────────────────────────────────────────────────────
+
+    def _next_prompt(self, passed: set[int], budget: int, now: float) -> Sequence | None:
+        """The prompt to compute a chunk of, begun already or now. `passed` are those that are in this step, or are
+        not to be."""
+        rank, prompts = self._waiting.rank, self._running.prompts
+        begun = min((s for s in prompts.values() if s.id not in passed), key=rank, default=None)
+        while (first := self._waiting.first(passed)) is not None and (begun is None or rank(first) < rank(begun)):
+            other = self.blocks.computed_by(first) if first.may_take_over else None
+            if other is None:
+                return first if self._start(first, budget, now) else begun
+            # It will find what the other one computes. That one goes first, whoever waits for it.
+            passed.add(first.id)
+            if other in prompts and other not in passed:
+                return prompts[other]
+        return begun
+
+    def _start(self, sequence: Sequence, budget: int, now: float) -> bool:
+        """Give it a place and pages, taking those of lower priorities if need be; False if there are none.
+
+        Pages are taken for all of its tokens at once, so a prompt half computed never runs out of them.
+        """
+        if self.config.whole_prompts and len(sequence) > budget:
+            return False
+        while self.num_running >= self.config.max_num_seqs:
+            if not self._preempt_below(sequence.standing.priority):
+                return False
+        if sequence.may_take_over:
+            self.blocks.take_over(sequence)
+        while not self.blocks.allocate(sequence, len(sequence)):
+            if not self._preempt_below(sequence.standing.priority):
+                self.blocks.free(sequence)
+                return False
+        self.blocks.begin(sequence)
+        if sequence.started is None:
+            sequence.started = now
+            self.waits.add(now - sequence.arrived)
+            sequence.num_cached = sequence.num_charged = sequence.num_computed
+            self.num_cached_tokens += sequence.num_cached
+        self._waiting.remove(sequence)
+        self._running.prompts[sequence.id] = sequence
+        return True
+
+    def _charge(self, sequence: Sequence, chunk: Chunk) -> None:
+        """What it is to be charged of a prompt: each token once, and not what was found."""
+        tokens = min(chunk.end, sequence.num_prompt_tokens) - max(chunk.start, sequence.num_charged)
+        if tokens > 0:
+            sequence.num_charged = chunk.end
+            self.served.charge(sequence.standing.tenant, PROMPT * tokens, sequence.standing.share)
+
+    # ── room ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _make_room(self) -> None:
+        """Get each sequence that generates the page of its newest token, preempting others or itself."""
+        page, decoding = self.blocks.block_size, self._running.decoding
+        short = [s for s in decoding.values() if len(s.token_ids) > len(s.block_table) * page]
+        for sequence in short:
+            while sequence.id in decoding and not self.blocks.allocate(sequence, len(sequence)):
+                self._preempt(self._running.last())
+
+    def _preempt_below(self, priority: int) -> bool:
+        """Make one of a lower priority wait again; whether there was one."""
+        if not self._running or (last := self._running.last()).standing.priority <= priority:
+            return False
+        self._preempt(last)
+        return True
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self._stop(sequence)
+        self._waiting.push(sequence)
+        self.num_preemptions += 1
+
+    def _make_place(self, newcomer: Sequence, now: float) -> None:
+        """In a full queue."""
+        self._expire(now)
+        if self._waiting.size < self.config.max_queue:
+            return
+        victim = self._waiting.victim(newcomer)
+        if victim is None:
+            raise QueueFull(f"{self._waiting.size} requests are waiting already; try again later")
+        self.fail(victim.id, QueueFull("another request needed this one's place in a full queue; try again later"))
+
+    # ── ends ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _expire(self, now: float) -> None:
+        """End those whose time is up, and find out when the next one's is."""
+        if now < self._next_deadline:
+            return
+        for sequence in [s for s in self._sequences.values() if s.standing.deadline <= now]:
+            self.fail(sequence.id, TooLate())
+        self._next_deadline = min((s.standing.deadline for s in self._sequences.values()), default=inf)
+
+    def _append(self, sequence: Sequence, found: Sampled) -> TokenOutput:
+        try:
+            sequence.append(found.token_id)
+        except InferenceError as error:
+            return self._fail(sequence, error)
+        except Exception as error:  # a constraint is a program of others
+            failure = BackendError(f"the answer's constraint has failed: {error}")
+            failure.__cause__ = error
+            return self._fail(sequence, failure)
+        self.served.charge(sequence.standing.tenant, COMPLETION, sequence.standing.share)
+        self._running.decodes(sequence)
+        finish_reason = self._finish_reason(sequence, found.token_id)
+        if finish_reason is not None:
+            self._remove(sequence)
+        prompt, sequence.prompt_logprobs = sequence.prompt_logprobs, []
+        return TokenOutput(
+            found.token_id,
+            finish_reason,
+            sequence.num_cached,
+            logprobs=found.logprobs,
+            prompt_logprobs=tuple(prompt),
+        )
+
+    def _fail(self, sequence: Sequence, error: InferenceError) -> TokenOutput:
+        self._remove(sequence)
+        return TokenOutput(-1, error=error)
+
+    def _finish_reason(self, sequence: Sequence, token_id: int) -> FinishReason | None:
+        if token_id in sequence.stop_token_ids:
+            return "stop"
+        if sequence.num_generated >= sequence.params.max_tokens or len(sequence) >= self.config.max_model_len:
+            return "length"
+        return None
+
+    def _remove(self, sequence: Sequence) -> None:
+        del self._sequences[sequence.id]
+        if sequence.id in self._running:
+            self._stop(sequence)
+        else:
+            self._waiting.remove(sequence)
+
+    def _stop(self, sequence: Sequence) -> None:
+        self._running.remove(sequence.id)
+        self.blocks.free(sequence)

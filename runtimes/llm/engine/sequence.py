@@ -1,0 +1,280 @@
+"""One request's state, and what the scheduler and the model runner tell each other about it.
+
+All of it is plain data: no tensor, no lock, no callback. `Chunk` and `Batch` go from the scheduler to the
+runner, `Sampled` comes back, and `TokenOutput` goes from the scheduler to whoever asked.
+"""
+
+import secrets
+from array import array
+from collections import abc
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+from adapters.errors import InferenceError
+from runtimes.llm.api.standing import NOBODY, Standing
+from runtimes.llm.engine.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = [
+    "Batch",
+    "Chunk",
+    "Constraint",
+    "FinishReason",
+    "Pooling",
+    "Sampled",
+    "SamplingParams",
+    "Sequence",
+    "Tally",
+    "TokenLogprobs",
+    "TokenOutput",
+]
+
+FinishReason = Literal["stop", "length"]
+Pooling = Literal["mean", "last", "cls"]
+"""How the hidden states of a text's tokens become one vector: their mean, the last one, or the first."""
+
+_SEED_BITS = 64
+_NONE: frozenset[int] = frozenset()
+
+
+class Constraint(Protocol):
+    """What may come next by the rules of a grammar. It belongs to one sequence and goes with it."""
+
+    @property
+    def free(self) -> bool:
+        """Whether all may come, so that no mask is needed."""
+
+    def mask(self) -> bytes:
+        """A bit a token id, the lowest of a byte first: 1 for what may come; ids beyond its end may not."""
+
+    def advance(self, token_id: int) -> None:
+        """`token_id` has come. Raises InferenceError if nothing can come of this any more."""
+
+
+class Tally:
+    """How often each token was generated, for penalties: one addition a token, whatever the length.
+
+    `ids` are those that count, in the order in which they came; `counts` stand beside them, 0 for what only the
+    prompt has.
+    """
+
+    __slots__ = ("_places", "counts", "ids")
+
+    def __init__(self, prompt: Iterable[int], generated: Iterable[int]) -> None:
+        self.ids = array("q", dict.fromkeys(prompt))
+        self.counts = array("f", bytes(4 * len(self.ids)))
+        self._places = {token_id: place for place, token_id in enumerate(self.ids)}
+        for token_id in generated:
+            self.add(token_id)
+
+    def add(self, token_id: int) -> None:
+        place = self._places.setdefault(token_id, len(self.ids))
+        if place == len(self.ids):
+            self.ids.append(token_id)
+            self.counts.append(0)
+        self.counts[place] += 1
+
+
+@dataclass(eq=False, slots=True)
+class Sequence:
+    """A prompt and what has been generated for it.
+
+    There is no prefill or decode state: `num_computed` tokens have their keys and values in the cache and each
+    step lets that number catch up with `len(token_ids)`. Preemption just sets it back to 0.
+    """
+
+    id: int
+    token_ids: list[int]
+    params: SamplingParams
+    stop_token_ids: frozenset[int] = frozenset()
+    num_computed: int = 0
+    block_table: list[int] = field(default_factory=list)
+    salt: bytes = b""
+    """Up to 64 bytes: only sequences with the same one share pages."""
+    digests: list[bytes] = field(default_factory=list, repr=False)
+    """Of its full pages, as far as they were wanted."""
+    num_kept: int = 0
+    """Full pages that others may find."""
+    num_cached: int = 0
+    """Prompt tokens that did not have to be computed."""
+    pooling: Pooling | None = None
+    """Of a text to embed, which has no answer."""
+    pooled: "NDArray[np.float32] | None" = field(default=None, repr=False)
+    """What its vector is made of, as far as it is computed."""
+    num_continued: int = 0
+    """The last of its first tokens that are the answer's already, not the prompt's."""
+    constraint: Constraint | None = None
+    prompt_logprobs: list["TokenLogprobs"] = field(default_factory=list, repr=False)
+    """From the prompt's second token on, where they are asked for."""
+    standing: Standing = NOBODY
+    arrived: float = 0.0
+    started: float | None = None
+    """When it ran first."""
+    num_charged: int = 0
+    """Tokens that its tenant has been charged for."""
+    tally: Tally | None = field(init=False, repr=False, default=None)
+    num_prompt_tokens: int = field(init=False)
+    seed: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.num_prompt_tokens = end = len(self.token_ids) - self.num_continued
+        if self.params.penalizes:
+            minded = end if self.params.repetition_penalty != 1 else 0
+            self.tally = Tally(self.token_ids[:minded], self.token_ids[end:])
+        seed = self.params.seed
+        # Drawn once, so that a preempted sequence goes on with the chance it began with.
+        self.seed = secrets.randbits(_SEED_BITS) if seed is None else seed % 2**_SEED_BITS
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def num_generated(self) -> int:
+        return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def may_take_over(self) -> bool:
+        """Whether pages that are found are enough of it. Only keys and values are known of them, while a vector may be
+        made of every token, and who asks for the prompt's log-probabilities asks for what comes after each."""
+        return self.pooling in (None, "last") and self.params.prompt_logprobs is None
+
+    @property
+    def begun(self) -> bool:
+        """Whether a token of its answer was generated here."""
+        return self.num_generated > self.num_continued
+
+    def chunk(self, max_tokens: int) -> "Chunk":
+        """The next tokens to compute, `max_tokens` at most."""
+        start, end = self.num_computed, min(len(self.token_ids), self.num_computed + max_tokens)
+        params = self.params
+        return Chunk(
+            sequence_id=self.id,
+            start=start,
+            token_ids=tuple(self.token_ids[start:end]),
+            block_table=self.block_table,
+            samples=end == len(self.token_ids),
+            params=params,
+            seed=self.seed,
+            pooling=self.pooling,
+            banned=self._banned(),
+            tally=self.tally,
+            constraint=None if self.constraint is None or self.constraint.free else self.constraint,
+            targets=() if params.prompt_logprobs is None else self._targets(start, end),
+        )
+
+    def append(self, token_id: int) -> None:
+        """`token_id` has been generated."""
+        self.token_ids.append(token_id)
+        if self.tally is not None:
+            self.tally.add(token_id)
+        if self.constraint is not None:
+            self.constraint.advance(token_id)
+
+    def _banned(self) -> frozenset[int]:
+        """What may not come next."""
+        stops = self.stop_token_ids if self.num_generated < self.params.min_tokens else _NONE
+        if self.params.bad_words is None:
+            return stops
+        bad = self.params.bad_words.banned(self.token_ids, self.num_prompt_tokens)
+        return bad | stops if stops else bad
+
+    def _targets(self, start: int, end: int) -> tuple[int, ...]:
+        return tuple(self.token_ids[start + 1 : min(end + 1, self.num_prompt_tokens)])
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One sequence's share of a step: run `token_ids`, which begin at position `start`.
+
+    `block_table` names the KV pages of positions 0 … `end` - 1, and may name more. It is the sequence's own, not
+    copied in every step: while a step runs the scheduler adds nothing to it, and a sequence that is freed leaves it as
+    it was. `samples` says that the last token is the newest one known, so its logits choose the token at position
+    `end`.
+    """
+
+    sequence_id: int
+    start: int
+    token_ids: tuple[int, ...]
+    block_table: abc.Sequence[int]
+    samples: bool
+    params: SamplingParams
+    seed: int
+    pooling: Pooling | None = None
+    banned: frozenset[int] = _NONE
+    tally: Tally | None = None
+    constraint: Constraint | None = None
+    targets: tuple[int, ...] = ()
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.token_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One step's work; at most one chunk a sequence. The first `num_decodes` chunks are of sequences that only need
+    their next token, the others of prompts. `pooled` are those of texts to embed."""
+
+    chunks: tuple[Chunk, ...]
+    pooled: tuple[Chunk, ...] = ()
+    num_decodes: int = 0
+
+    @classmethod
+    def of(cls, decodes: list[Chunk], prompts: list[Chunk]) -> "Batch":
+        """All of a step's chunks; some of the prompts may be texts to embed."""
+        pooled = tuple([chunk for chunk in prompts if chunk.pooling is not None])
+        answered = [chunk for chunk in prompts if chunk.pooling is None] if pooled else prompts
+        return cls((*decodes, *answered), pooled, len(decodes))
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(len(chunk.token_ids) for chunk in self.chunks + self.pooled)
+
+
+class TokenLogprobs(NamedTuple):
+    """The model's own log-probability of a token in its place, and the likeliest there, (token id, log-probability).
+
+    Of the logits as the model gave them, before bias, penalties, temperature and the rest.
+    """
+
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+    rank: int = 0
+    """The place of a prompt's token among all that could come there, the likeliest is 1. 0 for an answer's token."""
+
+
+class Sampled(NamedTuple):
+    """What a step found for one chunk: the next token, -1 if the chunk does not sample; or the `error` that ends it."""
+
+    token_id: int
+    logprobs: TokenLogprobs | None = None
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    """Of the chunk's `targets`."""
+    error: InferenceError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenOutput:
+    """One generated token. The last of a sequence says why it is the last; a "stop" token is no text.
+
+    With an `error` there is no token, and none follows.
+    """
+
+    token_id: int
+    finish_reason: FinishReason | None = None
+    cached_tokens: int = 0
+    """Prompt tokens that were found in the prefix cache."""
+    pooled: "NDArray[np.float32] | None" = field(default=None, repr=False)
+    """Of a text to embed, whose only output it is: its vector. Then there is no token."""
+    logprobs: TokenLogprobs | None = None
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    """With the first token, where they are asked for: from the prompt's second token on."""
+    error: InferenceError | None = None
+
+    @property
+    def ends(self) -> bool:
+        return self.finish_reason is not None or self.error is not None

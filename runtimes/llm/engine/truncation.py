@@ -1,0 +1,81 @@
+"""Which tokens `top_k`, `top_p` and `min_p` leave to be drawn from.
+
+All three leave the likeliest, so of a vocabulary the first few tokens nearly always tell. They are found without
+sorting it: each part of it that holds one of the n likeliest is one of the n parts with the likeliest first.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from runtimes.llm.engine.sampling_params import SamplingParams
+
+PART = 64
+"""Tokens of one part of the vocabulary."""
+
+
+class Limits(NamedTuple):
+    """A row each, [rows, 1]. What does not limit is infinite, or 0 for `min_p`."""
+
+    top_k: Tensor
+    top_p: Tensor
+    min_p: Tensor
+
+    @classmethod
+    def of(cls, params: Sequence[SamplingParams], device: torch.device) -> "Limits":
+        said = [[one.top_k or torch.inf, one.top_p if one.top_p < 1 else torch.inf, one.min_p] for one in params]
+        return cls(*torch.tensor(said, dtype=torch.float64, device=device)[:, :, None].unbind(1))
+
+    def take(self, rows: Tensor) -> "Limits":
+        return Limits(self.top_k[rows], self.top_p[rows], self.min_p[rows])
+
+
+def parts(values: Tensor, fill: float) -> Tensor:
+    """[rows, vocab] → [rows, parts, PART], the last one filled up."""
+    if rest := -values.shape[-1] % PART:
+        values = functional.pad(values, (0, rest), value=fill)
+    return values.view(len(values), -1, PART)
+
+
+def likeliest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` highest of each row [rows, vocab], highest first, and their token ids."""
+    count = min(count, values.shape[-1])
+    cut = parts(values, -torch.inf)
+    if cut.shape[1] <= 2 * count:
+        return tuple(values.topk(count))
+    picked = cut.amax(-1).topk(count, sorted=False).indices
+    begins = torch.arange(len(cut), device=cut.device)[:, None] * cut.shape[1]
+    few = cut.view(-1, PART).index_select(0, (picked + begins).view(-1)).view(len(cut), -1)
+    best = few.topk(count)
+    return best.values, picked.gather(1, best.indices // PART) * PART + best.indices % PART
+
+
+def kept(descending: Tensor, limits: Limits, vocab: int) -> Tensor:
+    """How many of the likeliest tokens' probabilities are left, [rows, 1], of those in `descending` [rows, width].
+
+    First `top_k`, then what reaches `top_p` of the mass that it left (Holtzman et al. 2020, "nucleus sampling",
+    https://arxiv.org/abs/1904.09751), then what has `min_p` of the likeliest's probability (Nguyen et al. 2024,
+    https://arxiv.org/abs/2407.01082). Equals of the last are kept too, so that no order among them counts. A width
+    below the vocabulary as the result says nothing: there may be more to keep than there is to see.
+    """
+    width = descending.shape[-1]
+    cumulative = descending.cumsum(-1, dtype=torch.float64)
+    by_k = _with_equals(descending, limits.top_k.clamp(max=width).long())
+    limited = limits.top_k < vocab
+    mass = torch.where(limited, cumulative.gather(-1, by_k - 1), 1.0)
+    by_p = (cumulative - descending < limits.top_p * mass).sum(-1, keepdim=True).clamp(min=1)
+    by_ratio = (descending >= limits.min_p * descending[:, :1]).sum(-1, keepdim=True).clamp(min=1)
+    size = _with_equals(descending, torch.minimum(torch.minimum(by_k, by_p), by_ratio))
+    if width < vocab:
+        unseen = limited & (by_k == width) & limits.top_p.isfinite()  # the mass that `top_k` leaves is not known
+        size.masked_fill_(unseen, width)
+    return size
+
+
+def _with_equals(descending: Tensor, size: Tensor) -> Tensor:
+    # Of what has become 0, and cannot be drawn, none is kept for being equal.
+    equals = (descending >= descending.gather(-1, size - 1)) & (descending > 0)
+    return equals.sum(-1, keepdim=True)

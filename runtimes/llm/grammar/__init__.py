@@ -1,0 +1,1 @@
+"""Constraints on the text of an answer."""

@@ -1,0 +1,135 @@
+"""A constraint that begins in the middle of an answer: any bytes may come until a mark, then the rules hold.
+
+A model calls a tool after text of any kind, and answers in a form after it has thought. That free text is matched by
+its bytes alone: no grammar sees it, so it may hold anything, broken UTF-8 too.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Protocol
+
+from runtimes.llm.engine.sequence import Constraint
+from runtimes.llm.text.tokenizer import Tokenizer
+
+
+class Rules(Constraint, Protocol):
+    """A constraint that can begin within a token."""
+
+    def allows(self, text: bytes) -> bool:
+        """Whether `text` may come next."""
+
+    def take(self, text: bytes) -> None:
+        """`text`, which is allowed, has come."""
+
+
+class Mark:
+    """A text that a model writes, as one control token or as other tokens spell it."""
+
+    def __init__(self, text: str, tokenizer: Tokenizer) -> None:
+        self.text = text.encode()
+        self.token_id = tokenizer.special_tokens.get(text)
+        self.pieces: Mapping[int, bytes] = tokenizer.pieces
+        self._rests: dict[int, dict[int, bytes]] = {}
+        self._parts: dict[bytes, list[int]] = {}
+
+    def begun(self, tail: bytes) -> int:
+        """How many bytes at the end of `tail` are a beginning of the mark."""
+        ends = range(min(len(self.text) - 1, len(tail)), 0, -1)
+        return next((end for end in ends if tail.endswith(self.text[:end])), 0)
+
+    def rests(self, begun: int) -> dict[int, bytes]:
+        """Tokens that complete a mark of which so many bytes were written, and what follows it in them."""
+        known = self._rests.get(begun)
+        if known is None:
+            left = self.text[begun:]
+            known = {id: piece[len(left) :] for id, piece in self.pieces.items() if piece.startswith(left)}
+            self._rests[begun] = known
+        return known
+
+    def parts(self, left: bytes) -> list[int]:
+        """Tokens that are a part of the mark, of which `left` is still to come."""
+        known = self._parts.get(left)
+        if known is None:
+            known = [id for id, piece in self.pieces.items() if piece and left != piece and left.startswith(piece)]
+            self._parts[left] = known
+        return known
+
+
+@lru_cache(64)
+def mark_of(text: str, tokenizer: Tokenizer) -> Mark:
+    return Mark(text, tokenizer)
+
+
+class AfterMark:
+    """One answer's place before `mark`, and then in `rules`; without rules all may follow the mark.
+
+    A token that completes the mark and goes on against the rules may not come. `width` is a mask's, in bytes.
+    """
+
+    __slots__ = ("_allowed", "_mark", "_rules", "_tail", "_waits", "_width")
+
+    def __init__(self, mark: Mark, rules: Rules | None, width: int) -> None:
+        self._mark = mark
+        self._rules = rules
+        self._width = width
+        self._tail = b""
+        self._waits = True
+
+    @property
+    def waits(self) -> bool:
+        """Whether the mark has not come yet."""
+        return self._waits
+
+    @property
+    def free(self) -> bool:
+        if self._waits:
+            return self._rules is None or not self._forbidden()
+        return self._rules is None or self._rules.free
+
+    def mask(self) -> bytes:
+        if not self._waits:
+            return b"\xff" * self._width if self._rules is None else self._rules.mask()
+        mask = bytearray(b"\xff" * self._width)
+        for token_id in self._forbidden():
+            mask[token_id // 8] &= ~(1 << token_id % 8)
+        return bytes(mask)
+
+    def advance(self, token_id: int) -> None:
+        if not self._waits:
+            if self._rules is not None:
+                self._rules.advance(token_id)
+        elif token_id == self._mark.token_id:
+            self._waits = False
+        else:
+            self.take(self._mark.pieces.get(token_id, b""))
+
+    def allows(self, text: bytes) -> bool:
+        if not self._waits:
+            return self._rules is None or self._rules.allows(text)
+        rest = self._after_mark(text)
+        return rest is None or self._rules is None or self._rules.allows(rest)
+
+    def take(self, text: bytes) -> None:
+        if not self._waits:
+            if self._rules is not None:
+                self._rules.take(text)
+            return
+        rest = self._after_mark(text)
+        if rest is None or (self._rules is not None and not self._rules.allows(rest)):
+            whole = self._tail + text
+            self._tail = whole[max(len(whole) - len(self._mark.text) + 1, 0) :]
+            return
+        self._waits = False
+        if self._rules is not None:
+            self._rules.take(rest)
+
+    def _after_mark(self, text: bytes) -> bytes | None:
+        """What of `text` follows the mark; None if the mark is not complete with it."""
+        _, mark, rest = (self._tail + text).partition(self._mark.text)
+        return rest if mark else None
+
+    def _forbidden(self) -> list[int]:
+        begun = self._mark.begun(self._tail)
+        if not begun or self._rules is None:
+            return []
+        return [id for id, rest in self._mark.rests(begun).items() if not self._rules.allows(rest)]

@@ -1,0 +1,203 @@
+"""What the text of an answer must be like, as a mask over the next token: llguidance's grammars
+(https://github.com/guidance-ai/llguidance).
+
+Grammar     the rules, as a request gives them: plain data
+Grammars    compiles them for one model, each once, never on the event loop
+Matcher     one answer's place in them: the `Constraint` of its sequence
+
+A grammar is somebody's program, so all of it is bounded: its size, the work of compiling it and the work of each
+step. What is too much fails for the request that brought it, and for no other. Work that llguidance does not bound
+is tried in a process that can be ended first (`grammar_sandbox`).
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from llguidance import LLMatcher
+
+from adapters.errors import CallerError
+from runtimes.llm.api.tenant_slots import Turns
+from runtimes.llm.grammar.after_mark import AfterMark, Mark, Rules, mark_of
+from runtimes.llm.grammar.build import CannotBuild, Kind, LongestTokens, Vocabulary, build, reason
+from runtimes.llm.grammar.sandbox import AT_ONCE, Sandbox
+from runtimes.llm.text.tokenizer import Tokenizer
+
+MAX_CHARACTERS = 1 << 18
+MAX_KEPT = 64
+MAX_KEPT_BYTES = 256 << 20
+MAX_REFUSED = 1024
+MAX_WAITING = 32
+MAX_WAITING_OF_TENANT = 16
+WAIT_SECONDS = 10.0
+
+
+class GrammarInvalid(CallerError):
+    """It cannot be compiled, or came to be too much while an answer was written by it."""
+
+    code = "invalid_grammar"
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """`text` is JSON for a schema and for a choice, a list of texts; a `grammar` may be Lark's or GBNF.
+
+    `param` is what the request called it.
+    """
+
+    kind: Kind
+    text: str
+    param: str
+    after: str = ""
+    """A text that comes before what the rules are for; until then any text may come."""
+
+    @property
+    def key(self) -> bytes:
+        return blake2b(
+            f"{self.kind}\n{self.after}\n{self.text}".encode(errors="surrogatepass"), digest_size=16
+        ).digest()
+
+
+class Matcher:
+    """One answer's place in a grammar: the `Rules` of what it is."""
+
+    __slots__ = ("_matcher", "_spelling", "_width")
+    free = False
+
+    def __init__(self, matcher: LLMatcher, width: int, spelling: LongestTokens) -> None:
+        self._matcher = matcher
+        self._width = width
+        self._spelling = spelling
+
+    def mask(self) -> bytes:
+        """A bit a token, the lowest of a byte first: 1 for what may come next.
+
+        A matcher that has failed lets an answer end, and `advance` says why it may not.
+        """
+        return self._matcher.compute_bitmask()[: self._width]
+
+    def advance(self, token_id: int) -> None:
+        """`token_id` has come. Raises GrammarInvalid if nothing can come of this any more."""
+        # A failure while the mask was made shows here.
+        if self._matcher.is_error() or not self._matcher.consume_token(token_id):
+            raise GrammarInvalid(f"The answer's grammar has failed: {reason(self._matcher)}.")
+
+    def copy(self) -> "Matcher":
+        """Another one at the same place. The two share what is learnt of the grammar: each makes the other faster."""
+        return Matcher(self._matcher.deep_copy(), self._width, self._spelling)
+
+    def allows(self, text: bytes) -> bool:
+        token_ids = self._spelling.spelled(text)
+        return token_ids is not None and self._matcher.validate_tokens(token_ids) == len(token_ids)
+
+    def take(self, text: bytes) -> None:
+        for token_id in self._spelling.spelled(text) or ():
+            self.advance(token_id)
+
+
+class Compiled:
+    """A grammar for one model. `size` is about how many bytes it takes."""
+
+    def __init__(self, matcher: Matcher, after: Mark | None, width: int, size: int) -> None:
+        self._matcher = matcher
+        self._after = after
+        self._width = width
+        self.size = size
+
+    def start(self, said: Iterable[int] = ()) -> Rules:
+        """A new answer's place, after what of it is `said`. Raises GrammarInvalid if that does not follow the rules."""
+        matcher = self._matcher.copy()
+        rules = matcher if self._after is None else AfterMark(self._after, matcher, self._width)
+        for token_id in said:
+            rules.advance(token_id)
+        return rules
+
+
+class Grammars:
+    """Compiles for one model. The last ones are kept, and so is why the last ones were refused. It belongs to one
+    event loop.
+
+    `vocab_size` is the model's, which may be more than the tokenizer's. Of `eos_token_ids` any ends an answer.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: frozenset[int]) -> None:
+        vocabulary = _vocabulary(tokenizer, vocab_size, eos_token_ids)
+        self._tokenizer = tokenizer
+        self._reads = vocabulary.tokenizer(tokenizer.encode)
+        self._spelling = LongestTokens(vocabulary)
+        self._sandbox = Sandbox(vocabulary)
+        self._width = (vocab_size + 7) // 8
+        self._kept: OrderedDict[bytes, Compiled] = OrderedDict()
+        self._kept_bytes = 0
+        self._refused: OrderedDict[bytes, str] = OrderedDict()
+        self._under_way: dict[bytes, asyncio.Task[Compiled]] = {}
+        self._turns = Turns(AT_ONCE, most=MAX_WAITING, most_of_one=MAX_WAITING_OF_TENANT)
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: frozenset[int]) -> "Grammars | None":
+        """None if nothing ends an answer."""
+        ends = tokenizer.eos_token_ids | eos_token_ids
+        return cls(tokenizer, vocab_size, ends) if ends else None
+
+    def close(self) -> None:
+        """End what is being compiled, and the processes that try grammars."""
+        for task in self._under_way.values():
+            task.cancel()
+        self._sandbox.close()
+
+    async def compiled(self, grammar: Grammar, tenant: str = "") -> Compiled:
+        """Raises GrammarInvalid that says why, CapacityError if too many others are being compiled.
+
+        The work goes on if the caller leaves, and other callers with the same grammar share it.
+        """
+        if len(grammar.text) > MAX_CHARACTERS:
+            raise GrammarInvalid(f"`{grammar.param}` has more than {MAX_CHARACTERS} characters.", param=grammar.param)
+        key = grammar.key
+        if (found := self._kept.get(key)) is not None:
+            self._kept.move_to_end(key)
+            return found
+        try:
+            if (why := self._refused.get(key)) is not None:
+                raise CannotBuild(why)
+            return await asyncio.shield(self._under_way.get(key) or self._begin(key, grammar, tenant))
+        except CannotBuild as error:
+            message = f"`{grammar.param}` cannot be compiled: {error}."
+            raise GrammarInvalid(message, param=grammar.param) from None
+
+    def _begin(self, key: bytes, grammar: Grammar, tenant: str) -> "asyncio.Task[Compiled]":
+        task = self._under_way[key] = asyncio.ensure_future(self._compile(key, grammar, tenant))
+        task.add_done_callback(lambda task: self._end(key, task))
+        return task
+
+    def _end(self, key: bytes, task: "asyncio.Task[Compiled]") -> None:
+        del self._under_way[key]
+        if task.cancelled():
+            return
+        if isinstance(error := task.exception(), CannotBuild):
+            self._refused[key] = str(error)
+            if len(self._refused) > MAX_REFUSED:
+                self._refused.popitem(last=False)
+        elif error is None:
+            self._keep(key, task.result())
+
+    async def _compile(self, key: bytes, grammar: Grammar, tenant: str) -> Compiled:
+        async with self._turns.turn(tenant, WAIT_SECONDS):
+            size = await self._sandbox.cost(grammar.kind, grammar.text)
+            # Bounded now: the thread ends, and the turn with it.
+            matcher = await asyncio.to_thread(build, self._reads, grammar.kind, grammar.text)
+        after = mark_of(grammar.after, self._tokenizer) if grammar.after else None
+        return Compiled(Matcher(matcher, self._width, self._spelling), after, self._width, size + len(grammar.text))
+
+    def _keep(self, key: bytes, compiled: Compiled) -> None:
+        self._kept[key] = compiled
+        self._kept_bytes += compiled.size
+        while len(self._kept) > MAX_KEPT or (self._kept_bytes > MAX_KEPT_BYTES and len(self._kept) > 1):
+            self._kept_bytes -= self._kept.popitem(last=False)[1].size
+
+
+def _vocabulary(tokenizer: Tokenizer, vocab_size: int, eos_token_ids: frozenset[int]) -> Vocabulary:
+    control = {id: spelling.encode() for spelling, id in tokenizer.special_tokens.items()}
+    tokens = [control.get(id) or tokenizer.piece(id) for id in range(vocab_size)]
+    return Vocabulary(tokens, sorted(control), sorted(eos_token_ids))

@@ -1,0 +1,240 @@
+"""Attention over a paged KV cache, in plain torch: the reference that any faster kernel must equal.
+
+Shapes: T tokens in the step, H query heads, K key/value heads, D head size, B block size. The tokens of a step
+lie one after the other, without padding; `Layout` says which sequence and which page each belongs to. A window
+is the number of positions that a token sees, itself and those before it; None is all of them.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from runtimes.llm.engine.sequence import Chunk
+from runtimes.llm.model.kv_pages import Pages, clear, fetch, new_pages, store
+
+
+class KVCache:
+    """Keys and values of every layer: `keys[layer]` and `values[layer]` are [num_blocks, B, K, D].
+
+    `dtype` int8 holds codes and their scales.
+    """
+
+    def __init__(
+        self, *, num_layers: int, num_blocks: int, block_size: int, num_kv_heads: int, head_dim: int,
+        dtype: torch.dtype, device: torch.device,
+    ) -> None:  # fmt: skip
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        shape = (num_layers, num_blocks, block_size, num_kv_heads, head_dim)
+        self.keys = new_pages(shape, dtype, device)
+        self.values = new_pages(shape, dtype, device)
+
+    def clear(self, blocks: Tensor) -> None:
+        """Zero whole pages, in every layer.
+
+        A masked position still takes part with weight 0, and 0 × NaN is NaN: what an overflow of the last owner
+        left in a page must not reach the next one.
+        """
+        clear(self.keys, blocks)
+        clear(self.values, blocks)
+
+
+class Attention(Protocol):
+    """How the tokens of one step attend, in every layer alike."""
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        keys: Pages,
+        values: Pages,
+        *,
+        window: int | None = None,
+        scale: float | None = None,
+        soft_cap: float | None = None,
+    ) -> Tensor:
+        """See `paged_attention`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What tokens see of their sequences' pages, through one window."""
+
+    blocks: Tensor  # of a chunk [pages]; of single tokens [tokens, pages of the longest], padded with their own first
+    mask: Tensor | None  # where they may look: [tokens, positions], [tokens, 1, 1, positions]; None if plainly causal
+
+
+@dataclass(frozen=True, slots=True)
+class _Prefill:
+    """Several tokens of one sequence: rows `first` … `last` of the step."""
+
+    first: int
+    last: int
+    seen: Mapping[int | None, _Seen]  # by window
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where a step's tokens are, for every layer alike: first all single tokens, then the longer chunks."""
+
+    begun: Tensor  # pages whose first position is written in this step
+    slots: Tensor  # [T] the cache position each token's key and value go to: page × B + offset
+    num_decodes: int  # single tokens
+    decodes: Mapping[int | None, _Seen]  # what they see, by window
+    prefills: tuple[_Prefill, ...]
+
+    @classmethod
+    def of(
+        cls,
+        chunks: Sequence[Chunk],
+        block_size: int,
+        device: torch.device,
+        windows: Collection[int | None] = (None,),
+    ) -> "Layout":
+        """The layout of `chunks`, which must have the single-token ones in front, for layers of these `windows`."""
+        slots = [
+            chunk.block_table[position // block_size] * block_size + position % block_size
+            for chunk in chunks
+            for position in range(chunk.start, chunk.end)
+        ]
+        begun = [slot // block_size for slot in slots if slot % block_size == 0]
+        decodes = [chunk for chunk in chunks if len(chunk.token_ids) == 1]
+        prefills, first = [], len(decodes)
+        for chunk in chunks[len(decodes) :]:
+            seen = {window: _seen_by_chunk(chunk, window, block_size, device) for window in windows}
+            prefills.append(_Prefill(first, first + len(chunk.token_ids), seen))
+            first = prefills[-1].last
+        return cls(
+            begun=torch.tensor(begun, dtype=torch.long, device=device),
+            slots=torch.tensor(slots, device=device),
+            num_decodes=len(decodes),
+            decodes={window: _seen_by_tokens(decodes, window, block_size, device) for window in windows},
+            prefills=tuple(prefills),
+        )
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        keys: Pages,
+        values: Pages,
+        *,
+        window: int | None = None,
+        scale: float | None = None,
+        soft_cap: float | None = None,
+    ) -> Tensor:
+        """See `paged_attention`."""
+        return paged_attention(query, key, value, keys, values, self, window=window, scale=scale, soft_cap=soft_cap)
+
+
+def _seen_by_chunk(chunk: Chunk, window: int | None, block_size: int, device: torch.device) -> _Seen:
+    first = _first_page(chunk.start, window, block_size)
+    blocks = torch.tensor(chunk.block_table[first : -(-chunk.end // block_size)], device=device)
+    if chunk.start == 0 and (window is None or chunk.end <= window):
+        return _Seen(blocks, None)
+    query = torch.arange(chunk.start, chunk.end, device=device)[:, None]
+    key = torch.arange(first * block_size, chunk.end, device=device)
+    return _Seen(blocks, (key <= query) if window is None else (key <= query) & (key > query - window))
+
+
+def _seen_by_tokens(chunks: list[Chunk], window: int | None, block_size: int, device: torch.device) -> _Seen:
+    firsts = [_first_page(chunk.start, window, block_size) for chunk in chunks]
+    tables = [[*c.block_table[first : -(-c.end // block_size)]] for c, first in zip(chunks, firsts, strict=True)]
+    pages = max(map(len, tables), default=0)
+    # Padding with the sequence's own first page keeps other sequences' numbers out of the arithmetic.
+    padded = [(table + table[:1] * pages)[:pages] for table in tables]
+    ends = [chunk.end - first * block_size for chunk, first in zip(chunks, firsts, strict=True)]
+    end = torch.tensor(ends, device=device)[:, None]
+    key = torch.arange(pages * block_size, device=device)
+    mask = (key < end) if window is None else (key < end) & (key >= end - window)
+    return _Seen(torch.tensor(padded, dtype=torch.long, device=device), mask[:, None, None, :])
+
+
+def _first_page(position: int, window: int | None, block_size: int) -> int:
+    """Where the first page begins that a token at `position` sees."""
+    return 0 if window is None else max(0, position + 1 - window) // block_size
+
+
+def paged_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    keys: Pages,
+    values: Pages,
+    layout: Layout,
+    *,
+    window: int | None = None,
+    scale: float | None = None,
+    soft_cap: float | None = None,
+) -> Tensor:
+    """Store the step's keys and values in the cache, then attend causally over each sequence's own pages.
+
+    `query` is [T, H, D], `key` and `value` [T, K, D], `keys` and `values` one layer's cache, changed in place.
+    `window` is one of the layout's. Scores are multiplied by `scale`, 1 / √D if None, and kept within ± `soft_cap`.
+    Returns [T, H, D].
+    """
+    store(keys, layout.slots, key)
+    store(values, layout.slots, value)
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    outputs = []
+    if layout.num_decodes:
+        outputs.append(_attend_once(query[: layout.num_decodes], keys, values, layout.decodes[window], scale, soft_cap))
+    for prefill in layout.prefills:
+        rows = query[prefill.first : prefill.last]
+        outputs.append(_attend_chunk(rows, keys, values, prefill.seen[window], scale, soft_cap))
+    return torch.cat(outputs)
+
+
+def _attend_once(
+    query: Tensor, keys: Pages, values: Pages, seen: _Seen, scale: float, soft_cap: float | None
+) -> Tensor:
+    """All single tokens at once. Query heads that share a key head ride as rows of one query."""
+    count = len(query)
+    kv_heads, head_dim = keys.shape[2:]
+    flat = seen.blocks.view(-1)
+    key = fetch(keys, flat, query.dtype).view(count, -1, kv_heads, head_dim).transpose(1, 2)
+    value = fetch(values, flat, query.dtype).view(count, -1, kv_heads, head_dim).transpose(1, 2)
+    grouped = query.view(count, kv_heads, -1, head_dim)
+    if soft_cap is not None:
+        output = _soft_capped(grouped, key, value, seen.mask, scale, soft_cap)
+    else:
+        output = functional.scaled_dot_product_attention(grouped, key, value, attn_mask=seen.mask, scale=scale)
+    return output.reshape(count, -1, head_dim)
+
+
+def _attend_chunk(
+    query: Tensor, keys: Pages, values: Pages, seen: _Seen, scale: float, soft_cap: float | None
+) -> Tensor:
+    count, _, head_dim = query.shape
+    kv_heads = keys.shape[2]
+    length = count if seen.mask is None else seen.mask.shape[-1]
+    key = fetch(keys, seen.blocks, query.dtype).flatten(0, 1)[:length].transpose(0, 1)
+    value = fetch(values, seen.blocks, query.dtype).flatten(0, 1)[:length].transpose(0, 1)
+    if soft_cap is not None:
+        causal = torch.ones(count, count, dtype=torch.bool, device=query.device).tril()
+        grouped = query.view(count, kv_heads, -1, head_dim).permute(1, 2, 0, 3)
+        mask = causal if seen.mask is None else seen.mask
+        output = _soft_capped(grouped, key[:, None], value[:, None], mask, scale, soft_cap)
+        return output.flatten(0, 1).transpose(0, 1)
+    output = functional.scaled_dot_product_attention(
+        query.transpose(0, 1)[None], key[None], value[None], attn_mask=seen.mask, is_causal=seen.mask is None,
+        scale=scale, enable_gqa=True,
+    )  # fmt: skip
+    return output[0].transpose(0, 1)
+
+
+def _soft_capped(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, soft_cap: float
+) -> Tensor:
+    """Attention whose scores are soft_cap × tanh(score / soft_cap): [..., n, D] over [..., positions, D]."""
+    scores = query.float() @ key.float().transpose(-1, -2) * scale
+    scores = torch.tanh(scores / soft_cap) * soft_cap
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    return (scores.softmax(dim=-1) @ value.float()).to(query.dtype)

@@ -1,0 +1,148 @@
+"""Who computes a step: tokens and their places in, logits or hidden states out.
+
+An executor owns the model's weights and its KV cache and knows nothing else: a `Chunk` says which tokens to compute,
+and on which pages of the cache they and those before them lie. All executors of a model take the same chunks and give
+the same numbers, within the precision that they compute with.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from runtimes.llm.engine.sequence import Chunk
+from runtimes.llm.model.attention import KVCache, Layout
+from runtimes.llm.model.llama import Llama
+from runtimes.llm.native.build import NativeUnavailable
+from runtimes.llm.native.executor import NativeExecutor
+
+if TYPE_CHECKING:
+    from runtimes.llm.cuda.executor import CudaExecutor
+
+ExecutorName = Literal["auto", "native", "torch"]
+log = logging.getLogger(__name__)
+
+
+class Executor(Protocol):
+    """T is the number of tokens in a step: those of the first chunk, of the second, and so on."""
+
+    def logits(self, chunks: Sequence[Chunk], rows: Sequence[int]) -> Tensor:
+        """Compute the chunks, [len(rows), vocab] of what comes after the tokens `rows` of the T, float32."""
+
+    def hidden(self, chunks: Sequence[Chunk]) -> Tensor:
+        """Compute the chunks, the hidden states of their tokens after the last norm: [T, hidden], float32."""
+
+
+class TorchExecutor:
+    """The model as torch computes it, on any device: the reference for all others. No position is `context_length`
+    or above, which is the model's if not given. The cache holds `kv_dtype`, which is the model's too; int8 is codes."""
+
+    def __init__(
+        self,
+        model: Llama,
+        num_blocks: int,
+        block_size: int,
+        *,
+        context_length: int | None = None,
+        kv_dtype: torch.dtype | None = None,
+    ) -> None:
+        self.model = model
+        self.rotary = model.rotary(context_length or model.config.context_length)
+        self.cache = KVCache(
+            num_layers=model.config.num_layers,
+            num_blocks=num_blocks,
+            block_size=block_size,
+            num_kv_heads=model.config.num_kv_heads,
+            head_dim=model.config.head_dim,
+            dtype=kv_dtype or model.dtype,
+            device=model.device,
+        )
+
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def logits(self, chunks: Sequence[Chunk], rows: Sequence[int]) -> Tensor:
+        hidden, places = self._forward(chunks)
+        return self.model.logits(hidden[[places[row] for row in rows]]).float()
+
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def hidden(self, chunks: Sequence[Chunk]) -> Tensor:
+        hidden, places = self._forward(chunks)
+        return hidden[places].float()
+
+    def _forward(self, chunks: Sequence[Chunk]) -> tuple[Tensor, list[int]]:
+        """Hidden states in the layout's order, and where in it each token of the step is."""
+        ordered = sorted(chunks, key=lambda chunk: len(chunk.token_ids) > 1)
+        device = self.model.device
+        token_ids = torch.tensor([token for chunk in ordered for token in chunk.token_ids], device=device)
+        positions = torch.tensor([p for chunk in ordered for p in range(chunk.start, chunk.end)], device=device)
+        layout = Layout.of(ordered, self.cache.block_size, device, self.model.config.windows)
+        self.cache.clear(layout.begun)
+        return self.model.forward(token_ids, positions, self.rotary, self.cache, layout), _places(chunks, ordered)
+
+
+def _places(chunks: Sequence[Chunk], ordered: Sequence[Chunk]) -> list[int]:
+    firsts, first = {}, 0
+    for chunk in ordered:
+        firsts[chunk.sequence_id] = first
+        first += len(chunk.token_ids)
+    return [firsts[chunk.sequence_id] + i for chunk in chunks for i in range(len(chunk.token_ids))]
+
+
+def make_executor(
+    name: ExecutorName,
+    model: Llama,
+    num_blocks: int,
+    block_size: int,
+    *,
+    context_length: int,
+    kv_dtype: torch.dtype,
+    max_num_seqs: int = 0,
+) -> Executor:
+    """`auto` is the native step where it can be compiled and runs the model, which it takes the layers of; on a GPU it
+    is Triton and CUDA graphs, for steps of up to `max_num_seqs` sequences.
+
+    Raises ValueError if `native` is asked for and cannot be had.
+    """
+    if name == "auto" and (cuda := _cuda(model)) is not None:
+        return cuda(
+            model, num_blocks, block_size, context_length=context_length, kv_dtype=kv_dtype, max_num_seqs=max_num_seqs
+        )
+    if name != "torch":
+        try:
+            return NativeExecutor(
+                model,
+                num_blocks,
+                block_size,
+                context_length=context_length,
+                threads=torch.get_num_threads(),
+                kv_dtype=kv_dtype,
+            )
+        except NativeUnavailable as error:
+            if name == "native":
+                raise ValueError(f"the native step is not to be had: {error}") from None
+            log.info("torch computes, and not the native step: %s", error)
+    return TorchExecutor(model, num_blocks, block_size, context_length=context_length, kv_dtype=kv_dtype)
+
+
+def memory_of_steps(name: ExecutorName, model: Llama, max_tokens: int, max_num_seqs: int, block_size: int) -> int:
+    """Bytes that computing takes of a GPU, beside weights and cache; on a CPU nobody asks."""
+    if name != "auto" or _cuda(model) is None:
+        return 0
+    from runtimes.llm.cuda.memory import memory_of_steps
+
+    return memory_of_steps(model, max_tokens, max_num_seqs, block_size)
+
+
+def _cuda(model: Llama) -> "type[CudaExecutor] | None":
+    """For a model on a GPU, if Triton is there, which comes with PyTorch for GPUs."""
+    if model.device.type != "cuda":
+        return None
+    try:
+        from runtimes.llm.cuda.executor import CudaExecutor
+    except ModuleNotFoundError as error:
+        if error.name != "triton":
+            raise
+        log.warning("triton is not installed: plain torch computes, which is several times slower")
+        return None
+    return CudaExecutor

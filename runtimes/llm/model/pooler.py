@@ -1,0 +1,41 @@
+"""Hidden states to what vectors are made of: one step's share of each text to embed."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from runtimes.llm.engine.sequence import Chunk
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+
+class Hidden(Protocol):
+    """Of an executor, all that is needed here."""
+
+    def hidden(self, chunks: Sequence[Chunk]) -> "Tensor":
+        """Compute the chunks, the hidden states of their tokens after the last norm: [T, hidden], float32."""
+
+
+class Pooler:
+    """Keeps nothing about sequences: what a text's chunks give is added up by whoever cut them."""
+
+    def __init__(self, executor: Hidden) -> None:
+        self._executor = executor
+
+    def run(self, chunks: Sequence[Chunk]) -> "Mapping[int, NDArray[np.float32]]":
+        """What each chunk adds to its sequence's vector [hidden], by sequence id: the sum of its tokens' states for a
+        mean, else the one state that counts, where the chunk has it."""
+        states = self._executor.hidden(chunks).float().cpu()
+        told, first = {}, 0
+        for chunk in chunks:
+            rows = states[first : first + len(chunk.token_ids)]
+            first += len(chunk.token_ids)
+            if chunk.pooling == "mean":
+                told[chunk.sequence_id] = rows.sum(dim=0).numpy()
+            elif chunk.pooling == "last" and chunk.samples:
+                told[chunk.sequence_id] = rows[-1].clone().numpy()
+            elif chunk.pooling == "cls" and chunk.start == 0:
+                told[chunk.sequence_id] = rows[0].clone().numpy()
+        return told

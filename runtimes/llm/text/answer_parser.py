@@ -1,0 +1,43 @@
+"""The parts of one answer, from its text: what the model thinks, what it says, and the calls that it makes."""
+
+from collections.abc import Iterable
+
+from runtimes.llm.text.think_parser import ThinkParser, Thought
+from runtimes.llm.text.tool_parser import CallArguments, CallBegun, Said, ToolParser
+
+Part = Thought | Said | CallBegun | CallArguments
+
+
+class AnswerParser:
+    """Reads one answer. With `hides_thoughts` there is no `Thought` among its parts."""
+
+    def __init__(
+        self, think: ThinkParser | None = None, tools: ToolParser | None = None, *, hides_thoughts: bool = False
+    ) -> None:
+        self._think = think
+        self._tools = tools
+        self._hides_thoughts = hides_thoughts
+
+    @property
+    def num_calls(self) -> int:
+        return 0 if self._tools is None else self._tools.num_calls
+
+    def push(self, text: str) -> list[Part]:
+        """The parts that are certain with this piece of the text."""
+        return self._called(self._think.push(text) if self._think is not None else [Said(text)])
+
+    def finish(self) -> list[Part]:
+        """The parts that were held back: no more text comes."""
+        parts = self._called(self._think.finish()) if self._think is not None else []
+        return parts + ([] if self._tools is None else [*self._tools.finish()])
+
+    def _called(self, parts: Iterable[Thought | Said]) -> list[Part]:
+        found: list[Part] = []
+        for part in parts:
+            if isinstance(part, Thought):
+                found += [] if self._hides_thoughts else [part]
+            elif self._tools is not None:
+                found += self._tools.push(part.text)
+            elif part.text:
+                found.append(part)
+        return found

@@ -1,0 +1,121 @@
+"""A conversation to a prompt, by the template that came with the model.
+
+The template is Jinja as Hugging Face runs it (https://huggingface.co/docs/transformers/chat_templating), in a
+sandbox, since it came with a download. It writes control tokens such as `<|im_end|>` as text. Whoever writes a
+message must not be able to: before rendering, a mark is put inside every spelling of a control token in a
+message; after it the prompt is cut at the marks and each part encoded by itself, so no such spelling is left.
+"""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import jinja2
+
+from adapters.errors import CallerError
+from adapters.wire.text.chat_jinja import ChatEnvironment
+from runtimes.llm.text.think_parser import think_format_of
+from runtimes.llm.text.tokenizer import Tokenizer, UnsupportedTokenizer
+from runtimes.llm.text.tool_formats import HERMES, format_of
+from runtimes.llm.text.tool_prompt import in_words
+
+TAIL = 16
+"""Tokens at the end of a prompt, among which the mark of a thought is found."""
+Message = Mapping[str, Any]
+"""`role`, `content` and perhaps `name`, `tool_calls`, `tool_call_id`."""
+
+
+class ChatTemplate:
+    """Renders conversations for one model. Raises UnsupportedTokenizer if `source` is no template."""
+
+    def __init__(self, source: str, tokenizer: Tokenizer) -> None:
+        try:
+            self._environment = ChatEnvironment()
+            self._template = self._environment.from_string(source)
+        except jinja2.TemplateError as error:
+            raise UnsupportedTokenizer(f"the model's chat template is not valid Jinja: {error}") from None
+        self._knows = format_of(source)
+        self.tool_format = self._knows or HERMES
+        """How its model writes calls."""
+        special = tokenizer.special_tokens
+        self.tool_marks = {special[mark]: mark.encode() for mark in self.tool_format.marks if mark in special}
+        """The control tokens of that."""
+        self.think_format = think_format_of(source)
+        """How its model writes thoughts; None if it writes none."""
+        thoughts = self.think_format or ()
+        self.think_marks = {special[mark]: mark.encode() for mark in thoughts if mark in special}
+        self.source = source
+        self._tokenizer = tokenizer
+        # A character that Unicode reserves for such use, and chance, so that no message can hold the mark.
+        self._mark = "\ufdd0" + secrets.token_hex(8)
+
+    def encode(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        answer: bool = True,
+        begun: bool = False,
+        variables: Mapping[str, Any] = MappingProxyType({}),
+        limit: int | None = None,
+    ) -> list[int]:
+        """The prompt's ids, up to where the assistant's answer begins; without `answer`, to where the last message
+        ends. Raises CallerError if the template refuses them, TooManyTokens for more than `limit`.
+
+        An answer that has `begun` is the last message. Its text follows the prompt that it answers as a model
+        says it, whatever the template does to a message that has ended. `variables` are the template's own, such as
+        whether the model is to think.
+        """
+        if begun:
+            prompt = self.encode(messages[:-1], tools=tools, variables=variables, limit=limit)
+            left = None if limit is None else limit - len(prompt)
+            return prompt + self._tokenizer.encode(messages[-1]["content"], limit=left)
+        rendered = self._rendered(messages, tools, answer, variables)
+        return self._tokenizer.encode_parts(rendered.split(self._mark), limit)
+
+    def ends_in_thought(self, prompt: Sequence[int], begun: str | None = None) -> bool | None:
+        """Whether the answer to the prompt goes on with a thought: of the template, or of the text that it has
+        `begun` with. None if the answer may begin with a thought."""
+        known = self.think_format
+        if known is None:
+            return False
+        if begun is not None:
+            return begun.rfind(known.opens) > begun.rfind(known.closes) if begun.strip() else None
+        end = self._tokenizer.decode(prompt[-TAIL:], special=True).rstrip()
+        return end.endswith(known.opens) if end.endswith((known.opens, known.closes)) else None
+
+    def _rendered(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]],
+        answer: bool,
+        variables: Mapping[str, Any],
+    ) -> str:
+        """The prompt, with marks."""
+        if self._knows is None:
+            messages, tools = in_words(messages, tools), ()
+        marked = self._marked(messages)
+        try:
+            return self._environment.rendered(
+                self._template,
+                {
+                    **self._marked(variables),
+                    "messages": marked,
+                    "add_generation_prompt": answer,
+                    "bos_token": self._tokenizer.bos_token or "",
+                    "eos_token": self._tokenizer.eos_token or "",
+                    "tools": self._marked(tools) or None,
+                    "documents": None,
+                },
+            )
+        except Exception as error:  # a program that came with a download may fail in any way
+            raise CallerError(f"The model's chat template refuses these messages: {error}", param="messages") from None
+
+    def _marked(self, value: Any) -> Any:
+        """All texts in it."""
+        if isinstance(value, str):
+            return self._mark.join(self._tokenizer.spellings.cut(value, open_end=True))
+        if isinstance(value, Mapping):
+            return {self._marked(key): self._marked(one) for key, one in value.items()}
+        return [self._marked(one) for one in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,98 @@
+"""Separates what a model thinks from what it answers, as the text comes.
+
+White space around both belongs to neither. The result does not depend on how the text was cut into pushes.
+"""
+
+from typing import NamedTuple
+
+from runtimes.llm.text.detokenizer import overlap
+from runtimes.llm.text.tool_parser import Said
+
+
+class ThinkFormat(NamedTuple):
+    """The texts before and after a thought."""
+
+    opens: str
+    closes: str
+
+
+FORMATS = (ThinkFormat("<think>", "</think>"), ThinkFormat("[THINK]", "[/THINK]"))
+"""Of Qwen, DeepSeek, SmolLM, GLM and others, and of Mistral."""
+
+
+def think_format_of(template: str) -> ThinkFormat | None:
+    """Of the models that have this chat template; None if it mentions no thoughts."""
+    return next((known for known in FORMATS if known.opens in template or known.closes in template), None)
+
+
+class Thought(NamedTuple):
+    """A piece of a thought."""
+
+    text: str
+
+
+class ThinkParser:
+    """Reads one answer. `is_open`: its prompt ends within a thought."""
+
+    def __init__(self, think_format: ThinkFormat, *, is_open: bool) -> None:
+        self._format = think_format
+        self._is_open = is_open
+        self._held = ""
+        self._step = self._begin
+
+    @property
+    def thinks(self) -> bool:
+        """Whether the text so far ends within a thought."""
+        return self._step in (self._open, self._think) or (self._is_open and self._step == self._begin)
+
+    def push(self, text: str) -> list[Thought | Said]:
+        """The parts that are certain with this piece of the text."""
+        self._held += text
+        parts: list[Thought | Said] = []
+        before = None
+        while self._held and before != (self._step, self._held):
+            before = (self._step, self._held)
+            self._step(parts)
+        return parts
+
+    def finish(self) -> list[Thought | Said]:
+        """The part that was held back: no more text comes."""
+        held, self._held = self._held, ""
+        if self.thinks:
+            return [Thought(held.rstrip())] if held.strip() else []
+        if self._step == self._begin:
+            return [Said(held)] if held else []
+        return []
+
+    def _begin(self, parts: list[Thought | Said]) -> None:
+        """An answer begins with a thought or has none."""
+        text = self._held.lstrip()
+        if text.startswith(self._format.opens):
+            self._held, self._step = text[len(self._format.opens) :], self._open
+        elif not self._format.opens.startswith(text):
+            self._step = self._open if self._is_open else self._answer
+
+    def _open(self, parts: list[Thought | Said]) -> None:
+        self._held = self._held.lstrip()
+        if self._held:
+            self._step = self._think
+
+    def _think(self, parts: list[Thought | Said]) -> None:
+        text, closes = self._held, self._format.closes
+        end = text.find(closes)
+        sure = text[: end if end >= 0 else len(text) - overlap(text, closes)].rstrip()
+        if sure:
+            parts.append(Thought(sure))
+        if end >= 0:
+            self._held, self._step = text[end + len(closes) :], self._between
+        else:
+            self._held = text[len(sure) :]
+
+    def _between(self, parts: list[Thought | Said]) -> None:
+        self._held = self._held.lstrip()
+        if self._held:
+            self._step = self._answer
+
+    def _answer(self, parts: list[Thought | Said]) -> None:
+        parts.append(Said(self._held))
+        self._held = ""

@@ -1,0 +1,175 @@
+"""Text to token ids and back.
+
+The ids come from the `tokenizers` library. The way back is a table of bytes by token id, because a stream needs
+the bytes: one token may hold half a character.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import tokenizers
+
+from runtimes.llm.text.special_spellings import SpecialSpellings
+from runtimes.llm.text.text_slices import cuts_exactly, slices
+
+PieceKind = Literal["byte_level", "sentencepiece", "wordpiece"]
+# Control tokens that end an answer whatever the metadata declares: an instruct model may end its turn with one
+# and declare another. llama.cpp treats the same names so (llama-vocab.cpp, special_eog_ids).
+END_OF_ANSWER = frozenset(
+    {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", "<|end|>", "<end_of_turn>", "</s>"}
+)
+
+
+class UnsupportedTokenizer(ValueError):
+    """The model's tokenizer is of a kind that this runtime cannot reproduce exactly."""
+
+
+class TooManyTokens(ValueError):
+    """A text has more tokens than its caller takes; the rest of it was not encoded."""
+
+
+class Tokenizer:
+    """One model's tokenizer. All methods may be called from any thread; the GIL is released while texts are encoded.
+
+    `pieces[id]` are the bytes a token adds to a text: none for a control token. `special_tokens` are the control
+    tokens by their spelling; in text they count only where the caller says so.
+    """
+
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        *,
+        kind: PieceKind,
+        bos_token: str | None,
+        eos_token: str | None,
+        eos_token_ids: frozenset[int],
+        add_bos: bool,
+        chat_template: str | None,
+    ) -> None:
+        backend.no_truncation()
+        backend.no_padding()
+        backend.encode_special_tokens = False  # never set again: other threads may encode at that moment
+        self._backend = backend
+        added = backend.get_added_tokens_decoder()
+        self.special_tokens = {token.content: id for id, token in added.items() if token.special}
+        self.special_spellings = {id: spelling.encode() for spelling, id in self.special_tokens.items()}
+        # Of a sentencepiece vocabulary even whole spellings have ▁ for a space: Gemma has such tokens.
+        spelled = _sentencepiece_piece if kind == "sentencepiece" else str.encode
+        literal = {id: b"" if token.special else spelled(token.content) for id, token in added.items()}
+        self.pieces = _pieces(backend.get_vocab(with_added_tokens=True), kind) | literal
+        self.longest_piece = max(map(len, (*self.pieces.values(), *self.special_spellings.values())), default=1)
+        """In bytes: a text of n bytes has n / longest_piece tokens at least."""
+        self.spellings = SpecialSpellings(self.special_tokens)
+        self._cuts = cuts_exactly(self._encode)
+        self.bos_token = bos_token
+        self.eos_token = eos_token
+        self.eos_token_ids = eos_token_ids
+        self._bos_ids = [self.special_tokens[bos_token]] if add_bos and bos_token is not None else []
+        self._closing = _closing(backend)
+        self.chat_template = chat_template
+        """The model's own Jinja template, or None."""
+
+    def encode(
+        self, text: str, *, allow_special: bool = False, add_bos: bool = False, limit: int | None = None
+    ) -> list[int]:
+        """The ids of `text`. Raises TooManyTokens for more than `limit`, without encoding the whole text.
+
+        A control token's spelling in `text` is plain text unless `allow_special`. `add_bos` puts the token of
+        a text's beginning in front, if the model wants one.
+        """
+        leading = self._bos_ids if add_bos else []
+        return self.encode_parts([text] if allow_special else self.spellings.cut(text), limit, leading)
+
+    def encode_parts(self, parts: Iterable[str], limit: int | None, leading: Iterable[int] = ()) -> list[int]:
+        """The ids of texts, each encoded by itself, in one list after the `leading` ones. Spellings of control tokens
+        count. Raises TooManyTokens as `encode` does."""
+        ids = [*leading]
+        for part in parts:
+            for piece in slices(part, cut=self._cuts):
+                ids += self._encode(piece)
+                if limit is not None and len(ids) > limit:
+                    raise TooManyTokens(f"more than {limit} tokens")
+        return ids
+
+    def _encode(self, text: str) -> list[int]:
+        # Of a batch of one, because `encode` of the library holds the GIL.
+        ids: list[int] = self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        return ids
+
+    def encode_whole(self, text: str, limit: int | None = None) -> list[int]:
+        """The ids of a text that is all there is, between the control tokens that the model knows such a text by.
+
+        Spellings of control tokens count. What is over `limit` is cut off before the tokens of the end.
+        """
+        ids: list[int] = self._backend.encode_batch_fast([text], add_special_tokens=True)[0].ids
+        if ids[: len(self._bos_ids)] != self._bos_ids:
+            ids = self._bos_ids + ids
+        if limit is None or len(ids) <= limit:
+            return ids
+        kept = max(limit - self._closing, 0)
+        return ids[:kept] + ids[len(ids) - (limit - kept) :]
+
+    def decode(self, token_ids: Iterable[int], *, special: bool = False) -> str:
+        """The text that the ids stand for within a longer text; bytes that are no UTF-8 become U+FFFD. Control tokens
+        are nothing in it, or with `special` their spelling."""
+        pieces = [
+            self.piece(token_id) or (self.special_spellings.get(token_id, b"") if special else b"")
+            for token_id in token_ids
+        ]
+        return b"".join(pieces).decode("utf-8", "replace")
+
+    def names(self, token_ids: Iterable[int]) -> list[str | None]:
+        """As the vocabulary has them: it spells bytes in its own way. None for an id without a token."""
+        return [self._backend.id_to_token(token_id) for token_id in token_ids]
+
+    def piece(self, token_id: int) -> bytes:
+        """The bytes of one token; none for an id without a token (vocabularies are padded)."""
+        return self.pieces.get(token_id, b"")
+
+
+def ids_of(backend: tokenizers.Tokenizer, tokens: Iterable[str]) -> frozenset[int]:
+    """The ids of those `tokens` that there are."""
+    return frozenset(id for token in tokens if (id := backend.token_to_id(token)) is not None)
+
+
+def _closing(backend: tokenizers.Tokenizer) -> int:
+    """How many control tokens end a whole text."""
+    plain = backend.encode("a", add_special_tokens=False).ids
+    whole = backend.encode("a", add_special_tokens=True).ids
+    starts = [at for at in range(len(whole) - len(plain) + 1) if whole[at : at + len(plain)] == plain]
+    return len(whole) - len(plain) - starts[0] if plain and starts else 0
+
+
+def _pieces(vocab: Mapping[str, int], kind: PieceKind) -> dict[int, bytes]:
+    if kind == "wordpiece":
+        return {
+            id: token[2:].encode() if token.startswith("##") else f" {token}".encode() for token, id in vocab.items()
+        }
+    if kind == "byte_level":
+        alphabet = byte_level_alphabet()
+        return {id: _byte_level_piece(token, alphabet) for token, id in vocab.items()}
+    return {id: _sentencepiece_piece(token) for token, id in vocab.items()}
+
+
+def _byte_level_piece(token: str, alphabet: Mapping[str, int]) -> bytes:
+    try:
+        return bytes([alphabet[character] for character in token])
+    except KeyError:  # a token that was never spelled in the alphabet stands for itself
+        return token.encode()
+
+
+def _sentencepiece_piece(token: str) -> bytes:
+    if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
+        return bytes([int(token[3:5], 16)])
+    return token.replace("▁", " ").encode()
+
+
+def byte_level_alphabet() -> dict[str, int]:
+    """The byte that each character of a byte-level vocabulary stands for.
+
+    GPT-2's table (https://github.com/openai/gpt-2/blob/master/src/encoder.py): printable bytes are themselves,
+    the others, in order, are the characters from 256 on.
+    """
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}

@@ -1,0 +1,262 @@
+"""Finds the calls of tools in an answer's text, as it comes.
+
+Text before a call is text; of a call its name is told as soon as it is known, then its arguments piece by piece. What
+looked like a call and is none is given back as text.
+"""
+
+import json
+import re
+from collections.abc import Collection
+from typing import NamedTuple
+
+import msgspec
+
+from runtimes.llm.text.detokenizer import overlap
+from runtimes.llm.text.tool_formats import ToolFormat
+
+_HEAD = re.compile(r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
+_NOTHING = msgspec.Raw(b"{}")
+_call = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_name = msgspec.json.Decoder(str).decode
+_SEPARATORS = " \t\r\n,;[]"
+
+
+class Said(NamedTuple):
+    """Text for whoever asked."""
+
+    text: str
+
+
+class CallBegun(NamedTuple):
+    """A call of the function `name`, the `at`-th of the answer."""
+
+    at: int
+    id: str
+    name: str
+
+
+class CallArguments(NamedTuple):
+    """A piece of the JSON text of a call's arguments."""
+
+    at: int
+    text: str
+
+
+Part = Said | CallBegun | CallArguments
+
+
+class ToolParser:
+    """Reads one answer."""
+
+    def __init__(self, tool_format: ToolFormat, names: Collection[str], *, most: int | None = None) -> None:
+        """`names` are the functions that there are; calls beyond `most` are passed over."""
+        self.num_calls = 0
+        self._most = most
+        self._format = tool_format
+        self._names = names
+        self._held = ""
+        self._before = ""
+        """What was taken for the beginning of a call that has not shown itself yet."""
+        self._between = self._only_text = False
+        self._call: _CallReader | None = None
+        self._parts: list[Part] = []
+
+    def push(self, text: str) -> list[Part]:
+        """What is certain with this piece of the text."""
+        self._held += text
+        while self._held and self._step():
+            pass
+        return self._taken()
+
+    def finish(self) -> list[Part]:
+        """What was held back: nothing more comes."""
+        call = self._call
+        if call is not None and not call.begun:
+            self._say(self._before + call.raw)
+        elif call is None and (not self._between or self._before):
+            self._say(self._before + self._held)
+        self._held = self._before = ""
+        return self._taken()
+
+    def _taken(self) -> list[Part]:
+        parts, self._parts = self._parts, []
+        if self._most is None:
+            return parts
+        return [part for part in parts if isinstance(part, Said) or part.at < self._most]
+
+    def _say(self, text: str) -> None:
+        if text:
+            self._parts.append(Said(text))
+
+    def _step(self) -> bool:
+        """Take what can be taken of what is held; whether there may be more."""
+        if self._call is not None:
+            return self._read(self._call)
+        if self._between:
+            return self._skip()
+        return self._look() if self._format.trigger else self._look_at_beginning()
+
+    def _look(self) -> bool:
+        """Text, up to where calls begin."""
+        text, trigger = self._held, self._format.trigger
+        at = text.find(trigger)
+        if at >= 0:
+            self._say(text[:at].rstrip())
+            self._before = text[len(text[:at].rstrip()) : at + len(trigger)]
+            self._held, self._between = text[at + len(trigger) :], True
+            return True
+        sure = text[: len(text) - overlap(text, trigger)].rstrip()
+        self._say(sure)
+        self._held = text[len(sure) :]
+        return False
+
+    def _look_at_beginning(self) -> bool:
+        """Without a mark, an answer is calls only if it begins with one."""
+        text, prelude = self._held.lstrip(), self._format.prelude
+        if not self._only_text:
+            if prelude.startswith(text):
+                return False
+            if text.startswith((prelude, "{")):
+                self._before, self._held = self._held[: -len(text)], text
+                self._between = True
+                return True
+            self._only_text = True
+        self._say(self._held)
+        self._held = ""
+        return False
+
+    def _skip(self) -> bool:
+        """What stands between calls, or before the first."""
+        text = self._held.lstrip(_SEPARATORS)
+        for mark in self._format.marks:
+            if text.startswith(mark):
+                text = text[len(mark) :].lstrip(_SEPARATORS)
+        if not self.num_calls:
+            self._before += self._held[: len(self._held) - len(text)]
+        self._held = text
+        if not text or any(mark.startswith(text) for mark in self._format.marks):
+            return False
+        if text.startswith("{"):
+            self._call = _CallReader(self._names, self._format, self.num_calls)
+            return True
+        # Neither call nor mark: text, of which all that was taken for more is a part.
+        self._between, self._only_text = False, True
+        if self._before:
+            self._say(self._before)
+            self._before = ""
+        return bool(text)
+
+    def _read(self, call: "_CallReader") -> bool:
+        rest = call.push(self._held)
+        if call.begun:
+            self._before = ""
+        self._parts += call.taken()
+        self._held = ""
+        if rest is None:
+            return False
+        self._call = None
+        if call.begun:
+            self.num_calls += 1
+        else:
+            self._say(self._before + call.raw)
+            self._before, self._between, self._only_text = "", False, True
+        self._held = rest
+        return True
+
+
+class _CallReader:
+    """Reads one JSON object that may be a call. Its `raw` text is kept until it has shown itself to be one."""
+
+    def __init__(self, names: Collection[str], tool_format: ToolFormat, index: int) -> None:
+        self.begun = False
+        self.raw = ""
+        self._names = names
+        self._format = tool_format
+        self._index = index
+        self._depth = _Depth()
+        self._parts: list[Part] = []
+        self._seen = 0
+        self._complete = False
+
+    def taken(self) -> list[Part]:
+        parts, self._parts = self._parts, []
+        return parts
+
+    def push(self, text: str) -> str | None:
+        """What follows the object, None while it has not ended."""
+        if self.begun:
+            return self._go_on(text)
+        self.raw += text
+        head = _HEAD.match(self.raw)
+        if head is not None and (name := _string(head[1])) in self._names:
+            self._begin(name)
+            self._depth = _Depth(1)
+            return self._go_on(self.raw[head.end() :])
+        end = self._depth.end(self.raw[self._seen :], 0)
+        if end is None:
+            self._seen = len(self.raw)
+            return None
+        end += self._seen
+        self.raw, rest = self.raw[:end], self.raw[end:]
+        self._take_whole()
+        return rest
+
+    def _begin(self, name: str) -> None:
+        self.begun = True
+        self._parts.append(CallBegun(self._index, self._format.new_id(), name))
+
+    def _go_on(self, text: str) -> str | None:
+        if not self._complete:
+            end = self._depth.end(text, 1)
+            if piece := text if end is None else text[:end]:
+                self._parts.append(CallArguments(self._index, piece))
+            if end is None:
+                return None
+            self._complete, text = True, text[end:]
+        end = self._depth.end(text, 0)
+        return None if end is None else text[end:]
+
+    def _take_whole(self) -> None:
+        """An object whose keys stand in another order than is usual, or no call at all."""
+        try:
+            call = _call(self.raw)
+            name = _name(call.get("name", _NOTHING))
+            arguments = bytes(call.get("arguments", call.get("parameters", _NOTHING))).decode().strip()
+            text = _name(msgspec.Raw(arguments.encode())) if arguments.startswith('"') else arguments
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return
+        if name in self._names and arguments.startswith(('"', "{")):
+            self._begin(name)
+            self._parts.append(CallArguments(self._index, text))
+
+
+class _Depth:
+    """How deep inside of JSON's braces and brackets a text is."""
+
+    def __init__(self, depth: int = 0) -> None:
+        self._depth = depth
+        self._quoted = self._escaped = False
+
+    def end(self, text: str, level: int) -> int | None:
+        """Where the text comes back to this level; None if it does not."""
+        for at, character in enumerate(text):
+            if self._escaped:
+                self._escaped = False
+            elif self._quoted:
+                self._escaped, self._quoted = character == "\\", character != '"'
+            elif character == '"':
+                self._quoted = True
+            elif character in "{[":
+                self._depth += 1
+            elif character in "}]":
+                self._depth -= 1
+                if self._depth == level:
+                    return at + 1
+        return None
+
+
+def _string(written: str) -> str:
+    try:
+        return str(json.loads(written))
+    except ValueError:
+        return ""

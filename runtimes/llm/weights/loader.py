@@ -1,0 +1,109 @@
+"""Weights and configuration of a Llama model, from a GGUF file or a Hugging Face folder of safetensors.
+
+Whatever cannot be loaded is refused with `UnsupportedModel`, which names what is missing: a guess would load
+and then talk nonsense. Weights are never unpickled.
+"""
+
+from pathlib import Path
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from runtimes.llm.engine.kv_sizing import memory_of
+from runtimes.llm.engine.memory import allocating, require
+from runtimes.llm.model.llama import Llama
+from runtimes.llm.model.model_config import ModelConfig, UnsupportedModel
+from runtimes.llm.weights.gguf_checkpoint import GgufCheckpoint
+from runtimes.llm.weights.matrix import GroupQuantized, Weight, moved
+from runtimes.llm.weights.quantize import WeightsName, held, held_bytes
+from runtimes.llm.weights.safetensors_checkpoint import SafetensorsCheckpoint
+
+_ADVICE = "take weights of fewer bits (weights: int8 or int4), or a smaller model"
+DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
+DeviceName = Literal["auto", "cpu", "cuda"]
+
+
+class Checkpoint(Protocol):
+    """A model on disk: its shape, and its tensors by Hugging Face name."""
+
+    config: ModelConfig
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Of all its tensors."""
+
+    def tensor(self, name: str) -> Tensor:
+        """The tensor on the CPU, dequantised if need be. Raises UnsupportedModel if there is none."""
+
+    def weight(self, name: str) -> Weight:
+        """The same as it is stored, scales of blocks in float32."""
+
+
+def load_model(
+    path: Path, *, dtype: DtypeName = "auto", device: DeviceName = "auto", weights: WeightsName = "auto"
+) -> Llama:
+    """The model at `path`, a *.gguf file or a folder with config.json, ready to run on `device`.
+
+    `dtype` is the number format to compute with, `weights` how matrices are kept (`quantize.held`).
+    Raises UnsupportedModel, FileNotFoundError if there is no such path, ValueError if there is no such device,
+    NotEnoughMemory.
+    """
+    target = choose_device(device)
+    number = choose_dtype(dtype, target)
+    checkpoint = open_checkpoint(path)
+    wanted = sum(held_bytes(shape, weights, number) for shape in checkpoint.shapes)
+    require("the model", wanted, memory_of(target).available, _ADVICE)
+
+    def tensor(name: str, shape: tuple[int, ...]) -> Weight:
+        weight = checkpoint.weight(name)
+        check_weight(name, weight, shape)
+        # Vectors are few and small: norms need not lose accuracy.
+        return moved(held(name, weight, weights, number if len(shape) > 1 else torch.float32), target)
+
+    with allocating("the model", _ADVICE):
+        return Llama(checkpoint.config, tensor)
+
+
+def check_weight(name: str, weight: Weight, shape: tuple[int, ...]) -> None:
+    """Raises UnsupportedModel for a tensor that cannot be the one of that name."""
+    if tuple(weight.shape) != shape:
+        raise UnsupportedModel(f"tensor {name} is {list(weight.shape)}; the configuration says {list(shape)}")
+    if not weight.dtype.is_floating_point:
+        raise UnsupportedModel(f"tensor {name} is of {weight.dtype}, which is no weight's")
+    numbers = [weight.scales, weight.offsets] if isinstance(weight, GroupQuantized) else [weight]
+    # A sum is infinite or none if one of its terms is, and costs no memory.
+    if not all(bool(one.sum(dtype=torch.float32).isfinite()) for one in numbers if one is not None):
+        raise UnsupportedModel(f"tensor {name} holds numbers that are infinite or none: the file is damaged")
+
+
+def open_checkpoint(path: Path) -> Checkpoint:
+    """Read the configuration at `path`; tensors are read as they are asked for."""
+    if not path.exists():
+        raise FileNotFoundError(f"there is no model at {path}")
+    try:
+        if path.is_dir():
+            return SafetensorsCheckpoint(path)
+        if path.suffix == ".gguf":
+            return GgufCheckpoint(path)
+    except (TypeError, AttributeError, KeyError, IndexError, ArithmeticError) as error:
+        raise UnsupportedModel(f"the configuration of {path.name} makes no sense: {error!r}") from error
+    raise UnsupportedModel(f"{path.name} is neither a *.gguf file nor a folder of safetensors")
+
+
+def choose_device(name: DeviceName) -> torch.device:
+    """`auto` is CUDA where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device cuda was asked for, but torch sees no CUDA device: use device cpu or auto")
+    return torch.device(name)
+
+
+def choose_dtype(name: DtypeName, device: torch.device) -> torch.dtype:
+    """`auto` is bfloat16 where the hardware multiplies it, else float32."""
+    if name == "auto":
+        cpu = torch.cpu.get_capabilities()
+        fast = device.type == "cuda" or cpu.get("avx512_bf16") or cpu.get("amx_bf16")
+        return torch.bfloat16 if fast else torch.float32
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]

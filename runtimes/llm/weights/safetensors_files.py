@@ -1,0 +1,81 @@
+"""A folder's safetensors and JSON, read with the reason told where they cannot be."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from runtimes.llm.model.model_config import UnsupportedModel
+from runtimes.llm.weights.file_kind import what_it_is
+
+
+class InvalidCheckpoint(ValueError):
+    """A file of the folder is damaged, cut short or not what its name says."""
+
+
+class SafetensorsFiles:
+    """One model.safetensors, or shards listed in an index. Tensors are read as they are asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
+        shards = {single}
+        if index.exists():
+            # Only the names' last part: an index must not lead out of its folder.
+            shards = {folder / Path(str(name)).name for name in json_object(index)["weight_map"].values()}
+        if missing := sorted(shard.name for shard in shards if not shard.exists()):
+            raise UnsupportedModel(f"{folder.name} lacks {', '.join(missing)}")
+        files = [_opened(shard) for shard in sorted(shards)]
+        self._files = {name: file for file in files for name in file.keys()}  # noqa: SIM118 - no mapping
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._files
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Of all its tensors."""
+        return [tuple(file.get_slice(name).get_shape()) for name, file in self._files.items()]
+
+    def tensor(self, name: str) -> Tensor:
+        """On the CPU, as it is stored. Raises UnsupportedModel if there is none."""
+        if name not in self._files:
+            raise UnsupportedModel(f"tensor {name} is not in the safetensors files")
+        try:
+            tensor: Tensor = self._files[name].get_tensor(name)
+        except SafetensorError as error:
+            raise InvalidCheckpoint(f"tensor {name} cannot be read: {error}") from None
+        return tensor
+
+
+def _opened(shard: Path) -> Any:
+    try:
+        return safe_open(shard, framework="pt", device="cpu")
+    except SafetensorError as error:
+        raise InvalidCheckpoint(
+            f"{shard.name} is damaged, cut short or no safetensors file: it {what_it_is(shard)} ({error})"
+        ) from None
+
+
+class _Json(dict[str, Any]):
+    """An object of a file, which is named where one asks for what is not in it."""
+
+    file = ""
+
+    def __missing__(self, key: str) -> Any:
+        raise InvalidCheckpoint(f"{self.file} lacks {key}")
+
+
+def json_object(path: Path) -> dict[str, Any]:
+    """Of a file that must be there, and asked for what it lacks says so."""
+    if not path.exists():
+        raise UnsupportedModel(f"{path.parent.name} has no {path.name}")
+    try:
+        value = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        raise InvalidCheckpoint(f"{path.name} is not JSON: it {what_it_is(path)}") from None
+    if not isinstance(value, dict):
+        raise InvalidCheckpoint(f"{path.name} is not a JSON object")
+    found = _Json(value)
+    found.file = path.name
+    return found

@@ -1,0 +1,108 @@
+"""What the server tells of itself and its models, and what may be changed while it runs."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, NoReturn
+
+from adapters.errors import InferenceError
+from adapters.wire.oip.bodies import EXTENSIONS, IndexEntry, Load, ModelMetadata, ServerMetadata, TensorMetadata
+from runtimes.tensor.api.log_settings import LogSettings
+from runtimes.tensor.api.refusals import not_implemented
+from runtimes.tensor.api.trace import Tracer
+from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
+from runtimes.tensor.configuration.override import Override
+from runtimes.tensor.models.manager import ModelManager
+from runtimes.tensor.models.records import VersionRecord
+from runtimes.tensor.shared_memory import SharedMemory
+
+
+class Control:
+    """Everything beside inference. Raises `InferenceError` for what is wrong."""
+
+    def __init__(self, manager: ModelManager, memory: SharedMemory, tracer: Tracer, logs: LogSettings) -> None:
+        self.manager = manager
+        self.memory = memory
+        self.tracer = tracer
+        self.logs = logs
+        self.ready = False
+        """Whether models that answer are to be asked: not before all have been tried, not while it stops."""
+
+    def server(self) -> ServerMetadata:
+        extensions = [name for name in EXTENSIONS if self.memory.enabled or name != "system_shared_memory"]
+        return ServerMetadata("headrace", _version(), extensions)
+
+    def model(self, name: str, version: str = "") -> ModelMetadata:
+        number, config = self.manager.table.describe(name, version)
+        versions = [number] if version else self.manager.table.versions(name)
+        batched = config.max_batch_size > 0
+        return ModelMetadata(
+            config.name,
+            versions,
+            config.platform or config.backend,
+            [_tensor(spec, batched) for spec in config.inputs],
+            [_tensor(spec, batched) for spec in config.outputs],
+        )
+
+    def config(self, name: str, version: str = "") -> ModelConfig:
+        return self.manager.table.describe(name, version)[1]
+
+    def is_decoupled(self, name: str, version: str = "") -> bool:
+        """Whether it answers any number of times; False where nothing is known."""
+        try:
+            return self.config(name, version).decoupled
+        except InferenceError:
+            return False
+
+    def model_ready(self, name: str, version: str = "") -> bool:
+        """Whether it answers. Raises `NotFound`."""
+        return self.ready and self.manager.table.is_ready(name, version)
+
+    def statistics(self, name: str = "", version: str = "") -> list[dict[str, Any]]:
+        """Of a version, of all versions of a model, or of all models."""
+        number = self.manager.table.describe(name, version)[0] if version else ""
+        if name and not version:
+            self.manager.table.describe(name)
+        return [
+            _told(model, record)
+            for model, record in sorted(self.manager.table.records(), key=lambda one: (one[0], one[1].number))
+            if record.usable and name in ("", model) and number in ("", str(record.number))
+        ]
+
+    # ── the repository ────────────────────────────────────────────────────────────────────────────────
+
+    async def index(self, *, ready: bool = False) -> list[IndexEntry]:
+        entries = await self.manager.index(ready=ready)
+        return [IndexEntry(entry.name, entry.version, entry.state, entry.reason) for entry in entries]
+
+    async def load(self, name: str, wanted: Load) -> None:
+        """Returns when the model answers. Raises `CallerError` with the reason why it does not."""
+        override = None if wanted.config is None else Override(wanted.config, wanted.files)
+        await self.manager.load(name, override)
+
+    async def unload(self, name: str) -> None:
+        await self.manager.unload(name)
+
+
+def no_cuda() -> NoReturn:
+    """CUDA's handles of another process are nothing that the CPU's memory can hold."""
+    raise not_implemented("This server has no CUDA shared memory: use system shared memory, or send the tensors.")
+
+
+def _tensor(spec: TensorSpec, batched: bool) -> TensorMetadata:
+    return TensorMetadata(spec.name, spec.datatype, (-1, *spec.dims) if batched else spec.dims)
+
+
+def _told(model: str, record: VersionRecord) -> dict[str, Any]:
+    served = record.served
+    memory = served.memory_bytes if served is not None else 0
+    quantization = next((dict(i.report.quantization) for i in served.instances), None) if served is not None else None
+    extra = {"quantization": quantization} if quantization else None
+    return record.statistics.told(model, str(record.number), memory, extra)
+
+
+def _version() -> str:
+    try:
+        return version("headrace")
+    except PackageNotFoundError:  # run from a checkout that was not installed
+        return "0"

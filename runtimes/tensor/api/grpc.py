@@ -1,0 +1,207 @@
+"""The Open Inference Protocol over gRPC: `inference.GRPCInferenceService`, and `grpc.health.v1.Health`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from math import inf
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from adapters.errors import CallerError, InferenceError
+from adapters.grpc_health import Health
+from adapters.http2.call import Call
+from adapters.http2.status import Code, GrpcError
+from adapters.offload import codecs
+from adapters.types import DEVICE_MS
+from adapters.wire.oip import proto_contents as oip_contents
+from adapters.wire.oip import proto_responses as oip_proto_answers
+from adapters.wire.oip.bodies import Load
+from adapters.wire.proto_json import fill
+from adapters.wire.protos import METHODS, Method
+from runtimes.tensor.api.control import Control, no_cuda
+from runtimes.tensor.api.grpc_stream import InferStream
+from runtimes.tensor.api.refusals import grpc_code, grpc_trailers
+from runtimes.tensor.api.restrictions import GRPC_PREFIX, Restrictions
+from runtimes.tensor.configuration.triton_writing import to_message
+from runtimes.tensor.service import InferenceService
+
+Answer = Callable[[Any, Any], Awaitable[None]]
+"""Fills the response, the second, from the request."""
+SERVICE = "inference.GRPCInferenceService"
+
+
+class GrpcDoor:
+    """The handler of `adapters.http2`."""
+
+    def __init__(self, service: InferenceService, control: Control, restrictions: Restrictions) -> None:
+        self._service = service
+        self._control = control
+        self._restrictions = restrictions
+        health = Health([SERVICE], lambda: control.ready)
+        self._calls: dict[str, tuple[str, Callable[[Call], Awaitable[None]]]] = {
+            METHODS["ModelInfer"].path: ("inference", self._infer),
+            METHODS["ModelStreamInfer"].path: ("inference", self._stream),
+            **{path: ("health", answer) for path, answer in health.calls.items()},
+        }
+        for name, (group, answer) in self._unary_answers().items():
+            self._calls[METHODS[name].path] = (group, self._unary(METHODS[name], answer))
+
+    def _unary_answers(self) -> dict[str, tuple[str, Answer]]:
+        return {
+            "ServerLive": ("health", self._server_live),
+            "ServerReady": ("health", self._server_ready),
+            "ModelReady": ("health", self._model_ready),
+            "ServerMetadata": ("metadata", self._server_metadata),
+            "ModelMetadata": ("metadata", self._model_metadata),
+            "ModelConfig": ("model-config", self._config),
+            "ModelStatistics": ("statistics", self._statistics),
+            "RepositoryIndex": ("model-repository", self._index),
+            "RepositoryModelLoad": ("model-repository", self._load),
+            "RepositoryModelUnload": ("model-repository", self._unload),
+            "SystemSharedMemoryStatus": ("shared-memory", self._regions),
+            "SystemSharedMemoryRegister": ("shared-memory", self._register),
+            "SystemSharedMemoryUnregister": ("shared-memory", self._unregister),
+            "CudaSharedMemoryStatus": ("shared-memory", self._nothing),
+            "CudaSharedMemoryRegister": ("shared-memory", self._no_cuda),
+            "CudaSharedMemoryUnregister": ("shared-memory", self._nothing),
+            "TraceSetting": ("trace", self._trace),
+            "LogSettings": ("logging", self._logging),
+        }
+
+    async def __call__(self, call: Call) -> None:
+        known = self._calls.get(call.path)
+        if known is None:
+            raise GrpcError(Code.UNIMPLEMENTED, f"There is no method {call.path[:256]}.")
+        try:
+            if self._restrictions:
+                self._restrictions.check(known[0], call.metadata.get, GRPC_PREFIX)
+            await known[1](call)
+        except InferenceError as error:
+            raise GrpcError(grpc_code(error), error.message, grpc_trailers(error)) from None
+
+    # ── inference ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def _infer(self, call: Call) -> None:
+        inference = await codecs.decode_message(await call.unary())
+        deadline = call.deadline
+        computed = await self._service.infer(inference, inf if deadline is None else deadline)
+        message = oip_proto_answers.encode_infer_response(computed)
+        call.reply(message, ((DEVICE_MS, f"{computed.device_seconds * 1000:.3f}"),))
+
+    async def _stream(self, call: Call) -> None:
+        await InferStream(self._service, self._control, call).run()
+
+    def _unary(self, method: Method, answer: Answer) -> Callable[[Call], Awaitable[None]]:
+        async def answered(call: Call) -> None:
+            try:
+                request = method.request.FromString(await call.unary())
+            except (DecodeError, UnicodeDecodeError):
+                raise CallerError(f"The message is not a {method.request.DESCRIPTOR.name}.") from None
+            response = method.response()
+            await answer(request, response)
+            call.reply(response.SerializeToString())
+
+        return answered
+
+    # ── about the server and its models ───────────────────────────────────────────────────────────────
+
+    async def _server_live(self, request: Any, response: Any) -> None:
+        response.live = True
+
+    async def _server_ready(self, request: Any, response: Any) -> None:
+        response.ready = self._control.ready
+
+    async def _model_ready(self, request: Any, response: Any) -> None:
+        response.ready = self._control.model_ready(request.name, request.version)
+
+    async def _server_metadata(self, request: Any, response: Any) -> None:
+        told = self._control.server()
+        response.name, response.version = told.name, told.version
+        response.extensions.extend(told.extensions)
+
+    async def _model_metadata(self, request: Any, response: Any) -> None:
+        told = self._control.model(request.name, request.version)
+        response.name, response.platform = told.name, told.platform
+        response.versions.extend(told.versions)
+        for tensors, into in ((told.inputs, response.inputs), (told.outputs, response.outputs)):
+            for tensor in tensors:
+                into.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
+
+    async def _config(self, request: Any, response: Any) -> None:
+        response.config.CopyFrom(to_message(self._control.config(request.name, request.version)))
+
+    async def _statistics(self, request: Any, response: Any) -> None:
+        fill(response, {"model_stats": self._control.statistics(request.name, request.version)})
+
+    # ── the repository ────────────────────────────────────────────────────────────────────────────────
+
+    async def _index(self, request: Any, response: Any) -> None:
+        for entry in await self._control.index(ready=request.ready):
+            response.models.add(name=entry.name, version=entry.version, state=entry.state, reason=entry.reason)
+
+    async def _load(self, request: Any, response: Any) -> None:
+        load = Load(None, {})
+        for name, parameter in request.parameters.items():
+            if name == "config":
+                load.config = oip_contents.typed(parameter, name, "string_param")
+            elif name.startswith("file:"):
+                load.files[name.removeprefix("file:")] = oip_contents.typed(parameter, name, "bytes_param")
+            else:
+                raise CallerError(f"Unknown load parameter `{name[:64]}`. Known: config, file:PATH.", param=name)
+        if load.files and load.config is None:
+            raise CallerError("Files are given without a `config` that says how to run them.", param="config")
+        await self._control.load(request.model_name, load)
+
+    async def _unload(self, request: Any, response: Any) -> None:
+        if "unload_dependents" in request.parameters:
+            oip_contents.typed(request.parameters["unload_dependents"], "unload_dependents", "bool_param")
+        await self._control.unload(request.model_name)
+
+    # ── shared memory ─────────────────────────────────────────────────────────────────────────────────
+
+    async def _regions(self, request: Any, response: Any) -> None:
+        for region in self._control.memory.regions(request.name):
+            told = response.regions[region.name]
+            told.name, told.key = region.name, region.key
+            told.offset, told.byte_size = region.offset, region.byte_size
+
+    async def _register(self, request: Any, response: Any) -> None:
+        self._control.memory.register(request.name, request.key, request.offset, request.byte_size)
+
+    async def _unregister(self, request: Any, response: Any) -> None:
+        self._control.memory.unregister(request.name)
+
+    async def _nothing(self, request: Any, response: Any) -> None:
+        """There is no region, which is what is told, or asked for."""
+
+    async def _no_cuda(self, request: Any, response: Any) -> None:
+        no_cuda()
+
+    # ── settings ──────────────────────────────────────────────────────────────────────────────────────
+
+    async def _trace(self, request: Any, response: Any) -> None:
+        tracer = self._control.tracer
+        if request.model_name:
+            self._control.config(request.model_name)
+        changes = {name: list(setting.value) for name, setting in request.settings.items()}
+        told = tracer.update(changes, request.model_name) if changes else tracer.settings.told(request.model_name)
+        for name, value in told.items():
+            response.settings[name].value.extend([value] if isinstance(value, str) else value)
+
+    async def _logging(self, request: Any, response: Any) -> None:
+        logs = self._control.logs
+        changes = {
+            name: getattr(setting, which)
+            for name, setting in request.settings.items()
+            if (which := setting.WhichOneof("parameter_choice"))
+        }
+        for name, value in (logs.update(changes) if changes else logs.told()).items():
+            field = (
+                "bool_param"
+                if isinstance(value, bool)
+                else "uint32_param"
+                if isinstance(value, int)
+                else "string_param"
+            )
+            setattr(response.settings[name], field, value)

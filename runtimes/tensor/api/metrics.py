@@ -1,0 +1,155 @@
+"""What the server says of itself to Prometheus: under Triton's names, which dashboards know, and histograms of ours.
+
+Made from the statistics when somebody asks. Triton's counters lack the `_total` that Prometheus' own library would
+add to them, so the text is written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import accumulate
+from pathlib import Path
+
+from runtimes.tensor.api.statistics import BOUNDS, Histogram, ModelStatistics
+from runtimes.tensor.instances.thread import left_alone
+from runtimes.tensor.models.manager import ModelManager
+from runtimes.tensor.models.records import VersionRecord
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+Number = int | float
+Labels = Mapping[str, str]
+_COUNTERS: tuple[tuple[str, str, Callable[[ModelStatistics], Number]], ...] = (
+    ("nv_inference_request_success", "Requests that were answered.", lambda s: s.requests),
+    ("nv_inference_count", "Rows that were computed.", lambda s: s.inferences),
+    ("nv_inference_exec_count", "Batches that were computed.", lambda s: s.executions),
+    ("nv_inference_request_duration_us", "Time of requests that were answered.", lambda s: _us(s.durations.sum)),
+    ("nv_inference_queue_duration_us", "Time that requests waited.", lambda s: _us(s.queue)),
+    ("nv_inference_compute_input_duration_us", "Time that requests' inputs were joined.", lambda s: _us(s.input)),
+    ("nv_inference_compute_infer_duration_us", "Time that requests were computed.", lambda s: _us(s.infer)),
+    ("nv_inference_compute_output_duration_us", "Time that batches' outputs were split.", lambda s: _us(s.output)),
+    ("nv_cache_num_hits_per_model", "Requests that the cache answered.", lambda s: s.cache_hits),
+    ("nv_cache_num_misses_per_model", "Requests that it did not.", lambda s: s.cache_misses),
+    ("nv_cache_hit_duration_per_model", "Time of finding answers, in us.", lambda s: _us(s.hit_seconds)),
+    ("nv_cache_miss_duration_per_model", "Time of looking in vain, in us.", lambda s: _us(s.miss_seconds)),
+)
+
+
+class Metrics:
+    """One server's."""
+
+    def __init__(self, manager: ModelManager) -> None:
+        self._manager = manager
+        self._cpu = (0, 0)
+
+    def text(self) -> bytes:
+        """All of them in Prometheus' text format."""
+        records = [(_labels(name, record), record) for name, record in self._manager.table.records()]
+        lines: list[str] = []
+        for name, meaning, value in _COUNTERS:
+            lines += _family(name, "counter", meaning, [(at, value(record.statistics)) for at, record in records])
+        lines += _failures(records)
+        lines += _states(records)
+        lines += _histogram("headrace_tensor_request_duration_seconds", "Requests that were answered.", (
+            (at, record.statistics.durations) for at, record in records
+        ))  # fmt: skip
+        lines += _histogram("headrace_tensor_queue_duration_seconds", "Mean wait of each batch's requests.", (
+            (at, record.statistics.waits) for at, record in records
+        ))  # fmt: skip
+        lines += _family("headrace_tensor_threads_left_alone", "gauge", "Threads that hang and were replaced.", (
+            ({"model": name}, count) for name, count in left_alone().items()
+        ))  # fmt: skip
+        lines += self._machine()
+        return "\n".join((*lines, "")).encode()
+
+    def _machine(self) -> list[str]:
+        total, idle = _cpu_times()
+        spent, rested = total - self._cpu[0], idle - self._cpu[1]
+        self._cpu = (total, idle)
+        memory, free = _memory()
+        return [
+            *_family("nv_cpu_utilization", "gauge", "Of all cores since it was last asked for, 0 to 1.", [
+                ({}, round(1 - rested / spent, 4) if spent else 0)
+            ]),
+            *_family("nv_cpu_memory_total_bytes", "gauge", "Of the machine.", [({}, memory)]),
+            *_family("nv_cpu_memory_used_bytes", "gauge", "Of the machine.", [({}, memory - free)]),
+        ]  # fmt: skip
+
+
+def _failures(records: Iterable[tuple[Labels, VersionRecord]]) -> list[str]:
+    samples = [
+        ({**at, "reason": reason}, sum(histogram.counts))
+        for at, record in records
+        for reason, histogram in sorted(record.statistics.failures.items())
+    ]
+    return _family("nv_inference_request_failure", "counter", "Requests that were not answered.", samples)
+
+
+def _states(records: Iterable[tuple[Labels, VersionRecord]]) -> list[str]:
+    records = list(records)
+    served = [(at, record.served) for at, record in records if record.served is not None]
+    restarts = [(at, sum(copy.restarts for copy in one.instances)) for at, one in served]
+    return [
+        *_family("nv_inference_pending_request_count", "gauge", "Requests that wait.", [
+            (at, one.scheduler.waiting) for at, one in served
+        ]),
+        *_family("headrace_tensor_in_flight", "gauge", "Requests that have come and are not answered.", [
+            (at, one.leases) for at, one in served
+        ]),
+        *_family("nv_model_load_duration_secs", "gauge", "Of the version in service.", [
+            (at, round(one.load_seconds, 3)) for at, one in served
+        ]),
+        *_family("headrace_tensor_model_ready", "gauge", "Whether it answers, perhaps after loading.", [
+            (at, int(record.usable)) for at, record in records
+        ]),
+        *_family("headrace_tensor_model_memory_bytes", "gauge", "What a loaded version takes.", [
+            (at, one.memory_bytes) for at, one in served
+        ]),
+        *_family("headrace_tensor_instance_restarts_total", "counter", "Copies that died or hung.", restarts),
+        *_family("headrace_tensor_model_loads_total", "counter", "Loads that succeeded.", [
+            (at, record.loads) for at, record in records
+        ]),
+        *_family("headrace_tensor_model_load_failures_total", "counter", "Loads that did not.", [
+            (at, record.failures) for at, record in records
+        ]),
+    ]  # fmt: skip
+
+
+def _histogram(name: str, meaning: str, each: Iterable[tuple[Labels, Histogram]]) -> list[str]:
+    lines = [f"# HELP {name} {meaning}", f"# TYPE {name} histogram"]
+    for at, histogram in each:
+        for bound, count in zip((*map(str, BOUNDS), "+Inf"), accumulate(histogram.counts), strict=True):
+            lines.append(_sample(f"{name}_bucket", {**at, "le": bound}, count))
+        lines.append(_sample(f"{name}_sum", at, round(histogram.sum, 9)))
+        lines.append(_sample(f"{name}_count", at, sum(histogram.counts)))
+    return lines
+
+
+def _family(name: str, kind: str, meaning: str, samples: Iterable[tuple[Labels, Number]]) -> list[str]:
+    return [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}", *(_sample(name, at, value) for at, value in samples)]
+
+
+def _sample(name: str, labels: Labels, value: Number) -> str:
+    told = ",".join([f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels.items()])
+    return f"{name}{{{told}}} {value}" if told else f"{name} {value}"
+
+
+def _labels(name: str, record: VersionRecord) -> Labels:
+    return {"model": name, "version": str(record.number)}
+
+
+def _us(seconds: float) -> int:
+    return round(seconds * 1e6)
+
+
+def _cpu_times() -> tuple[int, int]:
+    """All time and idle time of all cores."""
+    times = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return sum(times), times[3] + times[4]
+
+
+def _memory() -> tuple[int, int]:
+    """Bytes that there are, and that may be had."""
+    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(fields["MemTotal"].split()[0]) * 1024, int(fields["MemAvailable"].split()[0]) * 1024

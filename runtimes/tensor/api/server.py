@@ -1,0 +1,164 @@
+"""The server as a process: listen, load, serve, drain."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvloop
+
+from adapters.http1.server import Limits as HttpLimits
+from adapters.http1.server import Server as HttpServer
+from adapters.http2.server import Limits as GrpcLimits
+from adapters.http2.server import Server as GrpcServer
+from adapters.open_files import MAX_CONNECTIONS, clients_that_fit, raise_limit
+from runtimes.process import CannotStart, stop_signal
+from runtimes.tensor.api.control import Control
+from runtimes.tensor.api.grpc import GrpcDoor
+from runtimes.tensor.api.http import HttpDoor
+from runtimes.tensor.api.log_settings import LogSettings
+from runtimes.tensor.api.metrics import Metrics
+from runtimes.tensor.api.refusals import http_refusal
+from runtimes.tensor.api.restrictions import Restriction, Restrictions
+from runtimes.tensor.api.trace import Tracer
+from runtimes.tensor.api.trace_settings import TraceSettings
+from runtimes.tensor.instances import placement
+from runtimes.tensor.models.loading import Parts
+from runtimes.tensor.models.manager import ManagerOptions, ModelManager
+from runtimes.tensor.models.repository import Repository, RepositoryError
+from runtimes.tensor.scheduling.response_store import ResponseStore
+from runtimes.tensor.scheduling.scheduler import make_scheduler
+from runtimes.tensor.service import InferenceService
+from runtimes.tensor.shared_memory import SharedMemory
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """What to serve and where: HTTP and gRPC each on a port of `host`, on a Unix socket, on both or not at all."""
+
+    repositories: tuple[Path, ...]
+    models: ManagerOptions
+    host: str = "127.0.0.1"
+    http_port: int | None = None
+    grpc_port: int | None = None
+    http_socket: Path | None = None
+    grpc_socket: Path | None = None
+    max_body: int = 64 << 20
+    """Bytes of one request, compressed or not."""
+    cache_size: int = 64 << 20
+    """Bytes of the answers that are kept, of all models that have a response cache."""
+    shared_memory: tuple[str, ...] = ()
+    """Globs of the keys that clients may use; none: it is off."""
+    restrict: tuple[Restriction, ...] = ()
+    trace_file: str = ""
+    drain_seconds: float = 30.0
+    exit_with_parent: bool = False
+
+
+def run(options: ServerOptions, logs: LogSettings) -> int:
+    """Serve until told to stop; the process's exit status."""
+    raise_limit()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(options, logs))
+
+
+async def _serve(options: ServerOptions, logs: LogSettings) -> int:
+    schedulers = functools.partial(make_scheduler, store=ResponseStore(options.cache_size))
+    parts = Parts(placement.complete, placement.start, schedulers)
+    manager = ModelManager(Repository(*options.repositories), parts, options.models)
+    server = _Server(options, manager, logs)
+    try:
+        stop = stop_signal(exit_with_parent=options.exit_with_parent)
+        await server.listen()
+        if await _loaded(manager, stop):
+            server.control.ready = True
+            gc.freeze()  # what is loaded by now stays: no collection need look at it again
+            log.info("serving %d models", len({name for name, record in manager.table.records() if record.usable}))
+            await stop.wait()
+        server.control.ready = False
+        log.info("draining for up to %g s", options.drain_seconds)
+        await server.drain()
+    except CannotStart as error:
+        log.error("%s", error)
+        return 1
+    finally:
+        await server.aclose()
+    return 0
+
+
+async def _loaded(manager: ModelManager, stop: asyncio.Event) -> bool:
+    """Whether all models that are to be there have been tried before `stop` came. Raises `CannotStart`."""
+    loading = asyncio.ensure_future(manager.start())
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not loading.done():
+        loading.cancel()
+        with suppress(asyncio.CancelledError):
+            await loading
+        return False
+    try:
+        loading.result()
+    except RepositoryError as error:
+        raise CannotStart(str(error)) from None
+    return True
+
+
+class _Server:
+    """Both doors, and what is behind them."""
+
+    def __init__(self, options: ServerOptions, manager: ModelManager, logs: LogSettings) -> None:
+        self._options = options
+        self._manager = manager
+        self._memory = SharedMemory(options.shared_memory)
+        self._tracer = Tracer(TraceSettings(options.trace_file))
+        self.control = Control(manager, self._memory, self._tracer, logs)
+        service = InferenceService(manager, self._memory, self._tracer, logs)
+        restrictions = Restrictions(options.restrict)
+        size = options.max_body
+        http = HttpDoor(service, self.control, Metrics(manager), restrictions)
+        clients = clients_that_fit(MAX_CONNECTIONS, files_each=2)  # one of each listener
+        self._http = HttpServer(http, HttpLimits(max_body=size, max_connections=clients), http_refusal)
+        grpc_limits = GrpcLimits(max_message=size, max_connections=clients)
+        self._grpc = GrpcServer(GrpcDoor(service, self.control, restrictions), grpc_limits)
+
+    async def listen(self) -> None:
+        """Requests are answered from here on, if only to say that models are loading. Raises `CannotStart`."""
+        options = self._options
+        try:
+            if options.http_socket is not None:
+                await self._http.listen_unix(options.http_socket)
+                log.info("HTTP on unix:%s", options.http_socket)
+            if options.http_port is not None:
+                log.info("HTTP on http://%s", _address(await self._http.listen_tcp(options.host, options.http_port)))
+            if options.grpc_socket is not None:
+                await self._grpc.listen_unix(options.grpc_socket)
+                log.info("gRPC on unix:%s", options.grpc_socket)
+            if options.grpc_port is not None:
+                log.info("gRPC on %s", _address(await self._grpc.listen_tcp(options.host, options.grpc_port)))
+        except OSError as error:
+            raise CannotStart(f"cannot listen: {error}") from None
+
+    async def drain(self) -> None:
+        """Requests in flight end."""
+        seconds = self._options.drain_seconds
+        await asyncio.gather(self._http.drain(seconds), self._grpc.drain(seconds))
+
+    async def aclose(self) -> None:
+        await asyncio.gather(self._http.aclose(), self._grpc.aclose())
+        await self._manager.aclose()
+        await self._tracer.aclose()
+        self._memory.unregister()
+
+
+def _address(bound: Sequence[object]) -> str:
+    host, port = bound
+    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"

@@ -1,0 +1,128 @@
+"""What happened to single requests and when, in the JSON form of Triton's traces.
+
+Traces are kept in memory and written by a thread: nobody waits for the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from adapters.tensors import Inference, Inferred, Tensor
+from adapters.wire.oip import json_data as oip_data
+from runtimes.tensor.api.trace_settings import Traced, TraceSettings
+from runtimes.tensor.scheduling.clock import clock
+
+MAX_KEPT = 10_000
+MAX_ELEMENTS = 1_000
+"""Of one tensor; of a larger one only shape and datatype are kept."""
+log = logging.getLogger(__name__)
+
+
+class Trace:
+    """One request. Times are the loop's, in seconds; they are told in nanoseconds of the system's clock."""
+
+    __slots__ = ("entries", "id", "last", "traced")
+
+    def __init__(self, id_: int, traced: Traced, inference: Inference, version: str, *, last: bool) -> None:
+        self.id = id_
+        self.last = last
+        self.traced = traced
+        head = {"id": id_, "model_name": inference.model_name, "model_version": int(version)}
+        self.entries: list[dict[str, Any]] = [{**head, "request_id": inference.id} if inference.id else head]
+        if traced.tensors:
+            self._tensors("TENSOR_QUEUE_INPUT", inference.inputs)
+
+    def times(self, **moments: float) -> None:
+        """Moments by their name, in order."""
+        if self.traced.timestamps:
+            offset = time.time() - clock(asyncio.get_running_loop())()
+            stamps = [{"name": name, "ns": round((at + offset) * 1e9)} for name, at in moments.items()]
+            self.entries.append({"id": self.id, "timestamps": stamps})
+
+    def answered(self, inferred: Inferred) -> None:
+        if self.traced.tensors:
+            self._tensors("TENSOR_BACKEND_OUTPUT", inferred.outputs)
+
+    def _tensors(self, activity: str, tensors: Iterable[Tensor]) -> None:
+        self.entries += [{"id": self.id, "activity": activity, "tensor": _tensor(tensor)} for tensor in tensors]
+
+
+class Tracer:
+    """Picks requests, and writes what was traced of them."""
+
+    def __init__(self, settings: TraceSettings) -> None:
+        self.settings = settings
+        self._seen: dict[str, int] = {}
+        self._left: dict[str, int] = {}
+        self._ids = 0
+        self._files = 0
+        self._kept: list[Trace] = []
+        self._writing: set[asyncio.Task[None]] = set()
+
+    def update(self, changes: Mapping[str, Any], model: str = "") -> dict[str, Any]:
+        """See `TraceSettings.update`. What was traced before is written; counts begin anew."""
+        told = self.settings.update(changes, model)
+        self._seen.clear()
+        self._left.clear()
+        self._write()
+        return told
+
+    def begin(self, inference: Inference, version: str) -> Trace | None:
+        """The trace of a request, if it is one to be traced. Only to be asked while `settings.any`."""
+        traced = self.settings.of(inference.model_name)
+        if not traced.on:
+            return None
+        scope = self.settings.scope(inference.model_name)
+        seen = self._seen[scope] = self._seen.get(scope, 0) + 1
+        left = self._left.get(scope, traced.count)
+        if seen % traced.rate or left == 0:
+            return None
+        self._left[scope] = left - 1 if left > 0 else left
+        self._ids += 1
+        return Trace(self._ids, traced, inference, version, last=left == 1)
+
+    def end(self, trace: Trace) -> None:
+        """The request has ended, however."""
+        self._kept.append(trace)
+        frequency = trace.traced.frequency
+        if len(self._kept) >= min(frequency or MAX_KEPT, MAX_KEPT):
+            self._write(indexed=True)
+        elif trace.last:
+            self._write()
+
+    def _write(self, *, indexed: bool = False) -> None:
+        kept, self._kept = self._kept, []
+        if not kept:
+            return
+        path = Path(f"{self.settings.file}.{self._files}" if indexed or self._files else self.settings.file)
+        self._files += 1
+        task = asyncio.get_running_loop().create_task(asyncio.to_thread(_write, path, kept))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+
+    async def aclose(self) -> None:
+        """Everything is written."""
+        self._write()
+        if self._writing:
+            await asyncio.wait(self._writing)
+
+
+def _write(path: Path, kept: list[Trace]) -> None:
+    try:
+        path.write_text(json.dumps([entry for trace in kept for entry in trace.entries]))
+    except OSError as error:
+        log.error("traces cannot be written to %s: %s", path, error.strerror)
+
+
+def _tensor(tensor: Tensor) -> dict[str, Any]:
+    told: dict[str, Any] = {"name": tensor.name, "dtype": tensor.datatype, "shape": ",".join(map(str, tensor.shape))}
+    size = len(tensor.data)
+    if size <= MAX_ELEMENTS and tensor.datatype not in ("BF16", "BYTES"):
+        told["data"] = ",".join(map(str, oip_data.written(tensor)))
+    return told

@@ -1,0 +1,76 @@
+"""A model that is sent with the request to load it: a configuration, and perhaps the files of its versions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from adapters.temporary import TemporaryFolder
+from runtimes.tensor.models.repository import ModelFolder, RepositoryError, model_at
+
+MAX_PARTS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """What came with a load. `config` is Triton's JSON; files are by `VERSION/NAME`, as after `file:`.
+
+    Without files those of the repository are loaded, otherwise nothing of it.
+    """
+
+    config: str
+    files: Mapping[str, bytes]
+
+    @property
+    def digest(self) -> str:
+        """Changes with any of it."""
+        digest = hashlib.blake2b(self.config.encode(errors="replace"), digest_size=12)
+        for name, content in sorted(self.files.items()):
+            digest.update(f"\0{name}\0{len(content)}\0".encode(errors="replace"))
+            digest.update(content)
+        return digest.hexdigest()
+
+
+def check_files(files: Mapping[str, bytes]) -> None:
+    """Raises `RepositoryError` for a name that leads out of the model's folder, or that is no file's."""
+    for name in files:
+        parts = name.split("/")
+        plain = name.isprintable() and "\\" not in name and len(name.encode(errors="replace")) <= 1024
+        # An empty part is a slash at the beginning, which would be an absolute path, at the end, or a double one.
+        if not plain or len(parts) > MAX_PARTS or any(not part or part.startswith(".") for part in parts):
+            raise RepositoryError(f"file:{name[:64]!r} is no file of a model: write file:VERSION/NAME")
+
+
+_temporary: dict[Path, TemporaryFolder] = {}
+"""By the model's folder inside, for as long as the model is there."""
+
+
+def unpack(name: str, override: Override) -> ModelFolder:
+    """Write the files into a new folder. Blocks for the disk. Raises `RepositoryError`; then nothing stays."""
+    check_files(override.files)
+    temporary = TemporaryFolder()
+    folder = Path(temporary.name) / "model"
+    _temporary[folder] = temporary
+    try:
+        folder.mkdir()
+        for file, content in override.files.items():
+            path = (folder / file).resolve()
+            if not path.is_relative_to(folder.resolve()):
+                raise RepositoryError(f"file:{file[:64]!r} is no file of a model: write file:VERSION/NAME")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        return model_at(folder, name)
+    except OSError as error:
+        remove(folder)
+        raise RepositoryError(f"the files sent for {name} cannot be written: {error.strerror}") from None
+    except BaseException:
+        remove(folder)
+        raise
+
+
+def remove(folder: Path) -> None:
+    """What `unpack` wrote."""
+    if (temporary := _temporary.pop(folder, None)) is not None:
+        temporary.cleanup()

@@ -1,0 +1,181 @@
+"""A model's folder → its configuration, whichever of the two files it has, or none.
+
+Label files, first values of states and warm-up data lie beside the versions, and are named by the configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import json_format
+
+from adapters.wire.protos import model_config
+from config.document import Document
+from config.place import Place
+from config.problem import ConfigError, Problem
+from runtimes.tensor.configuration import extensions, model_yaml, pbtxt, triton_names, triton_reading
+from runtimes.tensor.configuration.checks import Complaint, check
+from runtimes.tensor.configuration.model_config import ModelConfig, SequenceState, TensorSpec, Warmup
+from runtimes.tensor.configuration.triton_reading import Unserved
+
+PBTXT = "config.pbtxt"
+YAML = "model.yaml"
+MAX_LABELS = 16 << 20
+
+FILES: Mapping[str, tuple[str, ...]] = {
+    "onnx": ("model.onnx",),
+    "torch": ("model.pt", "model.pt2", "model.safetensors", "model.pth"),
+    "openvino": ("model.xml",),
+    "tensorflow": ("model.savedmodel", "saved_model.pb"),
+    "python": ("model.py",),
+    "sklearn": ("model.skops", "model.joblib", "model.pkl"),
+    "xgboost": ("model.ubj", "model.json", "xgboost.ubj", "xgboost.json"),
+    "lightgbm": ("model.txt", "lightgbm.txt"),
+}
+"""What the file of a version is called, where the configuration does not say: by it the backend is found."""
+_SUFFIXES = {Path(name).suffix: backend for backend, names in FILES.items() for name in names}
+
+
+def usual_file(backend: str, folder: Path) -> str:
+    """The name of a version's file, where its configuration has none; empty where none of the usual ones is there."""
+    return next((name for name in FILES.get(backend, ()) if (folder / name).exists()), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A configuration, and what is probably not meant in it."""
+
+    config: ModelConfig
+    warnings: tuple[Problem, ...] = ()
+
+
+def read_model(folder: Path, name: str, version_folders: Iterable[Path]) -> Reading:
+    """The configuration of the model in a folder. Blocks for the disk. Raises ConfigError with every problem found."""
+    written = [file for file in (PBTXT, YAML) if (folder / file).is_file()]
+    if len(written) > 1:
+        raise ConfigError([Problem(str(folder / YAML), None, "", f"is beside a {PBTXT}: keep one of them")])
+    if written == [YAML]:
+        config, doc = model_yaml.read(folder / YAML, name)
+        return _finished(config, doc, model_yaml.written_place, folder, version_folders)
+    if written == [PBTXT]:
+        message, doc = pbtxt.read(folder / PBTXT)
+        return _of_message(message, doc, name, folder, version_folders)
+    doc = Document(str(folder))
+    return _finished(ModelConfig(name, ""), doc, model_yaml.written_place, folder, version_folders)
+
+
+def read_override(text: str, name: str, folder: Path, version_folders: Iterable[Path]) -> Reading:
+    """A configuration in Triton's JSON, sent along with a load, in place of the file in `folder`."""
+    doc = Document(f"the configuration sent for {name}")
+    message = model_config.ModelConfig()
+    try:
+        json_format.Parse(text, message)
+    except (json_format.ParseError, ValueError, RecursionError) as error:
+        raise ConfigError([doc.problem((), f"is not Triton's JSON: {error}")]) from None
+    return _of_message(message, doc, name, folder, version_folders)
+
+
+def _of_message(message: Any, doc: Document, name: str, folder: Path, version_folders: Iterable[Path]) -> Reading:
+    try:
+        config, warnings = triton_reading.from_message(message, name)
+    except Unserved as error:
+        raise ConfigError(_problems(error.complaints, doc, lambda place: place)) from None
+    config = extensions.applied(config, doc)
+    reading = _finished(config, doc, triton_names.written_place, folder, version_folders)
+    told = _problems(warnings, doc, lambda place: place)
+    return replace(reading, warnings=tuple(replace(problem, is_warning=True) for problem in told))
+
+
+def _finished(
+    config: ModelConfig,
+    doc: Document,
+    written: Callable[[Place], Place],
+    folder: Path,
+    version_folders: Iterable[Path],
+) -> Reading:
+    if complaints := list(check(config)):
+        raise ConfigError(_problems(complaints, doc, written))
+    files = _Files(folder)
+    config = replace(
+        config,
+        backend=config.backend or _backend(config, version_folders),
+        outputs=tuple(files.labelled(spec, i) for i, spec in enumerate(config.outputs)),
+        warmup=tuple(files.warmup(warmup, i) for i, warmup in enumerate(config.warmup)),
+    )
+    if (batching := config.sequence_batching) is not None:
+        states = tuple(files.initial(state, i) for i, state in enumerate(batching.states))
+        config = replace(config, sequence_batching=replace(batching, states=states))
+    if files.complaints:
+        raise ConfigError(_problems(files.complaints, doc, written))
+    if not config.backend:
+        known = ", ".join(names[0] for names in FILES.values())
+        raise ConfigError([doc.problem(("backend",), f"is required: no version has a file that tells it ({known})")])
+    return Reading(config)
+
+
+def _backend(config: ModelConfig, version_folders: Iterable[Path]) -> str:
+    if config.default_model_filename:
+        return _SUFFIXES.get(Path(config.default_model_filename).suffix, "")
+    for folder in version_folders:
+        for backend in FILES:
+            if usual_file(backend, folder):
+                return backend
+    return ""
+
+
+def _problems(complaints: Iterable[Complaint], doc: Document, written: Callable[[Place], Place]) -> list[Problem]:
+    found = [doc.problem(written(place), message, suggestion) for place, message, suggestion in complaints]
+    return sorted(found, key=lambda problem: problem.line or 0)
+
+
+class _Files:
+    """Reads what a configuration names beside itself."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.complaints: list[Complaint] = []
+
+    def labelled(self, spec: TensorSpec, index: int) -> TensorSpec:
+        """The output with the classes of its label file."""
+        if not spec.label_file:
+            return spec
+        content = self._content((), spec.label_file, ("outputs", index, "label_file"))
+        try:
+            return replace(spec, labels=tuple(content.decode().splitlines()))
+        except UnicodeDecodeError:
+            self.complaints.append(Complaint(("outputs", index, "label_file"), "is not UTF-8 text"))
+            return spec
+
+    def initial(self, state: SequenceState, index: int) -> SequenceState:
+        """The state with its first value."""
+        if not state.initial_file:
+            return state
+        place = ("sequence_batching", "states", index, "initial_file")
+        return replace(state, initial=self._content(("initial_state",), state.initial_file, place))
+
+    def warmup(self, warmup: Warmup, index: int) -> Warmup:
+        """The same; each file that it names must be there."""
+        for i, spec in enumerate(warmup.inputs):
+            if spec.data.startswith("file:"):
+                self._content(("warmup",), spec.data.removeprefix("file:"), ("warmup", index, "inputs", i, "data"))
+        return warmup
+
+    def _content(self, within: tuple[str, ...], name: str, place: Place) -> bytes:
+        folder = self._folder.joinpath(*within).resolve()
+        path = (folder / name).resolve()
+        if not path.is_relative_to(folder):
+            self.complaints.append(Complaint(place, f"must lie in the model's {'/'.join(within) or 'own'} folder"))
+            return b""
+        try:
+            with path.open("rb") as file:
+                content = file.read(MAX_LABELS + 1)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not a file name"
+            self.complaints.append(Complaint(place, f"{path.name} cannot be read: {reason}"))
+            return b""
+        if len(content) > MAX_LABELS:
+            self.complaints.append(Complaint(place, f"{path.name} is larger than {MAX_LABELS >> 20} MiB"))
+        return content

@@ -1,0 +1,1 @@
+"""Models in service, and the repository they are loaded from."""

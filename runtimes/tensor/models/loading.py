@@ -1,0 +1,98 @@
+"""One version from its files to service: verified, completed, loaded, warmed up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from config.schema.units import format_size
+from runtimes.tensor.api.statistics import ModelStatistics
+from runtimes.tensor.backends.base import Instance, ModelLoadError
+from runtimes.tensor.configuration.checks import check
+from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.configuration.reading import usual_file
+from runtimes.tensor.models import manifest
+from runtimes.tensor.models.records import Source
+from runtimes.tensor.models.served_model import Scheduler, ServedModel
+from runtimes.tensor.models.warmup import warm_up
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a version in service is made of. `complete` and `start` raise `ModelLoadError`."""
+
+    complete: Callable[[ModelConfig, Path], Awaitable[ModelConfig]]
+    """The configuration, with what the model's own file knows."""
+    start: Callable[[ModelConfig, Path], Awaitable[Sequence[Instance]]]
+    """All copies, loaded; none when it fails or is cancelled."""
+    scheduler: Callable[[ModelConfig, Sequence[Instance], ModelStatistics], Scheduler]
+
+
+class Loader:
+    """A few at a time, each within its time."""
+
+    def __init__(self, parts: Parts, *, seconds: float, parallel: int) -> None:
+        self._parts = parts
+        self._seconds = seconds
+        self._slots = asyncio.Semaphore(parallel)
+
+    async def load(self, source: Source, number: int, statistics: ModelStatistics) -> ServedModel:
+        """Raises `ModelLoadError`; then, and when it is cancelled, nothing of it stays."""
+        async with self._slots:
+            name = source.folder.name
+            log.info("loading %s version %d with %s", name, number, source.config.backend)
+            started = asyncio.get_running_loop().time()
+            limit = asyncio.timeout(self._seconds)
+            try:
+                async with limit:
+                    served = await self._load(source, number, statistics)
+            except TimeoutError as error:
+                if not limit.expired():
+                    raise ModelLoadError(str(error) or "timed out") from error
+                raise ModelLoadError(f"loading took longer than {self._seconds:g} s") from None
+            served.load_seconds = asyncio.get_running_loop().time() - started
+            told = name, number, served.load_seconds, len(served.instances), format_size(served.memory_bytes)
+            log.info("%s version %d is loaded after %.1f s: instances %d, memory %s", *told)
+            return served
+
+    async def _load(self, source: Source, number: int, statistics: ModelStatistics) -> ServedModel:
+        folder = source.folder.version(number)
+        try:
+            await asyncio.to_thread(manifest.verify, folder)
+        except manifest.Incomplete as error:
+            raise ModelLoadError(str(error)) from None
+        config = await self._parts.complete(source.config, folder)
+        file = config.default_model_filename or await asyncio.to_thread(usual_file, config.backend, folder)
+        for place, message, _ in check(config):
+            raise ModelLoadError(f"{'.'.join(map(str, place))}: {message}")
+        instances = await self._parts.start(config, folder)
+        try:
+            for instance in instances:
+                await warm_up(config, instance, source.folder.path)
+            scheduler = self._parts.scheduler(config, instances, statistics)
+        except BaseException:
+            await _end(instances)
+            raise
+        return ServedModel(
+            name=source.folder.name,
+            version=str(number),
+            config=replace(config, default_model_filename=file),
+            scheduler=scheduler,
+            instances=instances,
+            folder=folder,
+            statistics=statistics,
+            memory_bytes=config.memory_bytes or sum(instance.report.memory_bytes for instance in instances),
+            last_used=asyncio.get_running_loop().time(),
+        )
+
+
+async def _end(instances: Sequence[Instance]) -> None:
+    for instance in instances:
+        with suppress(Exception):
+            await instance.aclose()

@@ -1,0 +1,250 @@
+"""Which models are in service: loaded, swapped, drained, unloaded, and loaded again when they are needed.
+
+    load     read, choose versions, load each that is new or changed; those that succeed take over in one step, and
+             what they replace ends when its requests and open sequences have. Where one fails, what was in service
+             stays, and the index says why
+    unload   out of service at once, ended when its requests have
+    cold     unloaded for want of memory, and loaded again by the next request, which waits
+
+On a request's way there is `lease` only: one look into a dict.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal
+
+from adapters.errors import CallerError, DeadlineError, InferenceError, NotFound
+from runtimes.tensor.configuration.override import Override
+from runtimes.tensor.configuration.version_policy import MissingVersion
+from runtimes.tensor.models.loading import Loader, Parts
+from runtimes.tensor.models.poller import Poller
+from runtimes.tensor.models.records import IndexEntry, ModelRecord, VersionRecord
+from runtimes.tensor.models.repository import Listing, Repository, RepositoryError
+from runtimes.tensor.models.rotation import Rotation
+from runtimes.tensor.models.served_model import ServedModel
+from runtimes.tensor.models.sources import SourceError, read_source
+from runtimes.tensor.models.table import ModelTable, not_ready, unavailable
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerOptions:
+    """How models come and go. Times are seconds."""
+
+    mode: Literal["none", "explicit", "poll"] = "none"
+    models: tuple[str, ...] = ()
+    """With explicit: those that are loaded at the start; `*` for all."""
+    poll_seconds: float = 5.0
+    load_seconds: float = 600.0
+    """For one version."""
+    drain_seconds: float = 30.0
+    """How long a version that was replaced may take to answer what it has begun."""
+    parallel_loads: int = 2
+    memory_budget: int = 0
+    """Bytes of all loaded versions together; 0 is no bound."""
+
+
+class ModelManager:
+    """All models of one repository. Lives on the loop's thread."""
+
+    def __init__(self, repository: Repository, parts: Parts, options: ManagerOptions) -> None:
+        self.options = options
+        self.table = ModelTable()
+        """What there is to know of the models without waiting."""
+        self._repository = repository
+        loader = Loader(parts, seconds=options.load_seconds, parallel=options.parallel_loads)
+        self._rotation = Rotation(self.table, loader, options.memory_budget, options.drain_seconds)
+        self._leases = self.table.leases
+        self._loads: dict[asyncio.Task[None], str] = {}
+        """What was asked for and is not done, and of which model."""
+        self._closing = False
+
+    # ── a request's way ───────────────────────────────────────────────────────────────────────────────
+
+    def lease(self, name: str, version: str) -> ServedModel | None:
+        """The version in service, by number or label, or the default one for "". To be released, once.
+
+        None where nothing is: `wait_for` then says why, or loads it.
+        """
+        served = self._leases.get((name, version))
+        if served is not None:
+            served.leases += 1
+        return served
+
+    def lease_sequence(self, name: str, version: str, sequence: int | str) -> ServedModel | None:
+        """Like `lease`, for a request of a sequence: one that is open stays on the version that it began on."""
+        model = self.table.models.get(name)
+        if model is None:
+            return None
+        served = self._leases.get((name, version))
+        if model.is_divided and (served is None or not served.scheduler.holds(sequence)):
+            # Whoever names no version, or a label, may mean one that another version has replaced since.
+            served = next((one for one in model.others(served, version) if one.scheduler.holds(sequence)), served)
+        if served is not None:
+            served.leases += 1
+        return served
+
+    async def wait_for(self, name: str, version: str, deadline: float | None) -> ServedModel:
+        """Like `lease`, of what is not in service: waits for a cold version until `deadline` (loop time).
+
+        Raises `NotFound`, `Unavailable`, `CapacityError` or `DeadlineError`.
+        """
+        while True:
+            model, record = self.table.find(name, version)
+            if record.served is not None:
+                record.served.leases += 1
+                return record.served
+            if not record.cold:
+                raise not_ready(name, record)
+            await self._warm(model, record, deadline)
+
+    async def _warm(self, model: ModelRecord, record: VersionRecord, deadline: float | None) -> None:
+        """Load a cold version, once for all who wait."""
+        loop = asyncio.get_running_loop()
+        if record.warming is None:
+            if loop.time() < record.retry_at or self._closing:
+                raise not_ready(model.name, record)
+            work = self._rotation.warm(model, record)
+            record.warming = self._rotation.spawn(work, f"load {model.name} {record.number}")
+        warming = record.warming
+        await asyncio.wait((warming,), timeout=None if deadline is None else max(0.0, deadline - loop.time()))
+        if not warming.done():
+            raise DeadlineError(f"The model `{model.name}` was still loading when the request's time was up.")
+        if warming.cancelled():
+            raise unavailable(f"The model `{model.name}` was unloaded.")
+        error = warming.exception()
+        if isinstance(error, InferenceError):
+            raise error
+        if error is not None:
+            raise not_ready(model.name, record)
+
+    # ── what there is ─────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def memory_used(self) -> int:
+        """Bytes that are held against the budget."""
+        return self._rotation.residency.budget.used
+
+    async def index(self, *, ready: bool = False) -> list[IndexEntry]:
+        """Every model of the repository and each of its versions; with `ready`, those that answer."""
+        if not ready:
+            with suppress(RepositoryError):
+                await self.look()
+        return self.table.index(ready=ready)
+
+    async def look(self) -> Listing:
+        """What lies in the repository now. Raises `RepositoryError`."""
+        listing = await asyncio.to_thread(self._repository.scan)
+        self.table.listed = frozenset((*listing.models, *listing.refused))
+        for name, model in tuple(self.table.models.items()):
+            if name not in self.table.listed and model.is_forgotten:
+                del self.table.models[name]
+        for name, why in listing.refused.items():
+            self.table.model(name).problem = why
+        return listing
+
+    # ── coming and going ──────────────────────────────────────────────────────────────────────────────
+
+    async def start(self) -> Mapping[str, str]:
+        """Load what is to be there at the start; why not, by model. Raises `RepositoryError` without a repository."""
+        listing = await self.look()
+        for why in listing.refused.values():
+            log.error("%s", why)
+        poller = Poller(self, self.options.poll_seconds) if self.options.mode == "poll" else None
+        if poller is not None:
+            names = await poller.first(listing)
+        elif self.options.mode == "none" or "*" in self.options.models:
+            names = list(listing.models)
+        else:
+            names = list(self.options.models)
+        failed = dict(listing.refused)
+        results = await asyncio.gather(*(self.bring(name) for name in names), return_exceptions=True)
+        failed |= {name: str(result) for name, result in zip(names, results, strict=True) if result is not None}
+        if poller is not None:
+            self._rotation.spawn(poller.run(), "poll the model repository")
+        if self.options.memory_budget:
+            self._rotation.spawn(self._rotation.residency.keep(), "keep to the memory budget")
+        return failed
+
+    async def load(self, name: str, override: Override | None = None) -> None:
+        """As asked through the API. Raises `CallerError` or `NotFound`; what was in service then stays."""
+        self._check_explicit("load")
+        await self.bring(name, override)
+
+    async def unload(self, name: str) -> None:
+        """As asked through the API: out of service when this returns. One that is not loaded is left as it is."""
+        self._check_explicit("unload")
+        await self.remove(name)
+
+    def _check_explicit(self, what: str) -> None:
+        if self.options.mode != "explicit":
+            mode = self.options.mode
+            raise CallerError(f"This server does not {what} models when asked: its mode is {mode}, not explicit.")
+
+    async def bring(self, name: str, override: Override | None = None) -> None:
+        """Load or reload a model, whatever the mode. Goes on when the caller leaves; `remove` and `aclose` end it."""
+        if self._closing:
+            raise unavailable("This server is stopping.")
+        task = self._rotation.spawn(self._load(name, override), f"load {name}")
+        self._loads[task] = name
+        task.add_done_callback(self._loads.pop)
+        await asyncio.wait((task,))
+        if task.cancelled():
+            raise unavailable(f"The model `{name}` was unloaded while it was loading.")
+        task.result()
+
+    async def _load(self, name: str, override: Override | None) -> None:
+        try:
+            source = await read_source(self._repository, name, override)
+        except RepositoryError as error:
+            raise NotFound(f"The model cannot be loaded: {error}.", param="model_name") from None
+        except SourceError as error:
+            raise self._refused(self.table.model(name), str(error)) from None
+        model = self.table.model(name)
+        source.use()
+        try:
+            async with model.lock:
+                failed = await self._rotation.swap(model, source)
+        except MissingVersion as error:
+            raise self._refused(model, str(error)) from None
+        finally:
+            await source.release()
+        if failed:
+            told = "; ".join(f"version {number}: {error}" for number, error in sorted(failed.items()))
+            raise CallerError(f"The model `{name}` cannot be loaded: {told}", code="model_load_failed")
+
+    def _refused(self, model: ModelRecord, why: str) -> CallerError:
+        model.problem = why
+        for record in model.usable():
+            record.reason = f"cannot be reloaded: {why}"
+        log.error("%s cannot be loaded: %s", model.name, why)
+        return CallerError(f"The model `{model.name}` cannot be loaded: {why}", code="model_load_failed")
+
+    async def remove(self, name: str) -> None:
+        """Out of service, whatever the mode; what it has begun is answered in the background.
+
+        Every load that was asked for before is ended.
+        """
+        for task, of in self._loads.items():
+            if of == name:
+                task.cancel()
+        model = self.table.models.get(name)
+        if model is None:
+            return
+        for record in model.versions.values():
+            if record.warming is not None:
+                record.warming.cancel()
+        async with model.lock:
+            await self._rotation.withdraw_all(model)
+            model.problem = ""
+
+    async def aclose(self) -> None:
+        """End everything, whatever it does. Requests should have been drained before."""
+        self._closing = True
+        await self._rotation.aclose()

@@ -1,0 +1,116 @@
+"""Follows the repository: a folder is loaded when its copy is complete, and unloaded when it is gone.
+
+Complete is what stood still for two looks in a row, or has a manifest (`SHA256SUMS`) that says so at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable
+from typing import Protocol
+
+from adapters.errors import InferenceError
+from runtimes.tensor.models import manifest
+from runtimes.tensor.models.repository import Listing, ModelFolder, RepositoryError
+
+log = logging.getLogger(__name__)
+_Stamps = tuple[str, str, tuple[tuple[int, str], ...]]
+
+
+class Follower(Protocol):
+    """Who loads and unloads."""
+
+    def look(self) -> Awaitable[Listing]: ...
+
+    def bring(self, name: str) -> Awaitable[None]: ...
+
+    def remove(self, name: str) -> Awaitable[None]: ...
+
+
+class Poller:
+    """Loads go on while it looks again; of one that fails, the next try is when its files have changed."""
+
+    def __init__(self, manager: Follower, seconds: float) -> None:
+        self._manager = manager
+        self._seconds = seconds
+        self._seen: dict[str, _Stamps] = {}
+        self._known: dict[str, _Stamps] = {}
+        """As it was when it was last loaded, or tried."""
+        self._missing: set[str] = set()
+
+    async def first(self, listing: Listing) -> list[str]:
+        """What can be loaded at the start: files that nobody has touched for as long as two looks take."""
+        long_ago = time.time() - 2 * self._seconds
+        names: list[str] = []
+        for name, folder in listing.models.items():
+            if folder.stamps and (folder.changed_at < long_ago or await self._has_arrived(folder)):
+                names.append(name)
+                self._known[name] = _stamps(folder)
+            self._seen[name] = _stamps(folder)
+        return names
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        async with asyncio.TaskGroup() as loads:
+            while True:
+                await asyncio.sleep(self._seconds)
+                try:
+                    come, gone = await self.poll()
+                except RepositoryError as error:
+                    log.error("%s; what is loaded stays", error)
+                    continue
+                for name in gone:
+                    await self._manager.remove(name)
+                for name in come:
+                    loads.create_task(self._load(name))
+
+    async def poll(self) -> tuple[list[str], list[str]]:
+        """One look: what is to be loaded, and what to be unloaded."""
+        listing = await self._manager.look()
+        come: list[str] = []
+        for name, folder in listing.models.items():
+            stamps = _stamps(folder)
+            stood_still = self._seen.get(name) == stamps
+            self._seen[name] = stamps
+            if not folder.stamps or stamps == self._known.get(name):
+                continue
+            if stood_still or await self._has_arrived(folder):
+                self._known[name] = stamps
+                come.append(name)
+        return come, self._gone(listing)
+
+    def _gone(self, listing: Listing) -> list[str]:
+        """Twice in a row: a rename takes a folder away for a moment."""
+        there = {name for name, folder in listing.models.items() if folder.stamps} | listing.refused.keys()
+        missing = self._known.keys() - there
+        gone = sorted(missing & self._missing)
+        self._missing = missing - set(gone)
+        for name in gone:
+            del self._known[name]
+        self._seen = {name: stamps for name, stamps in self._seen.items() if name in listing.models}
+        return gone
+
+    async def _has_arrived(self, folder: ModelFolder) -> bool:
+        """Whether each version that is new or has changed has a manifest, and is as it says."""
+        known = dict(self._known[folder.name][2]) if folder.name in self._known else {}
+        changed = [number for number, stamp in folder.stamps.items() if known.get(number) != stamp]
+        try:
+            return bool(changed) and all(
+                [await asyncio.to_thread(manifest.verify, folder.version(number)) for number in changed]
+            )
+        except manifest.Incomplete:
+            return False
+
+    async def _load(self, name: str) -> None:
+        try:
+            await self._manager.bring(name)
+        except InferenceError:
+            pass  # told in the log and in the index by whoever loads
+        except Exception:
+            log.exception("%s cannot be loaded", name)
+
+
+def _stamps(folder: ModelFolder) -> _Stamps:
+    return str(folder.path), folder.beside, tuple(sorted(folder.stamps.items()))

@@ -1,0 +1,175 @@
+"""What the manager knows of each model and each of its versions, in service or not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from adapters.errors import NotFound
+from runtimes.tensor.api.statistics import ModelStatistics
+from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.configuration.override import remove
+from runtimes.tensor.models.repository import ModelFolder
+from runtimes.tensor.models.served_model import ServedModel
+
+State = Literal["READY", "UNAVAILABLE", "LOADING", "UNLOADING"]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """A line of the repository's index. A model that was never loaded has no version and no state."""
+
+    name: str
+    version: str = ""
+    state: State | Literal[""] = ""
+    reason: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Source:
+    """Where versions are loaded from: the files, and the configuration as it was written."""
+
+    folder: ModelFolder
+    config: ModelConfig
+    digest: str = ""
+    """Of what was sent with the load; empty where all is from the repository."""
+    temporary: bool = False
+    """Whether the files were sent, and are to be removed when nobody uses them."""
+    users: int = 0
+
+    def fingerprint(self, number: int) -> str:
+        """Changes when answers of this version may."""
+        return self.digest if self.temporary else f"{self.digest} {self.folder.fingerprint(number)}"
+
+    def use(self) -> None:
+        self.users += 1
+
+    async def release(self) -> None:
+        """The last one removes what is temporary."""
+        self.users -= 1
+        if not self.users and self.temporary:
+            await asyncio.to_thread(remove, self.folder.path)
+
+
+@dataclass(slots=True, eq=False)
+class VersionRecord:
+    """One version. In service while `served` is there; cold when it is loaded again by the next request."""
+
+    number: int
+    state: State = "LOADING"
+    reason: str = ""
+    source: Source | None = None
+    config: ModelConfig | None = None
+    """Complete, once it was loaded."""
+    served: ServedModel | None = None
+    cold: bool = False
+    warming: asyncio.Task[None] | None = None
+    retry_at: float = 0.0
+    """Loop time before which a cold version that failed to load is left alone."""
+    statistics: ModelStatistics = field(default_factory=ModelStatistics)
+    memory_bytes: int = 0
+    """What it took when it was last loaded."""
+    loads: int = 0
+    failures: int = 0
+
+    def is_current(self, source: Source) -> bool:
+        """Whether loading it from there would change nothing."""
+        return (
+            self.usable
+            and self.source is not None
+            and self.number in source.folder.stamps
+            and self.source.fingerprint(self.number) == source.fingerprint(self.number)
+        )
+
+    def expected_bytes(self, source: Source) -> int:
+        """What it will take: as written, as last time, or as its files are large."""
+        if source.config.memory_bytes or self.memory_bytes:
+            return source.config.memory_bytes or self.memory_bytes
+        copies = sum(group.count * max(1, len(group.gpus)) for group in source.config.instance_groups)
+        return source.folder.sizes[self.number] * copies
+
+    def failed(self, reason: str) -> None:
+        """It was not loaded. What is in service in its place stays."""
+        self.reason = reason
+        if not self.usable:
+            self.state = "UNAVAILABLE"
+
+    @property
+    def usable(self) -> bool:
+        """Whether it answers, perhaps after loading."""
+        return self.served is not None or self.cold
+
+
+@dataclass(slots=True, eq=False)
+class ModelRecord:
+    """One model. `source` is the newest one that anything was loaded from."""
+
+    name: str
+    source: Source | None = None
+    versions: dict[int, VersionRecord] = field(default_factory=dict)
+    labels: Mapping[str, int] = field(default_factory=dict)
+    retiring: list[ServedModel] = field(default_factory=list)
+    """Out of service, and still with requests or open sequences."""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    problem: str = ""
+    """Why it could not be loaded at all."""
+
+    def usable(self) -> Iterator[VersionRecord]:
+        return (record for record in self.versions.values() if record.usable)
+
+    @property
+    def is_forgotten(self) -> bool:
+        """Nothing of it answers, ends or is loading."""
+        return self.source is None and not any(self.usable()) and not self.retiring and not self.lock.locked()
+
+    @property
+    def default(self) -> VersionRecord | None:
+        """What answers a request that names no version: the highest."""
+        return max(self.usable(), key=lambda record: record.number, default=None)
+
+    def find(self, version: str) -> VersionRecord | None:
+        """By number or label; None for the default where there is none. Raises `NotFound`."""
+        if not version:
+            return self.default
+        number = self.labels.get(version) or (int(version) if version.isdecimal() and len(version) < 19 else 0)
+        found = self.versions.get(number)
+        if found is None:
+            known = [*(str(number) for number in sorted(self.versions)), *self.labels]
+            raise NotFound(
+                f"Request for unknown model: '{self.name}' version {version[:64]} is not found. It has versions"
+                f" {', '.join(known) or 'none'}.",
+                param="model_version",
+            )
+        return found
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether more than one version may have open sequences."""
+        return bool(self.retiring) or len(self.versions) > 1
+
+    def others(self, served: ServedModel | None, version: str) -> Iterator[ServedModel]:
+        """What else may be meant by a version, where a sequence began before."""
+        in_service = (record.served for record in self.versions.values() if record.served is not None)
+        for one in (*self.retiring, *in_service):
+            if one is not served and (one.version == version or not version.isdecimal()):
+                yield one
+
+    def forget(self, source: Source) -> None:
+        """Versions that are gone from the disk and from service."""
+        for number, record in tuple(self.versions.items()):
+            if record.state == "UNAVAILABLE" and number not in source.folder.stamps:
+                del self.versions[number]
+
+    def keep_labels(self, wanted: Mapping[str, int]) -> None:
+        """Take the labels whose versions answer; of the others, those that still lead somewhere stay as they were."""
+        answers = {record.number for record in self.usable()}
+        old = {label: number for label, number in self.labels.items() if label in wanted and number in answers}
+        self.labels = {**old, **{label: number for label, number in wanted.items() if number in answers}}
+
+    def index(self) -> list[IndexEntry]:
+        if not self.versions:
+            return [IndexEntry(self.name, "", "UNAVAILABLE", self.problem)] if self.problem else [IndexEntry(self.name)]
+        records = (self.versions[number] for number in sorted(self.versions))
+        return [IndexEntry(self.name, str(record.number), record.state, record.reason) for record in records]

@@ -1,0 +1,83 @@
+"""Room for models: what is loaded is held against a budget, and idle versions make way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+from adapters.errors import CapacityError
+from config.schema.units import format_size
+from runtimes.tensor.backends.base import ModelLoadError
+from runtimes.tensor.models.memory import Hold, MemoryBudget, Occupant
+
+WAIT_SECONDS = 10.0
+LOOK_SECONDS = 0.1
+KEEP_SECONDS = 1.0
+
+
+class Residency:
+    """`idle` tells who could go, and `evict` unloads one, after which its hold is given back."""
+
+    def __init__(
+        self, total: int, idle: Callable[[], Iterable[Occupant]], evict: Callable[[Hold], Awaitable[None]]
+    ) -> None:
+        self.budget = MemoryBudget(total)
+        self._idle = idle
+        self._evict = evict
+        self._one_at_a_time = asyncio.Lock()
+
+    async def admit(self, size: int, what: str) -> Hold:
+        """Room for so many bytes. Raises `ModelLoadError` where there never is, `CapacityError` where none comes."""
+        self._refuse_oversized(size, what)
+        hold = Hold()
+        if self.budget.total:
+            async with self._one_at_a_time:
+                await self._make_room(size, what)
+                self.budget.hold(hold, size)
+        return hold
+
+    async def settle(self, hold: Hold, size: int, what: str) -> None:
+        """What it takes is known now. Raises `ModelLoadError` where that is more than there is at all."""
+        if not self.budget.total:
+            return
+        self._refuse_oversized(size, what)
+        self.budget.hold(hold, size)
+        await self.trim()  # beside one that waits for room, and perhaps for this very version to become idle
+
+    def give_back(self, hold: Hold) -> None:
+        self.budget.give_back(hold)
+
+    async def trim(self) -> None:
+        """Unload idle versions while more is used than may be, as far as there are any."""
+        for occupant in sorted(self._idle(), key=lambda occupant: occupant.last_used):
+            if not self.budget.excess:
+                return
+            await self._evict(occupant.hold)
+
+    async def keep(self) -> None:
+        """Until cancelled: what could not be unloaded when it was in use is unloaded when it is not."""
+        while True:
+            await asyncio.sleep(KEEP_SECONDS)
+            if self.budget.excess:
+                await self.trim()
+
+    def _refuse_oversized(self, size: int, what: str) -> None:
+        if not self.budget.fits(size):
+            total = self.budget.total
+            raise ModelLoadError(
+                f"{what} takes {size / 2**20:.1f} MiB, and the memory budget is {format_size(total)}: "
+                "raise it, or run fewer instances"
+            )
+
+    async def _make_room(self, size: int, what: str) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + WAIT_SECONDS
+        while (victims := self.budget.victims(size, self._idle())) != ():
+            if victims is None and loop.time() >= until:
+                raise CapacityError(
+                    f"There is no room for {what}: the models that are loaded are all in use.", retry_after=WAIT_SECONDS
+                )
+            if victims is None:
+                await asyncio.sleep(LOOK_SECONDS)
+            for victim in victims or ():
+                await self._evict(victim)  # unless it is at work again: then there is another look

@@ -1,0 +1,73 @@
+"""One version of a model in service: what runs it, and who uses it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runtimes.tensor.api.statistics import ModelStatistics
+from runtimes.tensor.backends.base import Instance
+from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.models.memory import Hold
+from runtimes.tensor.scheduling.scheduler import Scheduler
+
+__all__ = ["Scheduler", "ServedModel"]
+
+
+@dataclass(slots=True, eq=False)
+class ServedModel:
+    """Got from `ModelManager.lease`, and given back with `release`, whatever happens between."""
+
+    name: str
+    version: str
+    """As the wire has it."""
+    config: ModelConfig
+    """Complete."""
+    scheduler: Scheduler
+    instances: Sequence[Instance]
+    folder: Path
+    statistics: ModelStatistics
+    load_seconds: float = 0.0
+    memory_bytes: int = 0
+    hold: Hold | None = None
+    """Its part of the memory budget."""
+    leases: int = 0
+    last_used: float = 0.0
+    """Loop time of the last request's end."""
+    clock: Callable[[], float] = field(default_factory=lambda: asyncio.get_running_loop().time, repr=False)
+    _unused: asyncio.Event | None = field(default=None, repr=False)
+    """There while somebody waits for the last lease."""
+
+    @property
+    def number(self) -> int:
+        return int(self.version)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.leases and self.scheduler.is_idle
+
+    def release(self) -> None:
+        """A request has ended."""
+        self.leases -= 1
+        self.last_used = self.clock()
+        if not self.leases and self._unused is not None:
+            self._unused.set()
+
+    async def drain(self) -> None:
+        """Return when nobody uses it any more. Only for one that `lease` does not give any more."""
+        while not self.is_idle:
+            await self.scheduler.drain()
+            if self.leases:
+                self._unused = asyncio.Event()
+                await self._unused.wait()
+                self._unused = None
+
+    async def aclose(self) -> None:
+        """End it, and what it still runs."""
+        try:
+            await self.scheduler.aclose()
+        finally:
+            for instance in self.instances:
+                await instance.aclose()

@@ -1,0 +1,103 @@
+"""Every model that is known, and what requests find of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+
+from adapters.errors import NotFound, Unavailable
+from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.models.records import IndexEntry, ModelRecord, VersionRecord
+from runtimes.tensor.models.served_model import ServedModel
+
+RETRY_SECONDS = 2.0
+"""What callers are told of a model that is not ready."""
+
+
+class ModelTable:
+    """`leases` has what is in service: by name and version, label or "" for the default. Blocks for nothing."""
+
+    def __init__(self) -> None:
+        self.models: dict[str, ModelRecord] = {}
+        self.listed: frozenset[str] | None = None
+        """Names that were in the repository when it was last looked at; None until then."""
+        self.leases: dict[tuple[str, str], ServedModel] = {}
+
+    def model(self, name: str) -> ModelRecord:
+        """The record of a model, made where there is none."""
+        return self.models.setdefault(name, ModelRecord(name))
+
+    def publish(self, model: ModelRecord) -> None:
+        """What leases find of a model from now on."""
+        for key in [key for key in self.leases if key[0] == model.name]:
+            del self.leases[key]
+        for record in model.versions.values():
+            if record.served is not None:
+                self.leases[model.name, str(record.number)] = record.served
+        for label, number in model.labels.items():
+            if (served := model.versions[number].served) is not None:
+                self.leases[model.name, label] = served
+        default = model.default
+        if default is not None and default.served is not None:
+            self.leases[model.name, ""] = default.served
+
+    def find(self, name: str, version: str) -> tuple[ModelRecord, VersionRecord]:
+        """The record that a request means. Raises `NotFound`, or `Unavailable` where nothing was loaded yet."""
+        model = self.models.get(name)
+        if model is None or not model.versions:
+            if model is None and self.listed is None:
+                raise unavailable(f"The model `{name[:256]}` is not ready: the repository has not been read yet.")
+            if model is None and name not in (self.listed or ()):
+                raise NotFound(f"Request for unknown model: '{name[:256]}' is not found", param="model_name")
+            error = unavailable(f"The model `{name}` is not ready: {(model and model.problem) or 'it is not loaded'}.")
+            if model is not None and model.problem:
+                error.retry_after = inf
+            raise error
+        newest = max(model.versions.values(), key=lambda record: record.number)
+        return model, model.find(version) or newest
+
+    def is_ready(self, name: str, version: str = "") -> bool:
+        """Whether it answers, perhaps after loading. Raises `NotFound`."""
+        try:
+            return self.find(name, version)[1].usable
+        except Unavailable:
+            return False
+
+    def describe(self, name: str, version: str = "") -> tuple[str, ModelConfig]:
+        """The number of the version that is meant, and its complete configuration. Loads nothing.
+
+        Raises `NotFound` or `Unavailable`.
+        """
+        _, record = self.find(name, version)
+        if not record.usable or record.config is None:
+            raise not_ready(name, record)
+        return str(record.number), record.config
+
+    def versions(self, name: str) -> list[str]:
+        """The numbers of those that answer, in order."""
+        model = self.models.get(name)
+        return [] if model is None else [str(number) for number in sorted(record.number for record in model.usable())]
+
+    def records(self) -> Iterable[tuple[str, VersionRecord]]:
+        """Every version that is known, with its model's name: for statistics and metrics."""
+        return ((model.name, record) for model in self.models.values() for record in model.versions.values())
+
+    def index(self, *, ready: bool) -> list[IndexEntry]:
+        """Every model and each of its versions; with `ready`, those that answer."""
+        names = sorted({*self.models, *(() if ready else self.listed or ())})
+        entries = [entry for name in names for entry in self.models.get(name, ModelRecord(name)).index()]
+        return [entry for entry in entries if entry.state == "READY"] if ready else entries
+
+
+def unavailable(message: str) -> Unavailable:
+    """To be asked again."""
+    return Unavailable(message, code="model_not_ready", retry_after=RETRY_SECONDS)
+
+
+def not_ready(name: str, record: VersionRecord) -> Unavailable:
+    """Why, and when to ask again: never, where the model could not be loaded."""
+    why = record.reason or record.state.lower()
+    error = unavailable(f"The model `{name}` version {record.number} is not ready: {why}.")
+    if record.state == "UNAVAILABLE" and not record.cold:
+        error.retry_after = inf
+    return error

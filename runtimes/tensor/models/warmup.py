@@ -1,0 +1,143 @@
+"""Requests that a new version answers before it takes traffic: the first ones are slow, and the wrong ones fail."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from pathlib import Path
+
+import numpy as np
+
+from adapters.errors import CallerError
+from adapters.tensors import ITEM_SIZE, split_bytes
+from runtimes.tensor.backends.base import Array, Batch, Instance, ModelLoadError, Tensors
+from runtimes.tensor.configuration.model_config import (
+    ModelConfig,
+    SequenceControl,
+    SequenceState,
+    Warmup,
+    WarmupInput,
+)
+from runtimes.tensor.datatypes import DTYPES
+
+MAX_BYTES = 1 << 30
+
+
+async def warm_up(config: ModelConfig, instance: Instance, model_folder: Path) -> None:
+    """Ask one copy for all of them. Raises `ModelLoadError` for the first that fails."""
+    for warmup in config.warmup:
+        try:
+            inputs, rows = await asyncio.to_thread(inputs_of, config, warmup, model_folder)
+            for _ in range(warmup.count):
+                await _ask(config, instance, inputs, rows)
+        except Exception as error:
+            raise ModelLoadError(f"warm-up `{warmup.name}` failed: {error}") from error
+
+
+async def _ask(config: ModelConfig, instance: Instance, inputs: Tensors, rows: int) -> None:
+    answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def end(result: Tensors | BaseException | None) -> None:
+        if answered.done():
+            return
+        if isinstance(result, BaseException):
+            answered.set_exception(result)
+        else:
+            answered.set_result(None)
+
+    if config.decoupled:
+        stream = instance.stream(inputs, lambda _: None, end)
+        try:
+            await answered
+        except asyncio.CancelledError:
+            stream.stop()
+            raise
+    else:
+        instance.start(Batch([inputs], [rows]), end)
+        await answered
+
+
+def inputs_of(config: ModelConfig, warmup: Warmup, model_folder: Path) -> tuple[Tensors, int]:
+    """The tensors of one request, and its rows. Raises `ModelLoadError`."""
+    if warmup.batch_size > max(1, config.max_batch_size):
+        raise ModelLoadError(f"its batch_size is over the model's max_batch_size, {config.max_batch_size}")
+    rows = max(1, warmup.batch_size)
+    batch = (rows,) if config.max_batch_size else ()
+    inputs = {spec.name: _array(spec, batch, model_folder / "warmup") for spec in warmup.inputs}
+    missing = [spec.name for spec in config.inputs if not spec.optional and spec.name not in inputs]
+    if missing:
+        raise ModelLoadError(f"it lacks the input `{missing[0]}`")
+    if (batching := config.sequence_batching) is not None:
+        for control in batching.controls:
+            inputs.setdefault(control.name, _control(control, batch))
+        for state in batching.states:
+            inputs.setdefault(state.input_name, _state(state, batch))
+    return inputs, rows
+
+
+def _array(spec: WarmupInput, batch: tuple[int, ...], folder: Path) -> Array:
+    shape = (*batch, *spec.dims)
+    count = math.prod(shape)
+    if count * ITEM_SIZE.get(spec.datatype, 8) > MAX_BYTES:
+        raise ModelLoadError(f"`{spec.name}` is larger than {MAX_BYTES >> 20} MiB")
+    if spec.data.startswith("file:"):
+        content = (folder / spec.data.removeprefix("file:")).read_bytes()
+        one = _decoded(spec, content, math.prod(spec.dims), count)
+        return np.resize(one, count).reshape(shape)  # one row for all, or all of them
+    if spec.data == "random":
+        return _random(spec.datatype, shape)
+    return np.full(shape, b"", object) if spec.datatype == "BYTES" else np.zeros(shape, DTYPES[spec.datatype])
+
+
+def _decoded(spec: WarmupInput, content: bytes, of_a_row: int, of_all: int) -> Array:
+    if spec.datatype != "BYTES":
+        if len(content) not in (of_a_row * ITEM_SIZE[spec.datatype], of_all * ITEM_SIZE[spec.datatype]):
+            wanted = of_a_row * ITEM_SIZE[spec.datatype]
+            raise ModelLoadError(f"`{spec.name}` needs {wanted} bytes for a row, and its file has {len(content)}")
+        return np.frombuffer(content, DTYPES[spec.datatype])
+    for count in {of_all, of_a_row}:
+        try:
+            elements = split_bytes(content, count, spec.name)
+        except CallerError as error:
+            told = error
+        else:
+            array = np.empty(count, object)
+            array[:] = elements
+            return array
+    raise ModelLoadError(str(told))
+
+
+def _random(datatype: str, shape: tuple[int, ...]) -> Array:
+    """Small whole numbers, for these are often indices; fractions around zero; short texts."""
+    random = np.random.default_rng(0)
+    if datatype == "BYTES":
+        words = np.empty(math.prod(shape), object)
+        words[:] = [b"%d" % number for number in random.integers(0, 1000, words.size)]
+        return words.reshape(shape)
+    if datatype == "BF16":
+        return (random.standard_normal(shape, np.float32).view("<u4") >> 16).astype("<u2")
+    if datatype.startswith("FP"):
+        return random.standard_normal(shape).astype(DTYPES[datatype])
+    return random.integers(0, 2 if datatype == "BOOL" else 100, shape).astype(DTYPES[datatype])
+
+
+def _control(control: SequenceControl, batch: tuple[int, ...]) -> Array:
+    """Of a sequence that begins."""
+    shape = (*batch, 1)
+    if control.kind == "corrid":
+        if control.datatype == "BYTES":
+            return np.full(shape, b"warm-up", object)
+        return np.ones(shape, DTYPES[control.datatype])
+    value = control.false_true[control.kind != "end"]
+    return np.full(shape, value).astype(DTYPES[control.datatype])
+
+
+def _state(state: SequenceState, batch: tuple[int, ...]) -> Array:
+    dims = state.initial_dims or tuple(1 if dim == -1 else dim for dim in state.dims)
+    shape = (*batch, *dims)
+    if state.datatype == "BYTES":
+        return np.full(shape, b"", object)
+    if state.initial == "zero":
+        return np.zeros(shape, DTYPES[state.datatype])
+    row = np.frombuffer(state.initial, DTYPES[state.datatype])
+    return np.resize(row, math.prod(shape)).reshape(shape)

@@ -1,0 +1,204 @@
+"""Sequences while they are open: turns come, are computed in order, and leave; a sequence ends."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Sequence as Copies
+from math import inf
+
+from adapters.errors import BackendError, CallerError, CapacityError, InferenceError
+from adapters.tensors import Tensor
+from runtimes.tensor.backends.base import Instance, InstanceLost, RowsFailed, Tensors
+from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.scheduling.clock import clock
+from runtimes.tensor.scheduling.deadlines import Deadlines
+from runtimes.tensor.scheduling.delivery import Delivery, OrderedDelivery
+from runtimes.tensor.scheduling.failures import for_caller, unreadable
+from runtimes.tensor.scheduling.lane import Lane
+from runtimes.tensor.scheduling.latency import LatencyCurve
+from runtimes.tensor.scheduling.outlet import Outlet
+from runtimes.tensor.scheduling.pending import Execution, Pending
+from runtimes.tensor.scheduling.quiet import Quiet
+from runtimes.tensor.scheduling.recorder import NoRecorder, Recorder
+from runtimes.tensor.sequences.choice import Chooser
+from runtimes.tensor.sequences.inputs import SequenceInputs
+from runtimes.tensor.sequences.open_sequences import OpenSequences
+from runtimes.tensor.sequences.sequence import Place, Sequence, Turn
+
+
+class SequenceKeeper:
+    """All of one model's. Belongs to the loop that it was made on."""
+
+    def __init__(self, config: ModelConfig, instances: Copies[Instance], recorder: Recorder | None = None) -> None:
+        rules = config.sequence_batching
+        assert rules is not None
+        self._loop = asyncio.get_running_loop()
+        self.now = clock(self._loop)
+        self._recorder = recorder or NoRecorder()
+        self._outlet = Outlet(config)
+        self._inputs = SequenceInputs(config)
+        self._curve = LatencyCurve()
+        self._delivery = OrderedDelivery() if rules.preserve_ordering else Delivery()
+        chooser = Chooser(config, self._curve, self._inputs.key)
+        self._lanes = [Lane(instance, chooser, self._inputs, self) for instance in instances]
+        self._sequences = OpenSequences(config.name, self._lanes, rules.max_sequence_idle or 1.0)
+        self._idle = Deadlines(self._loop, self.now, self._end_idle, max(self._sequences.max_idle / 20, 0.005))
+        self._wakes: dict[Lane, asyncio.TimerHandle] = {}
+        self._count = 0
+        self._soon = False
+        self._quiet = Quiet(lambda: not self._sequences)
+        self._closed = False
+        for lane in self._lanes:
+            lane.instance.on_ready = functools.partial(self._replaced, lane)
+
+    # ── sequences ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _append(self, turn: Turn) -> None:
+        self._count += 1
+        turn.order = self._count
+        turn.waiting = True
+        turn.sequence.turns.append(turn)
+        turn.sequence.ending = turn.sequence.ending or turn.end
+        self._go_on_soon()
+
+    def withdraw(self, pending: Pending) -> None:
+        """Its caller left, or its time is up."""
+        if pending.waiting:
+            assert isinstance(pending, Turn)
+            sequence = pending.sequence
+            pending.waiting = False
+            sequence.turns.remove(pending)
+            if pending.start:
+                self._close(sequence, f"Sequence {sequence.id!r} was given up before it began.", "sequence_not_open")
+            else:
+                self._quit_if_last(sequence)
+        self._settle()
+
+    def _quit_if_last(self, sequence: Sequence) -> None:
+        """Nobody goes on with it, though its end has not come: a model that keeps account of sequences is told
+        before the slot is another's."""
+        if sequence.turns or sequence.running or sequence.closed:
+            return
+        sequence.quiet_since = self.now()
+        self._idle.by(sequence.quiet_since + self._sequences.max_idle)
+        if sequence.ending:
+            self._quit(sequence)
+
+    def _quit(self, sequence: Sequence) -> None:
+        if sequence.nothing is None or not sequence.started:
+            self._close(sequence)
+            return
+        place = Place(sequence.id, start=False, end=True)
+        turn = Turn(self._loop, self, sequence.nothing, self.now(), inf, sequence, place)
+        turn.valid = False
+        turn.add_done_callback(_ignore)
+        self._delivery.enter(turn)
+        self._append(turn)
+
+    def _close(self, sequence: Sequence, why: str = "", code: str = "sequence_not_open") -> None:
+        """It is over; requests that wait in it, as there may be when something went wrong, fail."""
+        if sequence.closed:
+            return
+        self._sequences.close(sequence)
+        turns = list(sequence.turns)
+        sequence.turns.clear()
+        for turn in turns:
+            turn.waiting = False
+            turn.fail(CapacityError(why, code=code) if code != "sequence_not_open" else CallerError(why, code=code))
+        if not self._closed:
+            self._go_on_soon()
+        self._settle()
+
+    def _settle(self) -> None:
+        self._delivery.release()
+        self._quiet.settle()
+
+    def _end_idle(self, now: float) -> float:
+        over, next_ = self._sequences.idle(now)
+        for sequence in over:
+            sequence.ending = True
+            self._quit(sequence)
+        return next_
+
+    # ── computing ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _go_on_soon(self) -> None:
+        # Not at once: what comes by this turn of the loop is to come along.
+        if not self._soon:
+            self._soon = True
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._soon = False
+        if not self._closed:
+            self._sequences.place()
+            for lane in self._lanes:
+                lane.go_on()
+
+    def wake(self, lane: Lane, when: float) -> None:
+        if lane in self._wakes:
+            self._wakes[lane].cancel()
+        self._wakes[lane] = self._loop.call_at(when, self._go_on)
+
+    def computed(self, execution: Execution, turns: list[Turn], result: Tensors | RowsFailed, rows: list[int]) -> None:
+        outputs, errors = (result.outputs, result.errors) if isinstance(result, RowsFailed) else (result, {})
+        self._curve.observe(execution.rows, execution.seconds)
+        valid = [turn for turn in turns if turn.valid]
+        if valid:
+            queued = sum([execution.started - turn.arrived for turn in valid])
+            self._recorder.executed(len(valid), len(valid), queued, execution.seconds)
+        for turn, row in zip(turns, rows, strict=True):
+            if row in errors:
+                self._failed(turn, BackendError(errors[row], code="model_failed"))
+                continue
+            try:
+                self._inputs.keep(turn.sequence, outputs, row)
+                answer = self._outlet.row(outputs, row, turn.asked)
+            except Exception:  # whatever the model answered, the others get theirs
+                self._failed(turn, unreadable())
+                continue
+            self._delivery.answer(turn, answer)
+            self._over(turn)
+
+    def failed(self, turns: list[Turn], error: BaseException) -> None:
+        for turn in turns:
+            self._failed(turn, for_caller(error))
+
+    def _failed(self, turn: Turn, error: InferenceError) -> None:
+        """The sequence stays as it was before, unless this began or ended it."""
+        self._delivery.fail(turn, error)
+        if turn.start:
+            turn.sequence.running = False
+            self._close(turn.sequence, f"The first request of sequence {turn.sequence.id!r} failed: begin it again.")
+        else:
+            self._over(turn)
+
+    def _over(self, turn: Turn) -> None:
+        sequence = turn.sequence
+        sequence.running = False
+        sequence.started = True
+        if turn.end:
+            self._close(sequence)
+        else:
+            self._quit_if_last(sequence)
+
+    def lost(self, lane: Lane) -> None:
+        """The copy died, and with it what it knew. States that are kept here go on with its replacement."""
+        if self._inputs.keeps_state:
+            return
+        self.failed(lane.drop(), InstanceLost())
+        for sequence in list(lane.slots):
+            if sequence.started:
+                why = f"The copy of the model that knew sequence {sequence.id!r} died: begin it again."
+                self._close(sequence, why, "sequence_lost")
+
+    def _replaced(self, lane: Lane) -> None:
+        self.lost(lane)
+        self._go_on_soon()
+
+
+def _ignore(turn: asyncio.Future[list[Tensor]]) -> None:
+    """Nobody waits for it, so nobody else looks at how it ended."""
+    if not turn.cancelled():
+        turn.exception()

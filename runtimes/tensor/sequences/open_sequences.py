@@ -1,0 +1,126 @@
+"""Which sequences are open, and where: the names, the slots and the line before them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Sequence as Copies
+from math import inf
+from typing import Protocol
+
+from adapters.errors import CallerError, CapacityError
+from runtimes.tensor.sequences.sequence import Place, Sequence, SequenceId
+
+MAX_BACKLOG = 1024
+"""Sequences that wait for a slot."""
+
+
+class Slots(Protocol):
+    """Those of one copy."""
+
+    @property
+    def room(self) -> tuple[bool, int]:
+        """How welcome another sequence is: whether the copy is ready, and how many slots are free."""
+        ...
+
+    def take(self, sequence: Sequence) -> None: ...
+
+    def leave(self, sequence: Sequence) -> None: ...
+
+
+class OpenSequences:
+    """Of one model. A sequence waits in the backlog until it has a slot, which it keeps until it is closed."""
+
+    def __init__(self, model: str, copies: Copies[Slots], max_idle: float) -> None:
+        self.max_idle = max_idle
+        self._model = model
+        self._copies = copies
+        self._named: dict[SequenceId, Sequence] = {}
+        self._placed: dict[Sequence, Slots] = {}
+        self._backlog: dict[Sequence, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._placed) + len(self._backlog)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return iter([*self._placed, *self._backlog])
+
+    def holds(self, name: SequenceId) -> bool:
+        found = self._named.get(name)
+        return found is not None and not found.ending
+
+    def of(self, place: Place, now: float) -> Sequence:
+        """That which a request goes on with, or begins. Raises `CallerError` where neither can be."""
+        found = self._named.get(place.id)
+        if place.start:
+            if found is not None and not found.ending:
+                raise CallerError(
+                    f"Sequence {place.id!r} is open already: end it with `sequence_end`, choose another"
+                    f" `sequence_id`, or wait until it has been idle for {self.max_idle:g} s.",
+                    code="sequence_open",
+                    param="sequence_start",
+                )
+            return self._begin(place, found, now)
+        if found is None or found.ending:
+            raise CallerError(
+                f"inference request for sequence {place.id} to model '{self._model}' must specify the START flag on the"
+                " first request of the sequence. It was not begun, has ended, was idle for more than"
+                f" {self.max_idle:g} s or was lost with its copy of the model.",
+                code="sequence_not_open",
+                param="sequence_start",
+            )
+        return found
+
+    def _begin(self, place: Place, after: Sequence | None, now: float) -> Sequence:
+        if len(self._backlog) >= MAX_BACKLOG:
+            raise CapacityError(
+                f"All places for sequences are taken, and {len(self._backlog)} sequences wait for one; try later.",
+                code="backlog_full",
+                retry_after=self.max_idle,
+            )
+        sequence = self._named[place.id] = Sequence(place.id, after, now)
+        self._backlog[sequence] = None
+        return sequence
+
+    def place(self) -> None:
+        """Give free slots to those that wait longest."""
+        if not self._backlog or not any(copy.room[1] for copy in self._copies):
+            return
+        for sequence in [s for s in self._backlog if s.predecessor() is None]:
+            copy = max(self._copies, key=_room)
+            if not copy.room[1]:
+                return
+            del self._backlog[sequence]
+            self._placed[sequence] = copy
+            copy.take(sequence)
+
+    def close(self, sequence: Sequence) -> None:
+        """It is over, and its slot another's."""
+        sequence.closed = sequence.ending = True
+        if self._named.get(sequence.id) is sequence:
+            before = sequence.predecessor()
+            if before is None:
+                del self._named[sequence.id]
+            else:  # whoever begins the next one waits for that
+                self._named[sequence.id] = before
+        self._backlog.pop(sequence, None)
+        copy = self._placed.pop(sequence, None)
+        if copy is not None:
+            copy.leave(sequence)
+
+    def idle(self, now: float) -> tuple[list[Sequence], float]:
+        """Those that nobody went on with for too long, and when the next will be."""
+        over, next_ = [], inf
+        for sequence in self._placed:
+            if not sequence.turns and not sequence.running:
+                until = sequence.quiet_since + self.max_idle
+                if until <= now:
+                    over.append(sequence)
+                else:
+                    next_ = min(next_, until)
+        return over, next_
+
+
+def _room(copy: Slots) -> tuple[bool, int]:
+    # One that is not ready has room too, which is taken only when no other has any.
+    ready, free = copy.room
+    return ready and free > 0, free

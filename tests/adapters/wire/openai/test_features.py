@@ -1,0 +1,106 @@
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from adapters.types import Feature
+from adapters.wire.openai import chat as wire
+from adapters.wire.openai import features
+
+TEXT = {"type": "text", "text": 'an "image_url" and {"type": "image_url", "image_url": {"url": "x"}}'}
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+
+
+def asks_for(feature: Feature, messages: Any = None, **fields: Any) -> bool:
+    body = {"model": "m", "messages": messages or [{"role": "user", "content": "hi"}], **fields}
+    return wire.decode_chat(json.dumps(body).encode()).asks_for(feature)
+
+
+def said(*contents: Any) -> list[Any]:
+    return [{"role": "user", "content": content} for content in contents]
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        (said("image_url"), False),
+        (said([TEXT]), False),
+        (said("a", [TEXT, IMAGE], None), True),
+        (said([{"type": "input_image", "image": "…"}]), True),
+        (said([{"image_url": "https://example.org/a.png"}]), True),
+        (said([{"type": "text", "text": "image", "image_url": None}]), False),
+        (said([{"type": ["image_url"]}]), False),
+        (said(["image_url"]), False),
+        (said({"type": "image_url"}), False),
+        ([{"role": "assistant", "tool_calls": [{"function": {"name": "image"}}]}], False),
+        (["image_url"], False),
+    ],
+)
+def test_an_image_is_a_part_and_no_word(messages: Any, expected: bool) -> None:
+    assert asks_for("vision", messages) is expected
+
+
+def test_an_image_may_be_spelt_with_escapes() -> None:
+    body = b'{"model": "m", "messages": [{"content": [{"type": "\\u0069mage\\u005furl"}]}]}'
+    assert wire.decode_chat(body).asks_for("vision")
+
+
+@given(st.recursive(st.text(max_size=9) | st.just("image"), lambda inner: st.lists(inner, max_size=3)))
+def test_whatever_messages_hold_vision_is_known(content: Any) -> None:
+    assert asks_for("vision", said(content, [IMAGE]))
+    assert not asks_for("vision", said(content))
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, False),
+        ({"tools": None}, False),
+        ({"tools": []}, False),
+        ({"tools": "x"}, False),
+        ({"tools": [{"type": "function"}]}, True),
+        ({"tools": [], "functions": [{"name": "f"}]}, True),
+        ({"tool_choice": "auto"}, False),
+    ],
+)
+def test_tools(fields: dict[str, Any], expected: bool) -> None:
+    assert asks_for("tools", **fields) is expected
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (None, False),
+        ({"type": "text"}, False),
+        ({"type": "json_object"}, False),
+        ({"type": "json_schema", "json_schema": {}}, True),
+        ("json_schema", False),
+        ({"type": {"json_schema": 1}}, False),
+    ],
+)
+def test_json_schema(given: Any, expected: bool) -> None:
+    assert asks_for("json_schema", response_format=given) is expected
+
+
+def test_a_feature_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[object] = []
+
+    def look(fields: Mapping[str, Raw]) -> bool:
+        looked.append(fields)
+        return True
+
+    monkeypatch.setitem(features.READ, "vision", look)
+    request = wire.decode_chat(json.dumps({"model": "m", "messages": said("hi")}).encode())
+    assert not looked
+    assert request.asks_for("vision")
+    assert request.asks_for("vision")
+    assert len(looked) == 1
+
+
+def test_completions_have_no_messages() -> None:
+    request = wire.decode_completion(b'{"model": "m", "prompt": "image_url"}')
+    assert not request.asks_for("vision")

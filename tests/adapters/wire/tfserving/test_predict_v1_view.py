@@ -1,0 +1,115 @@
+"""What a gateway sees of a request of KServe's v1 or TensorFlow Serving's REST."""
+
+import json
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adapters.errors import CallerError, Unsupported
+from adapters.tensors import RequestedOutput, Tensor
+from adapters.types import InferRequest
+from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
+from adapters.wire.tfserving.predict_v1_view import inference, request_of
+
+X = TensorMetadata("x", "FP32", (-1, 1))
+MODEL = ModelMetadata("m", ["1"], "test", [X], [TensorMetadata("p", "FP32", (-1, 3))])
+
+
+def asked(body: Any, **more: Any) -> InferRequest:
+    written = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return request_of(written, model="m", version="", **more)
+
+
+COUNTED: list[tuple[Any, int, bool]] = [
+    ({"instances": [1, 2, 3]}, 3, True),
+    ({"instances": [{"a": [[1], [2]]}, {"a": [[3], [4]]}]}, 2, True),
+    ({"instances": [], "inputs": [[1], [2]]}, 1, True),
+    ({"instances": "all of them"}, 1, True),
+    ({"examples": [{"x": 1}] * 4, "context": {"y": 2}}, 4, True),
+    ({"inputs": [[1, 2], [3, 4], [5, 6]]}, 3, False),
+    ({"inputs": {"b64": "aGk="}}, 1, False),
+    ({"inputs": {"a": 1, "b": [[1], [2]]}}, 2, False),
+    ({"inputs": [1, 2, 3]}, 1, False),
+    ({"inputs": {}}, 1, False),
+    ({}, 1, True),
+    (b' { "instances" : [ NaN , Infinity ] } ', 2, True),
+    (b'{"inputs": {"a": [[NaN], [1]]}}', 2, False),
+    (b'{"inputs": NaN}', 1, False),
+    (b'{"instances": ["\\ud800", "x"]}', 2, True),
+]
+
+
+@pytest.mark.parametrize(("body", "rows", "by_row"), COUNTED, ids=range(len(COUNTED)))
+def test_rows_are_counted(body: Any, rows: int, by_row: bool) -> None:
+    request = asked(body)
+    assert (request.rows, request.by_row) == (rows, by_row)
+    assert request.wire == "predict-v1"
+    assert request.size == len(request.body)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"7", b"\xff", b'{"instances": [1,]}', b"[" * 100_000])
+def test_what_is_no_object_is_refused(body: bytes) -> None:
+    with pytest.raises(CallerError) as refused:
+        asked(body)
+    assert refused.value.code == "invalid_json"
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(inner, max_size=4)
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(st.sampled_from(["instances", "inputs", "examples", "parameters"]), VALUES))
+def test_any_object_is_counted_and_kept_as_it_is(body: dict[str, Any]) -> None:
+    request = asked(body)
+    assert request.rows >= 1
+    assert json.dumps(json.loads(request.body)) == json.dumps(body)
+
+
+def test_a_route_writes_parameters_and_the_signature() -> None:
+    request = asked({"instances": [1], "signature_name": "a", "parameters": {"k": 1}})
+    fields = dict(request.codec.fields(request))
+    assert {name: bytes(value) for name, value in fields.items()} == {"k": b"1", "signature_name": b'"a"'}
+    fields["signature_name"] = fields.pop("k")
+    request.codec.rewrite(request, fields)
+    assert json.loads(request.body) == {"instances": [1], "signature_name": 1}
+    odd = asked(b'{"instances": [NaN], "parameters": {"k": 1}}')
+    odd.codec.rewrite(odd, odd.codec.fields(odd))
+    assert odd.body == b'{"instances":[NaN],"parameters":{"k":1}}'
+
+
+def test_two_requests_are_the_same_only_if_all_of_them_is() -> None:
+    requests = [
+        asked({"instances": [1]}),
+        asked({"instances": [2]}),
+        asked({"instances": [1]}, verb="explain"),
+        request_of(b'{"instances": [1]}', model="m", version="2"),
+    ]
+    assert len({request.codec.canonical(request) for request in requests}) == 4
+    assert all(request.codec.is_deterministic(request) and request.shareable for request in requests)
+
+
+def test_tensors_for_who_knows_the_model() -> None:
+    request = asked({"inputs": [1, 2]})
+    made = inference(request, MODEL)
+    assert made.inputs == [Tensor("x", "FP32", (2, 1), struct.pack("<2f", 1, 2))]
+    assert request.rows == 2  # as the model has it
+    classified = inference(asked({"examples": [{"x": 1}]}, verb="classify"), MODEL)
+    assert classified.outputs == [RequestedOutput("p", {"classification": 3})]
+
+
+def test_only_an_explainer_explains() -> None:
+    request = asked({"instances": [1]}, verb="explain")
+    with pytest.raises(Unsupported, match="has no explainer"):
+        inference(request, MODEL)
+    request.explainer = True
+    assert inference(request, MODEL).inputs
+
+
+def test_without_its_model_nothing_is_known() -> None:
+    with pytest.raises(Unsupported):
+        _ = asked({"instances": [1]}).inference

@@ -1,0 +1,169 @@
+import itertools
+from collections import Counter
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.balancing.affinity import CHUNK, DEPTH, HOLDERS, SLACK, PrefixAffinity, PrefixIndex, steps_of
+from tests.support.candidates import Ask, Candidate, candidates
+
+BOUND = 1.5
+
+
+def prompt(*parts: int) -> bytes:
+    """Each part is four chunks that depend on its number."""
+    return b"".join(Random(part).randbytes(4 * CHUNK) for part in parts)
+
+
+def ask(*parts: int, tenant: str = "acme", model: str = "chat") -> Ask:
+    return Ask(tenant=tenant, model=model, prompt=memoryview(prompt(*parts)))
+
+
+def steps(data: bytes, tenant: str = "acme", model: str = "chat") -> list[bytes]:
+    return steps_of(tenant, model, memoryview(data))
+
+
+@given(st.binary(max_size=2000), st.binary(max_size=2000), st.binary(max_size=2000))
+def test_steps_are_equal_as_far_as_whole_chunks_of_the_prompts_are(common: bytes, one: bytes, other: bytes) -> None:
+    a, b = steps(common + one), steps(common + other)
+    for i, (left, right) in enumerate(zip(a, b, strict=False)):
+        end = (i + 1) * CHUNK
+        assert (left == right) == ((common + one)[:end] == (common + other)[:end])
+    assert len(a) == len(common + one) // CHUNK
+
+
+def test_a_long_prompt_costs_a_bounded_number_of_steps() -> None:
+    assert len(steps(bytes((DEPTH + 50) * CHUNK))) == DEPTH
+
+
+def test_tenants_and_models_share_no_step() -> None:
+    data = prompt(1)
+    assert not set(steps(data)) & set(steps(data, tenant="other"))
+    assert not set(steps(data)) & set(steps(data, model="other"))
+    assert not set(steps(data, "a", "b\0c")) & set(steps(data, "a\0b", "d"))
+
+
+@given(st.lists(st.tuples(st.lists(st.integers(0, 5), max_size=4), st.integers(0, 30)), max_size=40))
+def test_the_index_is_bounded_in_steps_and_in_holders(additions: list[tuple[list[int], int]]) -> None:
+    index = PrefixIndex(capacity=20)
+    for parts, address in additions:
+        path = steps(prompt(*parts))
+        index.add(path, f"e{address}")
+        assert len(index) <= 20
+        assert all(len(index.holders(step)) <= HOLDERS for step in path)
+        assert all(index.holders(step)[0] == f"e{address}" for step in path[:20])
+
+
+def test_what_follows_is_forgotten_before_the_prefix_is() -> None:
+    index = PrefixIndex(capacity=8)
+    index.add(steps(prompt(1, 2)), "a")
+    index.add(steps(prompt(3)), "b")
+    kept = [bool(index.holders(step)) for step in steps(prompt(1, 2))]
+    assert kept == [True] * 4 + [False] * 4
+
+
+def test_a_conversation_stays_where_it_began() -> None:
+    pool, rng, picker = candidates(*[1.0] * 8), Random(1), PrefixAffinity(BOUND)
+    for _ in range(50):  # nobody is cold
+        for c in pool:
+            picker.pick([c], ask(99), 0.0, rng)
+    first = picker.pick(pool, ask(1), 0.0, rng)
+    assert [picker.pick(pool, ask(*range(1, turn)), 0.0, rng) for turn in range(3, 9)] == [first] * 6
+
+
+def test_a_beginning_that_all_prompts_share_binds_nobody() -> None:
+    """A quarter of each prompt is the same: they spread as if it were not."""
+    pool, rng, picker = candidates(*[1.0] * 4), Random(1), PrefixAffinity(BOUND)
+    counts = Counter(picker.pick(pool, ask(0, i, i + 1000, i + 2000), 0.0, rng) for i in range(1, 401))
+    assert all(70 < counts[c] < 130 for c in pool)
+
+
+def test_another_tenants_prompts_steer_nothing() -> None:
+    rng, pool = Random(1), candidates(*[1.0] * 4)
+    for c in pool[1:]:
+        c.in_flight = 1
+    picker = PrefixAffinity(BOUND)
+    assert {picker.pick(pool[:1], ask(1, tenant="thief"), 0.0, rng) for _ in range(50)} == {pool[0]}
+    pool[0].in_flight = 2
+    assert picker.pick(pool[:2], ask(1), 0.0, rng) is pool[1]
+
+
+def test_the_only_holder_may_lead_by_the_slack_and_the_bound_and_no_more() -> None:
+    pool, rng = candidates(1, 1), Random(1)
+    holder, other = pool
+    for least in (0, 10):
+        picker = PrefixAffinity(BOUND)
+        for _ in range(20):
+            picker.pick([holder], ask(1), 0.0, rng)
+            picker.pick([other], ask(2), 0.0, rng)
+        other.in_flight = least
+        holder.in_flight = int(BOUND * (least + 1)) + SLACK - 1
+        assert picker.pick(pool, ask(1), 0.0, rng) is holder
+        holder.in_flight += 1
+        assert picker.pick(pool, ask(1), 0.0, rng) is other
+
+
+def test_a_holder_that_is_overloaded_is_passed_over_and_others_become_holders() -> None:
+    pool, rng, picker = candidates(1, 1), Random(1), PrefixAffinity(BOUND)
+    for _ in range(60):
+        picker.pick(pool, ask(1), 0.0, rng).in_flight += 1
+    high, low = sorted((c.in_flight for c in pool), reverse=True)
+    assert high <= BOUND * (low + 1) + SLACK
+    assert set(picker._index.holders(steps(prompt(1))[-1])) == {"e0", "e1"}
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=300), st.integers(2, 6), st.integers(0, 2**32))
+def test_no_hit_passes_the_load_guard(requests: list[tuple[int, bool]], count: int, seed: int) -> None:
+    pool, rng, picker = candidates(*[1.0] * count), Random(seed), PrefixAffinity(BOUND)
+    for part, ends in requests:
+        least = min(c.in_flight for c in pool)
+        picked = picker.pick(pool, ask(part), 0.0, rng)
+        two_choices = picked.in_flight <= sorted(c.in_flight for c in pool)[-2]
+        assert two_choices or picked.in_flight + 1 - SLACK <= BOUND * (least + 1)
+        picked.in_flight += 1
+        if ends:
+            picked.in_flight -= 1
+
+
+def test_a_new_replica_gets_a_share_although_every_prompt_is_known_elsewhere() -> None:
+    """Nothing is ever in flight, so the load guard helps nobody: only exploring does."""
+    pool, rng, picker = candidates(*[1.0] * 4), Random(1), PrefixAffinity(BOUND)
+    for i in range(800):
+        picker.pick(pool[:3], ask(i % 40), 0.0, rng)
+    counts = Counter(picker.pick(pool, ask(i % 40), 0.0, rng) for i in range(800))
+    assert 200 * 0.1 <= counts[pool[3]] <= 200
+
+
+def test_exploring_costs_a_lone_conversation_little() -> None:
+    """Everyone else is cold for ever, for there is nothing else to do."""
+    pool, rng, picker = candidates(*[1.0] * 8), Random(1), PrefixAffinity(BOUND)
+    picks = [picker.pick(pool, ask(1), 0.0, rng) for _ in range(2000)]
+    moves = sum(before is not after for before, after in itertools.pairwise(picks))
+    assert 0 < moves < 0.1 * 2000
+
+
+def test_one_in_its_slow_start_is_explored_as_slowly() -> None:
+    pool, rng, picker = candidates(1, 1, 1, 0.1), Random(1), PrefixAffinity(BOUND)
+    picker.pick(pool[:1], ask(1), 0.0, rng)
+    counts: Counter[Candidate] = Counter()
+    for _ in range(400):
+        picked = picker.pick(pool, ask(1), 0.0, rng)
+        counts[picked] += 1
+    assert counts[pool[3]] <= 5
+
+
+def test_what_is_counted_is_bounded_while_endpoints_come_and_go() -> None:
+    rng, picker = Random(1), PrefixAffinity(BOUND, capacity=50)
+    for i in range(4000):
+        pool = [Candidate(f"e{i // 4}-{j}") for j in range(2)]
+        picker.pick(pool, ask(i % 3), 0.0, rng)
+        assert len(picker._recent) <= 600
+    assert len(picker._index) <= 50
+
+
+@given(st.binary(max_size=CHUNK - 1))
+def test_a_prompt_shorter_than_a_chunk_leaves_nothing(data: bytes) -> None:
+    picker = PrefixAffinity(BOUND)
+    picker.pick(candidates(1, 1), Ask(prompt=memoryview(data)), 0.0, Random(1))
+    assert len(picker._index) == 0

@@ -1,0 +1,120 @@
+from collections import Counter, defaultdict
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.balancing.balance import LeastRequest, RoundRobin
+from policies.balancing.load import LoadTwoChoices
+from policies.balancing.zones import NearFirst, shares
+from tests.support.candidates import ANYONE, Candidate
+
+capacities = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.floats(0.1, 1000), min_size=1)
+
+
+@given(capacities, st.data())
+def test_shares_are_a_distribution(named: dict[str | None, float], data: st.DataObject) -> None:
+    capacity = dict(named)
+    if data.draw(st.booleans()):
+        capacity[None] = data.draw(st.floats(0.1, 1000))
+    own = data.draw(st.sampled_from(sorted(zone for zone in capacity if zone is not None)))
+    traffic = data.draw(st.none() | st.floats(0.01, 1.0))
+    found = shares(capacity, own, traffic)
+    assert sum(found.values()) == pytest.approx(1.0)
+    assert all(0 <= share <= 1 + 1e-9 for share in found.values())
+    assert found.keys() <= capacity.keys()
+
+
+@given(capacities)
+def test_with_gateways_in_every_zone_all_endpoints_have_the_same_load(named: dict[str | None, float]) -> None:
+    """Each zone has as much traffic as any other, and the rule makes of it what the capacity asks for."""
+    arriving: dict[str | None, float] = defaultdict(float)
+    for own in named:
+        assert own is not None
+        for zone, share in shares(named, own, None).items():
+            arriving[zone] += share / len(named)
+    total = sum(named.values())
+    assert arriving == pytest.approx({zone: capacity / total for zone, capacity in named.items()})
+
+
+@given(capacities, st.floats(0.01, 1.0))
+def test_no_request_leaves_a_zone_that_can_take_it(named: dict[str | None, float], traffic: float) -> None:
+    total = sum(named.values())
+    for own in named:
+        assert own is not None
+        found = shares(named, own, traffic)
+        if named[own] >= total * traffic:
+            assert found == {own: 1.0}
+        elif len(named) > 1:
+            assert found[own] == pytest.approx(named[own] / total / traffic)
+
+
+def test_the_rule_in_figures() -> None:
+    assert shares({"a": 1, "b": 1, "c": 1}, "a", None) == {"a": 1.0}
+    # Half of a fell: it takes half of its third, the others share the rest.
+    assert shares({"a": 1, "b": 2, "c": 2}, "a", None) == pytest.approx({"a": 0.6, "b": 0.2, "c": 0.2})
+    # All requests come in here, so this zone has no more claim to its endpoints than any other.
+    assert shares({"a": 1, "b": 3}, "a", 1.0) == pytest.approx({"a": 0.25, "b": 0.75})
+    # Endpoints of no zone have no traffic of their own, and take what is left.
+    assert shares({"a": 1, None: 1}, "a", 0.8) == pytest.approx({"a": 0.625, None: 0.375})
+
+
+def pool(**zones: int) -> list[Candidate]:
+    return [Candidate(f"{zone}{i}", zone=zone) for zone, count in zones.items() for i in range(count)]
+
+
+def picks(near: NearFirst, candidates: list[Candidate], count: int = 2000) -> Counter[str | None]:
+    rng = Random(1)
+    return Counter(near.pick(candidates, ANYONE, 0.0, rng).zone for _ in range(count))
+
+
+def test_near_ones_first_and_the_rest_spills_over() -> None:
+    near = NearFirst(LeastRequest(), "a", None)
+    assert picks(near, pool(a=3, b=3)) == {"a": 2000}
+    found = picks(near, pool(a=1, b=3))  # a has a quarter of the capacity and half of the traffic
+    assert abs(found["a"] - 1000) < 100
+    assert picks(near, pool(b=2, c=2)).keys() == {"b", "c"}  # none here: as if there were no zones
+
+
+def test_what_is_left_of_a_zone_is_not_overrun() -> None:
+    """Of four near ones three are down or full, and so are not among the candidates."""
+    found = picks(NearFirst(RoundRobin(), "a", None), pool(a=1, b=4))
+    assert abs(found["a"] - 800) < 100  # (1/5) ÷ (1/2)
+
+
+def test_a_slow_start_counts_as_less_capacity() -> None:
+    candidates = pool(a=1, b=1)
+    candidates[0].weight = 0.1
+    found = picks(NearFirst(LeastRequest(), "a", None), candidates)
+    assert abs(found["a"] - 2000 * (0.1 / 1.1) / 0.5) < 100
+
+
+def test_none_to_pick_from_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no candidates"):
+        NearFirst(LeastRequest(), "a", None).pick([], ANYONE, 0.0, Random(1))
+
+
+def reporting(candidates: list[Candidate], **running: float) -> None:
+    for candidate in candidates:
+        assert candidate.zone is not None
+        candidate.signal.report(running=running[candidate.zone], waiting=0, cache=0, own=0, half_life=3.0, now=0.0)
+
+
+def test_a_zone_that_is_much_busier_by_its_reports_is_not_preferred() -> None:
+    """All gateways may stand in one zone, and nobody said so."""
+    near, endpoints = NearFirst(LoadTwoChoices(), "a", None), pool(a=4, b=4)
+    reporting(endpoints, a=6, b=4)
+    assert picks(near, endpoints) == {"a": 2000}
+    reporting(endpoints, a=16, b=4)
+    assert picks(near, endpoints)["b"] > 1000
+    reporting(endpoints, a=1, b=0)  # a request more is no reason to leave
+    assert picks(near, endpoints) == {"a": 2000}
+
+
+def test_reports_of_one_side_only_or_old_ones_say_nothing_about_a_zone() -> None:
+    near, endpoints = NearFirst(LoadTwoChoices(), "a", None), pool(a=4, b=4)
+    reporting(endpoints[:4], a=50)
+    assert picks(near, endpoints) == {"a": 2000}
+    reporting(endpoints, a=50, b=0)
+    assert {near.pick(endpoints, ANYONE, 10.0, Random(seed)).zone for seed in range(50)} == {"a"}

@@ -1,0 +1,230 @@
+from collections import Counter
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config.schema.config import MatchConfig, ModelConfig
+from policies.routing.facts import Facts
+from policies.routing.rules import Catalogue, ModelList, Rules
+from policies.routing.rules import names as names_of
+
+RNG = Random(1)
+
+
+def facts(
+    tenant: str = "acme",
+    model: str = "chat",
+    headers: Mapping[str, str] | None = None,
+    stream: bool = False,
+    prompt_tokens: int = 10,
+    user: str | None = None,
+) -> Facts:
+    return Facts(tenant, "key-1", model, headers or {}, stream, prompt_tokens, user, "req-1", asked=model)
+
+
+def rules(*routes: dict[str, Any], name: str = "chat") -> Rules:
+    return Rules(ModelConfig.model_validate({"name": name, "routes": routes}))
+
+
+def route_of(compiled: Rules, asked: Facts) -> int | None:
+    decision = compiled.decide(asked, RNG)
+    return None if decision is None else decision.route
+
+
+def naive_match(when: MatchConfig, asked: Facts) -> bool:
+    """The specification, straight from the words of the schema."""
+    lower = {name.lower(): pattern for name, pattern in (when.header or {}).items()}
+    return all(
+        (
+            when.stream is None or asked.stream == when.stream,
+            when.tenant is None or any(fnmatchcase(asked.tenant, p) for p in when.tenant),
+            when.model is None or any(fnmatchcase(asked.model, p) for p in when.model),
+            all(n in asked.headers and fnmatchcase(asked.headers[n], p) for n, p in lower.items()),
+            when.prompt_tokens is None or eval(f"{asked.prompt_tokens} {when.prompt_tokens}"),
+        )
+    )
+
+
+names = st.sampled_from(["a", "b", "ab", "ba", "abc"])
+globs = st.lists(st.sampled_from(["a", "b", "a*", "?b", "[ab]", "*c", "*"]), max_size=2).map(tuple)
+optional_globs = st.none() | globs
+conditions = st.builds(
+    MatchConfig,
+    tenant=optional_globs,
+    model=optional_globs,
+    header=st.none() | st.dictionaries(st.sampled_from(["X-A", "x-b"]), st.sampled_from(["a", "a*"])),
+    stream=st.none() | st.booleans(),
+    prompt_tokens=st.none()
+    | st.builds("{}{}".format, st.sampled_from(["<", "<=", ">", ">=", "> "]), st.integers(0, 3)),
+)
+requests = st.builds(
+    facts,
+    tenant=names,
+    model=names,
+    headers=st.dictionaries(st.sampled_from(["x-a", "x-b"]), names),
+    stream=st.booleans(),
+    prompt_tokens=st.integers(0, 4),
+)
+
+
+@given(st.lists(conditions, min_size=1, max_size=5), st.lists(requests, min_size=1, max_size=5))
+def test_the_first_route_that_matches_wins(whens: list[MatchConfig], asked: list[Facts]) -> None:
+    unreachable = MatchConfig()
+    whens = [when for when in whens if when != unreachable] + [MatchConfig(stream=True)]
+    compiled = rules(*({"when": when, "to": f"p{i}"} for i, when in enumerate(whens)))
+    for one in asked:
+        expected = next((i for i, when in enumerate(whens) if naive_match(when, one)), None)
+        assert route_of(compiled, one) == expected
+
+
+def test_a_header_is_found_whatever_its_case_and_must_be_there() -> None:
+    compiled = rules({"when": {"header": {"X-Tier": "gold*"}}, "to": "fast"})
+    assert route_of(compiled, facts(headers={"x-tier": "gold-1"})) == 0
+    assert route_of(compiled, facts(headers={"x-tier": "silver"})) is None
+    assert route_of(compiled, facts()) is None
+    anything = rules({"when": {"header": {"X-Tier": "*"}}, "to": "fast"})
+    assert route_of(anything, facts(headers={"x-tier": ""})) == 0
+    assert route_of(anything, facts()) is None
+
+
+@pytest.mark.parametrize(
+    ("comparison", "matching"),
+    [("<10", {9}), ("<=10", {9, 10}), (">10", {11}), (">= 10", {10, 11})],
+)
+def test_prompt_tokens_compares(comparison: str, matching: set[int]) -> None:
+    compiled = rules({"when": {"prompt_tokens": comparison}, "to": "p"})
+    assert {n for n in (9, 10, 11) if route_of(compiled, facts(prompt_tokens=n)) == 0} == matching
+
+
+def test_a_decision_carries_the_route_and_is_built_once() -> None:
+    compiled = rules(
+        {"to": "main", "fallback": ["spare", "last"], "retry": {"attempts": 4}, "timeout": {"total": "5s"}}
+    )
+    decision = compiled.decide(facts(), RNG)
+    assert decision is not None
+    assert decision.pools == ("main", "spare", "last")
+    assert decision.arm is None
+    assert decision.retry.attempts == 4
+    assert decision.timeout.total == 5.0
+    assert compiled.decide(facts(tenant="other"), RNG) is decision
+
+
+def split_route(a: float, b: float, **more: Any) -> dict[str, Any]:
+    arms = [{"pool": "a", "weight": a}, {"pool": "b", "weight": b}]
+    return {"split": {"sticky": "user", "arms": arms}, **more}
+
+
+def test_a_split_puts_the_chosen_pool_first_and_repeats_none() -> None:
+    compiled = rules(split_route(1, 1, fallback=["b", "c"]))
+    seen = {compiled.decide(facts(user=f"u{i}"), RNG) for i in range(50)}
+    assert {(d.arm, d.pools) for d in seen if d} == {("a", ("a", "b", "c")), ("b", ("b", "c"))}
+
+
+def test_an_arm_of_weight_0_gets_nothing_until_it_is_raised() -> None:
+    compiled = rules(split_route(1, 0))
+    assert {d.arm for i in range(200) if (d := compiled.decide(facts(user=f"u{i}"), RNG))} == {"a"}
+
+
+def arms_of(compiled: Rules, users: int = 400) -> list[str | None]:
+    found = (compiled.decide(facts(user=f"u{i}"), RNG) for i in range(users))
+    return [decision.arm if decision else None for decision in found]
+
+
+def test_a_route_put_above_a_split_and_a_new_condition_move_no_user() -> None:
+    before = arms_of(rules(split_route(1, 1)))
+    gold = {"when": {"tenant": ["gold"]}, "to": "a"}
+    assert arms_of(rules(gold, split_route(1, 1))) == before
+    assert arms_of(rules(split_route(1, 1, when={"tenant": ["ac*"]}))) == before
+
+
+def test_splits_of_two_models_and_of_two_routes_are_independent() -> None:
+    one = arms_of(rules(split_route(1, 1)), 2000)
+    other_model = arms_of(rules(split_route(1, 1), name="chat-2"), 2000)
+    other_route = arms_of(rules(split_route(1, 1, when={"tenant": ["gold"]}), split_route(1, 1)), 2000)
+    for other in (other_model, other_route):
+        assert 0.45 < sum(a == b for a, b in zip(one, other, strict=True)) / 2000 < 0.55
+
+
+def model(name: str, pool: str) -> ModelConfig:
+    return ModelConfig.model_validate({"name": name, "routes": [{"to": pool}]})
+
+
+def test_the_catalogue_prefers_the_exact_name_then_the_first_glob() -> None:
+    catalogue = Catalogue([model("v-*", "wide"), model("v-1*", "narrow"), model("v-1", "exact")])
+
+    def pool_of(name: str) -> str | None:
+        found = catalogue.find(name)
+        decision = found.rules.decide(facts(model=name), RNG) if found else None
+        return decision.pools[0] if decision else None
+
+    assert pool_of("v-1") == "exact"
+    assert pool_of("v-12") == "wide"
+    assert pool_of("w-1") is None
+
+
+def test_a_model_list_allows_names_and_families() -> None:
+    allowed = ModelList(["chat", "vision-*"])
+    assert allowed.allows("chat")
+    assert allowed.allows("vision-7b")
+    assert "vision-7b" in allowed
+    assert not allowed.allows("chat-2")
+    assert not ModelList([]).allows("chat")
+    assert ModelList(["*"]).allows("anything")
+
+
+def test_an_arm_may_be_a_split_of_its_own() -> None:
+    inner = {"sticky": "user", "arms": [{"pool": "b", "weight": 1}, {"name": "eu", "pool": "c", "weight": 1}]}
+    arms = [{"pool": "a", "weight": 2}, {"name": "new", "weight": 2, "split": inner, "fallback": ["a"]}]
+    compiled = rules({"split": {"sticky": "user", "arms": arms}, "fallback": ["d"]})
+    seen = {(d.arm, d.pools) for i in range(100) if (d := compiled.decide(facts(user=f"u{i}"), RNG))}
+    assert seen == {
+        ("a", ("a", "d")),
+        ("new>b", ("b", "a", "d")),
+        ("new>eu", ("c", "a", "d")),
+    }
+
+
+def test_a_split_in_a_split_places_its_subjects_anew() -> None:
+    """With one hash for both, all who are in the outer arm would be in the same inner one."""
+    inner = {"sticky": "user", "arms": [{"pool": "b", "weight": 1}, {"pool": "c", "weight": 1}]}
+    arms = [{"pool": "a", "weight": 1}, {"name": "new", "weight": 1, "split": inner}]
+    counts = Counter(arms_of(rules({"split": {"sticky": "user", "arms": arms}}), 2000))
+    assert counts["a"] == pytest.approx(1000, abs=120)
+    assert counts["new>b"] == pytest.approx(500, abs=100)
+
+
+def test_fallbacks_carry_their_failures_and_skip_what_was_tried() -> None:
+    fallback = ["b", {"pool": "long", "on": ["context_length"]}, {"pool": "c", "fallback": ["d"]}]
+    compiled = rules(split_route(1, 1, fallback=fallback))
+    plans = {d.arm: d for i in range(50) if (d := compiled.decide(facts(user=f"u{i}"), RNG))}
+    usual = {"capacity", "backend", "transport"}
+    steps = [(set(step.on), tuple(step.target.pools())) for step in plans["a"].target.fallback]
+    assert steps == [(usual, ("b",)), ({"context_length"}, ("long",)), (usual, ("c", "d"))]
+    assert plans["b"].pools == ("b", "long", "c", "d")
+
+
+def test_else_takes_what_is_left() -> None:
+    compiled = rules({"when": {"stream": True}, "to": "a"}, {"else": True, "to": "b"})
+    assert route_of(compiled, facts(stream=True)) == 0
+    assert route_of(compiled, facts()) == 1
+
+
+def test_a_model_is_known_by_every_one_of_its_names() -> None:
+    named = {"name": "chat", "aliases": ["gpt-4o"], "versions": ["1", "2"], "routes": [{"to": "a"}]}
+    catalogue = Catalogue([ModelConfig.model_validate(named), model("gpt-*", "family")])
+    assert {name: catalogue.find(name) for name, _, _ in names_of(ModelConfig.model_validate(named))}.keys() == {
+        "chat", "chat@1", "chat@2", "gpt-4o", "gpt-4o@1", "gpt-4o@2",
+    }  # fmt: skip
+    found = catalogue.find("gpt-4o@2")
+    assert found is not None
+    assert (found.name, found.asked, found.version, found.rules.model) == ("chat", "gpt-4o", "2", "chat")
+    family = catalogue.find("gpt-4@2")
+    assert family is not None
+    assert (family.name, family.rules.model) == ("", "gpt-*")
+    assert catalogue.find("chat@3") is None
+    assert catalogue.find("chat@") is None

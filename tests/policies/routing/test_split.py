@@ -1,0 +1,138 @@
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from policies.routing.facts import Facts
+from policies.routing.split import LONGEST, Arms, arm_for, choose, subject_of
+
+SUBJECTS = [f"user-{i}" for i in range(4000)]
+weights = st.integers(0, 100)
+shares = st.lists(weights, min_size=2, max_size=4).filter(any)
+
+
+def assign(arms: Arms, salt: str = "chat#0") -> list[str]:
+    return [choose(subject, salt, arms) for subject in SUBJECTS]
+
+
+def arms_of(values: list[int]) -> Arms:
+    return tuple((f"arm-{i}", float(weight)) for i, weight in enumerate(values))
+
+
+@settings(max_examples=40)
+@given(shares)
+def test_each_arm_gets_its_share(values: list[int]) -> None:
+    counts = Counter(assign(arms_of(values)))
+    for name, weight in arms_of(values):
+        share = weight / sum(values)
+        # Five standard deviations of a binomial share, and a little for the skew of small ones.
+        tolerance = 5 * (share * (1 - share) / len(SUBJECTS)) ** 0.5 + 0.003 * (share > 0)
+        assert abs(counts[name] / len(SUBJECTS) - share) <= tolerance
+
+
+@settings(max_examples=40)
+@given(shares, st.data())
+def test_raising_one_weight_moves_subjects_to_that_arm_only(values: list[int], data: st.DataObject) -> None:
+    grown = data.draw(st.integers(0, len(values) - 1))
+    more = data.draw(st.integers(1, 100))
+    before = assign(arms_of(values))
+    after = assign(arms_of([w + more * (i == grown) for i, w in enumerate(values)]))
+    moved = {new for old, new in zip(before, after, strict=True) if old != new}
+    assert moved <= {f"arm-{grown}"}
+
+
+def test_from_90_10_to_80_20_a_tenth_moves() -> None:
+    before = assign((("stable", 90), ("canary", 10)))
+    after = assign((("stable", 80), ("canary", 20)))
+    moves = Counter((old, new) for old, new in zip(before, after, strict=True) if old != new)
+    assert set(moves) == {("stable", "canary")}
+    assert abs(moves.total() / len(SUBJECTS) - 0.1) < 0.02
+
+
+@given(st.text(max_size=5), st.permutations(arms_of([5, 3, 2])).map(tuple), st.sampled_from([0.01, 1.0, 7.0]))
+def test_neither_order_nor_scale_of_the_arms_matters(subject: str, arms: Arms, scale: float) -> None:
+    scaled = tuple((name, weight * scale) for name, weight in arms)
+    assert choose(subject, "s", scaled) == choose(subject, "s", arms_of([5, 3, 2]))
+
+
+def test_salts_are_independent() -> None:
+    arms = (("a", 1.0), ("b", 1.0))
+    pairs = Counter(zip(assign(arms, "one"), assign(arms, "two"), strict=True))
+    assert len(pairs) == 4
+    assert all(abs(count / len(SUBJECTS) - 0.25) < 0.04 for count in pairs.values())
+
+
+@given(st.text(max_size=5), st.floats(5e-324, 1e308))
+@example("\ud800", 1.0)  # a lone surrogate, which JSON allows and strict UTF-8 does not
+def test_any_subject_and_any_positive_weight_has_an_arm(subject: str, weight: float) -> None:
+    assert choose(subject, "s", (("off", 0.0), ("on", weight))) == "on"
+
+
+def test_a_split_with_no_weight_is_refused() -> None:
+    with pytest.raises(ValueError, match="weight above 0"):
+        choose("u", "s", (("a", 0.0),))
+
+
+def test_an_assignment_is_the_same_in_every_release() -> None:
+    """Users in a running experiment must not be reshuffled by an upgrade."""
+    found = "".join(choose(f"u{i}", "chat#0", (("a", 1.0), ("b", 1.0))) for i in range(16))
+    assert found == "aabbbaaabbabbbab"
+
+
+def facts(**changes: Any) -> Facts:
+    base = Facts("acme", "key-1", "chat", {"x-session": "s1"}, False, 1, "ann", "req-1")
+    return base._replace(**changes)
+
+
+def subject(sticky: str, asked: Facts) -> str:
+    return subject_of(sticky, asked, Random(1))
+
+
+@pytest.mark.parametrize(
+    ("sticky", "field", "value"),
+    [
+        ("user", "user", "bob"),
+        ("key", "key", "key-2"),
+        ("tenant", "tenant", "other"),
+        ("header:X-Session", "headers", {"x-session": "s2"}),
+    ],
+)
+def test_a_subject_follows_what_sticky_names_and_nothing_else(sticky: str, field: str, value: object) -> None:
+    assert subject(sticky, facts()) != subject(sticky, facts(**{field: value}))
+    unrelated: dict[str, Any] = {"model": "m", "stream": True, "prompt_tokens": 9, "request_id": "r"}
+    assert subject(sticky, facts()) == subject(sticky, facts(**unrelated))
+
+
+@pytest.mark.parametrize("sticky", ["user", "key", "header:x-session"])
+def test_two_tenants_with_the_same_user_are_two_subjects(sticky: str) -> None:
+    assert subject(sticky, facts()) != subject(sticky, facts(tenant="other"))
+
+
+def test_a_missing_user_or_header_falls_back_to_the_key() -> None:
+    by_key = subject("key", facts())
+    assert subject("user", facts(user=None)) == by_key
+    assert subject("header:x-session", facts(headers={})) == by_key
+
+
+def test_request_draws_anew_each_time() -> None:
+    rng = Random(1)
+    assert len({subject_of("request", facts(), rng) for _ in range(100)}) == 100
+
+
+@given(st.text(max_size=2 * LONGEST))
+def test_what_is_remembered_is_what_would_be_drawn(user: str) -> None:
+    arms = (("a", 1.0), ("b", 1.0))
+    asked = facts(user=user)
+    drawn = choose(subject("user", asked), "s", arms)
+    assert [arm_for("user", asked, "s", arms, Random(1)) for _ in range(2)] == [drawn, drawn]
+
+
+def test_other_weights_and_other_splits_are_remembered_apart() -> None:
+    asked = facts()
+    assert arm_for("key", asked, "s", (("a", 1.0), ("b", 0.0)), Random(1)) == "a"
+    assert arm_for("key", asked, "s", (("a", 0.0), ("b", 1.0)), Random(1)) == "b"
+    places = {arm_for("key", asked, f"split-{i}", (("a", 1.0), ("b", 1.0)), Random(1)) for i in range(20)}
+    assert places == {"a", "b"}

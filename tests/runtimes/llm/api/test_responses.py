@@ -1,0 +1,191 @@
+"""`/v1/responses` over a real socket, with OpenAI's own client; the model is a Parrot."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Literal
+
+import aiohttp
+import openai
+import pytest
+from pydantic import BaseModel, Field
+
+from runtimes.llm.model.model_runner import ModelRunner
+from tests.runtimes.llm.api.test_server import ANSWER_TOKENS, HI, PROMPT_TOKENS, TEXT
+from tests.runtimes.llm.babbler import Babbler
+from tests.runtimes.llm.server_fixtures import MODEL, Running, post, serving, until_idle
+from tests.runtimes.llm.test_server_sampling import CHAT_PROMPT, Speaker
+
+OF_A_TEXT = [
+    "response.created", "response.in_progress", "response.output_item.added", "response.content_part.added",
+    *["response.output_text.delta"] * len(TEXT),
+    "response.output_text.done", "response.content_part.done", "response.output_item.done", "response.completed",
+]  # fmt: skip
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[Running]:
+    async with serving(TEXT) as running:
+        yield running
+
+
+async def test_a_whole_answer(running: Running) -> None:
+    answer = await running.client.responses.create(model=MODEL, input="hi", metadata={"of": "a test"})
+    assert (answer.object, answer.status, answer.model) == ("response", "completed", MODEL)
+    assert answer.output_text == TEXT
+    assert answer.metadata == {"of": "a test"}
+    assert answer.usage is not None
+    assert (answer.usage.input_tokens, answer.usage.output_tokens) == (PROMPT_TOKENS, ANSWER_TOKENS)
+    assert answer.usage.total_tokens == PROMPT_TOKENS + ANSWER_TOKENS
+
+
+async def test_a_conversation_is_the_chat_that_it_says(running: Running) -> None:
+    """Its prompt is as long as the chat's."""
+    said: Any = [
+        {"role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+        {
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "yes", "annotations": []}],
+        },
+        {"role": "user", "content": "more"},
+    ]
+    answer = await running.client.responses.create(model=MODEL, instructions="Be brief.", input=said)
+    chat = await running.client.chat.completions.create(
+        model=MODEL,
+        messages=[
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "hi"},
+            {"role": "assistant", "content": "yes"},
+            {"role": "user", "content": "more"},
+        ],
+    )
+    assert answer.usage is not None
+    assert chat.usage is not None
+    assert answer.usage.input_tokens == chat.usage.prompt_tokens
+
+
+async def test_a_stream_has_all_its_events_in_order(running: Running) -> None:
+    async with running.client.responses.stream(model=MODEL, input="hi") as stream:
+        events = [event async for event in stream]
+        final = await stream.get_final_response()
+    # The client adds nothing to them, and takes them for what they are.
+    assert [event.type for event in events] == OF_A_TEXT
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert final.output_text == TEXT
+    assert final.usage is not None
+    assert (final.usage.input_tokens, final.usage.output_tokens) == (PROMPT_TOKENS, ANSWER_TOKENS)
+
+
+async def test_log_probabilities_are_those_of_the_chat() -> None:
+    async with serving(runner=ModelRunner(Speaker(TEXT, after=CHAT_PROMPT))) as running:
+        asked: Any = {"model": MODEL, "input": "hi", "temperature": 0, "top_logprobs": 2}
+        asked["include"] = ["message.output_text.logprobs"]
+        chat = await running.client.chat.completions.create(
+            model=MODEL, messages=HI, temperature=0, logprobs=True, top_logprobs=2
+        )
+        assert chat.choices[0].logprobs is not None
+        expected = [(one.token, one.logprob) for one in chat.choices[0].logprobs.content or []]
+        assert expected
+        answer: Any = await running.client.responses.create(**asked)
+        told = answer.output[0].content[0].logprobs
+        assert [(one.token, one.logprob) for one in told] == expected
+        assert [len(one.top_logprobs) for one in told] == [2] * len(told)
+        stream: Any = await running.client.responses.create(**asked, stream=True)
+        deltas = [event async for event in stream if event.type == "response.output_text.delta"]
+        streamed = [(one.token, one.logprob) for event in deltas for one in event.logprobs]
+        assert streamed == expected[: len(streamed)]
+        assert len(streamed) >= len(TEXT)
+
+
+async def test_an_answer_that_is_cut_is_incomplete(running: Running) -> None:
+    answer = await running.client.responses.create(model=MODEL, input="hi", max_output_tokens=5)
+    assert (answer.status, answer.output_text) == ("incomplete", TEXT[:5])
+    assert answer.incomplete_details is not None
+    assert answer.incomplete_details.reason == "max_output_tokens"
+    stream = await running.client.responses.create(model=MODEL, input="hi", max_output_tokens=5, stream=True)
+    assert [event.type async for event in stream][-1] == "response.incomplete"
+
+
+async def test_a_break_ends_in_a_failure() -> None:
+    async with serving(TEXT, fails_after=4) as running:
+        stream = await running.client.responses.create(model=MODEL, input="hi", stream=True)
+        events = [event async for event in stream]
+        assert events[-1].type == "response.failed"
+        assert events[-1].response.status == "failed"
+        assert events[-1].response.error is not None
+        assert "engine" in events[-1].response.error.message
+        assert 0 < sum([event.type == "response.output_text.delta" for event in events]) <= 4
+
+
+async def test_a_failure_before_the_first_text_has_a_status() -> None:
+    async with serving(TEXT, fails_after=0) as running:
+        with pytest.raises(openai.InternalServerError):
+            await running.client.responses.create(model=MODEL, input="hi", stream=True)
+
+
+async def test_a_client_that_leaves_frees_the_engine(running: Running) -> None:
+    async with aiohttp.ClientSession() as session:
+        body = json.dumps({"model": MODEL, "input": "hi", "stream": True, "ignore_eos": True})
+        headers = {"content-type": "application/json"}
+        async with session.post(f"{running.url}/v1/responses", data=body, headers=headers) as response:
+            await response.content.readuntil(b"output_text.delta")
+    async with asyncio.timeout(20):
+        await until_idle(running.engine)
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "param"),
+    [
+        ({"store": True}, 400, "store"),
+        ({"previous_response_id": "resp_1"}, 400, "previous_response_id"),
+        ({"background": True}, 400, "background"),
+        ({"max_output_tokens": 0}, 400, "max_output_tokens"),
+        ({"max_output_tokens": 100_000}, 400, "input"),
+        ({"input": []}, 400, "input"),
+        ({"input": "x" * 50_000}, 400, "input"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:,"}]}]}, 400, "input"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, 400, "input[0]"),
+        ({"temperature": 9}, 400, "temperature"),
+        ({"text": {"format": {"type": "odd"}}}, 400, "text.format"),
+        ({"tools": [{"type": "web_search"}]}, 400, "tools[0].type"),
+        ({"messages": []}, 400, "messages"),
+        ({"odd": 1}, 400, "odd"),
+        ({"model": "other"}, 404, "model"),
+    ],
+)
+async def test_what_is_wrong_is_told_by_the_names_of_responses(
+    running: Running, change: dict[str, Any], status: int, param: str
+) -> None:
+    got, _, told = await post(running, "/v1/responses", {"model": MODEL, "input": "hi"} | change)
+    assert (got, told["error"]["param"]) == (status, param)
+    assert told["error"].keys() == {"message", "type", "param", "code"}
+
+
+async def test_what_is_no_body_is_told(running: Running) -> None:
+    assert (await post(running, "/v1/responses", b"{"))[0] == 400
+    assert (await post(running, "/v1/responses", b"{}", **{"content-type": "text/plain"}))[0] == 415
+
+
+class Pet(BaseModel):
+    name: Annotated[str, Field(max_length=8)]
+    kind: Literal["cat", "dog"]
+
+
+async def test_an_answer_has_the_form_that_it_is_asked_for() -> None:
+    """Of a model that says anything, so that some answers may be cut by their length."""
+    async with serving(runner=Babbler(3)) as running:
+        parsed = []
+        for _ in range(4):
+            answer = await running.client.responses.parse(model=MODEL, input="hi", text_format=Pet, temperature=0.5)
+            assert answer.text is not None
+            assert answer.text.format is not None
+            assert answer.text.format.type == "json_schema"
+            if answer.status == "completed":
+                parsed.append(answer.output_parsed)
+        assert parsed
+        assert all(isinstance(one, Pet) for one in parsed)
+        wrong = {"format": {"type": "json_schema", "name": "x", "schema": {"type": "no such type"}}}
+        body = {"model": MODEL, "input": "hi", "text": wrong}
+        status, _, told = await post(running, "/v1/responses", body)
+        assert (status, told["error"]["param"]) == (400, "text.format")

@@ -1,0 +1,96 @@
+"""What a request's headers and body say of whose it is and how urgent, down to the engine."""
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import pytest
+
+from adapters.wire.standing import Told
+from runtimes.llm.api.standing import Asker
+from tests.runtimes.llm.server_fixtures import MODEL, Running, post, serving, until_idle
+
+BODY = {"model": MODEL, "prompt": "hi", "max_tokens": 5}
+
+
+@pytest.mark.parametrize(
+    ("told", "written", "priority"),
+    [(None, None, 0), (None, -7, -7), (1, None, 1), (1, -7, 1), (-1, None, -1), (-1, -7, -1), (-1, 0, 0), (0, 9, 9)],
+)
+def test_a_client_lowers_what_the_gateway_told_and_cannot_raise_it(
+    told: int | None, written: int | None, priority: int
+) -> None:
+    assert Asker.of(Told(priority=told), None, written, 0.0).standing.priority == priority
+
+
+def test_a_salt_is_within_a_tenants_own() -> None:
+    salts = {Asker.of(Told(tenant), salt, None, 0.0).salt for tenant in ("", "a", "b") for salt in (None, "a", "b")}
+    assert len(salts) == 9
+
+
+@pytest.mark.parametrize(
+    ("headers", "fields", "param"),
+    [
+        ({"x-headrace-share": "-1"}, {}, "x-headrace-share"),
+        ({"x-headrace-timeout": "soon"}, {}, "x-headrace-timeout"),
+        ({"x-headrace-priority": "-1"}, {}, "x-headrace-priority"),
+        ({}, {"priority": 2**31}, "priority"),
+        ({}, {"priority": "high"}, "priority"),
+    ],
+)
+async def test_what_cannot_be_read_is_refused(headers: dict[str, str], fields: dict[str, Any], param: str) -> None:
+    async with serving() as running:
+        status, _, answer = await post(running, "/v1/completions", BODY | fields, **headers)
+    assert (status, answer["error"]["param"]) == (400, param)
+
+
+async def waiting(running: Running, count: int) -> None:
+    async with asyncio.timeout(30):
+        while running.engine.stats().waiting != count:
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_whose_time_is_up_gets_504_and_its_pages_are_free(stream: bool) -> None:
+    async with serving() as running:
+        running.parrot.gate.clear()
+        asked = asyncio.create_task(
+            post(running, "/v1/completions", BODY | {"stream": stream}, **{"x-headrace-timeout": "60"})
+        )
+        async with asyncio.timeout(30):
+            while not running.engine.stats().running:
+                await asyncio.sleep(0.005)
+        running.engine._engine.clock = lambda: time.monotonic() + 61
+        running.parrot.gate.set()
+        if stream:  # its first token had come
+            with pytest.raises(json.JSONDecodeError) as caught:
+                await asked
+            assert '"deadline_exceeded"' in caught.value.doc
+            assert "[DONE]" not in caught.value.doc
+        else:
+            status, _, answer = await asked
+            assert (status, answer["error"]["code"]) == (504, "deadline_exceeded")
+        await until_idle(running.engine)
+
+
+async def test_a_flood_of_one_tenants_is_answered_with_429_and_another_is_served() -> None:
+    async with serving(max_queue=3, max_num_seqs=1) as running:
+        running.parrot.gate.clear()
+        flood = [asyncio.create_task(post(running, "/v1/completions", BODY, **{"x-headrace-tenant": "a"}))]
+        async with asyncio.timeout(30):
+            while not running.engine.stats().running:
+                await asyncio.sleep(0.005)
+        for number in range(3):
+            flood.append(asyncio.create_task(post(running, "/v1/completions", BODY, **{"x-headrace-tenant": "a"})))
+            await waiting(running, number + 1)
+        status, headers, answer = await post(running, "/v1/completions", BODY, **{"x-headrace-tenant": "a"})
+        assert (status, headers["retry-after"], answer["error"]["code"]) == (429, "1", "overloaded")
+        assert headers["x-headrace-refused"] == "tenant"
+        other = asyncio.create_task(post(running, "/v1/completions", BODY, **{"x-headrace-tenant": "b"}))
+        async with asyncio.timeout(30):
+            while not running.engine._engine._scheduler._failures:
+                await asyncio.sleep(0.005)
+        running.parrot.gate.set()
+        assert (await other)[0] == 200
+        assert sorted([(await one)[0] for one in flood]) == [200, 200, 200, 429]

@@ -1,0 +1,90 @@
+"""`/tokenize` over a real socket: what it counts is what an answer is charged for."""
+
+from typing import Any
+
+import pytest
+
+from tests.runtimes.llm.api.test_server import HI, PROMPT_TOKENS
+from tests.runtimes.llm.server_fixtures import CONTEXT, MODEL, post, serving
+
+
+async def test_a_chat_has_as_many_tokens_as_its_answer_says() -> None:
+    async with serving() as running:
+        status, _, told = await post(running, "/tokenize", {"model": MODEL, "messages": HI})
+        assert (status, told["count"], told["max_model_len"]) == (200, PROMPT_TOKENS, CONTEXT)
+        assert len(told["tokens"]) == PROMPT_TOKENS
+        begun: list[Any] = [*HI, {"role": "assistant", "content": "yes"}]
+        asked = {"model": MODEL, "messages": begun, "continue_final_message": True, "add_generation_prompt": False}
+        _, _, told = await post(running, "/tokenize", asked)
+        assert told["count"] == PROMPT_TOKENS + 3
+        answer = await running.client.chat.completions.create(
+            model=MODEL, messages=begun, max_tokens=1, extra_body={k: asked[k] for k in list(asked)[2:]}
+        )
+        assert answer.usage is not None
+        assert answer.usage.prompt_tokens == told["count"]
+
+
+async def test_a_prompt_has_its_own() -> None:
+    async with serving() as running:
+        _, _, told = await post(running, "/tokenize", {"model": MODEL, "prompt": "<|im_start|>abc"})
+        assert told["tokens"][0] == 256
+        assert told["count"] == 4
+
+
+async def test_tokens_are_told_by_name_too() -> None:
+    async with serving() as running:
+        body = {"model": MODEL, "prompt": "<|im_start|>ö x", "return_token_strs": True}
+        _, _, told = await post(running, "/tokenize", body)
+        assert told["token_strs"] == ["<|im_start|>", "Ã", "¶", "Ġ", "x"]
+        _, _, told = await post(running, "/tokenize", {"model": MODEL, "prompt": "a", "add_special_tokens": False})
+        assert (told["count"], "token_strs" in told) == (1, False)
+
+
+async def test_tokens_are_a_text_again() -> None:
+    async with serving() as running:
+        text = "<|im_start|>user\nWörter 😀<|im_end|>"
+        _, _, told = await post(running, "/tokenize", {"model": MODEL, "prompt": text})
+        status, _, back = await post(running, "/detokenize", {"model": MODEL, "tokens": told["tokens"]})
+        assert (status, back) == (200, {"prompt": text})
+        assert (await post(running, "/detokenize", {"model": MODEL, "tokens": []}))[2] == {"prompt": ""}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "word"),
+    [
+        (b"[]", 400, "not valid"),
+        ({"model": MODEL}, 400, "tokens"),
+        ({"model": MODEL, "tokens": [0, 258]}, 400, "258"),
+        ({"model": MODEL, "tokens": [2**32]}, 400, "not valid"),
+        ({"model": MODEL, "tokens": [2**32 - 1]}, 400, "no token"),
+        ({"model": MODEL, "tokens": [-1]}, 400, "tokens"),
+        ({"model": MODEL, "tokens": ["a"]}, 400, "tokens"),
+        ({"model": "other", "tokens": [1]}, 404, "other"),
+    ],
+)
+async def test_what_is_wrong_with_tokens_is_told(body: Any, status: int, word: str) -> None:
+    async with serving() as running:
+        got, _, told = await post(running, "/detokenize", body)
+        assert got == status
+        assert word in told["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "word"),
+    [
+        (b"{", 400, "not valid"),
+        ({"model": MODEL}, 400, "either"),
+        ({"model": MODEL, "prompt": "x", "messages": HI}, 400, "either"),
+        ({"model": MODEL, "messages": []}, 400, "length"),
+        ({"model": MODEL, "prompt": "x", "odd": 1}, 400, "odd"),
+        ({"model": MODEL, "messages": HI, "continue_final_message": True}, 400, "continue_final_message"),
+        ({"model": MODEL, "messages": HI, "tools": [{}]}, 400, "tools[0]"),
+        ({"model": "other", "prompt": "x"}, 404, "other"),
+        ({"model": MODEL, "prompt": "x" * 50_000}, 400, "tokens"),
+    ],
+)
+async def test_what_is_wrong_is_told(body: Any, status: int, word: str) -> None:
+    async with serving() as running:
+        got, _, told = await post(running, "/tokenize", body)
+        assert got == status
+        assert word in told["error"]["message"]

@@ -1,0 +1,192 @@
+"""The scheduler against a model of it: any prompts, any budgets, any standing, aborts at any moment."""
+
+from math import inf
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from runtimes.llm.api.standing import Standing
+from runtimes.llm.engine.block_manager import BlockManager
+from runtimes.llm.engine.queue import PATIENCE
+from runtimes.llm.engine.refusals import PromptTooLong, QueueFull, TooLate
+from runtimes.llm.engine.scheduler import Scheduler
+from runtimes.llm.engine.scheduler_config import SchedulerConfig
+from runtimes.llm.engine.sequence import Batch, Chunk, Sampled, SamplingParams, Sequence
+
+STOP = 0
+QUEUE = 6
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    """`computed` is what a runner's cache would hold: (page, offset) → whose salt, and the tokens up to there."""
+
+    sequences = Bundle("sequences")
+
+    @initialize(
+        num_blocks=st.integers(2, 12), block_size=st.integers(1, 4), seqs=st.integers(1, 5), spare=st.integers(0, 9),
+        caching=st.booleans(),
+    )  # fmt: skip
+    def start(self, num_blocks: int, block_size: int, seqs: int, spare: int, caching: bool) -> None:
+        self.blocks = BlockManager(num_blocks, block_size, caching=caching)
+        config = SchedulerConfig(
+            max_model_len=self.blocks.capacity, max_num_seqs=seqs, max_num_batched_tokens=seqs + spare, max_queue=QUEUE
+        )
+        self.scheduler = Scheduler(config, self.blocks)
+        self.live: dict[int, Sequence] = {}
+        self.ends: dict[int, int] = {}
+        self.computed: dict[tuple[int, int], tuple[bytes, tuple[int, ...]]] = {}
+        self.batch: Batch | None = None
+        self.now = 0.0
+
+    @rule(
+        target=sequences, prompt=st.integers(1, 30), other=st.integers(0, 30), max_tokens=st.integers(1, 20),
+        said=st.integers(0, 3), tenant=st.sampled_from("aab"), priority=st.sampled_from([0, 0, 0, -1, 1]),
+        seconds=st.sampled_from([inf, inf, 0, 1, 5]), share=st.sampled_from([1.0, 3.0]),
+    )  # fmt: skip
+    def add(
+        self, prompt: int, other: int, max_tokens: int, said: int, tenant: str, priority: int, seconds: float,
+        share: float,
+    ) -> int:  # fmt: skip
+        """Prompts are alike up to some token; tenants share nothing."""
+        identity = len(self.ends)
+        self.ends[identity] = 0
+        tokens = [8 if position >= other else 9 for position in range(prompt)]
+        params, said = SamplingParams(max_tokens=max_tokens), min(said, prompt - 1, max_tokens - 1)
+        sequence = Sequence(
+            identity, tokens, params, frozenset({STOP}), salt=tenant.encode(), num_continued=said,
+            standing=Standing(tenant, share, priority, self.now + seconds),
+        )  # fmt: skip
+        try:
+            self.scheduler.add(sequence, self.now)
+            self.live[identity] = sequence
+        except PromptTooLong:
+            assert prompt >= self.blocks.capacity
+            self.ends[identity] += 1
+        except TooLate:
+            assert seconds == 0
+            self.ends[identity] += 1
+        except QueueFull:
+            assert self.scheduler.num_waiting >= QUEUE
+            assert not any(one.standing.priority > priority for one in self.waiting() if not one.begun)
+            self.ends[identity] += 1
+        self.hear_failures()
+        return identity
+
+    def waiting(self) -> list[Sequence]:
+        return [one for one in self.live.values() if not one.block_table]
+
+    def hear_failures(self) -> None:
+        for identity, error in self.scheduler.take_failures().items():
+            sequence = self.live.pop(identity)
+            self.ends[identity] += 1
+            late = isinstance(error, TooLate)
+            assert late == (sequence.standing.deadline <= self.now)
+            assert late or (isinstance(error, QueueFull) and not sequence.begun)
+
+    @rule()
+    def time_passes(self) -> None:
+        self.now += 1
+
+    @rule(identity=sequences)
+    def abort(self, identity: int) -> None:
+        sequence = self.live.pop(identity, None)
+        before = self.blocks.num_free
+        others = {block for one in self.live.values() for block in one.block_table}
+        held = len(set(sequence.block_table) - others) if sequence else 0
+        self.scheduler.abort(identity)
+        assert self.blocks.num_free == before + held
+        if sequence:
+            self.ends[identity] += 1
+
+    @precondition(lambda self: self.batch is None)
+    @rule()
+    def schedule(self) -> None:
+        waited = {one.id for one in self.waiting()}
+        self.batch = self.scheduler.schedule(self.now)
+        self.hear_failures()
+        config, chunks = self.scheduler.config, self.batch.chunks
+        assert self.batch.num_tokens <= config.max_num_batched_tokens
+        assert self.scheduler.num_running <= config.max_num_seqs
+        assert bool(chunks) == bool(self.live)
+        scheduled = [self.live[chunk.sequence_id] for chunk in chunks]
+        assert len({one.id for one in scheduled}) == len(scheduled)
+        assert all(one.standing.deadline > self.now for one in self.live.values())
+        began = [one for one in scheduled if one.id in waited]
+        for one in self.waiting() if not self.blocks.caching else ():  # else it may wait for what another computes
+            if one.id in waited:
+                assert all(other.standing.priority <= one.standing.priority for other in began)
+                assert all(
+                    self.turn(other) < self.turn(one) for other in began if self.turn(other)[:2] == self.turn(one)[:2]
+                )
+
+    def turn(self, one: Sequence) -> tuple[int, str, float, int]:
+        standing = one.standing
+        return standing.priority, standing.tenant, min(standing.deadline, one.arrived + PATIENCE), one.id
+
+    @precondition(lambda self: self.batch is not None)
+    @rule(data=st.data())
+    def run_and_update(self, data: st.DataObject) -> None:
+        assert self.batch is not None
+        self.run(self.batch)
+        sampled = [chunk.sequence_id for chunk in self.batch.chunks if chunk.samples]
+        tokens = {identity: data.draw(st.sampled_from([STOP, 5, 6, 7])) for identity in sampled}
+        outputs = self.scheduler.update(self.batch, {identity: Sampled(token) for identity, token in tokens.items()})
+        self.batch = None
+        for identity, output in outputs.items():
+            assert output.token_id == tokens[identity]
+            if output.finish_reason is not None:
+                sequence = self.live.pop(identity)
+                self.ends[identity] += 1
+                assert (output.finish_reason == "stop") == (output.token_id == STOP)
+                assert 1 <= sequence.num_generated <= sequence.params.max_tokens
+                assert len(sequence) <= self.blocks.capacity
+
+    def run(self, batch: Batch) -> None:
+        """Write a chunk's positions where its table says, then read all before it, as attention would."""
+        size = self.blocks.block_size
+        live = [chunk for chunk in batch.chunks if chunk.sequence_id in self.live]
+        for chunk in live:
+            for position in range(chunk.start, chunk.end):
+                self.computed[chunk.block_table[position // size], position % size] = self.content(chunk, position)
+        for chunk in live:
+            for position in range(chunk.end):
+                held = self.computed[chunk.block_table[position // size], position % size]
+                assert held == self.content(chunk, position)
+
+    def content(self, chunk: Chunk, position: int) -> tuple[bytes, tuple[int, ...]]:
+        sequence = self.live[chunk.sequence_id]
+        return sequence.salt, tuple(sequence.token_ids[: position + 1])
+
+    @invariant()
+    def every_page_has_its_owners(self) -> None:
+        self.scheduler.check_integrity()
+        held = {block for sequence in self.live.values() for block in sequence.block_table}
+        assert self.blocks.num_free == self.blocks.num_blocks - len(held)
+
+    def teardown(self) -> None:
+        """Whatever is left comes to its end in bounded time."""
+        if not hasattr(self, "scheduler"):
+            return
+        for _ in range(2000):
+            if not self.live:
+                break
+            batch = self.batch or self.scheduler.schedule(self.now)
+            self.batch = None
+            self.hear_failures()
+            self.run(batch)
+            outputs = self.scheduler.update(
+                batch, {chunk.sequence_id: Sampled(5) for chunk in batch.chunks if chunk.samples}
+            )
+            for identity, output in outputs.items():
+                if output.finish_reason is not None:
+                    del self.live[identity]
+                    self.ends[identity] += 1
+        assert not self.live, "starved"
+        assert set(self.ends.values()) <= {1}
+        assert self.blocks.num_free == self.blocks.num_blocks
+        assert not self.scheduler.has_work
+
+
+TestScheduler = SchedulerMachine.TestCase
+TestScheduler.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

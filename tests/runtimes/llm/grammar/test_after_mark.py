@@ -1,0 +1,216 @@
+"""Free text before the rules: any bytes may come, and after the mark the rules hold."""
+
+import asyncio
+import json
+import random
+from functools import cache
+from typing import Any
+
+import pytest
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
+
+from runtimes.llm.api.answer_format import of_schema
+from runtimes.llm.grammar.after_mark import AfterMark, Mark
+from runtimes.llm.grammar.constraint import Compiled, Grammars
+from runtimes.llm.grammar.think_rules import ThoughtRules
+from runtimes.llm.text.think_parser import ThinkFormat, ThinkParser
+from runtimes.llm.text.tokenizer import Tokenizer
+from runtimes.llm.text.tool_formats import HERMES, MISTRAL, Function, ToolFormat, calls_grammar
+from runtimes.llm.text.tool_parser import Said, ToolParser
+from tests.runtimes.llm.api.test_tools import CHAT, KNOWING
+from tests.runtimes.llm.server_fixtures import CHATML, Parrot, byte_tokenizer, post, serving
+
+LONG = [">\n", ">\n\n", "call>\n{", "<tool_call>\nx", "x<tool_call>", "<tool", "_call", "S][", "S]x", "[TOOL_CALLS][{"]
+FORMATS = {"hermes": HERMES, "mistral": MISTRAL}
+
+
+@cache
+def tokenizer(control: bool) -> Tokenizer:
+    """Single bytes, tokens that hold parts of marks, and the marks themselves, which may be control tokens."""
+    vocab = {character: i for i, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    backend = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens([AddedToken("<|im_end|>", normalized=False, special=True)])
+    backend.add_tokens([AddedToken(text, normalized=False, special=False) for text in LONG])
+    marks = [AddedToken(mark, normalized=False, special=control) for mark in ("<tool_call>", "[TOOL_CALLS]")]
+    (backend.add_special_tokens if control else backend.add_tokens)(marks)
+    ends = frozenset({256})
+    return Tokenizer(
+        backend,
+        kind="byte_level",
+        bos_token=None,
+        eos_token="<|im_end|>",
+        eos_token_ids=ends,
+        add_bos=False,
+        chat_template=CHATML,
+    )
+
+
+@cache
+def rules(name: str, control: bool) -> Compiled:
+    known = tokenizer(control)
+    function = Function("now", {"type": "object", "properties": {}, "additionalProperties": False})
+    grammar = calls_grammar(FORMATS[name], [function], known, parallel=False, after_text=True)
+    return asyncio.run(Grammars(known, len(known.pieces), known.eos_token_ids).compiled(grammar))
+
+
+def text_of(known: Tokenizer, token_ids: list[int]) -> bytes:
+    spelled = {id: text.encode() for text, id in known.special_tokens.items()}
+    return b"".join([known.piece(id) or spelled[id] for id in token_ids])
+
+
+@pytest.mark.parametrize("control", [False, True])
+@pytest.mark.parametrize("name", FORMATS)
+def test_any_tokens_may_come_and_what_follows_a_mark_is_a_call(name: str, control: bool) -> None:
+    known, form = tokenizer(control), FORMATS[name]
+    marks = [id for id, piece in known.pieces.items() if not piece or form.trigger.encode().startswith(piece[:1])]
+
+    @given(seed=st.integers(0, 2**32))
+    @settings(deadline=None, max_examples=60)
+    def walk(seed: int) -> None:
+        chance, matcher, said = random.Random(seed), rules(name, control).start(), list[int]()
+        while len(said) < 120:
+            allowed = range(len(known.pieces))
+            if not matcher.free:
+                mask = matcher.mask()
+                allowed = [id for id in allowed if mask[id // 8] >> id % 8 & 1]  # type: ignore[assignment]
+            likely = [id for id in allowed if id in marks]
+            token_id = chance.choice(likely if likely and chance.random() < 0.6 else allowed)
+            if token_id == 256:
+                break
+            matcher.advance(token_id)
+            said.append(token_id)
+        else:
+            return
+        # A token may hold more than the mark and no call after it: then all of it is text.
+        text = text_of(known, said).decode("utf-8", "replace")
+        parser = ToolParser(form, {"now"}, most=1)
+        parts = parser.push(text) + parser.finish()
+        spoiled = any(form.trigger.encode() in known.piece(id) and known.piece(id)[-1:] == b"x" for id in said)
+        if form.trigger in text and not spoiled:
+            assert parser.num_calls == 1, text
+        elif form.trigger not in text:
+            assert "".join([part.text for part in parts if isinstance(part, Said)]) == text
+
+    walk()
+
+
+@given(token_ids=st.lists(st.integers(0, 255), max_size=60))
+@settings(deadline=None)
+def test_bytes_that_are_no_text_fail_no_answer(token_ids: list[int]) -> None:
+    for name in FORMATS:
+        matcher = rules(name, False).start()
+        for token_id in token_ids:
+            assert matcher.free or matcher.mask()[token_id // 8] >> token_id % 8 & 1
+            matcher.advance(token_id)
+
+
+def test_without_rules_everything_may_follow_the_mark() -> None:
+    known = tokenizer(False)
+    place = AfterMark(Mark("</think>", known), None, 40)
+    for token_id in known.encode("a</thi</think>\xff"):
+        assert place.free
+        place.advance(token_id)
+
+
+@pytest.mark.parametrize("form", [HERMES, MISTRAL])
+async def test_an_answer_with_tools_may_hold_broken_characters(form: ToolFormat) -> None:
+    known = byte_tokenizer()
+    broken = [next(id for id, piece in known.pieces.items() if piece == byte) for byte in (b"\xff", b"\xe4", b"\xb8")]
+    template = KNOWING if form is HERMES else "[TOOL_CALLS]" + CHATML
+    async with serving(runner=Parrot([*broken, *known.encode("so")] * 3), template=template) as running:
+        plain: Any = None
+        several: list[Any] = [[], CHAT["tools"]]
+        for tools in several:
+            status, _, answer = await post(running, "/v1/chat/completions", CHAT | {"tools": tools})
+            assert status == 200, answer
+            plain = plain or answer["choices"][0]["message"]["content"]
+            assert answer["choices"][0]["message"]["content"] == plain
+
+
+# ── thoughts ──────────────────────────────────────────────────────────────────────────────────────────
+
+THINK = ThinkFormat("<think>", "</think>")
+
+
+@cache
+def thinking_tokenizer(control: bool) -> Tokenizer:
+    """Like `tokenizer`, with the marks of thoughts, whole and in parts."""
+    vocab = {character: i for i, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    backend = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens([AddedToken("<|im_end|>", normalized=False, special=True)])
+    parts = ["<thi", "nk>\n", "nk>", "</thi", "</", "nk>{", "think>", ">\n\n", ">{", '{"x', "<th"]
+    backend.add_tokens([AddedToken(text, normalized=False, special=False) for text in parts])
+    marks = [AddedToken(mark, normalized=False, special=control) for mark in THINK]
+    (backend.add_special_tokens if control else backend.add_tokens)(marks)
+    return Tokenizer(
+        backend,
+        kind="byte_level",
+        bos_token=None,
+        eos_token="<|im_end|>",
+        eos_token_ids=frozenset({256}),
+        add_bos=False,
+        chat_template=CHATML,
+    )
+
+
+@cache
+def answer_rules(control: bool) -> Compiled:
+    known = thinking_tokenizer(control)
+    schema = {"type": "object", "properties": {"x": {"enum": [1]}}, "required": ["x"], "additionalProperties": False}
+    grammars = Grammars(known, len(known.pieces), known.eos_token_ids)
+    return asyncio.run(grammars.compiled(of_schema(schema, "schema", strict=True)))
+
+
+@pytest.mark.parametrize("control", [False, True])
+@pytest.mark.parametrize("held", [False, True])
+def test_any_thought_ends_within_its_budget_and_the_answer_follows_its_form(held: bool, control: bool) -> None:
+    known = thinking_tokenizer(control)
+    marks = "".join(THINK).encode() + b'{"x":1}'
+    likely = [id for id in range(len(known.pieces)) if not known.piece(id) or known.piece(id)[:1] in map(_byte, marks)]
+
+    @given(seed=st.integers(0, 2**32), is_open=st.booleans(), budget=st.none() | st.integers(0, 6))
+    @settings(deadline=None, max_examples=60)
+    def walk(seed: int, is_open: bool, budget: int | None) -> None:
+        width = (len(known.pieces) + 7) // 8
+        thoughts = ThoughtRules(format=THINK, is_open=is_open, budget=budget, tokenizer=known, width=width)
+        place = thoughts.start(answer_rules(control).start if held else lambda: None)
+        if place is None:
+            assert not held
+            assert budget is None
+            return
+        chance, said, in_thought = random.Random(seed), list[int](), 0
+        think = ThinkParser(THINK, is_open=is_open)
+        for _ in range(150):
+            mask = b"\xff" * width if place.free else place.mask()
+            allowed = [id for id in range(len(known.pieces)) if mask[id // 8] >> id % 8 & 1]
+            assert allowed
+            wanted = [id for id in allowed if id in likely]
+            token_id = chance.choice(wanted if wanted and chance.random() < 0.7 else allowed)
+            if token_id == 256:
+                break
+            place.advance(token_id)
+            said.append(token_id)
+            think.push(text_of(known, [token_id]).decode("latin-1"))
+            in_thought += think.thinks
+            # The end of the thought is a new line and its mark, in one token or several.
+            assert budget is None or in_thought <= budget + 12
+        else:
+            return
+        parser = ThinkParser(THINK, is_open=is_open)
+        parts = [*parser.push(text_of(known, said).decode("latin-1")), *parser.finish()]
+        answer = "".join([part.text for part in parts if isinstance(part, Said)])
+        if held and answer and not parser.thinks:
+            assert json.loads(answer) == {"x": 1}
+
+    walk()
+
+
+def _byte(value: int) -> bytes:
+    return bytes([value])

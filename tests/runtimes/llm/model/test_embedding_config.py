@@ -1,0 +1,103 @@
+"""What the files beside a model say about its vectors."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtimes.llm.engine.sequence import Pooling
+from runtimes.llm.model.embedding_config import EmbeddingConfig, embedding_config
+from runtimes.llm.model.model_config import UnsupportedModel
+
+
+def module(kind: str, path: str = "") -> dict[str, Any]:
+    return {"idx": 0, "name": "0", "path": path, "type": f"sentence_transformers.models.{kind}"}
+
+
+MEAN = {"word_embedding_dimension": 8, "pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
+
+
+def write(folder: Path, modules: Any = None, pooling: Any = None, **files: Any) -> Path:
+    (folder / "1_Pooling").mkdir()
+    told = {"modules": modules, "1_Pooling/config": pooling, **files}
+    for name, value in told.items():
+        if value is not None:
+            (folder / f"{name}.json").write_text(json.dumps(value))
+    return folder
+
+
+def test_of_the_real_one(minilm: Path) -> None:
+    assert embedding_config(minilm, encoder=True) == EmbeddingConfig(pooling="mean", max_length=256)
+
+
+def test_a_model_that_says_nothing(tmp_path: Path) -> None:
+    assert embedding_config(tmp_path, encoder=False) == EmbeddingConfig(pooling="last", normalize=True)
+    assert embedding_config(tmp_path, encoder=True).pooling == "mean"
+    assert embedding_config(tmp_path / "no-such.gguf", encoder=False).pooling == "last"
+    assert embedding_config(tmp_path, encoder=True, pooling="cls").pooling == "cls"
+
+
+@pytest.mark.parametrize(
+    ("pooling", "expected"),
+    [
+        (MEAN, "mean"),
+        ({"pooling_mode_lasttoken": True, "pooling_mode_mean_tokens": False}, "last"),
+        ({"pooling_mode_cls_token": True}, "cls"),
+        ({"pooling_mode": "cls"}, "cls"),
+    ],
+)
+def test_modules_are_obeyed(tmp_path: Path, pooling: dict[str, Any], expected: Pooling) -> None:
+    modules = [module("Transformer"), module("Pooling", "1_Pooling")]
+    bert = {"max_seq_length": 77, "do_lower_case": True}
+    prompts = {"default_prompt_name": "query", "prompts": {"query": "query: "}}
+    write(tmp_path, modules, pooling, sentence_bert_config=bert, config_sentence_transformers=prompts)
+    assert embedding_config(tmp_path, encoder=True) == EmbeddingConfig(
+        pooling=expected, normalize=False, prompt="query: ", lowercase=True, max_length=77
+    )
+
+
+@pytest.mark.parametrize(
+    ("modules", "pooling", "message"),
+    [
+        ([module("Transformer"), module("Dense", "2_Dense")], None, "Dense"),
+        ([module("Pooling", "1_Pooling")], {"pooling_mode_max_tokens": True}, "max_tokens"),
+        ([module("Pooling", "1_Pooling")], MEAN | {"pooling_mode_cls_token": True}, " and "),
+        ([module("Pooling", "1_Pooling")], {}, "nothing"),
+        ([module("Pooling", "1_Pooling")], [], "object"),
+        ({"a": 1}, None, "list of modules"),
+        ([{"idx": 0}], None, "list of modules"),
+    ],
+)
+def test_what_is_not_known_is_refused(tmp_path: Path, modules: Any, pooling: Any, message: str) -> None:
+    with pytest.raises(UnsupportedModel, match=message):
+        embedding_config(write(tmp_path, modules, pooling), encoder=True)
+
+
+def test_a_prompt_that_does_not_count_is_refused(tmp_path: Path) -> None:
+    prompts = {"default_prompt_name": "q", "prompts": {"q": "query: "}}
+    modules = [module("Pooling", "1_Pooling")]
+    write(tmp_path, modules, MEAN | {"include_prompt": False}, config_sentence_transformers=prompts)
+    with pytest.raises(UnsupportedModel, match="include_prompt"):
+        embedding_config(tmp_path, encoder=True)
+
+
+def test_what_vectors_may_be_cut_to(tmp_path: Path) -> None:
+    none, some = EmbeddingConfig(), EmbeddingConfig(dimensions=frozenset({64, 128}))
+    assert not none.may_cut_to(64)
+    assert some.may_cut_to(64)
+    assert not some.may_cut_to(65)
+    config = tmp_path / "config.json"
+    config.write_text('{"matryoshka_dimensions": [64, 128]}')
+    assert embedding_config(tmp_path, encoder=True) == EmbeddingConfig(pooling="mean", dimensions=some.dimensions)
+    config.write_text('{"is_matryoshka": true}')
+    assert embedding_config(tmp_path, encoder=True).may_cut_to(7)
+    config.write_text("{}")
+    assert not embedding_config(tmp_path, encoder=True).may_cut_to(7)
+    assert embedding_config(tmp_path, encoder=True, matryoshka=True).may_cut_to(7)
+
+
+def test_what_is_no_json_is_told(tmp_path: Path) -> None:
+    (tmp_path / "modules.json").write_text("[")
+    with pytest.raises(UnsupportedModel, match=r"modules\.json cannot be read"):
+        embedding_config(tmp_path, encoder=True)

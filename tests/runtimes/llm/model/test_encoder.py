@@ -1,0 +1,168 @@
+"""Encoders against transformers' own: the same numbers, whatever shares the step."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel, BertConfig, BertModel, RobertaConfig, RobertaModel
+
+from runtimes.llm.engine.async_engine import EngineConfig, PromptTooLong
+from runtimes.llm.engine.sequence import Chunk, SamplingParams
+from runtimes.llm.model.embedding_config import EmbeddingConfig
+from runtimes.llm.model.encoder import Encoder
+from runtimes.llm.model.encoder_config import is_encoder
+from runtimes.llm.model.model_config import UnsupportedModel
+from runtimes.llm.text.tokenizer_loader import load_tokenizer
+from runtimes.llm.weights.encoder_loader import encoder_engine, read_encoder
+from runtimes.llm.weights.loader import DtypeName
+from runtimes.llm.weights.quantize import WeightsName
+from runtimes.llm.weights.safetensors_files import InvalidCheckpoint
+from tests.runtimes.llm.test_pooling import ONE, run
+
+TEXTS = [[5, 6, 7], [8], [9, 10, 11], list(range(4, 34)), [5, 6, 7, 8]]
+SHAPE = {
+    "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "max_position_embeddings": 40, "initializer_range": 0.4,
+}  # fmt: skip
+
+
+def tiny(family: str, **changes: Any) -> Any:
+    torch.manual_seed(0)
+    if family == "bert":
+        return BertModel(BertConfig(**(SHAPE | changes)), add_pooling_layer=False).eval()
+    return RobertaModel(RobertaConfig(**(SHAPE | {"pad_token_id": 1} | changes)), add_pooling_layer=False).eval()
+
+
+def saved(model: Any, folder: Path) -> Path:
+    model.save_pretrained(folder)
+    return folder
+
+
+def chunks(texts: list[list[int]]) -> list[Chunk]:
+    params = SamplingParams(max_tokens=1)
+    return [Chunk(i, 0, tuple(text), (i,), True, params, 0, "mean") for i, text in enumerate(texts)]
+
+
+@torch.inference_mode()  # type: ignore[untyped-decorator]
+def assert_same(ours: Encoder, theirs: Any, *, tolerance: float = 1e-4) -> None:
+    states = ours.hidden(chunks(TEXTS)).split([len(text) for text in TEXTS])
+    for text, mine in zip(TEXTS, states, strict=True):
+        torch.testing.assert_close(mine, theirs(torch.tensor([text])).last_hidden_state[0], atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu"])
+def test_hidden_states_are_those_of_transformers(tmp_path: Path, family: str, activation: str) -> None:
+    theirs = tiny(family, hidden_act=activation)
+    folder = saved(theirs, tmp_path)
+    assert is_encoder(folder)
+    assert_same(read_encoder(folder, dtype="float32"), theirs)
+
+
+def test_a_model_that_was_trained_with_a_head_keeps_its_encoder_under_its_name(tmp_path: Path) -> None:
+    theirs = tiny("bert")
+    file = saved(theirs, tmp_path) / "model.safetensors"
+    save_file({f"bert.{name}": tensor for name, tensor in load_file(file).items()}, file)
+    assert_same(read_encoder(tmp_path, dtype="float32"), theirs)
+
+
+def test_few_bits_say_the_same(tmp_path: Path) -> None:
+    theirs = tiny("bert", initializer_range=0.02)
+    folder = saved(theirs, tmp_path)
+    exact = read_encoder(folder, dtype="float32").hidden(chunks(TEXTS))
+    rough = read_encoder(folder, dtype="bfloat16").hidden(chunks(TEXTS))
+    assert torch.cosine_similarity(exact, rough, dim=-1).min() > 0.999
+
+
+@torch.inference_mode()  # type: ignore[untyped-decorator]
+def test_the_real_one_says_the_same_in_both_formats(minilm: Path) -> None:
+    tokenizer, theirs = load_tokenizer(minilm), AutoModel.from_pretrained(minilm).eval()
+    texts = ["The river brings water to the turbines.", "x", "To be, or not to be: that is the question. " * 4]
+    rows = [tokenizer.encode_whole(text) for text in texts]
+    exact = [theirs(torch.tensor([row])).last_hidden_state[0].mean(dim=0) for row in rows]
+    formats: list[tuple[DtypeName, float]] = [("float32", 1e-4), ("bfloat16", 0.1)]
+    for dtype, far in formats:
+        states = read_encoder(minilm, dtype=dtype).hidden(chunks(rows)).split([len(row) for row in rows])
+        for mine, theirs_ in zip(states, exact, strict=True):
+            torch.testing.assert_close(mine.mean(dim=0), theirs_, atol=far, rtol=0)
+            assert torch.cosine_similarity(mine.mean(dim=0), theirs_, dim=0) > 0.999
+
+
+@pytest.mark.parametrize(("weights", "least"), [("int8", 0.999), ("int4", 0.97)])
+def test_weights_in_few_bits_say_nearly_the_same(tmp_path: Path, weights: WeightsName, least: float) -> None:
+    folder = saved(tiny("bert", initializer_range=0.02, intermediate_size=64), tmp_path)
+    exact = read_encoder(folder, dtype="float32").hidden(chunks(TEXTS))
+    rough = read_encoder(folder, dtype="float32", weights=weights).hidden(chunks(TEXTS))
+    assert not torch.equal(exact, rough)
+    assert torch.cosine_similarity(exact, rough, dim=-1).min() > least
+
+
+def test_texts_are_batched_and_none_is_cut(tmp_path: Path) -> None:
+    """Thirty tokens a step: two long texts do not share one."""
+    theirs = tiny("bert")
+    encoder = read_encoder(saved(theirs, tmp_path), dtype="float32")
+    config = EngineConfig(model=tmp_path, max_num_seqs=4, max_num_batched_tokens=8, max_model_len=30)
+    engine = encoder_engine(encoder, config, EmbeddingConfig(pooling="mean"))
+    ids = [engine.add(text, ONE, pooling="mean") for text in [*TEXTS, *TEXTS]]
+    outputs = run(engine)
+    assert engine.stats().steps == 5  # of 3 + 1 + 3, 30, 4 + 3 + 1 + 3, 30, 4 tokens
+    for id_, text in zip(ids, [*TEXTS, *TEXTS], strict=True):
+        with torch.inference_mode():
+            expected = theirs(torch.tensor([text])).last_hidden_state[0].mean(dim=0)
+        torch.testing.assert_close(torch.from_numpy(outputs[id_][0].pooled), expected, atol=1e-4, rtol=0)
+    with pytest.raises(PromptTooLong):
+        engine.add([1] * 31, ONE, pooling="mean")
+
+
+def test_the_context_is_what_the_model_was_made_for(tmp_path: Path) -> None:
+    encoder = read_encoder(saved(tiny("roberta"), tmp_path), dtype="float32")
+    made_for = EmbeddingConfig(max_length=20)
+    assert encoder_engine(encoder, EngineConfig(model=tmp_path), EmbeddingConfig()).max_model_len == 38  # from 2 on
+    assert encoder_engine(encoder, EngineConfig(model=tmp_path), made_for).max_model_len == 20
+    assert encoder_engine(encoder, EngineConfig(model=tmp_path, max_model_len=38), made_for).max_model_len == 38
+    with pytest.raises(ValueError, match="38 tokens"):
+        encoder_engine(encoder, EngineConfig(model=tmp_path, max_model_len=39), made_for)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"position_embedding_type": "relative_key"}, "relative_key"),
+        ({"is_decoder": True}, "is_decoder"),
+        ({"hidden_act": "silu"}, "silu"),
+        ({"num_attention_heads": 5}, "multiple"),
+        ({"hidden_size": 64}, r"is \[64, 32\]; the configuration says"),
+        ({"num_hidden_layers": 3}, r"encoder\.layer\.2"),
+        ({"vocab_size": None}, "tensor"),
+    ],
+)
+def test_what_cannot_be_computed_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    file = saved(tiny("bert"), tmp_path) / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(UnsupportedModel, match=message):
+        read_encoder(tmp_path, dtype="float32")
+
+
+def test_a_damaged_folder_is_refused(tmp_path: Path) -> None:
+    saved(tiny("bert"), tmp_path)
+    weights = tmp_path / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InvalidCheckpoint, match="damaged"):
+        read_encoder(tmp_path)
+    weights.unlink()
+    with pytest.raises(UnsupportedModel, match=r"lacks model\.safetensors"):
+        read_encoder(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(InvalidCheckpoint, match="lacks hidden_size"):
+        read_encoder(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "modernbert"}')
+    with pytest.raises(UnsupportedModel, match="modernbert"):
+        is_encoder(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    assert not is_encoder(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    assert not is_encoder(tmp_path)

@@ -1,0 +1,116 @@
+"""Calls of tools, found in text: the same however the text was cut."""
+
+import json
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtimes.llm.text.tool_formats import HERMES, LLAMA, MISTRAL, ToolFormat, format_of
+from runtimes.llm.text.tool_parser import CallBegun, Part, Said, ToolParser
+
+NAMES = {"add", "get_weather"}
+
+
+def read(tool_format: ToolFormat, pieces: list[str], most: int | None = None) -> tuple[str, list[tuple[str, str]]]:
+    """The text and the calls."""
+    parser = ToolParser(tool_format, NAMES, most=most)
+    parts: list[Part] = [part for piece in pieces for part in parser.push(piece)]
+    parts += parser.finish()
+    text, calls = "", list[tuple[str, str]]()
+    for part in parts:
+        if isinstance(part, Said):
+            text += part.text
+        elif isinstance(part, CallBegun):
+            assert part.at == len(calls)
+            calls.append((part.name, ""))
+        else:
+            calls[part.at] = (calls[part.at][0], calls[part.at][1] + part.text)
+    return text, calls
+
+
+def written(call: tuple[str, str], arguments: str = "arguments") -> str:
+    return f'{{"name": "{call[0]}", "{arguments}": {call[1]}}}'
+
+
+ADD, WEATHER = ("add", '{"a": 1, "b": [2, {"c": "}"}]}'), ("get_weather", '{"city": "P\\"aris {"}')
+CASES = [
+    (HERMES, "Just text.", "Just text.", []),
+    (HERMES, " 1 < 2 <tool", " 1 < 2 <tool", []),
+    (HERMES, 'Sure.\n<tool_call>\n{"name": "add", "arguments": ' + ADD[1] + "}\n</tool_call>", "Sure.", [ADD]),
+    (
+        HERMES,
+        "".join(f'<tool_call>\n{{"name": "{n}", "arguments": {a}}}\n</tool_call>\n' for n, a in (ADD, WEATHER)),
+        "",
+        [ADD, WEATHER],
+    ),
+    (HERMES, '<tool_call>{"arguments": {"a": 1}, "name": "add"}</tool_call>', "", [("add", '{"a": 1}')]),
+    (HERMES, '<tool_call>{"name": "add"}</tool_call>', "", [("add", "{}")]),
+    (HERMES, '<tool_call>\n{"name": "add", "arguments": {"a": 1', "", [("add", '{"a": 1')]),
+    (HERMES, '<tool_call>\n{"name": "rm", "arguments": {}}', '<tool_call>\n{"name": "rm", "arguments": {}}', []),
+    (HERMES, "a <tool_call> b", "a <tool_call> b", []),
+    (HERMES, "a <tool_call>\n{broken", "a <tool_call>\n{broken", []),
+    (
+        MISTRAL,
+        f"[TOOL_CALLS] [{written(ADD)}, {written(WEATHER)}]",
+        "",
+        [ADD, WEATHER],
+    ),
+    (MISTRAL, "[1, 2]", "[1, 2]", []),
+    (LLAMA, f'{{"name": "add", "parameters": {ADD[1]}}}', "", [ADD]),
+    (LLAMA, f"<|python_tag|>{written(ADD, 'parameters')}; {written(WEATHER, 'parameters')}", "", [ADD, WEATHER]),
+    (LLAMA, '{"name": "Tom", "age": 3} is JSON', '{"name": "Tom", "age": 3} is JSON', []),
+    (LLAMA, 'It is {"name": "add", "parameters": {}}', 'It is {"name": "add", "parameters": {}}', []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("tool_format", "said", "text", "calls"), CASES)
+def test_texts_and_calls(tool_format: ToolFormat, said: str, text: str, calls: list[tuple[str, str]]) -> None:
+    for pieces in ([said], list(said)):
+        assert read(tool_format, pieces) == (text, calls)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from([HERMES, MISTRAL, LLAMA]),
+    st.lists(st.sampled_from([
+        "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[", "]", "{", "}", '{"name": "add", ',
+        '"arguments": {', '"', "\\",
+        '"parameters": {"x": "', "add", " ", "\n", "text", ", ", "; ", "<|python_tag|>", "<tool",
+    ]), max_size=14).map("".join),
+    st.randoms(use_true_random=False),
+)  # fmt: skip
+def test_however_it_is_cut_and_whatever_it_is(tool_format: ToolFormat, said: str, chance: random.Random) -> None:
+    cuts = sorted(chance.randrange(len(said) + 1) for _ in range(5))
+    pieces = [said[a:b] for a, b in zip([0, *cuts], [*cuts, len(said)], strict=True)]
+    whole = read(tool_format, [said])
+    assert read(tool_format, pieces) == whole
+    if not whole[1]:
+        assert whole[0] == said
+
+
+def test_arguments_come_as_they_are_written() -> None:
+    parser = ToolParser(HERMES, NAMES)
+    begun = parser.push('<tool_call>\n{"name": "add", "arguments": ')
+    assert [type(part) for part in begun + parser.push("{")] == [CallBegun, type(parser.push('"a"')[0])]
+    assert [part.text for part in parser.push(": 1") if not isinstance(part, CallBegun)] == [": 1"]
+
+
+def test_calls_beyond_the_most_are_passed_over() -> None:
+    said = "".join(f"<tool_call>{json.dumps({'name': 'add', 'arguments': {'a': i}})}</tool_call>" for i in range(3))
+    assert read(HERMES, [said], most=1) == ("", [("add", '{"a": 0}')])
+
+
+@pytest.mark.parametrize(
+    ("template", "known"),
+    [
+        ("{% if tools %}<tools>{{ '<tool_call>' }}", HERMES),
+        ("{{ '[TOOL_CALLS] [' }}", MISTRAL),
+        ('ipython {"name": x, "parameters": y}', LLAMA),
+        ("<tool_call>\n<function=x>", None),
+        ("{{ messages }}", None),
+    ],
+)
+def test_a_template_tells_how_its_model_writes_calls(template: str, known: ToolFormat | None) -> None:
+    assert format_of(template) is known

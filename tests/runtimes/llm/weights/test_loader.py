@@ -1,0 +1,324 @@
+"""Every way to store a model gives the numbers that transformers computes from it; anything else is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gguf
+import pytest
+import torch
+
+from runtimes.llm.engine.async_engine import Engine, EngineConfig, SamplingParams
+from runtimes.llm.model.model_config import UnsupportedModel
+from runtimes.llm.weights.loader import DtypeName, choose_dtype, load_model, open_checkpoint
+from tests.runtimes.llm.reference import assert_greedy, save_safetensors, tiny_llama
+
+PROMPTS = [[5], [7, 3, 9], list(range(10, 60)), [(7 * i) % 90 for i in range(150)]]
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+
+
+TINY_KV_BYTES = 2 * 2 * 2 * 8 * 4  # keys and values, layers, heads, head size, float32
+
+
+def answers(path: Path, dtype: DtypeName = "float32", count: int = 24) -> list[list[int]]:
+    """Greedy answers to PROMPTS, all in one batch."""
+    engine = Engine.load(EngineConfig(model=path, dtype=dtype, device="cpu", kv_cache_bytes=1 << 20))
+    params = SamplingParams(max_tokens=count, temperature=0, ignore_eos=True)
+    grown: dict[int, list[int]] = {engine.add(prompt, params): [] for prompt in PROMPTS}
+    while any(len(answer) < count for answer in grown.values()):
+        for identity, output in engine.step().items():
+            grown[identity].append(output.token_id)
+    engine.check_idle()
+    return list(grown.values())
+
+
+def assert_equals_transformers(model: Any, path: Path) -> None:
+    for prompt, answer in zip(PROMPTS, answers(path), strict=True):
+        assert_greedy(model, prompt, answer)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"tie_word_embeddings": False},
+        {"num_key_value_heads": 4},
+        {"num_key_value_heads": 1},
+        {"head_dim": 16},
+        {"rope_parameters": LLAMA3_ROPE},
+        {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}},
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}},
+    ],
+    ids=["tied", "untied", "mha", "mqa", "wide-heads", "rope-llama3", "rope-linear", "rope-theta"],
+)
+def test_safetensors(tmp_path: Path, changes: dict[str, Any]) -> None:
+    model = tiny_llama(**changes)
+    assert_equals_transformers(model, save_safetensors(model, tmp_path))
+
+
+def test_the_cases_above_can_fail(tmp_path: Path) -> None:
+    """A model that differs in its scaling alone does not give these answers."""
+    path = save_safetensors(tiny_llama(), tmp_path)
+    with pytest.raises(AssertionError, match="which leads by"):
+        assert_equals_transformers(tiny_llama(rope_parameters=LLAMA3_ROPE), path)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_short_floats_stay_near(tmp_path: Path, dtype: DtypeName) -> None:
+    """The best logit leads the average by about 20; a rounded model picks within a fraction of one."""
+    model = tiny_llama()
+    for prompt, answer in zip(PROMPTS, answers(save_safetensors(model, tmp_path), dtype), strict=True):
+        assert_greedy(model, prompt, answer, tolerance=0.5)
+
+
+def test_shards(tmp_path: Path) -> None:
+    model = tiny_llama()
+    save_safetensors(model, tmp_path, max_shard_size="20KB")
+    assert len(list(tmp_path.glob("model-*.safetensors"))) > 1
+    assert_equals_transformers(model, tmp_path)
+
+
+def test_rope_scaling_as_it_was_written_before_transformers_5(tmp_path: Path) -> None:
+    model = tiny_llama(rope_parameters=LLAMA3_ROPE)
+    save_safetensors(model, tmp_path)
+    edit_config(tmp_path, rope_parameters=None, rope_theta=10000.0, rope_scaling=without(LLAMA3_ROPE, "rope_theta"))
+    assert_equals_transformers(model, tmp_path)
+
+
+def test_end_tokens_come_from_both_configurations(tmp_path: Path) -> None:
+    save_safetensors(tiny_llama(), tmp_path)
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [3, 95]}')
+    assert open_checkpoint(tmp_path).config.eos_token_ids == {3, 95}
+
+
+def test_gguf(tmp_path: Path) -> None:
+    model = tiny_llama(tie_word_embeddings=False)
+    path = write_gguf(tmp_path, model)
+    assert open_checkpoint(path).config.eos_token_ids == {95}
+    assert_equals_transformers(model, path)
+
+
+def test_gguf_with_rope_factors(tmp_path: Path) -> None:
+    """llama.cpp stores Llama 3's scaling as the factors it comes to."""
+    plain, scaled = tiny_llama(), tiny_llama(rope_parameters=LLAMA3_ROPE)
+    factors = plain.model.rotary_emb.inv_freq / scaled.model.rotary_emb.inv_freq
+    assert_equals_transformers(scaled, write_gguf(tmp_path, scaled, rope_freqs=factors))
+
+
+def test_gguf_quantised_weights_are_near(tmp_path: Path) -> None:
+    model = tiny_llama(hidden_size=64, intermediate_size=64)
+    path = write_gguf(tmp_path, model, quantise=gguf.GGMLQuantizationType.Q8_0)
+    checkpoint = open_checkpoint(path)
+    for name, weight in model.state_dict().items():
+        if name != "lm_head.weight":
+            torch.testing.assert_close(checkpoint.tensor(name), weight, atol=0.02, rtol=0.02)
+
+
+# ---- refusals
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "qwen3_moe"}, "architecture 'qwen3_moe' is not supported"),
+        ({"model_type": None}, "architecture 'None' is not supported; these are: llama, mistral, qwen2, qwen3, gemma2"),
+        ({"attention_bias": True}, "self_attn.q_proj.bias is not in"),
+        ({"mlp_bias": True}, "mlp.gate_proj.bias is not in"),
+        ({"use_bidirectional_attention": True}, "use_bidirectional_attention is not supported for llama"),
+        ({"quantization_config": {"quant_method": "awq"}}, "quantization_config of method 'awq'"),
+        ({"hidden_size": None}, "config.json lacks hidden_size"),
+        ({"num_attention_heads": "four"}, "num_heads is 'four', which no model can have"),
+        ({"num_key_value_heads": 3}, "4 heads cannot share 3 key heads evenly"),
+        ({"num_attention_heads": 0, "head_dim": None}, "the configuration of .* makes no sense"),
+        ({"layer_types": ["full_attention"]}, "layer_types names 1 layers; num_hidden_layers is 2"),
+        ({"layer_types": ["full_attention", "linear_attention"]}, "layer_types 'linear_attention'"),
+        ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
+        (
+            {"rope_parameters": {"type": "mrope", "rope_theta": 1.0}},
+            "rope scaling 'mrope' is not supported; these are: ",
+        ),
+        ({"intermediate_size": 64}, r"gate_proj.weight is \[48, 32\]; the configuration says \[64, 32\]"),
+        ({"num_hidden_layers": 3}, "tensor model.layers.2.input_layernorm.weight is not in"),
+        ({"tie_word_embeddings": False}, "tensor lm_head.weight is not in"),
+    ],
+)
+def test_what_a_folder_asks_too_much(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    save_safetensors(tiny_llama(), tmp_path)
+    edit_config(tmp_path, **changes)
+    with pytest.raises(UnsupportedModel, match=message):
+        load_model(tmp_path, dtype="float32", device="cpu")
+
+
+@pytest.mark.parametrize("missing", ["config.json", "model.safetensors"])
+def test_a_folder_that_lacks_a_file(tmp_path: Path, missing: str) -> None:
+    save_safetensors(tiny_llama(), tmp_path)
+    (tmp_path / missing).unlink()
+    with pytest.raises(UnsupportedModel, match=missing):
+        open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"general.architecture": "gemma3n"}, "architecture 'gemma3n' is not supported; these are: llama, qwen2"),
+        ({"llama.expert_count": 8}, "llama.expert_count = 8"),
+        ({"split.count": 3}, "split.count = 3"),
+        ({"llama.attention.value_length": 4}, "values of another size than keys"),
+        ({"llama.attention.head_count": 0}, "the configuration of .* makes no sense"),
+        ({"llama.rope.scaling.type": "mrope"}, "rope scaling 'mrope'"),
+        ({"llama.block_count": None}, "lacks llama.block_count"),
+        ({"llama.block_count": 3}, "lacks tensor blk.2.attn_norm.weight"),
+    ],
+)
+def test_what_a_gguf_file_asks_too_much(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
+    path = write_gguf(tmp_path, tiny_llama(), fields=fields)
+    with pytest.raises(UnsupportedModel, match=message):
+        load_model(path, dtype="float32", device="cpu")
+
+
+def test_an_unknown_quantisation_is_named(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path, tiny_llama(), odd_tensor="blk.0.ffn_down.weight")
+    with pytest.raises(UnsupportedModel, match=r"blk.0.ffn_down.weight has quantisation type I8"):
+        load_model(path, dtype="float32", device="cpu")
+
+
+def test_neither_file_nor_folder(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nothing-here"):
+        open_checkpoint(tmp_path / "nothing-here")
+    (tmp_path / "model.bin").write_bytes(b"")
+    with pytest.raises(UnsupportedModel, match="neither"):
+        open_checkpoint(tmp_path / "model.bin")
+
+
+def test_a_device_that_is_not_there() -> None:
+    if torch.cuda.is_available():
+        assert choose_dtype("auto", torch.device("cuda")) == torch.bfloat16
+        return
+    with pytest.raises(ValueError, match="no CUDA device"):
+        load_model(Path("x.gguf"), device="cuda")
+
+
+def test_dtype_names() -> None:
+    cpu = torch.device("cpu")
+    assert choose_dtype("float16", cpu) == torch.float16
+    fast = {"avx512_bf16", "amx_bf16"} & {name for name, has in torch.cpu.get_capabilities().items() if has}
+    assert choose_dtype("auto", cpu) == (torch.bfloat16 if fast else torch.float32)
+
+
+# ---- an engine over a model
+
+
+def load_engine(folder: Path, **bounds: Any) -> Engine:
+    save_safetensors(tiny_llama(), folder)
+    return Engine.load(EngineConfig(model=folder, dtype="float32", device="cpu", **bounds))
+
+
+@pytest.mark.parametrize(("cache_tokens", "max_model_len"), [(4096, 256), (100, 96)])
+def test_the_longest_answer_is_what_model_and_cache_both_hold(
+    tmp_path: Path, cache_tokens: int, max_model_len: int
+) -> None:
+    engine = load_engine(tmp_path, kv_cache_bytes=cache_tokens * TINY_KV_BYTES)
+    assert engine.max_model_len == max_model_len
+    assert engine.stats().kv_blocks_total == cache_tokens // 16
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        ({"max_model_len": 257}, "the model's context is 256 tokens"),
+        ({"max_model_len": 100, "kv_cache_bytes": 96 * TINY_KV_BYTES}, "the KV cache holds 96"),
+        ({"max_model_len": 0}, "max_model_len must hold"),
+        ({"kv_cache_bytes": 100}, "one page alone takes 4096"),
+        ({"block_size": 0}, "block_size must be 1 or more"),
+    ],
+)
+def test_bounds_that_the_model_cannot_meet(tmp_path: Path, bounds: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        load_engine(tmp_path, **bounds)
+
+
+# ---- writing models
+
+
+def without(mapping: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in mapping.items() if name != key}
+
+
+def edit_config(folder: Path, **changes: Any) -> None:
+    path = folder / "config.json"
+    config = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({name: value for name, value in config.items() if value is not None}))
+
+
+def permuted(weight: torch.Tensor, heads: int) -> torch.Tensor:
+    """The order in which llama.cpp's converter stores query and key rows (its `LlamaModel.permute`)."""
+    rows = weight.reshape(heads, 2, weight.shape[0] // heads // 2, *weight.shape[1:])
+    return rows.swapaxes(1, 2).reshape(weight.shape)
+
+
+def gguf_tensors(model: Any) -> dict[str, torch.Tensor]:
+    config = model.config
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
+    tensors = {}
+    for name, weight in model.state_dict().items():
+        if name == "lm_head.weight" and config.tie_word_embeddings:
+            continue
+        if "q_proj" in name:
+            weight = permuted(weight, config.num_attention_heads)
+        if "k_proj" in name:
+            weight = permuted(weight, config.num_key_value_heads)
+        tensors[names.get_name(name, try_suffixes=(".weight",))] = weight
+    return tensors
+
+
+def write_gguf(
+    folder: Path,
+    model: Any,
+    *,
+    fields: dict[str, Any] | None = None,
+    rope_freqs: torch.Tensor | None = None,
+    quantise: Any = None,
+    odd_tensor: str = "",
+) -> Path:
+    """`model` as llama.cpp's converter writes it; `fields` replaces metadata, None leaves one out."""
+    config = model.config
+    path = folder / "model.gguf"
+    metadata = {
+        "general.architecture": "llama",
+        "llama.context_length": config.max_position_embeddings,
+        "llama.embedding_length": config.hidden_size,
+        "llama.block_count": config.num_hidden_layers,
+        "llama.feed_forward_length": config.intermediate_size,
+        "llama.attention.head_count": config.num_attention_heads,
+        "llama.attention.head_count_kv": config.num_key_value_heads,
+        "llama.attention.layer_norm_rms_epsilon": config.rms_norm_eps,
+        "llama.rope.freq_base": 10000.0,
+        "tokenizer.ggml.eos_token_id": 95,
+    } | (fields or {})
+    writer = gguf.GGUFWriter(path, str(metadata.pop("general.architecture")))
+    for key, value in metadata.items():
+        if isinstance(value, str):
+            writer.add_string(key, value)
+        elif isinstance(value, float):
+            writer.add_float32(key, value)
+        elif value is not None:
+            writer.add_uint32(key, value)
+    tensors = gguf_tensors(model) | ({} if rope_freqs is None else {"rope_freqs.weight": rope_freqs})
+    for name, weight in tensors.items():
+        data = weight.to(torch.int8).numpy() if name == odd_tensor else weight.float().numpy()
+        if quantise is not None and weight.ndim == 2:
+            writer.add_tensor(name, gguf.quants.quantize(data, quantise), raw_dtype=quantise)
+        else:
+            writer.add_tensor(name, data)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path

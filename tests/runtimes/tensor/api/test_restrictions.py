@@ -1,0 +1,46 @@
+"""Parts of the interface that only who knows a secret may use."""
+
+import pytest
+
+from adapters.errors import Forbidden
+from runtimes.tensor.api.restrictions import GRPC_PREFIX, Restrictions, parse
+
+NOBODY: dict[str, str] = {}
+KNOWS = {"admin-key": "s3=cret"}
+GUESSES = {"admin-key": "wrong"}
+OVER_GRPC = {"triton-grpc-protocol-k": "v"}
+UNPREFIXED = {"k": "v"}
+
+
+def test_only_what_is_restricted_is() -> None:
+    restrictions = Restrictions([parse("model-repository,trace:Admin-Key=s3=cret")])
+    for group in ("model-repository", "trace"):
+        restrictions.check(group, KNOWS.get)
+        with pytest.raises(Forbidden, match="expecting header 'admin-key'"):
+            restrictions.check(group, GUESSES.get)
+        with pytest.raises(Forbidden):
+            restrictions.check(group, NOBODY.get)
+    restrictions.check("inference", NOBODY.get)
+
+
+def test_the_name_has_a_prefix_over_grpc() -> None:
+    restrictions = Restrictions([parse("health:k=v")])
+    restrictions.check("health", OVER_GRPC.get, GRPC_PREFIX)
+    with pytest.raises(Forbidden):
+        restrictions.check("health", UNPREFIXED.get, GRPC_PREFIX)
+
+
+def test_without_any_it_is_false() -> None:
+    assert not Restrictions()
+    assert Restrictions([parse("health:k=v")])
+
+
+@pytest.mark.parametrize("text", ["", "health", "health:k", "health:k=", "health:=v", "helth:k=v", ":k=v"])
+def test_what_is_written_wrong(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is none of|write GROUP"):
+        parse(text)
+
+
+def test_nothing_is_restricted_twice() -> None:
+    with pytest.raises(ValueError, match="restricted twice"):
+        Restrictions([parse("health:k=v"), parse("health,trace:j=w")])

@@ -1,0 +1,355 @@
+"""Triton's own file: read as it is, told back as Triton tells it, and its mistakes with their lines."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from config.problem import ConfigError
+from runtimes.tensor.configuration.model_config import (
+    DynamicBatching,
+    InstanceGroup,
+    ModelConfig,
+    QueuePolicy,
+    ResponseCache,
+    SequenceBatching,
+    SequenceControl,
+    SequenceState,
+    TensorSpec,
+    VersionPolicy,
+    Warmup,
+    WarmupInput,
+)
+from runtimes.tensor.configuration.pbtxt import parse
+from runtimes.tensor.configuration.reading import Reading, read_model, read_override
+from runtimes.tensor.configuration.triton_writing import to_json, to_message
+
+ADD_SUB = """
+name: "add_sub"
+backend: "python"
+max_batch_size: 8
+input [
+  {
+    name: "INPUT0"
+    data_type: TYPE_INT32
+    dims: [ 16 ]
+  },
+  { name: "INPUT1" data_type: TYPE_INT32 dims: [ 16 ] }
+]
+output [ { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 16 ] } ]
+output { name: "OUTPUT1", data_type: TYPE_INT32, dims: 16 }
+instance_group [{ kind: KIND_CPU count: 2 }]
+dynamic_batching {
+  preferred_batch_size: [ 4, 8 ]
+  max_queue_delay_microseconds: 500
+  priority_levels: 2
+  default_priority_level: 1
+  default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 100000 max_queue_size: 10 }
+  priority_queue_policy { key: 2 value: { max_queue_size: 5 allow_timeout_override: true } }
+}
+version_policy: { all {} }
+model_warmup [{
+  name: "first"
+  batch_size: 1
+  inputs { key: "INPUT0" value: { data_type: TYPE_INT32 dims: [ 16 ] zero_data: true } }
+  inputs { key: "INPUT1" value: { data_type: TYPE_INT32 dims: [ 16 ] random_data: true } }
+}]
+response_cache { enable: true }
+parameters: { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value: { string_value: "no" } }
+"""
+
+
+def reading(tmp_path: Path, text: str, name: str = "add_sub") -> Reading:
+    folder = tmp_path / name
+    (folder / "1").mkdir(parents=True, exist_ok=True)
+    (folder / "config.pbtxt").write_text(text)
+    return read_model(folder, name, [folder / "1"])
+
+
+def complaints(tmp_path: Path, text: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        reading(tmp_path, text)
+    file = tmp_path / "add_sub" / "config.pbtxt"
+    return [str(problem).removeprefix(f"{file}:") for problem in caught.value.problems]
+
+
+def test_a_file_is_read_as_it_is(tmp_path: Path) -> None:
+    read = reading(tmp_path, ADD_SUB)
+    assert read.warnings == ()
+    spec = TensorSpec("INPUT0", "INT32", (16,))
+    assert read.config == ModelConfig(
+        name="add_sub",
+        backend="python",
+        inputs=(spec, TensorSpec("INPUT1", "INT32", (16,))),
+        outputs=(TensorSpec("OUTPUT0", "INT32", (16,)), TensorSpec("OUTPUT1", "INT32", (16,))),
+        max_batch_size=8,
+        version_policy=VersionPolicy("all"),
+        dynamic_batching=DynamicBatching(
+            preferred_batch_size=(4, 8),
+            max_queue_delay=0.0005,
+            priority_levels=2,
+            default_priority_level=1,
+            default_queue_policy=QueuePolicy(10, 0.1, "delay"),
+            priority_queue_policy={2: QueuePolicy(5, allow_timeout_override=True)},
+        ),
+        instance_groups=(InstanceGroup(2, "cpu"),),
+        warmup=(
+            Warmup(
+                "first",
+                1,
+                1,
+                (WarmupInput("INPUT0", "INT32", (16,)), WarmupInput("INPUT1", "INT32", (16,), "random")),
+            ),
+        ),
+        response_cache=ResponseCache(enable=True),
+        parameters={"FORCE_CPU_ONLY_INPUT_TENSORS": "no"},
+    )
+
+
+def test_sequences(tmp_path: Path) -> None:
+    text = """
+    platform: "onnxruntime_onnx"
+    sequence_batching {
+      max_sequence_idle_microseconds: 5000000
+      oldest { max_candidate_sequences: 4 preferred_batch_size: [ 2 ] max_queue_delay_microseconds: 100 }
+      control_input [
+        { name: "START" control [ { kind: CONTROL_SEQUENCE_START fp32_false_true: [ 0, 1 ] } ] },
+        { name: "READY" control [ { kind: CONTROL_SEQUENCE_READY int32_false_true: [ -1, 1 ] } ] },
+        { name: "CORRID" control [ { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_STRING } ] }
+      ]
+      state [{
+        input_name: "IN" output_name: "OUT" data_type: TYPE_FP32 dims: [ 2 ]
+        initial_state: { name: "zeros" data_type: TYPE_FP32 dims: [ 2 ] zero_data: true }
+      }]
+    }
+    model_transaction_policy { decoupled: true }
+    """
+    config = reading(tmp_path, text).config
+    assert config.backend == "onnx"
+    assert config.decoupled
+    assert config.sequence_batching == SequenceBatching(
+        "oldest",
+        5.0,
+        4,
+        0.0001,
+        preferred_batch_size=(2,),
+        controls=(
+            SequenceControl("start", "START", "FP32"),
+            SequenceControl("ready", "READY", "INT32", (-1, 1)),
+            SequenceControl("corrid", "CORRID", "BYTES"),
+        ),
+        states=(SequenceState("IN", "OUT", "FP32", (2,), initial_dims=(2,)),),
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("max_batch_size", "max_batch_siz", '4: max_batch_siz: unknown field (did you mean "max_batch_size"?)'),
+        ("KIND_CPU", "KIND_CPUS", '15: KIND_CPUS: is no Kind (did you mean "KIND_CPU"?)'),
+        ("TYPE_INT32\n", "TYPE_INT33\n", '8: TYPE_INT33: is no DataType (did you mean "TYPE_INT32"?)'),
+        ("data_type: TYPE_INT32\n", "\n", "6: input[0].data_type: expected a datatype: "),
+        (
+            "dims: [ 16 ]\n  },",
+            "dims: [ -7 ]\n  },",
+            "9: input[0].dims: each must be a length from 1 up, or -1 for any",
+        ),
+        ("[ 4, 8 ]", "[ 4, 9 ]", "17: dynamic_batching.preferred_batch_size: must be between 1 and 8, "),
+        ('"add_sub"', '"other"', "2: name: must be the folder's name, add_sub, or left out"),
+        ('name: "OUTPUT1"', 'name: "OUTPUT0"', "14: output[1].name: OUTPUT0 is given twice: keep one"),
+        ("max_batch_size: 8", "max_batch_size: 8.5", "4: Couldn't parse integer: 8.5"),
+        (
+            "max_batch_size: 8",
+            "max_batch_size: -1",
+            "4: max_batch_size: must be between 0 (no batch dimension) and 65536",
+        ),
+        ("input [", "input", "11: Expected identifier or number, got {."),
+        (
+            "response_cache",
+            "ensemble_scheduling {} #",
+            '31: Field "ensemble_scheduling" is specified along with field ',
+        ),
+        ("response_cache", "batch_input {} #", "31: batch_input: is not made by this runtime"),
+        ("response_cache", "model_repository_agents {} #", "31: model_repository_agents: are not run by this runtime"),
+        ("batch_size: 1\n", "batch_size: 9\n", "27: model_warmup[0].batch_size: must be between 0 and 8, the most"),
+        (
+            'key: "FORCE',
+            'key: "headrace.quantise" #',
+            '32: parameters: headrace.quantise: unknown field (did you mean "quantize"?)',
+        ),
+    ],
+)
+def test_a_mistake_is_told_with_its_line(tmp_path: Path, old: str, new: str, told: str) -> None:
+    assert old in ADD_SUB
+    text = ADD_SUB.replace(old, new, 1)
+    if "#" in new:
+        text = text.replace('value: { string_value: "no" } }', "}")
+        text = text.replace('headrace.quantise" #', 'headrace.quantise" value: { string_value: "int8" } } #')
+    found = complaints(tmp_path, text)
+    assert len(found) == 1
+    assert found[0].startswith(told)
+
+
+def test_what_has_no_effect_is_said(tmp_path: Path) -> None:
+    read = reading(tmp_path, ADD_SUB + "\noptimization { priority: PRIORITY_MAX }\n")
+    told = [str(warning).partition("config.pbtxt:")[2] for warning in read.warnings]
+    assert told == ["34: warning: optimization: has no effect here: the backend's own parameters say how it computes"]
+
+
+ACCELERATED = """
+platform: "onnxruntime_onnx"
+optimization {
+  graph { level: 1 }
+  input_pinned_memory { enable: true }
+  execution_accelerators {
+    gpu_execution_accelerator: [{
+      name: "tensorrt"
+      parameters { key: "precision_mode" value: "FP16" }
+      parameters { key: "max_workspace_size_bytes" value: "1073741824" }
+      parameters { key: "trt_engine_cache_enable" value: "1" }
+    }]
+    cpu_execution_accelerator: [{ name: "openvino" parameters { key: "device_type" value: "CPU" } }]
+  }
+}
+parameters { key: "intra_op_thread_count" value { string_value: "2" } }
+"""
+
+
+def test_accelerators_of_onnx_models_are_execution_providers(tmp_path: Path) -> None:
+    read = reading(tmp_path, ACCELERATED)
+    assert read.warnings == ()
+    assert read.config.parameters == {
+        "execution_providers": "TensorrtExecutionProvider,OpenVINOExecutionProvider,CUDAExecutionProvider",
+        "TensorrtExecutionProvider.trt_fp16_enable": "1",
+        "TensorrtExecutionProvider.trt_max_workspace_size": "1073741824",
+        "TensorrtExecutionProvider.trt_engine_cache_enable": "1",
+        "OpenVINOExecutionProvider.device_type": "CPU",
+        "graph_optimization_level": "extended",
+        "intra_op_thread_count": "2",
+    }
+
+
+def test_an_accelerator_that_there_is_none_of(tmp_path: Path) -> None:
+    place = "optimization.execution_accelerators.gpu_execution_accelerator[0]"
+    assert complaints(tmp_path, ACCELERATED.replace("tensorrt", "tensorflow")) == [
+        f"8: {place}.name: expected tensorrt, cuda, openvino"
+    ]
+    told = complaints(tmp_path, ACCELERATED.replace("FP16", "FP8"))
+    assert told == [f"9: {place}.parameters: precision_mode is one of FP32, FP16, INT8"]
+    other = reading(tmp_path, ACCELERATED.replace("onnxruntime_onnx", "pytorch_libtorch"))
+    assert "optimization: has no effect here" in str(other.warnings[0])
+
+
+def test_a_file_that_is_no_text_or_too_large(tmp_path: Path) -> None:
+    folder = tmp_path / "add_sub"
+    (folder / "1").mkdir(parents=True)
+    for content, told in ((b"\xff\xfe", "is not UTF-8 text"), (b"#" * (1 << 21), "is larger than")):
+        (folder / "config.pbtxt").write_bytes(content)
+        with pytest.raises(ConfigError, match=told):
+            read_model(folder, "add_sub", [])
+
+
+@given(
+    st.integers(0, len(ADD_SUB) - 1),
+    st.integers(0, 40),
+    st.text(st.sampled_from('{}[]<>:,;"#\\\n x0-.TYPE_'), max_size=8),
+)
+@settings(max_examples=150)
+def test_any_damage_is_a_problem_and_never_a_crash(at: int, length: int, noise: str) -> None:
+    text = ADD_SUB[:at] + noise + ADD_SUB[at + length :]
+    count = text.count("\n") + 1
+    try:
+        _, doc = parse(text, "config.pbtxt")
+        told = [lines.key for lines in doc.lines.values()]
+    except ConfigError as error:
+        told = [problem.line or 1 for problem in error.problems]
+    assert all(1 <= line <= count for line in told)
+
+
+# ── told back ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_it_is_told_as_triton_tells_it(tmp_path: Path) -> None:
+    told = to_json(reading(tmp_path, ADD_SUB).config)
+    assert told["name"] == "add_sub"
+    assert told["platform"] == ""
+    assert told["input"][0] == {
+        "name": "INPUT0",
+        "data_type": "TYPE_INT32",
+        "format": "FORMAT_NONE",
+        "dims": [16],
+        "is_shape_tensor": False,
+        "allow_ragged_batch": False,
+        "optional": False,
+        "is_non_linear_format_io": False,
+    }
+    assert told["version_policy"] == {"all": {}}
+    assert told["dynamic_batching"]["max_queue_delay_microseconds"] == 500
+    assert told["dynamic_batching"]["priority_queue_policy"]["2"]["max_queue_size"] == 5
+    assert told["instance_group"][0]["kind"] == "KIND_CPU"
+    assert told["instance_group"][0]["name"] == "add_sub_0"
+    assert told["parameters"]["FORCE_CPU_ONLY_INPUT_TENSORS"] == {"string_value": "no"}
+
+
+RECORDED = json.loads(Path("tests/servers/triton-2.51.0.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("case", "model"),
+    [
+        ("metadata: config", "add_sub"),
+        ("metadata: config of bytes", "text"),
+        ("metadata: config with a queue delay", "picky"),
+        ("metadata: config of a decoupled model", "repeat"),
+        ("metadata: config with sequences", "accumulate"),
+    ],
+)
+def test_a_real_triton_tells_the_same(case: str, model: str) -> None:
+    config = read_model(Path("tests/servers/models", model), model, []).config
+    assert to_json(replace(config, default_model_filename="model.py")) == RECORDED[case][0][2]
+
+
+def test_what_was_told_can_be_sent_back(tmp_path: Path) -> None:
+    config = reading(tmp_path, ADD_SUB).config
+    again = read_override(json.dumps(to_json(config)), "add_sub", tmp_path / "add_sub", [])
+    assert again.config == config
+
+
+def test_what_triton_has_no_field_for_travels_as_parameters(tmp_path: Path) -> None:
+    text = """
+    backend: "onnxruntime"
+    max_batch_size: 8
+    dynamic_batching { preferred_batch_size: 4 }
+    parameters [
+      { key: "headrace.quantize" value { string_value: "int8" } },
+      { key: "headrace.allowed_batch_sizes" value { string_value: "[1, 4, 8]" } },
+      { key: "headrace.pad_to" value { string_value: "{ids: [32, 64]}" } },
+      { key: "headrace.execution_timeout" value { string_value: "5s" } },
+      { key: "headrace.memory" value { string_value: "64MiB" } },
+      { key: "headrace.labels" value { string_value: "{stable: 1}" } },
+      { key: "headrace.instances" value { string_value: "[{count: 2, placement: process}]" } }
+    ]
+    """
+    config = reading(tmp_path, text).config
+    assert config.quantize == "int8"
+    assert config.execution_timeout == 5.0
+    assert config.memory_bytes == 64 << 20
+    assert config.version_labels == {"stable": 1}
+    assert config.instance_groups == (InstanceGroup(2, placement="process"),)
+    assert config.dynamic_batching == DynamicBatching((4,), allowed_batch_sizes=(1, 4, 8), pad_to={"ids": (32, 64)})
+    told = to_message(config)
+    assert told.parameters["headrace.labels"].string_value == '{"stable": 1}'
+    sent = read_override(json.dumps(to_json(config)), "add_sub", tmp_path, [])
+    assert {**sent.config.parameters} == {key: value.string_value for key, value in told.parameters.items()}
+    assert sent.config.version_labels == config.version_labels
+    assert sent.config.instance_groups == config.instance_groups
+    assert sent.config.dynamic_batching == config.dynamic_batching
+
+
+@pytest.mark.parametrize("sent", ["", "[]", "{", '{"max_batch_siz": 3}', '{"max_batch_size": "x"}', "null", "[" * 5000])
+def test_an_override_that_is_no_configuration_is_a_problem(tmp_path: Path, sent: str) -> None:
+    with pytest.raises(ConfigError, match="the configuration sent for m"):
+        read_override(sent, "m", tmp_path, [])
