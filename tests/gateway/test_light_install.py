@@ -20,7 +20,8 @@ for name in OVER_GRPC:
     except ImportError:
         continue
     raise AssertionError(f"{name} needs no extra")
-from adapters.wire import compression, oip, oip_answers, oip_bodies, oip_generate, oip_raw
+from adapters.wire import compression
+from adapters.wire.oip import bodies, generate, raw_requests, requests, responses
 """
 
 
