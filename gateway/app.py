@@ -20,6 +20,7 @@ from adapters.open_files import clients_that_fit
 from config.loader import ConfigError
 from config.schema.config import Config, HttpConfig, StateConfig
 from config.watcher import Watcher
+from gateway.admin_backend import GatewayBackend
 from gateway.admin_listener import AdminListener
 from gateway.auth.audit import Act, Outcome
 from gateway.auth.errors import KeysError
@@ -38,12 +39,11 @@ from gateway.fronts.listener import Fronts
 from gateway.limits.ledger import Ledger
 from gateway.limits.memory import Memory
 from gateway.limits.shared import SharedTable
-from gateway.operators import GatewayDesk
 from gateway.placement.runtime import Runtimes
 from gateway.snapshot import Snapshot, build, with_keys
 from gateway.stored.keeper import Keeper
 from gateway.telemetry import AccessLog, Metrics, Telemetry
-from gateway.telemetry.answers_kept import CacheGauges
+from gateway.telemetry.caches import CacheGauges
 from gateway.telemetry.discovery import DiscoveryMetrics
 from gateway.telemetry.memory import MemoryMetrics
 from gateway.telemetry.metrics import Gauges, IdentityGauges
@@ -51,13 +51,13 @@ from gateway.telemetry.queues import QueueMetrics
 from gateway.telemetry.redis import RedisGauges
 from gateway.tls import ServerTls
 from gateway.traffic.fleet import Change, Fleet
-from gateway.traffic.kept import Kept
 from gateway.traffic.member import FleetError
+from gateway.traffic.plan_state import PlanState
 from gateway.traffic.pool import Pool
 
 if TYPE_CHECKING:
     from adapters.http2.server import Server as GrpcServer  # which needs an extra, as does
-    from gateway.limits.remote.books import Books
+    from gateway.limits.remote.redis_ledger import RedisLedger
 
 log = logging.getLogger(__name__)
 
@@ -89,11 +89,11 @@ class Gateway:
         self.clock = time.monotonic  # what the loop's own clock shows too, but that one ticks in milliseconds
         self.rng = random.Random()
         self.metrics = Metrics()
-        self.books = self._open_books(config.state)
-        self.ledger = Ledger(table=lent.limits if lent else None, books=self.books)
+        self.redis = self._open_redis(config.state)
+        self.ledger = Ledger(table=lent.limits if lent else None, redis=self.redis)
         self.memory = Memory(config.http)
         self.fleet = Fleet(self.rng, self.clock, lent.runtimes if lent else None)
-        self.kept = Kept()
+        self.plan_state = PlanState()
         self.demo = lent.demo if lent else new_key() if config.auth.demo_key else None
         self.identity = Identity(config, self.demo, self._keys_changed, self.clock)
         self.loaded = ""
@@ -131,7 +131,7 @@ class Gateway:
             self._ends.callback(self.identity.close)
             self.fleet.secret = self.identity.secret("endpoint ids")
             self._load_tls()
-            self.kept.embedders = await asyncio.to_thread(embedders, self.config)
+            self.plan_state.embedders = await asyncio.to_thread(embedders, self.config)
             change = self.fleet.prepare(self.config)
             await self.fleet.discovered(change)
             pools = self.fleet.commit(change)
@@ -149,7 +149,7 @@ class Gateway:
         self.metrics.watch(IdentityGauges(lambda: self.identity.database_available, self.identity.tokens.key_sets))
         self.metrics.watch(QueueMetrics(self.fleet.queues))
         self.metrics.watch(DiscoveryMetrics(self.fleet, self.clock))
-        self.metrics.watch(CacheGauges(self.kept.shelves))
+        self.metrics.watch(CacheGauges(self.plan_state.shelves))
         self.metrics.watch(MemoryMetrics(self.memory))
         self._note_loaded()
         fronts = Fronts(self.core, self.is_ready, self._open_keeper())
@@ -180,22 +180,22 @@ class Gateway:
         if self.config.listen.grpc is not None:
             self._grpc_tls.load()
 
-    def _open_books(self, state: StateConfig) -> "Books | None":
+    def _open_redis(self, state: StateConfig) -> "RedisLedger | None":
         if state.redis is None:
             return None
         try:
-            from gateway.limits.remote.books import Books
+            from gateway.limits.remote.redis_ledger import RedisLedger
         except ModuleNotFoundError as error:
             raise StartError(str(error)) from None
-        return Books(state.redis, state.redis_timeout, self.rng, self.clock, time.time)
+        return RedisLedger(state.redis, state.redis_timeout, self.rng, self.clock, time.time)
 
     async def _open_ledger(self) -> None:
         self.ledger.configure(self.config.tenants, self.clock(), self.config.models)
-        if self.books is not None:
-            self._run(self.books.run(), "redis")
-            self._ends.push_async_callback(self.books.aclose)
-            self.metrics.watch(RedisGauges(self.books))
-            await self.books.opened()
+        if self.redis is not None:
+            self._run(self.redis.run(), "redis")
+            self._ends.push_async_callback(self.redis.aclose)
+            self.metrics.watch(RedisGauges(self.redis))
+            await self.redis.opened()
 
     def _run(self, work: Coroutine[object, object, None], name: str) -> None:
         """A task that goes on until the gateway ends; one that ends before has a bug, which is logged."""
@@ -206,7 +206,7 @@ class Gateway:
     def _build(self, config: Config, pools: Mapping[str, Pool]) -> Snapshot:
         keys, tokens = self.identity.keys, self.identity.tokens
         salt = self.identity.secret("prefix caches")
-        return build(config, keys, pools, self.rng, self.clock, tokens, self.kept, salt)
+        return build(config, keys, pools, self.rng, self.clock, tokens, self.plan_state, salt)
 
     def _keep_trail(self) -> None:
         """Ends before the database is given up, and after all that leaves an entry."""
@@ -245,7 +245,7 @@ class Gateway:
         )
 
     async def _listen(self) -> None:
-        desk = AdminListener(admin.make_app(GatewayDesk(self)))
+        desk = AdminListener(admin.make_app(GatewayBackend(self)))
         self._ends.push_async_callback(desk.aclose)
         listen = self.config.listen
         try:
@@ -296,7 +296,7 @@ class Gateway:
         changed = [name for name in FIXED if getattr(config, name) != getattr(self.config, name)]
         if changed:
             raise FleetError(f"{', '.join(changed)}: a change needs a restart")
-        self.kept.embedders = await asyncio.to_thread(embedders, config)
+        self.plan_state.embedders = await asyncio.to_thread(embedders, config)
         change = self.fleet.prepare(config)
         try:
             await self.fleet.ready(change)

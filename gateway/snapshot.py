@@ -14,8 +14,8 @@ from gateway.auth.certificates import Certificates
 from gateway.auth.credentials import Credentials
 from gateway.auth.table import REFUSED, KeyTable
 from gateway.auth.tokens import Tokens
-from gateway.traffic.kept import Kept
 from gateway.traffic.plan import Composer
+from gateway.traffic.plan_state import PlanState
 from gateway.traffic.pool import Pool
 from policies.limits.price import Price
 from policies.routing.decision import Decision
@@ -74,15 +74,15 @@ def build(
     rng: Random,
     clock: Callable[[], float],
     tokens: Tokens | None = None,
-    kept: Kept | None = None,
+    plan_state: PlanState | None = None,
     salt: bytes = b"",
 ) -> Snapshot:
     """Compile a configuration that has been checked. `salt` keys what servers know tenants by; one of this process
     alone when empty."""
     salt = salt or secrets.token_bytes(32)
     allowed = {tenant.name: ModelList(tenant.models) for tenant in config.tenants}
-    kept = kept or Kept()
-    kept.retain(config)
+    plan_state = plan_state or PlanState()
+    plan_state.retain(config)
     configs = {pool.name: pool for pool in config.pools}
     return Snapshot(
         config=config,
@@ -98,7 +98,7 @@ def build(
         responses_models=frozenset(model.name for model in config.models if _knows_responses(model, configs)),
         shared_models=frozenset(m.name for m in config.models if _users(m, allowed) > 1),
         explainers={model.name: model.explainer for model in config.models if model.explainer is not None},
-        composer=Composer(pools, configs, kept, rng, clock),
+        composer=Composer(pools, configs, plan_state, rng, clock),
     )
 
 

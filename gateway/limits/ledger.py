@@ -23,7 +23,7 @@ from policies.limits.amounts import NOTHING, TOKENS, Amounts
 from policies.routing.facts import Facts
 
 if TYPE_CHECKING:
-    from gateway.limits.remote.books import Books  # which needs an extra
+    from gateway.limits.remote.redis_ledger import RedisLedger  # which needs an extra
 
 SOON = 0.01
 """Seconds to wait where what was refused elsewhere would be granted by now."""
@@ -81,27 +81,27 @@ class Ledger:
     """The accounts of all tenants. `wall` gives Unix seconds, which budgets of the calendar go by.
 
     With a `table`, what is used is counted in it, with all other processes that are attached to it; limits that say
-    so are counted in `books`, with all other gateways.
+    so are counted in `redis`, with all other gateways.
     """
 
     def __init__(
         self,
         wall: Callable[[], float] = time.time,
         table: SharedTable | None = None,
-        books: "Books | None" = None,
+        redis: "RedisLedger | None" = None,
     ) -> None:
         self.accounts: dict[str, Account] = {}
         self.models: dict[str, ModelAccount] = {}
         """Of models that have limits of their own."""
         self.awaited: frozenset[str] = frozenset()
         """Tenants whose requests may have to wait for an exact count: for them, `reserve_exactly`."""
-        self.books = books
+        self.redis = redis
         self._wall = wall
         self._stores: Stores = {"host": in_memory if table is None else shared(table)}
         if table is not None:
             table.wall = wall
-        if books is not None:
-            self._stores = {**self._stores, **books.stores}
+        if redis is not None:
+            self._stores = {**self._stores, **redis.stores}
 
     def configure(self, tenants: Iterable[TenantConfig], now: float, models: Iterable[ModelConfig] = ()) -> None:
         """Apply a (new) configuration. A tenant that left and has nothing in flight is forgotten."""
@@ -197,10 +197,10 @@ class Ledger:
             return self.reserve(facts, allowances, amounts, cost, now)
         here = [allowance for allowance in allowances if not isinstance(allowance, ExactAllowance)]
         reservation = self.reserve(facts, here, amounts, cost, now)
-        assert self.books is not None
+        assert self.redis is not None
         picos, utc = 0 if cost is None else cost.picos, self._wall()
         try:
-            holds, refused = await self.books.reserve(exact, amounts, picos, utc)
+            holds, refused = await self.redis.reserve(exact, amounts, picos, utc)
         except BaseException:
             reservation.undo(now)
             raise

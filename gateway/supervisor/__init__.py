@@ -1,17 +1,19 @@
-"""Several workers on one port, and the supervisor beside them, which serves no client.
+"""Several worker processes that serve one port, and the supervisor process that starts and replaces them.
 
 supervisor.py   the supervisor: start, reload, rolling restart, drain
-crew.py         the workers: one in each slot, another when it dies
-swap.py         other terms for all workers at one moment, or for none
-hiring.py       their beginning, and what is given back at their end
-process.py      one worker, seen from the supervisor
-sockets.py      the port, bound once for each slot and kept: a worker that dies takes no connection along
-seats.py        their parts of the table in which limits are counted
-runtimes.py     the runtimes, started once for all
-desk.py         the operators' door: states.py and telemetry/merge.py make one state and one scrape of many
+workers.py      one worker process for each slot; starts another when one ends
+swap.py         commits a new configuration on all workers, or on none
+spawn.py        starts worker processes and releases their resources when they end
+process.py      one worker process as the supervisor sees it
+sockets.py      the listening sockets, bound once for each slot, so that a worker's end closes no connection queue
+limit_slots.py  each worker's part of the shared table that counts limits
+runtimes.py     the bundled runtimes, started once for all workers
+admin.py        the admin API of all workers together
+states.py       merges the workers' states into one
+background.py   background tasks whose failures are logged
 
-orders.py       what a worker is told
-worker.py       the worker: a gateway whose sockets are lent
-control.py      where it is told, a private Unix socket
-share.py        its part of what is configured for the whole host
+orders.py       the messages between supervisor and worker
+worker.py       the worker process: a gateway on inherited sockets
+control.py      the worker's private Unix socket for the supervisor
+share.py        one worker's share of host-wide limits
 """

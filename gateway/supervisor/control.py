@@ -8,7 +8,7 @@ import msgspec
 from aiohttp import web
 
 from adapters.types import Order
-from gateway.operators import GatewayDesk
+from gateway.admin_backend import GatewayBackend
 from gateway.supervisor.orders import Terms, decode
 from gateway.traffic.member import FleetError
 from gateway.traffic.operations import NotDone, Operation, adopt, pack
@@ -24,7 +24,7 @@ class Control:
 
     def __init__(self, worker: "Worker") -> None:
         app = web.Application(client_max_size=MAX_BODY)
-        desk = GatewayDesk(worker.gateway)
+        desk = GatewayBackend(worker.gateway)
         app.add_routes([*_asked(desk), *_operated(worker, desk), *_told(worker)])
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
 
@@ -42,7 +42,7 @@ class Control:
         await self._runner.cleanup()
 
 
-def _asked(desk: GatewayDesk) -> list[web.RouteDef]:
+def _asked(desk: GatewayBackend) -> list[web.RouteDef]:
     """What it tells of itself."""
 
     def answering(tell: Callable[[], Awaitable[Any]]) -> Callable[[web.Request], Awaitable[web.Response]]:
@@ -69,7 +69,7 @@ def _asked(desk: GatewayDesk) -> list[web.RouteDef]:
     ]
 
 
-def _operated(worker: "Worker", desk: GatewayDesk) -> list[web.RouteDef]:
+def _operated(worker: "Worker", desk: GatewayBackend) -> list[web.RouteDef]:
     """What operators change in its pools: one worker does it, and the others take over what came of it."""
 
     async def operate(request: web.Request) -> web.Response:
@@ -138,7 +138,7 @@ def _told(worker: "Worker") -> list[web.RouteDef]:
     async def drain(_: web.Request) -> web.Response:
         """Answers when it is over, with the last word on what was counted."""
         await worker.drain()
-        return web.Response(body=await GatewayDesk(worker.gateway).exposition())
+        return web.Response(body=await GatewayBackend(worker.gateway).exposition())
 
     return [
         web.put("/accept", accept),

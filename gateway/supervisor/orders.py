@@ -35,7 +35,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     """What operators have changed in the pools; empty for nothing."""
     limits: int
     """The file descriptor of the table in which all workers count what tenants use."""
-    seat: int = -1
+    limit_slot: int = -1
     """Which part of that table is its own: nobody else who lives has it."""
     report: int = -1
     """The file descriptor to tell on how the start went."""

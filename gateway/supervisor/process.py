@@ -67,10 +67,10 @@ class WorkerProcess:
 
     # ── begin ─────────────────────────────────────────────────────────────────────────────────────────
 
-    async def start(self, seat: int, inherited: Sequence[int]) -> None:
+    async def start(self, limit_slot: int, inherited: Sequence[int]) -> None:
         """Returns when it can be asked. Raises `StartError` with its reason, `WorkerLost` when it gave none."""
         reader, writer = os.pipe()
-        orders = msgspec.structs.replace(self.orders, report=writer, seat=seat)
+        orders = msgspec.structs.replace(self.orders, report=writer, limit_slot=limit_slot)
         try:
             await self._spawn((*inherited, writer), encode(orders))
         except OSError as error:

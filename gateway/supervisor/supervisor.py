@@ -20,16 +20,16 @@ from gateway.auth.identity import Identity
 from gateway.auth.keys import ApiKey, new_key
 from gateway.auth.state import this_process
 from gateway.auth.trail import Trail
-from gateway.supervisor import desk
+from gateway.supervisor.admin import SupervisorBackend, supervisor_app
 from gateway.supervisor.background import Background
-from gateway.supervisor.crew import Crew
-from gateway.supervisor.hiring import Hiring
+from gateway.supervisor.limit_slots import LimitSlots
 from gateway.supervisor.orders import Terms
 from gateway.supervisor.process import WorkerLost
 from gateway.supervisor.runtimes import Prepared, SharedRuntimes, addresses
-from gateway.supervisor.seats import Seats
 from gateway.supervisor.sockets import Sockets
+from gateway.supervisor.spawn import Spawner
 from gateway.supervisor.swap import Refused, retire, swap
+from gateway.supervisor.workers import Workers
 from gateway.telemetry.merge import Tally
 from gateway.telemetry.metrics import WorkerGauges
 from gateway.tls import ServerTls
@@ -60,16 +60,16 @@ class Supervisor:
         self._folder = TemporaryFolder()  # nobody else may enter it
         self._sockets = Sockets(config.listen.http, config.listen.grpc)
         demo = self.demo.plaintext if self.demo else None
-        self._seats = Seats(config.workers)
-        hiring = Hiring(path, Path(self._folder.name), self._sockets, self._seats, demo, self.tally)
-        self.crew = Crew(hiring, self._sockets, self.tally)
+        self._limit_slots = LimitSlots(config.workers)
+        spawner = Spawner(path, Path(self._folder.name), self._sockets, self._limit_slots, demo, self.tally)
+        self.workers = Workers(spawner, self._sockets, self.tally)
         self._restarting: asyncio.Task[None] | None = None
         self._background = Background()
         self._ends = AsyncExitStack()
         self._ends.callback(self._folder.cleanup)
-        self._ends.callback(self._seats.close)
+        self._ends.callback(self._limit_slots.close)
         self._ends.push_async_callback(self.runtimes.aclose)
-        self._ends.push_async_callback(self.crew.aclose)
+        self._ends.push_async_callback(self.workers.aclose)
 
     # ── start ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -90,9 +90,11 @@ class Supervisor:
         except FleetError as error:
             raise StartError(str(error)) from None
         self.runtimes.commit(prepared)
-        self.crew.drain_seconds = self.config.drain
-        self.tally.watch(WorkerGauges(lambda: [(s.number, s.worker is not None, s.restarts) for s in self.crew.slots]))
-        await self.crew.start(_terms(self.config, prepared))
+        self.workers.drain_seconds = self.config.drain
+        self.tally.watch(
+            WorkerGauges(lambda: [(s.number, s.worker is not None, s.restarts) for s in self.workers.slots])
+        )
+        await self.workers.start(_terms(self.config, prepared))
         self._note_loaded()
         self.accepting = True
 
@@ -105,7 +107,7 @@ class Supervisor:
 
     async def _listen(self) -> None:
         listen = self.config.listen
-        admin = AdminListener(desk.make_app(self))
+        admin = AdminListener(supervisor_app(self))
         self._ends.push_async_callback(admin.aclose)
         try:
             self._sockets.grow(self.config.workers)
@@ -138,7 +140,7 @@ class Supervisor:
             if any(getattr(config, name) != getattr(self.config, name) for name in FIXED):
                 await self._exchange(terms)
             else:
-                await swap(self.crew, terms, config)
+                await swap(self.workers, terms, config)
         except (Refused, FleetError, KeysError, StartError, WorkerLost) as error:
             await self.runtimes.abandon(prepared)
             self.reload_failed(str(error))
@@ -147,10 +149,10 @@ class Supervisor:
             await self.runtimes.abandon(prepared)
             raise
         for runtime in self.runtimes.commit(prepared):
-            self._background.run(retire(runtime, self.crew), f"end of runtime {runtime.name}")
+            self._background.run(retire(runtime, self.workers), f"end of runtime {runtime.name}")
         self.config = config
         self.identity.configure(config)
-        self.crew.drain_seconds = config.drain
+        self.workers.drain_seconds = config.drain
         self._note_loaded()
         self._note("config.reload")
         log.info("configuration reloaded from %s", self.path)
@@ -161,14 +163,14 @@ class Supervisor:
         mine = ["http", "grpc", "admin", "admin_tls", *(["tls"] if old.admin_tls else [])]
         changed = [f"listen.{name}" for name in mine if getattr(old, name) != getattr(new, name)]
         changed += [name for name in ("state", "auth") if getattr(self.config, name) != getattr(config, name)]
-        if config.workers > self._seats.most_workers:
-            changed.append(f"workers above {self._seats.most_workers}")
+        if config.workers > self._limit_slots.most_workers:
+            changed.append(f"workers above {self._limit_slots.most_workers}")
         return ", ".join(changed)
 
     async def _exchange(self, terms: Terms) -> None:
         """What a worker cannot change while it runs: successors for all of them, who take over together."""
-        async with self.crew.lock:
-            await self.crew.resize(terms)
+        async with self.workers.lock:
+            await self.workers.resize(terms)
 
     def reload_failed(self, error: ConfigError | str) -> None:
         """The old configuration stays in force."""
@@ -189,12 +191,12 @@ class Supervisor:
 
     async def _restart(self) -> None:
         log.info("restarting the workers, one after the other")
-        for slot in list(self.crew.slots):
-            async with self.crew.lock:
-                if slot not in self.crew.slots:
+        for slot in list(self.workers.slots):
+            async with self.workers.lock:
+                if slot not in self.workers.slots:
                     continue  # there are fewer by now
                 try:
-                    await self.crew.replace([slot], self.crew.terms)
+                    await self.workers.replace([slot], self.workers.terms)
                 except (StartError, WorkerLost) as error:
                     self.last_error = f"restart: worker {slot.number}: {error}"
                     log.error("restart stopped, the workers that are left stay as they are: %s", self.last_error)
@@ -209,7 +211,7 @@ class Supervisor:
 
     async def missing(self) -> list[str]:
         """Names of models that some worker has no endpoint for."""
-        _, told = await desk.SupervisorDesk(self).readiness()
+        _, told = await SupervisorBackend(self).readiness()
         return list(told["models_without_endpoint"])
 
     # ── end ───────────────────────────────────────────────────────────────────────────────────────────
@@ -219,7 +221,7 @@ class Supervisor:
         self.accepting = False
         self._note("gateway.drain")
         await self._background.cancel()
-        await self.crew.drain()
+        await self.workers.drain()
         return True
 
     async def aclose(self) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from config.schema.config import Config
 from gateway.placement.local import LocalRuntime
-from gateway.supervisor.crew import Crew
 from gateway.supervisor.orders import Terms, encode
 from gateway.supervisor.process import WorkerLost, WorkerProcess
+from gateway.supervisor.workers import Workers
 
 log = logging.getLogger(__name__)
 PREPARE_SECONDS = 60.0
@@ -19,22 +19,22 @@ class Refused(Exception):
     """Why the workers do not take other terms."""
 
 
-async def swap(crew: Crew, terms: Terms, config: Config) -> None:
+async def swap(workers: Workers, terms: Terms, config: Config) -> None:
     """Every worker prepares, which may take long; then all commit, which does not. Raises `Refused`."""
     patience = PREPARE_SECONDS + max((p.runtime.start_timeout for p in config.pools if p.runtime), default=0.0)
-    asked = crew.ready
-    await _prepare(crew, asked, terms, patience)
-    async with crew.lock:
-        await _prepare(crew, [worker for worker in crew.ready if worker not in asked], terms, patience)
-        crew.terms = terms
-        await asyncio.gather(*(_commit(worker) for worker in crew.ready))
+    first = workers.ready
+    await _prepare(workers, first, terms, patience)
+    async with workers.lock:
+        await _prepare(workers, [worker for worker in workers.ready if worker not in first], terms, patience)
+        workers.terms = terms
+        await asyncio.gather(*(_commit(worker) for worker in workers.ready))
 
 
-async def _prepare(crew: Crew, workers: Sequence[WorkerProcess], terms: Terms, seconds: float) -> None:
+async def _prepare(workers: Workers, group: Sequence[WorkerProcess], terms: Terms, seconds: float) -> None:
     """Raises `Refused` when one cannot, and then all go on as before."""
-    refusals = await asyncio.gather(*(_refusal(worker, encode(terms), seconds) for worker in workers))
+    refusals = await asyncio.gather(*(_refusal(worker, encode(terms), seconds) for worker in group))
     if why := next(filter(None, refusals), None):
-        await asyncio.gather(*(worker.ask("POST", "/abandon") for worker in crew.ready), return_exceptions=True)
+        await asyncio.gather(*(worker.ask("POST", "/abandon") for worker in workers.ready), return_exceptions=True)
         raise Refused(why)
 
 
@@ -58,14 +58,14 @@ async def _commit(worker: WorkerProcess) -> None:
     await worker.stop()
 
 
-async def retire(runtime: LocalRuntime, crew: Crew) -> None:
+async def retire(runtime: LocalRuntime, workers: Workers) -> None:
     """Stop a runtime when no worker asks it any more."""
-    while await _in_use(runtime.address, crew):  # noqa: ASYNC110 - rare, and asked across processes
+    while await _in_use(runtime.address, workers):  # noqa: ASYNC110 - rare, and asked across processes
         await asyncio.sleep(POLL_SECONDS)
     await runtime.stop()
 
 
-async def _in_use(address: str, crew: Crew) -> bool:
-    asked = (worker.ask("GET", "/runtimes") for worker in crew.everyone)
+async def _in_use(address: str, workers: Workers) -> bool:
+    asked = (worker.ask("GET", "/runtimes") for worker in workers.everyone)
     replies = await asyncio.gather(*asked, return_exceptions=True)
     return any(isinstance(reply, BaseException) or address.encode() in reply.body for reply in replies)

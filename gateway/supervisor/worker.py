@@ -97,7 +97,7 @@ class Worker:
         self._orders = orders
         self._lent = LentRuntimes(orders.terms.runtimes)
         demo = ApiKey(id_of(orders.demo) or "", orders.demo) if orders.demo else None
-        table = SharedTable.attach(orders.limits, worker=orders.seat)
+        table = SharedTable.attach(orders.limits, worker=orders.limit_slot)
         self.gateway = Gateway(Path(orders.path), self._config(orders.terms), Lent(self._lent, demo, table))
         self._sockets = [[socket.socket(fileno=fd) for fd in slot] for slot in orders.listeners]
         self._accepting: dict[int, list[tuple[Listeners, asyncio.Server]]] = {}

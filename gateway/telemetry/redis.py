@@ -7,20 +7,20 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from gateway.limits.remote.books import Books  # which needs an extra
+    from gateway.limits.remote.redis_ledger import RedisLedger  # which needs an extra
 
 
 class RedisGauges(Collector):
-    """Read from the books themselves."""
+    """Reads the Redis ledger at the moment of the scrape."""
 
-    def __init__(self, books: "Books") -> None:
-        self._books = books
+    def __init__(self, redis: "RedisLedger") -> None:
+        self._redis = redis
 
     def collect(self) -> Iterator[Metric]:
         up = GaugeMetricFamily("headrace_redis_up", "1 while Redis counts the limits that say so.")
-        up.add_metric([], self._books.up)
+        up.add_metric([], self._redis.up)
         untold = GaugeMetricFamily("headrace_redis_untold", "Ends of requests and rows that Redis is yet to hear of.")
-        untold.add_metric([], self._books.untold)
+        untold.add_metric([], self._redis.untold)
         breaks = CounterMetricFamily("headrace_redis_breaks", "Times that Redis went away or was too slow.")
-        breaks.add_metric([], self._books.link.breaks)
+        breaks.add_metric([], self._redis.link.breaks)
         yield from (up, untold, breaks)

@@ -13,14 +13,14 @@ from gateway.discovery.discoverer import Discoverer
 from gateway.discovery.target import DiscoveryError
 from gateway.placement.local import LocalRuntimes
 from gateway.placement.runtime import Runtimes
-from gateway.traffic import agreement
+from gateway.traffic import protocol_sync
+from gateway.traffic.desired import DesiredEndpoint, Overrides, desired
 from gateway.traffic.endpoint import Endpoint
-from gateway.traffic.learned import Learned, learned
 from gateway.traffic.member import FleetError, Member, endpoint_id, tls_of
 from gateway.traffic.members import POLL_SECONDS, Members
 from gateway.traffic.pool import Pool
+from gateway.traffic.pool_state import PoolState, pool_state
 from gateway.traffic.queue import PoolQueue
-from gateway.traffic.wanted import Overrides, Wanted, wanted
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Fleet:
         """Keys the ids of endpoints. The deployment's own, once that is known, makes them last."""
         self._rng = rng
         self._members = Members(rng, runtimes or LocalRuntimes())
-        self._learned: dict[str, Learned] = {}
+        self._states: dict[str, PoolState] = {}
         self._queues: dict[str, PoolQueue] = {}
 
     def __iter__(self) -> Iterator[Member]:
@@ -95,7 +95,7 @@ class Fleet:
             if pool.discover.scheme == "https":
                 tls_of(pool, pool.protocol.name)  # what cannot be loaded is said now, and not when an endpoint is found
             change.discoverers[pool.name] = self._discoverer(change, pool)
-        self._gather(pool, self._wanted(pool, change.discoverers.get(pool.name)), change.new)
+        self._gather(pool, self._desired(pool, change.discoverers.get(pool.name)), change.new)
 
     def _discoverer(self, change: Change, pool: PoolConfig) -> Discoverer:
         assert pool.discover is not None
@@ -140,7 +140,7 @@ class Fleet:
         self.discoverers = change.discoverers
         self.configs = {pool.name: pool for pool in pools}
         self.overrides = {name: self.overrides.get(name, Overrides()) for name in self.configs}
-        self._learned = {p.name: learned(p, change.config.zone, self._learned.get(p.name)) for p in pools}
+        self._states = {p.name: pool_state(p, change.config.zone, self._states.get(p.name)) for p in pools}
         self._members.keep([member for member in (*self._members, *change.new) if member.pool in self.configs])
         self._commit_queues(change.config)
         self.pools = {pool.name: self._pool(pool) for pool in pools}
@@ -168,7 +168,7 @@ class Fleet:
         pool = Pool(
             config.name,
             self._settle(config),
-            self._learned[config.name].picker,
+            self._states[config.name].picker,
             max_in_flight=config.max_in_flight,
             panic=config.balance.panic,
             queue=self._queues.get(config.name),
@@ -204,7 +204,7 @@ class Fleet:
         What cannot be made is logged, and the old stay. New ones that join others have to prove themselves first.
         """
         name, new = config.name, list[Member]()
-        listed = self._wanted(config, self.discoverers.get(name))
+        listed = self._desired(config, self.discoverers.get(name))
         try:
             members = self._gather(config, listed, new)
         except FleetError as error:
@@ -219,29 +219,29 @@ class Fleet:
         for one, member in zip(listed, members, strict=False):  # a runtime is not listed
             self._equip(member, one, config)
         endpoints = [member.endpoint for member in members if not member.drained]
-        if (outliers := self._learned[name].outliers) is not None:
+        if (outliers := self._states[name].outliers) is not None:
             outliers.peers = endpoints
         return endpoints
 
-    def _gather(self, pool: PoolConfig, listed: list[Wanted], new: list[Member]) -> list[Member]:
+    def _gather(self, pool: PoolConfig, listed: list[DesiredEndpoint], new: list[Member]) -> list[Member]:
         return self._members.gather(pool, listed, new) if pool.runtime is None else [self._members.runtime(pool, new)]
 
-    def _equip(self, member: Member, one: Wanted, config: PoolConfig) -> None:
+    def _equip(self, member: Member, one: DesiredEndpoint, config: PoolConfig) -> None:
         endpoint, balance = member.endpoint, config.balance
         if member.drained and not one.drained:
             endpoint.came_back()
         member.origin, member.drained = one.origin, one.drained
         endpoint.zone = one.target.zone
-        agreement.watch(config.name, member, partial(self.members_of, config.name))
-        endpoint.outliers = self._learned[config.name].outliers
+        protocol_sync.watch(config.name, member, partial(self.members_of, config.name))
+        endpoint.outliers = self._states[config.name].outliers
         endpoint.configure(one.target.weight, balance.slow_start)
         endpoint.breaker.failures, endpoint.breaker.open_for = config.breaker.failures, config.breaker.open_for
         member.scrape(balance.signals if balance.by == "load" else None, config, self._rng)
 
-    def _wanted(self, pool: PoolConfig, discoverer: Discoverer | None) -> list[Wanted]:
+    def _desired(self, pool: PoolConfig, discoverer: Discoverer | None) -> list[DesiredEndpoint]:
         found = discoverer.targets if discoverer is not None else ()
         name = partial(self.endpoint_id, pool.name)
-        return wanted(pool, name, found, self.overrides.get(pool.name, Overrides()), self.clock())
+        return desired(pool, name, found, self.overrides.get(pool.name, Overrides()), self.clock())
 
     async def aclose(self) -> None:
         """Stop everything now."""

@@ -8,8 +8,8 @@ from random import Random
 from adapters.upstreams.tls import file_times
 from config.schema.config import PoolConfig
 from gateway.placement.runtime import Runtimes
+from gateway.traffic.desired import DesiredEndpoint
 from gateway.traffic.member import Member, make, make_runtime, source_of
-from gateway.traffic.wanted import Wanted
 
 POLL_SECONDS = 0.05
 
@@ -32,7 +32,7 @@ class Members:
         """Those that get nothing new and have yet to end."""
         return list(self._leaving)
 
-    def gather(self, pool: PoolConfig, listed: Sequence[Wanted], new: list[Member]) -> list[Member]:
+    def gather(self, pool: PoolConfig, listed: Sequence[DesiredEndpoint], new: list[Member]) -> list[Member]:
         """One for each wanted. What was made or called back for that is put into `new` too. Raises `FleetError`."""
         here = {member.endpoint.id: member for member in self._used if member.pool == pool.name}
         leaving = {member.endpoint.id: member for member in self._leaving if member.pool == pool.name}

@@ -13,9 +13,9 @@ from typing import Literal
 import msgspec
 
 from gateway.discovery.target import MAX_TARGETS, Target
+from gateway.traffic.desired import Added, Overrides
 from gateway.traffic.fleet import Fleet
 from gateway.traffic.member import FleetError, Member, tls_of
-from gateway.traffic.wanted import Added, Overrides
 
 Verb = Literal["add", "remove", "drain", "undrain", "weigh"]
 

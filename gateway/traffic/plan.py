@@ -9,7 +9,7 @@ from config.schema.config import PoolConfig
 from gateway.traffic.cache import Cache
 from gateway.traffic.fallback import ElsewhereFirst, Fallback, Step
 from gateway.traffic.hedge import Hedge
-from gateway.traffic.kept import Kept
+from gateway.traffic.plan_state import PlanState
 from gateway.traffic.pool import Pool
 from gateway.traffic.resume import Resume
 from gateway.traffic.retry import Retry
@@ -28,13 +28,13 @@ class Composer:
         self,
         pools: Mapping[str, Pool],
         configs: Mapping[str, PoolConfig],
-        kept: Kept,
+        plan_state: PlanState,
         rng: Random,
         clock: Callable[[], float],
     ) -> None:
         self._pools = pools
         self._configs = configs
-        self._kept = kept
+        self._state = plan_state
         self._rng = rng
         self._clock = clock
 
@@ -44,7 +44,7 @@ class Composer:
         plan = self._upstream(decision, decision.target, branches, last=True)
         if decision.elsewhere_first and len(branches) > 1:
             plan = ElsewhereFirst(plan, branches)
-        if (embedder := self._kept.embedders.get(decision.model)) is not None:
+        if (embedder := self._state.embedders.get(decision.model)) is not None:
             plan = embedder.around(plan, self._clock)
         return self._cached(decision, plan)
 
@@ -52,7 +52,7 @@ class Composer:
         cache, pool = decision.cache, decision.target.pool
         if cache is None or pool is None:
             return plan
-        shelf = self._kept.shelf(decision.model, decision.route, cache)
+        shelf = self._state.shelf(decision.model, decision.route, cache)
         salt = _digest([self._configs[name] for name in decision.pools])
         return Cache(plan, shelf, cache, salt=salt, model=decision.model, pool=pool, clock=self._clock)
 
@@ -78,21 +78,21 @@ class Composer:
         retry, branch = decision.retry, (decision.model, decision.route, name)
         upstream: Upstream = self._pools[name]
         if (hedge := decision.hedge) is not None:
-            patience, hedges = self._kept.hedges(branch, hedge)
+            patience, hedges = self._state.hedges(branch, hedge)
             upstream = Hedge(self._pools[name], patience=patience, most=hedge.max, budget=hedges, clock=self._clock)
         upstream = Retry(
             upstream,
             name,
             attempts=retry.attempts,
             base=retry.backoff,
-            budget=self._kept.retries(branch, retry.budget),
+            budget=self._state.retries(branch, retry.budget),
             rng=self._rng,
             clock=self._clock,
             patient=patient,
             spare=self._pools[name].spare,
         )
         if (mode := self._configs[name].resume) is not None:
-            upstream = Resume(upstream, name, mode=mode, budget=self._kept.resumes(branch), clock=self._clock)
+            upstream = Resume(upstream, name, mode=mode, budget=self._state.resumes(branch), clock=self._clock)
         return upstream
 
 

@@ -16,7 +16,7 @@ IDLE_SECONDS = 3600.0
 _Key = tuple[str, str, str]
 
 
-class _Seat(NamedTuple):
+class _Slot(NamedTuple):
     pool: str
     endpoint: str
     arm: str | None
@@ -28,28 +28,28 @@ class Sequences:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._seats: OrderedDict[_Key, _Seat] = OrderedDict()
+        self._slots: OrderedDict[_Key, _Slot] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._seats)
+        return len(self._slots)
 
     def place(
         self, model: str, request: ModelRequest, plan: Upstream, pools: Mapping[str, Pool], arm: str | None
     ) -> tuple[Upstream, str | None]:
         """Who is to answer, and the arm that it was drawn for: the plan and its arm where the sequence is new."""
         if isinstance(request, InferRequest) and not request.starts:
-            seat = self._seats.get((request.tenant, model, request.sequence))
-            if seat is not None and self._clock() - seat.at < IDLE_SECONDS and seat.pool in pools:
-                request.place = seat.endpoint
-                return pools[seat.pool], seat.arm
+            slot = self._slots.get((request.tenant, model, request.sequence))
+            if slot is not None and self._clock() - slot.at < IDLE_SECONDS and slot.pool in pools:
+                request.place = slot.endpoint
+                return pools[slot.pool], slot.arm
         return plan, arm
 
     def answered(self, model: str, request: ModelRequest, answer: Answer, arm: str | None) -> None:
         """An endpoint has it, or had it until now."""
         key = (request.tenant, model, request.sequence)
-        self._seats.pop(key, None)
+        self._slots.pop(key, None)
         if isinstance(request, InferRequest) and request.ends:
             return
-        self._seats[key] = _Seat(answer.pool, answer.endpoint, arm, self._clock())
-        if len(self._seats) > MAX_SEQUENCES:
-            self._seats.popitem(last=False)
+        self._slots[key] = _Slot(answer.pool, answer.endpoint, arm, self._clock())
+        if len(self._slots) > MAX_SEQUENCES:
+            self._slots.popitem(last=False)

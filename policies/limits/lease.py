@@ -1,10 +1,10 @@
 """A part of a shared amount, taken in advance so that it can be used without asking."""
 
 CHUNK = 20
-"""A pocket is filled up to that part of the amount, and may be ahead by as much."""
+"""A lease is filled up to that part of the amount, and may be ahead by as much."""
 
 
-class Pocket:
+class Lease:
     """`level` is what is in it, below 0 what it is ahead by: at most a twentieth of the amount, or one request's."""
 
     __slots__ = ("amount", "level", "most")

@@ -15,7 +15,7 @@ from gateway.snapshot import Snapshot, build, with_keys
 from gateway.telemetry import Metrics, Telemetry
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.fleet import Fleet
-from gateway.traffic.kept import Kept
+from gateway.traffic.plan_state import PlanState
 from tests.simulation.servers import ScriptedServer
 from tests.simulation.virtual import Address, VirtualLoop
 from tests.simulation.watch import Watch, WatchedLedger, WatchedPool
@@ -52,7 +52,7 @@ class World:
         self.live_keys = dict(KEYS)
         self.revoked: dict[str, float] = {}
         self.ledger = WatchedLedger(lambda: STARTS + loop.time())
-        self.kept = Kept()
+        self.plan_state = PlanState()
         self.fleet = Fleet(self.rng, loop.time)
         self.log = Lines()
         self.metrics = Metrics()
@@ -73,7 +73,7 @@ class World:
         self.core.snapshot = self._build(config, pools)
 
     def _build(self, config: Config, pools: Any) -> Snapshot:
-        return build(config, self._keys(), pools, self.rng, self.loop.time, kept=self.kept)
+        return build(config, self._keys(), pools, self.rng, self.loop.time, plan_state=self.plan_state)
 
     def _commit(self, config: Config) -> Any:
         """As the gateway's own reload does it: nothing is awaited, so nobody sees half of it."""

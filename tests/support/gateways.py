@@ -22,7 +22,7 @@ from gateway.snapshot import build, with_keys
 from gateway.telemetry import AccessLog, Metrics, Record, Telemetry
 from gateway.telemetry.access_log import Line
 from gateway.traffic.endpoint import Endpoint
-from gateway.traffic.kept import Kept
+from gateway.traffic.plan_state import PlanState
 from gateway.traffic.pool import Pool
 from gateway.traffic.queue import PoolQueue
 from policies.balancing.pickers import picker
@@ -60,7 +60,11 @@ class Rig:
     """A `Core` whose pools hold fakes, and a key of the first tenant."""
 
     def __init__(
-        self, configuration: Config, adapters: Mapping[str, list[FakeAdapter]], seed: int = 0, kept: Kept | None = None
+        self,
+        configuration: Config,
+        adapters: Mapping[str, list[FakeAdapter]],
+        seed: int = 0,
+        plan_state: PlanState | None = None,
     ) -> None:
         clock = asyncio.get_running_loop().time
         rng = random.Random(seed)
@@ -93,7 +97,7 @@ class Rig:
         self.ledger.configure(configuration.tenants, clock(), configuration.models)
         self.log = Lines()
         self.metrics = Metrics()
-        snapshot = build(configuration, self._keys(), pools, rng, clock, kept=kept)
+        snapshot = build(configuration, self._keys(), pools, rng, clock, plan_state=plan_state)
         self.core = Core(snapshot, self.ledger, Telemetry(self.metrics, self.log, batch=1), rng, clock)
 
     def _keys(self) -> KeyTable:

@@ -13,16 +13,16 @@ from config.schema.config import Config
 from config.schema.identity import GrantConfig
 from gateway.auth.keys import Principal, granted
 from gateway.explain.why import Policy
+from gateway.fronts.admin.backend import AdminBackend
 from gateway.fronts.admin.body import read_object
-from gateway.fronts.admin.desk import Desk
 from gateway.fronts.admin.guard import Refused, recorded
 
 
 class Explain:
     """The handler. A key that is not in the file is looked up in the database, in a thread of its own."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, backend: AdminBackend) -> None:
+        self._backend = backend
         self._thread = ThreadPoolExecutor(1, "explain")
         self._policy: tuple[Config, Policy] | None = None
 
@@ -51,14 +51,14 @@ class Explain:
         return web.Response(body=msgspec.json.encode(found), content_type="application/json")
 
     def _in_force(self) -> Policy:
-        config = self._desk.config
+        config = self._backend.config
         if self._policy is None or self._policy[0] is not config:
             self._policy = config, Policy.of(config)
         return self._policy[1]
 
     def _issued(self, question: AskedConfig) -> Principal | None:
         """Whoever holds an issued key. Blocks."""
-        for key in self._desk.store.read_all(question.tenant):
+        for key in self._backend.store.read_all(question.tenant):
             if key.id == question.key:
                 grant = {"role": key.role, "scopes": dict(key.scopes) or None, "labels": dict(key.labels)}
                 return granted(key.tenant, key.id, GrantConfig.model_validate(grant))

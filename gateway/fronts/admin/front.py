@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from config.schema.money import Money
-from gateway.fronts.admin.desk import Desk
+from gateway.fronts.admin.backend import AdminBackend
 from gateway.fronts.admin.explain import Explain
 from gateway.fronts.admin.guard import Guard, for_anyone, for_scrapers
 from gateway.fronts.admin.orders import Orders
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from gateway.app import Gateway
 
 
-def make_app(desk: Desk) -> web.Application:
+def make_app(backend: AdminBackend) -> web.Application:
     """The aiohttp application of the admin listener. `Guard` stands before all of it."""
-    tenants, explain = Tenants(desk), Explain(desk)
-    app = web.Application(middlewares=[Guard(desk).middleware])
+    tenants, explain = Tenants(backend), Explain(backend)
+    app = web.Application(middlewares=[Guard(backend).middleware])
     app.on_cleanup.extend((tenants.close, explain.close))
 
     @for_anyone
@@ -33,17 +33,17 @@ def make_app(desk: Desk) -> web.Application:
     @for_anyone
     async def readyz(_: web.Request) -> web.Response:
         """200 while requests are taken and each model has an endpoint; the load balancer's question."""
-        ready, body = await desk.readiness()
+        ready, body = await backend.readiness()
         return web.json_response(body, status=200 if ready else 503)
 
     async def metrics(_: web.Request) -> web.Response:
         headers = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
-        return web.Response(body=await desk.exposition(), headers=headers)
+        return web.Response(body=await backend.exposition(), headers=headers)
 
     async def state(_: web.Request) -> web.Response:
-        return web.json_response(await desk.state())
+        return web.json_response(await backend.state())
 
-    protected = desk.config.auth.admin.metrics
+    protected = backend.config.auth.admin.metrics
     app.add_routes(
         [
             web.get("/livez", livez),
@@ -52,8 +52,8 @@ def make_app(desk: Desk) -> web.Application:
             web.get("/admin/state", state),
             *tenants.routes(),
             *explain.routes(),
-            *Pools(desk).routes(),
-            *Orders(desk).routes(),
+            *Pools(backend).routes(),
+            *Orders(backend).routes(),
         ]
     )
     return app
@@ -79,7 +79,7 @@ def describe(gateway: "Gateway") -> dict[str, Any]:
         {"model": name, "limits": [_limit(limit, now, utc) for limit in account.limits]}
         for name, account in gateway.ledger.models.items()
     ]
-    books = gateway.ledger.books
+    redis = gateway.ledger.redis
     issuers = [
         {
             "issuer": key_set.name,
@@ -98,7 +98,7 @@ def describe(gateway: "Gateway") -> dict[str, Any]:
         "queues": [_queue(queue, now) for queue in gateway.fleet.queues()],
         "tenants": tenants,
         "models": models,
-        "redis": books.describe() if books is not None else None,
+        "redis": redis.describe() if redis is not None else None,
         "issuers": issuers,
     }
 

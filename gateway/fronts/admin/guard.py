@@ -18,7 +18,7 @@ from adapters.errors import CredentialError
 from gateway.auth.audit import Act, Actor, Outcome
 from gateway.auth.errors import KeyEnded, KeysError, NoSuchKey, WrongGrant
 from gateway.auth.keys import Principal, bearer
-from gateway.fronts.admin.desk import Desk
+from gateway.fronts.admin.backend import AdminBackend
 
 _log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -87,10 +87,10 @@ def recorded(request: web.Request) -> None:
 class Guard:
     """Its `middleware` is the outermost."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._required = desk.config.auth.admin.required
-        self._loopback = desk.config.listen.admin.is_loopback
+    def __init__(self, backend: AdminBackend) -> None:
+        self._backend = backend
+        self._required = backend.config.auth.admin.required
+        self._loopback = backend.config.listen.admin.is_loopback
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -140,7 +140,7 @@ class Guard:
     def _authenticate(self, request: web.Request) -> Principal:
         token = bearer(request.headers.get("Authorization"), request.headers.get("x-api-key"))
         tls = request.get_extra_info("peercert") if token is None else None
-        return self._desk.authenticate(token, tls or None, time.time())
+        return self._backend.authenticate(token, tls or None, time.time())
 
     def _record(self, request: web.Request, status: int) -> None:
         found = request[_VISIT]
@@ -153,7 +153,7 @@ class Guard:
             route = resource.canonical if resource is not None else "?"
             act = Act(found.actor, f"{request.method} {route}", request.path)
         detail = {**act.detail, "status": status} if outcome != "done" else act.detail
-        self._desk.note(Act(act.actor, act.action, act.target, outcome, detail))
+        self._backend.note(Act(act.actor, act.action, act.target, outcome, detail))
 
 
 def _mark(handler: H, access: Access) -> H:

@@ -5,7 +5,7 @@ import asyncio
 from aiohttp import web
 
 from adapters.types import Order
-from gateway.fronts.admin.desk import Desk
+from gateway.fronts.admin.backend import AdminBackend
 from gateway.fronts.admin.guard import Refused, acted
 from gateway.traffic.operations import NotDone
 
@@ -14,10 +14,10 @@ BODY_SECONDS = 60.0
 
 
 class Orders:
-    """The handlers. The desk forwards each order to the servers."""
+    """The handlers. The backend forwards each order to the servers."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, backend: AdminBackend) -> None:
+        self._backend = backend
 
     def routes(self) -> list[web.RouteDef]:
         """Triton's paths, so that its clients work with the address of this listener."""
@@ -33,9 +33,9 @@ class Orders:
     async def _give(self, request: web.Request, order: Order) -> web.Response:
         model = request.match_info["model"]
         acted(request, f"model.{order}", model)
-        body = await _read(request, self._desk.config.http.max_body)
+        body = await _read(request, self._backend.config.http.max_body)
         try:
-            await self._desk.order(model, order, body)
+            await self._backend.order(model, order, body)
         except NotDone as error:
             raise Refused(error.status, error.code, str(error)) from None
         return web.json_response({"name": model, order: True})

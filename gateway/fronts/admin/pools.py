@@ -13,9 +13,9 @@ from adapters.detection.auto import AutoAdapter
 from config.schema.config import EndpointConfig
 from config.schema.section import Section
 from config.schema.units import Duration
-from gateway.fronts.admin.desk import Desk
+from gateway.fronts.admin.backend import AdminBackend
 from gateway.fronts.admin.guard import Refused, acted
-from gateway.traffic import agreement
+from gateway.traffic import protocol_sync
 from gateway.traffic.fleet import Fleet
 from gateway.traffic.member import Member
 from gateway.traffic.operations import NotDone, Operation, Verb
@@ -39,8 +39,8 @@ class _Weighing(Section):
 class Pools:
     """The handlers. They only say what is to be done: one gateway does it, or every worker."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, backend: AdminBackend) -> None:
+        self._backend = backend
 
     def routes(self) -> list[web.RouteDef]:
         """What the door serves. An endpoint's id is `POOL/…`; the last part is enough here."""
@@ -56,7 +56,7 @@ class Pools:
         ]
 
     async def _list(self, _: web.Request) -> web.Response:
-        return web.json_response({"pools": await self._desk.pools()})
+        return web.json_response({"pools": await self._backend.pools()})
 
     async def _add(self, request: web.Request) -> web.Response:
         wanted = await _read(request, _Addition)
@@ -83,7 +83,7 @@ class Pools:
         detail = {name: value for name, value in said.items() if value}
         acted(request, f"endpoint.{operation.verb}", operation.endpoint or operation.pool, **detail)
         try:
-            return web.json_response(await self._desk.operate(operation))
+            return web.json_response(await self._backend.operate(operation))
         except NotDone as error:
             raise Refused(error.status, error.code, str(error)) from None
 
@@ -106,7 +106,7 @@ def describe_pools(fleet: Fleet, now: float) -> list[dict[str, Any]]:
         described: dict[str, Any] = {"pool": name, "discovery": discovery}
         described |= {"removed": list(overrides.removed), "endpoints": endpoints}
         if fleet.configs[name].protocol.name == "auto":
-            described["disagree"] = agreement.disagree(fleet.members_of(name))
+            described["disagree"] = protocol_sync.disagree(fleet.members_of(name))
         pools.append(described)
     return pools
 
@@ -128,7 +128,7 @@ def describe_endpoint(member: Member, now: float) -> dict[str, Any]:
         "zone": endpoint.zone,
     }
     if isinstance(endpoint.adapter, AutoAdapter):
-        described["detected"] = agreement.detected(member)
+        described["detected"] = protocol_sync.detected(member)
     if scraper is not None:
         described["signals"] = {"age_seconds": endpoint.signal.age(now), "error": scraper.error, **_reported(scraper)}
     if member.runtime is not None:

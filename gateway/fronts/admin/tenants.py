@@ -16,8 +16,8 @@ from gateway.auth.audit_cli import as_object
 from gateway.auth.grants import check_label, parse_end, parse_grant, parse_overlap
 from gateway.auth.keys import ApiKey
 from gateway.auth.listing import ListedKey, listed, utc
+from gateway.fronts.admin.backend import AdminBackend
 from gateway.fronts.admin.body import read_object
-from gateway.fronts.admin.desk import Desk
 from gateway.fronts.admin.guard import Refused, for_tenant_admins, recorded, visit
 
 T = TypeVar("T")
@@ -28,8 +28,8 @@ _MAX_ENTRIES = 1000
 class Tenants:
     """The handlers. They wait for the database in threads of their own: one that hangs holds up nobody else."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, backend: AdminBackend) -> None:
+        self._backend = backend
         self._threads = ThreadPoolExecutor(2, "admin")
 
     def routes(self) -> list[web.RouteDef]:
@@ -54,7 +54,7 @@ class Tenants:
     @for_tenant_admins
     async def _list(self, request: web.Request) -> web.Response:
         only, used = visit(request).within, await self._used()
-        tenants = [t for t in self._desk.config.tenants if only in (None, t.name)]
+        tenants = [t for t in self._backend.config.tenants if only in (None, t.name)]
         return web.json_response({"tenants": [self._described(t, used) for t in tenants]})
 
     @for_tenant_admins
@@ -64,7 +64,7 @@ class Tenants:
         return web.json_response({**self._described(tenant, await self._used()), "keys": keys})
 
     async def _used(self) -> dict[str, dict[str, Any]]:
-        return {entry["tenant"]: entry for entry in (await self._desk.state())["tenants"]}
+        return {entry["tenant"]: entry for entry in (await self._backend.state())["tenants"]}
 
     def _described(self, tenant: TenantConfig, used: dict[str, dict[str, Any]]) -> dict[str, Any]:
         """Its models, its limits with what is left of them, and what its keys have spent."""
@@ -83,10 +83,10 @@ class Tenants:
         body = await read_object(request, label=str, expires=str, role=str, scopes=dict, labels=dict)
         label, ends = body.pop("label", ""), parse_end(body.pop("expires", None), now)
         check_label(label)
-        grant = parse_grant(self._desk.config, body)
+        grant = parse_grant(self._backend.config, body)
         self._check_role(request, grant.role)
         self._check_labels(request, grant.labels)
-        create = partial(self._desk.store.create, tenant.name, label, by=visit(request).actor, now=now)
+        create = partial(self._backend.store.create, tenant.name, label, by=visit(request).actor, now=now)
         key = await self._in_thread(partial(create, expires_at=ends, grant=grant))
         recorded(request)
         return _issued(tenant.name, key, status=201, expires=None if ends is None else utc(ends))
@@ -97,7 +97,7 @@ class Tenants:
         body = await read_object(request, overlap=str, expires=str)
         overlap, ends = parse_overlap(body.get("overlap", _OVERLAP), now), parse_end(body.get("expires"), now)
         await self._check_key(request, tenant, key_id)
-        rotate = partial(self._desk.store.rotate, key_id, overlap, by=visit(request).actor, now=now)
+        rotate = partial(self._backend.store.rotate, key_id, overlap, by=visit(request).actor, now=now)
         key = await self._in_thread(partial(rotate, expires_at=ends, tenant=tenant.name))
         recorded(request)
         return _issued(tenant.name, key, status=201, replaces=key_id, replaced_ends_by=utc(now + overlap))
@@ -106,20 +106,20 @@ class Tenants:
     async def _revoke(self, request: web.Request) -> web.Response:
         tenant, key_id = self._tenant(request), request.match_info["id"]
         await self._check_key(request, tenant, key_id)
-        revoke = partial(self._desk.store.revoke, key_id, by=visit(request).actor, now=time.time())
+        revoke = partial(self._backend.store.revoke, key_id, by=visit(request).actor, now=time.time())
         await self._in_thread(partial(revoke, tenant=tenant.name))
         recorded(request)
         return web.json_response({"id": key_id, "tenant": tenant.name, "status": "revoked"})
 
     async def _keys_of(self, tenant: str) -> list[ListedKey]:
-        issued = await self._in_thread(partial(self._desk.store.read_all, tenant))
-        return [key for key in listed(self._desk.config, issued, time.time()) if key.tenant == tenant]
+        issued = await self._in_thread(partial(self._backend.store.read_all, tenant))
+        return [key for key in listed(self._backend.config, issued, time.time()) if key.tenant == tenant]
 
     async def _check_key(self, request: web.Request, tenant: TenantConfig, key_id: str) -> None:
         """Its role never changes, so what is looked up before the change holds in it."""
         if any(key.id == key_id for key in tenant.keys):
             raise Refused(409, "kept_in_file", "this key is kept in the configuration's file: change it there")
-        found = await self._in_thread(partial(self._desk.store.find, key_id))
+        found = await self._in_thread(partial(self._backend.store.find, key_id))
         if found.tenant == tenant.name:
             self._check_role(request, found.role)
 
@@ -132,7 +132,7 @@ class Tenants:
         """A tenant does not choose the routes of its requests."""
         if visit(request).within is None:
             return
-        routes = (route for model in self._desk.config.models for route in model.routes)
+        routes = (route for model in self._backend.config.models for route in model.routes)
         matched = {name for route in routes for name in route.when.label or ()}
         for name in labels:
             if name in matched:
@@ -143,12 +143,12 @@ class Tenants:
 
     async def _audit(self, request: web.Request) -> web.Response:
         limit, before = _number(request, "limit") or 100, _number(request, "before")
-        read = partial(self._desk.store.read_audit, min(limit, _MAX_ENTRIES), before)
+        read = partial(self._backend.store.read_audit, min(limit, _MAX_ENTRIES), before)
         return web.json_response({"entries": [as_object(entry) for entry in await self._in_thread(read)]})
 
     def _tenant(self, request: web.Request) -> TenantConfig:
         name = request.match_info["tenant"]
-        for tenant in self._desk.config.tenants:
+        for tenant in self._backend.config.tenants:
             if tenant.name == name:
                 return tenant
         raise Refused(404, "no_such_tenant", f"no tenant is named {name[:128]!r}")

@@ -29,7 +29,7 @@ class Booking(Hold):
 
 
 class ExactAllowance(RemoteAllowance):
-    """Taken by `Books.reserve`, together with the request's others; `take` is for when Redis is away."""
+    """Taken by `RedisLedger.reserve`, together with the request's others; `take` is for when Redis is away."""
 
     __slots__ = ()
     _debts: Bookings

@@ -1,7 +1,7 @@
 """Limits of which each gateway takes a little in advance, so that no request waits for Redis.
 
-A pocket holds what was taken in advance. A request takes from it, also somewhat more than is there: by a
-twentieth of the amount, or by one request where that is more. In the background the pocket is filled again, and
+A lease holds what was taken in advance. A request takes from it, also somewhat more than is there: by a
+twentieth of the amount, or by one request where that is more. In the background the lease is filled again, and
 what it holds for long without need is given back. So all gateways together are ahead of the limit by at most
 that much each, and hold at most as much each that others may miss.
 """
@@ -14,30 +14,30 @@ from config.schema.limits import LimitsConfig
 from gateway.limits.allowance import CONCURRENCY_RETRY_AFTER, Hold, Refusal
 from gateway.limits.remote.allowance import Debts, RemoteAllowance
 from policies.limits.amounts import RATED, Amounts
-from policies.limits.lease import Pocket
+from policies.limits.lease import Lease
 
 SOON = 0.05
-"""Seconds until the pocket is filled, where Redis has enough."""
+"""Seconds until the lease is filled, where Redis has enough."""
 
 
 class Lender(Debts, Protocol):
-    """Who fills pockets."""
+    """Who fills leases."""
 
     def want(self, allowance: LeasedAllowance) -> None:
-        """Look at its pockets soon."""
+        """Look at its leases soon."""
         ...
 
 
 class LeasedAllowance(RemoteAllowance):
-    """A pocket for each unit. `own` counts the requests in flight."""
+    """A lease for each unit. `own` counts the requests in flight."""
 
-    __slots__ = ("_money", "_places", "_pockets", "_window", "used")
+    __slots__ = ("_money", "_places", "_leases", "_window", "used")
     _debts: Lender
 
     def __init__(self, debts: Debts, scope: str, subject: str, config: LimitsConfig, now: float, utc: float) -> None:
-        self._pockets: dict[int, Pocket] = {}
-        self._money: Pocket | None = None
-        self._places: Pocket | None = None
+        self._leases: dict[int, Lease] = {}
+        self._money: Lease | None = None
+        self._places: Lease | None = None
         self._window = 0.0
         self.used = False
         """Since it was last looked at."""
@@ -45,7 +45,7 @@ class LeasedAllowance(RemoteAllowance):
 
     def configure(self, config: LimitsConfig, now: float, utc: float) -> None:
         super().configure(config, now, utc)
-        self._pockets = {unit: _resized(self._pockets.get(unit), amount) for unit, amount, _ in self._rates}
+        self._leases = {unit: _resized(self._leases.get(unit), amount) for unit, amount, _ in self._rates}
         self._money = None if self.spend is None else _resized(self._money, self.spend.amount)
         self._places = _resized(self._places, config.concurrency) if config.concurrency else None
 
@@ -60,7 +60,7 @@ class LeasedAllowance(RemoteAllowance):
         debts.want(self)
         if any(wait for _, wait in self._waits(amounts, picos, now, utc)):
             return None
-        reserved = {unit: pocket.take(amounts[unit]) for unit, pocket in self._pockets.items()}
+        reserved = {unit: lease.take(amounts[unit]) for unit, lease in self._leases.items()}
         cost = 0 if self._money is None else int(self._money.take(picos))
         if self._places is not None:
             self._places.take(1)
@@ -71,9 +71,9 @@ class LeasedAllowance(RemoteAllowance):
         if not isinstance(hold, Lent):
             self.settle_here(hold, amounts, picos, now)
             return
-        for unit, pocket in self._pockets.items():
+        for unit, lease in self._leases.items():
             if unit:  # a request stays counted
-                pocket.level += hold.reserved.get(unit, 0.0) - amounts[unit]
+                lease.level += hold.reserved.get(unit, 0.0) - amounts[unit]
         self._refill(hold, picos)
 
     def undo(self, hold: Hold, now: float) -> None:
@@ -81,8 +81,8 @@ class LeasedAllowance(RemoteAllowance):
             self.undo_here(hold, now)
             return
         for unit, amount in hold.reserved.items():
-            if (pocket := self._pockets.get(unit)) is not None:
-                pocket.level += amount
+            if (lease := self._leases.get(unit)) is not None:
+                lease.level += amount
         self._refill(hold, 0)
 
     def _refill(self, hold: Hold, picos: int) -> None:
@@ -100,10 +100,10 @@ class LeasedAllowance(RemoteAllowance):
 
     def _waits(self, amounts: Amounts, picos: int, now: float, utc: float) -> Any:
         """Of each unit, how long until it may be had: as the row was last seen, or soon."""
-        for unit, pocket in self._pockets.items():
-            n = min(amounts[unit], pocket.amount)
+        for unit, lease in self._leases.items():
+            n = min(amounts[unit], lease.amount)
             bucket = self.buckets[RATED[unit]]
-            yield RATED[unit], 0.0 if pocket.has(n) else max(SOON, bucket.wait(bucket.clamp(n - pocket.level), now))
+            yield RATED[unit], 0.0 if lease.has(n) else max(SOON, bucket.wait(bucket.clamp(n - lease.level), now))
         if self._money is not None and self.spend is not None:
             n = min(picos, self._money.amount)
             ok = self._money.has(n)
@@ -113,20 +113,20 @@ class LeasedAllowance(RemoteAllowance):
 
     def remaining(self, now: float, utc: float) -> dict[str, float]:
         left = super().remaining(now, utc)
-        for unit, pocket in self._pockets.items():
-            left[RATED[unit]] = max(0.0, left[RATED[unit]] + pocket.level)
+        for unit, lease in self._leases.items():
+            left[RATED[unit]] = max(0.0, left[RATED[unit]] + lease.level)
         return left
 
     def is_idle(self, now: float, utc: float) -> bool:
-        return self.own == 0 and not self.used and all(pocket.level == 0 for pocket in self._all())
+        return self.own == 0 and not self.used and all(lease.level == 0 for lease in self._all())
 
     # ── filling ───────────────────────────────────────────────────────────────────────────────────────
 
-    def _all(self) -> list[Pocket]:
-        return [*self._pockets.values(), *(p for p in (self._money, self._places) if p is not None)]
+    def _all(self) -> list[Lease]:
+        return [*self._leases.values(), *(p for p in (self._money, self._places) if p is not None)]
 
     def _roll(self, utc: float) -> None:
-        """A new window's budget begins with empty pockets."""
+        """A new window's budget begins with empty leases."""
         if self.spend is not None and self._money is not None:
             self.spend.reset(utc)
             if self.spend.end != self._window:
@@ -135,10 +135,10 @@ class LeasedAllowance(RemoteAllowance):
     def wanted(self, utc: float, *, idle: bool) -> tuple[list[Any], int | bool] | None:
         """The row with what is wanted of it, and how many requests at once; None where all is well.
 
-        What is given back has left the pocket by now: lost on its way it is lost, never there twice.
+        What is given back has left the lease by now: lost on its way it is lost, never there twice.
         """
         self._roll(utc)
-        wants = {unit: pocket.want(idle=idle) for unit, pocket in self._pockets.items()}
+        wants = {unit: lease.want(idle=idle) for unit, lease in self._leases.items()}
         money = 0.0 if self._money is None else self._money.want(idle=idle)
         places: float = 0
         if self._places is not None:
@@ -158,7 +158,7 @@ class LeasedAllowance(RemoteAllowance):
         self.load(state, now)
         for (unit, _, _), got in zip(self._rates, rates, strict=True):
             if got > 0:
-                self._pockets[unit].level += got
+                self._leases[unit].level += got
         if self._money is not None and money > 0:
             self._money.level += int(money)
         if self._places is not None and slots is not False:
@@ -166,13 +166,13 @@ class LeasedAllowance(RemoteAllowance):
 
 
 class Lent(Hold):
-    """Taken from pockets."""
+    """Taken from leases."""
 
     __slots__ = ()
 
 
-def _resized(pocket: Pocket | None, amount: float) -> Pocket:
-    made = Pocket(amount)
-    if pocket is not None:
-        made.level = pocket.level
+def _resized(lease: Lease | None, amount: float) -> Lease:
+    made = Lease(amount)
+    if lease is not None:
+        made.level = lease.level
     return made

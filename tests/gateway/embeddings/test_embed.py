@@ -16,8 +16,8 @@ from adapters.wire.openai.chat import decode_embedding
 from config.schema.config import EmbeddingsConfig
 from gateway.embeddings.loading import embedders
 from gateway.embeddings.texts import Texts, TokenizerError
-from gateway.traffic.kept import Kept
 from gateway.traffic.member import FleetError
+from gateway.traffic.plan_state import PlanState
 from tests.gateway.embeddings.words import WordModel, section, tokenizer_file
 from tests.support.gateways import Rig, config, infer
 
@@ -35,9 +35,9 @@ class Embeddings(Rig):
         models = [{"name": "chat", "routes": [route], "embeddings": section(folder, **fields)}]
         tenants = [{"name": "acme", "models": ["*"], "limits": limits or {}}]
         made = config(pools=pools, models=models, tenants=tenants)
-        kept = Kept()
-        kept.embedders = embedders(made)
-        super().__init__(made, {"main": list(fakes)}, kept=kept)
+        plan_state = PlanState()
+        plan_state.embedders = embedders(made)
+        super().__init__(made, {"main": list(fakes)}, plan_state=plan_state)
 
     async def vectors(self, input_: Any, **fields: Any) -> list[Any]:
         record = self.record()

@@ -8,198 +8,198 @@ from adapters.errors import LimitExceeded
 from config.schema.money import PICOS
 from gateway.limits.account import OTHER_KEYS
 from gateway.limits.ledger import Reservation
-from tests.gateway.limits.books import Books, dollars, ledger, used
+from tests.gateway.limits.timed_ledger import TimedLedger, dollars, ledger, used
 
 
 @pytest.fixture(params=["memory", "shared"], autouse=True, scope="module")
 def _kind(request: pytest.FixtureRequest) -> Iterator[None]:
     """Every test runs on every kind of ledger."""
-    Books.kind = request.param
+    TimedLedger.kind = request.param
     yield
-    Books.kind = "memory"
+    TimedLedger.kind = "memory"
 
 
 def test_the_limit_that_refuses_is_named_and_says_when() -> None:
-    books = ledger(requests="2/min")
+    timed = ledger(requests="2/min")
     for _ in range(2):
-        books.reserve(1, now=0.0).settle(used(1), None, now=0.0)
+        timed.reserve(1, now=0.0).settle(used(1), None, now=0.0)
     with pytest.raises(LimitExceeded) as refused:
-        books.reserve(1, now=0.0)
+        timed.reserve(1, now=0.0)
     assert refused.value.limit == "requests"
     assert refused.value.retry_after == pytest.approx(30, abs=0.01)
     assert refused.value.retry_after is not None
-    books.reserve(1, now=refused.value.retry_after)
+    timed.reserve(1, now=refused.value.retry_after)
 
 
 def test_a_refusal_takes_nothing() -> None:
-    books = ledger(requests="10/min", tokens="100/min", concurrency=5)
-    held = books.reserve(100, now=0.0)
-    before = books.left("requests")
+    timed = ledger(requests="10/min", tokens="100/min", concurrency=5)
+    held = timed.reserve(100, now=0.0)
+    before = timed.left("requests")
     with pytest.raises(LimitExceeded, match="tokens"):
-        books.reserve(50, now=0.0)
-    account = books.ledger.accounts["acme"]
-    assert books.left("requests") == before
+        timed.reserve(50, now=0.0)
+    account = timed.ledger.accounts["acme"]
+    assert timed.left("requests") == before
     assert account.in_flight == 1
     assert account.reserved_tokens == 100
     held.settle(used(0), None, now=0.0)
-    assert books.left("tokens") == 100
+    assert timed.left("tokens") == 100
 
 
 def test_the_truth_is_charged_even_beyond_the_estimate() -> None:
-    books = ledger(tokens="100/min")
-    books.reserve(10, now=0.0).settle(used(160), None, now=0.0)
+    timed = ledger(tokens="100/min")
+    timed.reserve(10, now=0.0).settle(used(160), None, now=0.0)
     with pytest.raises(LimitExceeded) as refused:
-        books.reserve(40, now=0.0)
+        timed.reserve(40, now=0.0)
     assert refused.value.retry_after == pytest.approx(60, abs=0.01)  # 60 of debt and 40 to earn, at 100/min
 
 
 def test_an_estimate_above_the_limit_is_not_refused_for_ever() -> None:
-    books = ledger(tokens="100/min")
-    books.reserve(5000, now=0.0).settle(used(20), None, now=0.0)
-    assert books.left("tokens") == 80
+    timed = ledger(tokens="100/min")
+    timed.reserve(5000, now=0.0).settle(used(20), None, now=0.0)
+    assert timed.left("tokens") == 80
 
 
 def test_settling_twice_changes_nothing() -> None:
-    books = ledger(tokens="100/min", concurrency=1)
-    held = books.reserve(50, now=0.0)
+    timed = ledger(tokens="100/min", concurrency=1)
+    held = timed.reserve(50, now=0.0)
     held.settle(used(10), None, now=0.0)
     held.settle(used(90), None, now=0.0)
-    assert books.left("tokens") == 90
-    assert books.ledger.accounts["acme"].in_flight == 0
+    assert timed.left("tokens") == 90
+    assert timed.ledger.accounts["acme"].in_flight == 0
 
 
 def test_a_new_limit_keeps_the_share_used_and_what_is_in_flight() -> None:
-    books = ledger(requests="100/min", concurrency=4)
-    held = [books.reserve(1, now=0.0) for _ in range(4)]
-    books.configure({"requests": "50/min", "concurrency": 2})
-    assert books.left("requests") == 48
+    timed = ledger(requests="100/min", concurrency=4)
+    held = [timed.reserve(1, now=0.0) for _ in range(4)]
+    timed.configure({"requests": "50/min", "concurrency": 2})
+    assert timed.left("requests") == 48
     for reservation in held[:3]:
         reservation.settle(used(0), None, now=0.0)
-    books.reserve(1, now=0.0)
+    timed.reserve(1, now=0.0)
     with pytest.raises(LimitExceeded, match="at once"):
-        books.reserve(1, now=0.0)
+        timed.reserve(1, now=0.0)
 
 
 def test_a_limit_may_come_and_go_while_requests_run() -> None:
-    books = ledger()
-    held = books.reserve(10, now=0.0)
-    books.configure({"concurrency": 1, "tokens": "100/min"})
+    timed = ledger()
+    held = timed.reserve(10, now=0.0)
+    timed.configure({"concurrency": 1, "tokens": "100/min"})
     with pytest.raises(LimitExceeded):
-        books.reserve(10, now=0.0)
+        timed.reserve(10, now=0.0)
     held.settle(used(10), None, now=0.0)
-    assert books.ledger.accounts["acme"].in_flight == 0
-    assert books.left("tokens") == 90
+    assert timed.ledger.accounts["acme"].in_flight == 0
+    assert timed.left("tokens") == 90
 
 
 def test_a_tenant_that_left_is_forgotten_once_idle() -> None:
-    books = ledger()
-    held = books.reserve(1, now=0.0)
-    books.ledger.configure([], now=0.0)
-    assert "acme" in books.ledger.accounts
+    timed = ledger()
+    held = timed.reserve(1, now=0.0)
+    timed.ledger.configure([], now=0.0)
+    assert "acme" in timed.ledger.accounts
     held.settle(used(1), None, now=0.0)
-    books.ledger.configure([], now=0.0)
-    assert not books.ledger.accounts
+    timed.ledger.configure([], now=0.0)
+    assert not timed.ledger.accounts
 
 
 def test_the_tightest_of_several_is_named_with_its_scope() -> None:
-    books = Books([{"requests": "2/min"}, {"tokens": "100/h", "per": "key", "models": ["ch*"]}])
-    books.reserve(100).settle(used(100), None, 0.0)
+    timed = TimedLedger([{"requests": "2/min"}, {"tokens": "100/h", "per": "key", "models": ["ch*"]}])
+    timed.reserve(100).settle(used(100), None, 0.0)
     with pytest.raises(LimitExceeded, match=r"tokens: 100/h for each key, models ch\*"):
-        books.reserve(50)
-    books.reserve(50, key="k2").settle(used(50), None, 0.0)
+        timed.reserve(50)
+    timed.reserve(50, key="k2").settle(used(50), None, 0.0)
     with pytest.raises(LimitExceeded, match="tokens") as refused:  # requests would be granted earlier
-        books.reserve(100, key="k2")
+        timed.reserve(100, key="k2")
     assert refused.value.limit == "tokens"
     assert refused.value.retry_after == pytest.approx(1800, abs=0.01)
     with pytest.raises(LimitExceeded, match="requests: 2/min for the whole tenant"):
-        books.reserve(1, model="other")
+        timed.reserve(1, model="other")
 
 
 def test_each_key_and_each_model_has_its_own() -> None:
-    books = Books([{"requests": "1/min", "per": "key"}, {"requests": "2/min", "per": "model"}])
-    books.reserve(key="k1")
-    books.reserve(key="k2")
+    timed = TimedLedger([{"requests": "1/min", "per": "key"}, {"requests": "2/min", "per": "model"}])
+    timed.reserve(key="k1")
+    timed.reserve(key="k2")
     with pytest.raises(LimitExceeded, match="each model"):
-        books.reserve(key="k3")
-    books.reserve(key="k3", model="other")
+        timed.reserve(key="k3")
+    timed.reserve(key="k3", model="other")
     with pytest.raises(LimitExceeded, match="each key"):
-        books.reserve(key="k1", model="third")
+        timed.reserve(key="k1", model="third")
 
 
 def test_a_request_without_a_user_counts_for_its_key_and_a_user_cannot_take_a_keys_name() -> None:
-    books = Books([{"requests": "1/min", "per": "user"}])
+    timed = TimedLedger([{"requests": "1/min", "per": "user"}])
     for user in ("ann", "bob", "key:k1", "x" * 5000, "x" * 5001, None):
-        books.reserve(user=user)
+        timed.reserve(user=user)
     for user in ("ann", "x" * 5000, None, ""):
         with pytest.raises(LimitExceeded, match="each user"):
-            books.reserve(user=user)
+            timed.reserve(user=user)
 
 
 def test_a_limit_for_some_models_counts_no_other() -> None:
-    books = Books([{"requests": "1/min", "models": ["big-*"]}])
+    timed = TimedLedger([{"requests": "1/min", "models": ["big-*"]}])
     for _ in range(3):
-        books.reserve(model="small")
-    books.reserve(model="big-1")
+        timed.reserve(model="small")
+    timed.reserve(model="big-1")
     with pytest.raises(LimitExceeded):
-        books.reserve(model="big-2")
+        timed.reserve(model="big-2")
 
 
 def test_shadow_reports_and_refuses_nothing() -> None:
-    books = Books([{"requests": "10/min"}, {"requests": "1/min", "tokens": "10/h", "enforce": "shadow"}])
-    assert books.reserve(10).shadowed == ()
-    (shadowed,) = books.reserve(10).shadowed
+    timed = TimedLedger([{"requests": "10/min"}, {"requests": "1/min", "tokens": "10/h", "enforce": "shadow"}])
+    assert timed.reserve(10).shadowed == ()
+    (shadowed,) = timed.reserve(10).shadowed
     assert shadowed == ("tokens", "tenant")
     for _ in range(8):
-        books.reserve()
+        timed.reserve()
     with pytest.raises(LimitExceeded, match="10/min"):
-        books.reserve()
+        timed.reserve()
 
 
 def test_a_shadow_that_becomes_enforced_goes_on_with_what_was_used() -> None:
-    books = Books([{"requests": "4/min", "enforce": "shadow"}])
-    books.reserve()
-    books.configure([{"requests": "1/min", "per": "key"}, {"requests": "8/min"}])
-    assert books.left("requests") == 6  # a quarter used
+    timed = TimedLedger([{"requests": "4/min", "enforce": "shadow"}])
+    timed.reserve()
+    timed.configure([{"requests": "1/min", "per": "key"}, {"requests": "8/min"}])
+    assert timed.left("requests") == 6  # a quarter used
 
 
 def test_a_budget_cannot_be_passed_by_requests_at_the_same_time() -> None:
-    books = ledger(spend="1 usd/day")
-    held = [books.reserve(usd=0.25) for _ in range(4)]
+    timed = ledger(spend="1 usd/day")
+    held = [timed.reserve(usd=0.25) for _ in range(4)]
     with pytest.raises(LimitExceeded, match=r"spend: 1 usd/day for the whole tenant") as refused:
-        books.reserve(usd=0.25)
+        timed.reserve(usd=0.25)
     assert refused.value.retry_after == 12 * 3600
     for reservation in held[:2]:
         reservation.settle(used(1), dollars(0.05), 0.0)
-    assert books.left("spend") == 0.4
+    assert timed.left("spend") == 0.4
     held[2].settle(used(0), None, 0.0)  # never answered
-    assert books.left("spend") == 0.65
-    books.utc += 12 * 3600
-    assert books.left("spend") == 1
+    assert timed.left("spend") == 0.65
+    timed.utc += 12 * 3600
+    assert timed.left("spend") == 1
     held[3].settle(used(1), dollars(0.25), 0.0)  # belongs to yesterday
-    assert books.left("spend") == 1
+    assert timed.left("spend") == 1
 
 
 def test_a_budget_survives_a_reload() -> None:
-    books = ledger(spend="1 usd/month")
-    held = books.reserve(usd=0.5)
-    books.configure({"spend": "2 usd/month"})
-    assert books.left("spend") == 1.5
-    books.configure({"spend": "2 usd/day"})
+    timed = ledger(spend="1 usd/month")
+    held = timed.reserve(usd=0.5)
+    timed.configure({"spend": "2 usd/month"})
+    assert timed.left("spend") == 1.5
+    timed.configure({"spend": "2 usd/day"})
     held.settle(used(1), dollars(1.5), 0.0)
-    assert books.left("spend") == 0.5
-    late = books.reserve(usd=0.5)
-    books.configure({})
-    books.configure({"spend": "1 usd/day"})
+    assert timed.left("spend") == 0.5
+    late = timed.reserve(usd=0.5)
+    timed.configure({})
+    timed.configure({"spend": "1 usd/day"})
     late.settle(used(1), dollars(0.2), 0.0)  # holds nothing of the new one: never below nothing used
-    assert 0 <= books.left("spend") <= 1
+    assert 0 <= timed.left("spend") <= 1
 
 
 def test_spend_is_known_by_key_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.limits.account.MAX_SUBJECTS", 2)
-    books = ledger()
+    timed = ledger()
     for key in ("a", "b", "a", "c", "d"):
-        books.reserve(usd=1, key=key).settle(used(1), dollars(0.1), 0.0)
-    spent = books.ledger.accounts["acme"].spent
+        timed.reserve(usd=1, key=key).settle(used(1), dollars(0.1), 0.0)
+    spent = timed.ledger.accounts["acme"].spent
     assert {key: picos * 10 // PICOS for (key, _), picos in spent.items()} == {"a": 2, "b": 1, OTHER_KEYS: 2}
 
 
@@ -208,13 +208,13 @@ def test_no_interleaving_spends_more_than_the_budget_and_what_was_underestimated
     steps: list[tuple[bool, int, int]],
 ) -> None:
     """Each step reserves (an estimate) or settles some held one (the truth)."""
-    books = ledger(spend="100 usd/day")
+    timed = ledger(spend="100 usd/day")
     held: list[tuple[Reservation, int]] = []
     spent = under = 0
     for reserves, estimate, truth in steps:
         if reserves:
             try:
-                held.append((books.reserve(usd=estimate), estimate))
+                held.append((timed.reserve(usd=estimate), estimate))
             except LimitExceeded:
                 continue
             under = 0  # admitted: the budget held all that was spent and reserved until now
@@ -224,4 +224,4 @@ def test_no_interleaving_spends_more_than_the_budget_and_what_was_underestimated
             spent += truth
             under += max(0, truth - reserved)
         assert spent <= 100 + under
-    assert books.left("spend") == max(0, 100 - spent - sum(reserved for _, reserved in held))
+    assert timed.left("spend") == max(0, 100 - spent - sum(reserved for _, reserved in held))

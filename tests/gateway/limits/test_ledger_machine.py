@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from adapters.errors import LimitExceeded
 from gateway.limits.ledger import Reservation
-from tests.gateway.limits.books import Books, dollars, used
+from tests.gateway.limits.timed_ledger import TimedLedger, dollars, used
 
 SCOPES: list[dict[str, Any]] = [
     {"requests": "50/min", "tokens": "1000/min", "concurrency": 6, "spend": "40 usd/day"},
@@ -25,8 +25,8 @@ class LedgerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        Books.kind = self.kind
-        self.books = Books(SCOPES)
+        TimedLedger.kind = self.kind
+        self.timed = TimedLedger(SCOPES)
         self.held: list[tuple[Reservation, int]] = []
         self.waits: list[float | None] = []
 
@@ -40,10 +40,10 @@ class LedgerMachine(RuleBasedStateMachine):
     )
     def reserve(self, tokens: int, passed: float, usd: int, **who: Any) -> None:
         self.now += passed
-        self.books.utc += passed
+        self.timed.utc += passed
         before = self.remaining()
         try:
-            reservation = self.books.reserve(tokens, self.now, usd=usd, **who)
+            reservation = self.timed.reserve(tokens, self.now, usd=usd, **who)
         except LimitExceeded as refused:
             self.waits.append(refused.retry_after)
             after = self.remaining()
@@ -60,16 +60,16 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule()
     def reload(self) -> None:
         before = self.remaining()
-        self.books.configure(SCOPES, self.now)
+        self.timed.configure(SCOPES, self.now)
         assert self.remaining() == pytest.approx(before)
 
     def remaining(self) -> dict[tuple[int, str], float]:
         """By allowance and unit."""
         return {
             (id(allowance), unit): left
-            for limit in self.books.ledger.accounts["acme"].limits
+            for limit in self.timed.ledger.accounts["acme"].limits
             for allowance in limit
-            for unit, left in allowance.remaining(self.now, self.books.utc).items()
+            for unit, left in allowance.remaining(self.now, self.timed.utc).items()
         }
 
     @invariant()
@@ -78,7 +78,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def counts_are_what_is_held(self) -> None:
-        account = self.books.ledger.accounts["acme"]
+        account = self.timed.ledger.accounts["acme"]
         assert account.in_flight == len(self.held) <= 6
         assert account.reserved_tokens == sum(tokens for _, tokens in self.held)
         for limit in account.limits:
@@ -89,7 +89,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         for reservation, _ in self.held:
             reservation.settle(used(0), None, self.now)
-        for limit in self.books.ledger.accounts["acme"].limits:
+        for limit in self.timed.ledger.accounts["acme"].limits:
             assert all(allowance.concurrency.in_flight == 0 for allowance in limit)
 
 

@@ -19,7 +19,7 @@ from gateway.limits.ledger import Ledger, Reservation
 from gateway.limits.mutexes import LimitsUnavailable
 from gateway.limits.shared import SharedTable
 from policies.routing.facts import Facts
-from tests.gateway.limits.books import NOON, dollars, tenant, used
+from tests.gateway.limits.timed_ledger import NOON, dollars, tenant, used
 
 ALL = {"requests": "9/month", "tokens": "1000/month", "bytes": "1MB/month", "spend": "9 usd/month", "concurrency": 4}
 HERE = tuple(str(Path(module.__path__[0])) for module in (gateway.limits, policies))

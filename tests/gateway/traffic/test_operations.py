@@ -15,10 +15,10 @@ from config.schema.config import PoolConfig
 from gateway.auth.pepper import derived
 from gateway.discovery.discoverer import Discoverer
 from gateway.discovery.target import MAX_TARGETS, Target
+from gateway.traffic.desired import MAX_OVERRIDES, Added, Overrides, desired
 from gateway.traffic.fleet import Fleet
 from gateway.traffic.member import FleetError
 from gateway.traffic.operations import NotDone, Operation, adopt, operate, pack
-from gateway.traffic.wanted import MAX_OVERRIDES, Added, Overrides, wanted
 from tests.support.gateways import config
 
 SECRET = b"s" * 32
@@ -214,7 +214,7 @@ def test_whatever_operators_do_each_endpoint_is_there_once(script: list[tuple[st
 def test_who_says_it_first_is_where_an_endpoint_comes_from() -> None:
     pool = PoolConfig.model_validate({"name": "main", "endpoints": [A]})
     added = Overrides(added={"x": Added(Target(C), float("inf")), "y": Added(Target(B, 9.0), float("inf"))})
-    found = wanted(pool, str, [Target(A, 5.0), Target(B, 2.0)], added, 0.0)
+    found = desired(pool, str, [Target(A, 5.0), Target(B, 2.0)], added, 0.0)
     assert [(w.target.url, w.target.weight, w.origin) for w in found] == [
         (A, 1.0, "configuration"), (B, 2.0, "discovery"), (C, 1.0, "operator"),
     ]  # fmt: skip

@@ -10,7 +10,7 @@ from adapters.fake import FakeAdapter, Script
 from adapters.types import Deadline
 from config.schema.config import Config
 from gateway.snapshot import Snapshot, build
-from gateway.traffic.kept import Kept
+from gateway.traffic.plan_state import PlanState
 from policies.retry import RetryBudget
 from tests.support.gateways import Rig, chat, config
 
@@ -57,28 +57,28 @@ async def test_a_reload_grants_no_retries_anew() -> None:
     failing = FakeAdapter(Script(fault=BackendError("x")))
     written = config(models=[{"name": "chat", "routes": [{"to": "main", "retry": {"budget": "0%"}}]}])
     rig = Rig(written, {"main": [failing]})
-    kept = Kept()
+    state = PlanState()
     for _ in range(20):
-        rig.core.snapshot = _rebuilt(rig, written, kept)
+        rig.core.snapshot = _rebuilt(rig, written, state)
         with pytest.raises(InferenceError):
             await rig.core.handle(rig.principal, chat(), {}, rig.record())
     assert len(failing.calls) == 20 + RetryBudget(0.0).floor
     rig.assert_idle()
 
 
-def _rebuilt(rig: Rig, written: Config, kept: Kept) -> Snapshot:
+def _rebuilt(rig: Rig, written: Config, state: PlanState) -> Snapshot:
     snapshot = rig.core.snapshot
-    return build(written, snapshot.credentials.keys, snapshot.pools, rig.core.rng, rig.core.clock, kept=kept)
+    return build(written, snapshot.credentials.keys, snapshot.pools, rig.core.rng, rig.core.clock, plan_state=state)
 
 
 async def test_what_left_the_configuration_is_forgotten() -> None:
-    kept = Kept()
-    first = kept.retries(("chat", 0, "main"), 0.2)
-    kept.retain(config())
-    assert kept.retries(("chat", 0, "main"), 0.5) is first
+    state = PlanState()
+    first = state.retries(("chat", 0, "main"), 0.2)
+    state.retain(config())
+    assert state.retries(("chat", 0, "main"), 0.5) is first
     assert first.ratio == 0.5
-    kept.retain(config(models=[{"name": "other", "routes": [{"to": "main"}]}]))
-    assert kept.retries(("chat", 0, "main"), 0.5) is not first
+    state.retain(config(models=[{"name": "other", "routes": [{"to": "main"}]}]))
+    assert state.retries(("chat", 0, "main"), 0.5) is not first
 
 
 @pytest.mark.looptime

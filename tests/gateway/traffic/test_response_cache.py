@@ -15,9 +15,9 @@ from adapters.types import Usage
 from config.schema.config import Config
 from gateway.auth.keys import Principal
 from gateway.snapshot import build
-from gateway.telemetry.answers_kept import CacheGauges
+from gateway.telemetry.caches import CacheGauges
 from gateway.traffic.coalesce import AHEAD
-from gateway.traffic.kept import Kept
+from gateway.traffic.plan_state import PlanState
 from policies.cache import OVERHEAD
 from tests.support.gateways import Rig, chat, config
 
@@ -177,7 +177,7 @@ async def test_tenants_share_nothing_and_keys_where_they_may() -> None:
 
 @pytest.mark.looptime
 @pytest.mark.parametrize(
-    ("only", "fields", "kept"),
+    ("only", "fields", "stored"),
     [
         ("deterministic", {"temperature": 0.7}, False),
         ("deterministic", {"temperature": None}, False),
@@ -185,12 +185,14 @@ async def test_tenants_share_nothing_and_keys_where_they_may() -> None:
         ("all", {"temperature": 0.7}, True),
     ],
 )
-async def test_answers_that_chance_drew_are_kept_only_where_told(only: str, fields: dict[str, Any], kept: bool) -> None:
+async def test_sampled_answers_are_stored_only_where_configured(
+    only: str, fields: dict[str, Any], stored: bool
+) -> None:
     one = rig(STREAM, cache={"only": only})
     both = [(await ask(one, **fields)).result for _ in range(2)]
-    assert both == (["miss", "hit"] if kept else ["bypass", "bypass"])
+    assert both == (["miss", "hit"] if stored else ["bypass", "bypass"])
     await asyncio.gather(*(ask(one, stop="x", **fields) for _ in range(3)))
-    assert calls(one) == (2 if kept else 5)  # and only those are shared at the same time
+    assert calls(one) == (2 if stored else 5)  # and only those are shared at the same time
     one.assert_idle()
 
 
@@ -224,12 +226,12 @@ async def test_an_answer_of_the_fallback_is_not_kept_for_the_pool() -> None:
 
 @pytest.mark.looptime
 async def test_a_reload_keeps_answers_unless_what_gave_them_changed() -> None:
-    one, kept = rig(), Kept()
+    one, plan_state = rig(), PlanState()
 
     def reload(written: Config) -> None:
         before = one.core.snapshot
         one.core.snapshot = build(
-            written, before.credentials.keys, before.pools, one.core.rng, one.core.clock, kept=kept
+            written, before.credentials.keys, before.pools, one.core.rng, one.core.clock, plan_state=plan_state
         )
 
     reload(configuration())
@@ -259,12 +261,12 @@ async def test_an_answer_that_is_too_large_is_passed_on_and_not_kept() -> None:
 
 @pytest.mark.looptime
 async def test_what_is_held_can_be_seen() -> None:
-    one, kept = rig(STREAM), Kept()
+    one, plan_state = rig(STREAM), PlanState()
     before = one.core.snapshot
     one.core.snapshot = build(
-        configuration(), before.credentials.keys, before.pools, one.core.rng, one.core.clock, kept=kept
+        configuration(), before.credentials.keys, before.pools, one.core.rng, one.core.clock, plan_state=plan_state
     )
-    one.metrics.watch(CacheGauges(kept.shelves))
+    one.metrics.watch(CacheGauges(plan_state.shelves))
     asked = await Asked(one).begin(stream=True)
     assert 'headrace_cache_calls{model="chat"} 1.0' in one.metrics.exposition().decode()
     await asked.end()

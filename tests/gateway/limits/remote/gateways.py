@@ -12,9 +12,9 @@ from redis.asyncio import Redis
 from config.schema.config import ModelConfig
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.limits.remote.allowance import RemoteAllowance
-from gateway.limits.remote.books import Books
+from gateway.limits.remote.redis_ledger import RedisLedger
 from policies.routing.facts import Facts
-from tests.gateway.limits.books import dollars, tenant, used
+from tests.gateway.limits.timed_ledger import dollars, tenant, used
 from tests.support.redis import RedisServer
 
 PATIENT = 30.0
@@ -28,11 +28,11 @@ class Gateway:
         loop = asyncio.get_running_loop()
         self.clock = loop.time
         self.server = server
-        self.books = Books(server.url, timeout, random.Random(1), loop.time, time.time)
-        self.ledger = Ledger(books=self.books)
+        self.redis = RedisLedger(server.url, timeout, random.Random(1), loop.time, time.time)
+        self.ledger = Ledger(redis=self.redis)
         kinds = [ModelConfig.model_validate(model) for model in models]
         self.ledger.configure([tenant(limits)], self.clock(), kinds)
-        self._running = asyncio.create_task(self.books.run())
+        self._running = asyncio.create_task(self.redis.run())
 
     async def reserve(
         self, tokens: int = 1, usd: float = 0, user: str | None = None, model: str = "chat"
@@ -63,12 +63,12 @@ class Gateway:
     async def told(self) -> None:
         """Until Redis knows of everything."""
         async with asyncio.timeout(60):
-            while self.books.untold or not self.books.up:
+            while self.redis.untold or not self.redis.up:
                 await asyncio.sleep(0.01)
 
     async def until(self, *, up: bool) -> None:
         async with asyncio.timeout(60):
-            while self.books.up != up:
+            while self.redis.up != up:
                 await asyncio.sleep(0.01)
 
     async def die(self) -> None:
@@ -77,7 +77,7 @@ class Gateway:
         await asyncio.wait([self._running])
 
     async def aclose(self) -> None:
-        await self.books.aclose()
+        await self.redis.aclose()
         await self.die()
 
 

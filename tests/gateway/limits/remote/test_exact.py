@@ -6,7 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from adapters.errors import LimitExceeded
-from gateway.limits.remote import books as module
+from gateway.limits.remote import redis_ledger as module
 from tests.gateway.limits.remote.gateways import Gateway, gateways
 from tests.support.redis import RedisServer, redis_server
 
@@ -111,7 +111,7 @@ async def test_a_gateway_that_was_taken_for_dead_begins_anew(redis: RedisServer)
     async with gateways(1, redis, ALL) as (one,):
         held = await one.reserve(100)
         client = Redis.from_url(redis.url)
-        await client.zadd("{headrace}:gateways", {one.books.name: 0.0})
+        await client.zadd("{headrace}:gateways", {one.redis.name: 0.0})
         await client.aclose()
         other = Gateway(redis, ALL)
         await other.until(up=True)

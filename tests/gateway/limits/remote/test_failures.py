@@ -41,7 +41,7 @@ async def test_killed_and_back_again_what_was_used_meanwhile_is_charged(redis: R
         one.ledger.accounts["acme"].limits[0].configure(one.allowance.config, one.clock(), time.time())
         async with asyncio.timeout(60):
             while count == "leased" and (await one.row())["l1"] < 859:
-                await asyncio.sleep(0.1)  # until idle pockets are empty
+                await asyncio.sleep(0.1)  # until idle leases are empty
         row = await two.row()
         assert row["l1"] == pytest.approx(1000 - 100 - 40, abs=0.1)
         assert row["l0"] == pytest.approx(100 - 6, abs=0.1)
@@ -57,10 +57,10 @@ async def test_a_loss_of_redis_is_logged_once_and_so_is_its_return(
         for losses in (1, 2):
             redis.kill()
             await one.until(up=False)
-            tries = {one.books.link.next_try}
+            tries = {one.redis.link.next_try}
             while len(tries) < 3:
                 await asyncio.sleep(0.01)
-                tries.add(one.books.link.next_try)
+                tries.add(one.redis.link.next_try)
             await redis.start(keep=True)
             await one.until(up=True)
             assert len(caplog.messages) == 2 * losses
@@ -113,7 +113,7 @@ async def test_a_redis_that_stops_answering_is_waited_for_once(redis: RedisServe
         kept = [answer for answer in answers if not isinstance(answer, BaseException)]
         assert len(kept) == (20 if policy == "allow" else 0)
         assert all(isinstance(a, LimitsUnavailable) for a in answers if isinstance(a, BaseException))
-        assert not one.books.up  # whoever comes now does not wait
+        assert not one.redis.up  # whoever comes now does not wait
         for held in kept:
             one.settle(held, 3)
         redis.go_on()
@@ -153,8 +153,8 @@ async def test_garbage_in_its_place_is_no_answer_and_no_storm(tmp_path: Path, sa
         await asyncio.sleep(0.001)
     assert asked > 50
     assert imposter.connections <= 6
-    assert not one.books.up
-    assert one.books.describe()["error"]
+    assert not one.redis.up
+    assert one.redis.describe()["error"]
     await one.die()
     listening.close()
     await listening.wait_closed()

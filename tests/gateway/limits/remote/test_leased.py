@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from adapters.errors import LimitExceeded
 from gateway.limits.ledger import Reservation
-from gateway.limits.remote import books as module
-from policies.limits.lease import Pocket
+from gateway.limits.remote import redis_ledger as module
+from policies.limits.lease import Lease
 from tests.gateway.limits.remote.gateways import Gateway, gateways
 from tests.support.redis import RedisServer, redis_server
 
@@ -89,18 +89,18 @@ def test_a_pocket_is_never_further_ahead_than_its_part_or_one_request(
     amount: int, steps: list[tuple[int, bool, int]]
 ) -> None:
     """Each step takes n, or fills from a shared amount, of which `lent` has left it."""
-    pocket, lent, used = Pocket(amount), 0.0, 0.0
+    lease, lent, used = Lease(amount), 0.0, 0.0
     most = 0.0
     for n, fill, there in steps:
         if fill:
-            want = pocket.want(idle=n % 2 == 0)
+            want = lease.want(idle=n % 2 == 0)
             if want > 0:
                 want = min(want, there)
-                pocket.level += want
+                lease.level += want
             lent += want
-        elif pocket.has(min(n, amount)):
-            used += pocket.take(n)
+        elif lease.has(min(n, amount)):
+            used += lease.take(n)
             most = max(most, min(n, amount))
-        assert lent - used == pytest.approx(pocket.level)
-        assert used <= lent + max(pocket.most, most)
-        assert pocket.level <= max(2 * pocket.most, 0) + 1e-9
+        assert lent - used == pytest.approx(lease.level)
+        assert used <= lent + max(lease.most, most)
+        assert lease.level <= max(2 * lease.most, 0) + 1e-9

@@ -22,9 +22,9 @@ from redis import Redis
 from adapters.errors import LimitExceeded
 from config.schema.money import PICOS
 from gateway.limits.ledger import Reservation
-from gateway.limits.remote import books
+from gateway.limits.remote import redis_ledger
 from gateway.limits.remote.leased import LeasedAllowance
-from policies.limits.lease import Pocket
+from policies.limits.lease import Lease
 from tests.gateway.limits.remote.gateways import Gateway
 from tests.support.redis import RedisServer
 
@@ -53,7 +53,7 @@ class Held:
         self.gateway, self.reservation, self.tokens, self.usd = gateway, reservation, min(tokens, TOKENS), min(usd, USD)
 
 
-def pockets(gateway: Gateway) -> list[Pocket]:
+def leases(gateway: Gateway) -> list[Lease]:
     assert isinstance(gateway.allowance, LeasedAllowance)
     return gateway.allowance._all()
 
@@ -111,7 +111,7 @@ class Machine(RuleBasedStateMachine):
         """And another one finds it gone."""
         dead = self.gateways[i]
         self.run(dead.die())
-        self.redis.zadd("{headrace}:gateways", {dead.books.name: 0.0})
+        self.redis.zadd("{headrace}:gateways", {dead.redis.name: 0.0})
         self.gateways[i] = self.run(self.begin())
         self.crashes += 1
         lost = [held for held in self.held if held.gateway is dead]
@@ -168,7 +168,7 @@ class ExactMachine(Machine):
 
 
 class LeasedMachine(Machine):
-    """Never ahead by more than the bound, and nothing is lost but what dead gateways had in their pockets."""
+    """Never ahead by more than the bound, and nothing is lost but what dead gateways had in their leases."""
 
     count = "leased"
     most = max(TOKENS // 20, 300)
@@ -196,15 +196,15 @@ class LeasedMachine(Machine):
 
         async def rest() -> None:
             async with asyncio.timeout(60):
-                while any(pocket.level > 0 for gateway in self.gateways for pocket in pockets(gateway)):
+                while any(lease.level > 0 for gateway in self.gateways for lease in leases(gateway)):
                     await asyncio.sleep(0.01)
                 while (row := await self.gateways[0].row()) and (row["n"] or not least <= row["l1"] <= most):
-                    await asyncio.sleep(0.01)  # what left the pockets is on its way
+                    await asyncio.sleep(0.01)  # what left the leases is on its way
 
         self.run(rest())
 
     def forget(self, lost: list[Held]) -> None:
-        """What was taken out of its pocket is charged already."""
+        """What was taken out of its lease is charged already."""
         self.tokens += sum(held.tokens for held in lost)
         self.usd += sum(held.usd for held in lost)
 
@@ -220,8 +220,8 @@ class LeasedMachine(Machine):
 @pytest.fixture(autouse=True, scope="module")
 def _quick() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(books, "SYNC", 0.002)
-        patch.setattr(books, "IDLE", 0.02)
+        patch.setattr(redis_ledger, "SYNC", 0.002)
+        patch.setattr(redis_ledger, "IDLE", 0.02)
         yield
 
 

@@ -12,10 +12,10 @@ import msgspec
 from gateway.app import StartError
 from gateway.placement.local import FIRST_BACKOFF, LONGEST_BACKOFF, STABLE_SECONDS
 from gateway.supervisor.background import Background
-from gateway.supervisor.hiring import Hiring, stop
 from gateway.supervisor.orders import Terms
 from gateway.supervisor.process import Reply, WorkerLost, WorkerProcess
 from gateway.supervisor.sockets import Sockets
+from gateway.supervisor.spawn import Spawner, stop
 from gateway.supervisor.states import spent
 from gateway.telemetry.merge import Tally
 
@@ -34,10 +34,10 @@ class Slot:
         self.keeper: asyncio.Task[None] | None = None
 
 
-class Crew:
+class Workers:
     """Keeps the slots filled. `lock` is held by whoever changes who works, or under which terms."""
 
-    def __init__(self, hiring: Hiring, sockets: Sockets, tally: Tally) -> None:
+    def __init__(self, spawner: Spawner, sockets: Sockets, tally: Tally) -> None:
         self.lock = asyncio.Lock()
         self.terms: Terms
         self.slots: list[Slot] = []
@@ -45,11 +45,11 @@ class Crew:
         self.drain_seconds = 0.0
         self.spent: list[Any] = []
         """By tenants, through workers that are gone."""
-        self._hiring = hiring
+        self._spawner = spawner
         self._sockets = sockets
         self._tally = tally
         self._assigning = asyncio.Lock()
-        self._farewells = Background()
+        self._drains = Background()
 
     @property
     def ready(self) -> list[WorkerProcess]:
@@ -61,6 +61,10 @@ class Crew:
     def everyone(self) -> list[WorkerProcess]:
         """Those that leave, too."""
         return [*self.ready, *(worker for worker in self.leaving if worker.pid is not None)]
+
+    def slot_states(self) -> list[tuple[int, bool, int]]:
+        """Number, whether a worker runs, and restarts of each slot."""
+        return [(slot.number, slot.worker is not None, slot.restarts) for slot in self.slots]
 
     # ── filling slots ─────────────────────────────────────────────────────────────────────────────────
 
@@ -74,7 +78,7 @@ class Crew:
             if attempt:
                 await asyncio.sleep(FIRST_BACKOFF * 2**attempt)
             async with self.lock:
-                done = await asyncio.gather(*(self._hire([s], terms) for s in self.slots), return_exceptions=True)
+                done = await asyncio.gather(*(self._spawn([s], terms) for s in self.slots), return_exceptions=True)
             failures = [result for result in done if result is not None]
             for failure in failures:
                 if not isinstance(failure, StartError | WorkerLost):
@@ -97,10 +101,10 @@ class Crew:
             self._sockets.grow(terms.workers)
         except OSError as error:
             raise StartError(f"listen: {error.strerror or error}") from None
-        await self._hire(slots, terms)
+        await self._spawn(slots, terms)
 
-    async def _hire(self, slots: Sequence[Slot], terms: Terms) -> None:
-        fresh = await self._hiring.begin([slot.number for slot in slots], terms)
+    async def _spawn(self, slots: Sequence[Slot], terms: Terms) -> None:
+        fresh = await self._spawner.begin([slot.number for slot in slots], terms)
         before = [slot.worker for slot in slots]
         for slot, worker in zip(slots, fresh, strict=True):
             slot.worker = worker
@@ -129,9 +133,9 @@ class Crew:
         for worker in self.ready:
             with suppress(WorkerLost):
                 reply = await worker.ask("POST", "/operate", operation)
-                self._hiring.overrides = (await worker.ask("GET", "/overrides")).body
+                self._spawner.overrides = (await worker.ask("GET", "/overrides")).body
                 others = [other for other in self.ready if other is not worker]
-                told = (other.ask("PUT", "/overrides", self._hiring.overrides) for other in others)
+                told = (other.ask("PUT", "/overrides", self._spawner.overrides) for other in others)
                 await asyncio.gather(*told, return_exceptions=True)  # whoever is gone is followed by one that knows
                 return reply
         raise WorkerLost("no worker serves")
@@ -166,7 +170,7 @@ class Crew:
                 return
             slot.restarts += 1
             try:
-                await self._hire([slot], self.terms)
+                await self._spawn([slot], self.terms)
             except (StartError, WorkerLost) as error:
                 slot.last_end = str(error)
                 log.error("worker %d does not start: %s", slot.number, error)
@@ -191,9 +195,9 @@ class Crew:
 
     def _retire(self, worker: WorkerProcess) -> None:
         self.leaving.add(worker)
-        self._farewells.run(self._see_off(worker), f"farewell to worker {worker.slot}")
+        self._drains.run(self._drain_and_stop(worker), f"drain of worker {worker.slot}")
 
-    async def _see_off(self, worker: WorkerProcess) -> None:
+    async def _drain_and_stop(self, worker: WorkerProcess) -> None:
         try:
             await self._drained(worker)
             await worker.stop()
@@ -208,22 +212,22 @@ class Crew:
 
     async def drain(self) -> None:
         """Everyone ends what is under way, at the same time; nobody comes any more."""
-        await self._let_slots_be()
+        await self._cancel_keepers()
         staying = self.ready
         await asyncio.gather(*(worker.ask("POST", "/let-go") for worker in staying), return_exceptions=True)
         self._sockets.close()  # now each is one worker's alone, who takes what waits in it before it closes
-        await asyncio.gather(*self._farewells.tasks, *(self._drained(worker) for worker in staying))
+        await asyncio.gather(*self._drains.tasks, *(self._drained(worker) for worker in staying))
 
     async def aclose(self) -> None:
         """End everyone now."""
-        await self._let_slots_be()
+        await self._cancel_keepers()
         everyone = self.everyone
-        await self._farewells.cancel()
+        await self._drains.cancel()
         await stop(everyone)
-        await self._hiring.aclose()
+        await self._spawner.aclose()
         self._sockets.close()
 
-    async def _let_slots_be(self) -> None:
+    async def _cancel_keepers(self) -> None:
         keepers = [slot.keeper for slot in self.slots if slot.keeper is not None]
         for keeper in keepers:
             keeper.cancel()

@@ -9,7 +9,7 @@ from policies.outliers import Outliers
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class PoolState:
     """A pool's picker and its judge of outliers, and what they were made from."""
 
     balance: tuple[BalanceConfig, str | None]
@@ -18,10 +18,10 @@ class Learned:
     outliers: Outliers | None
 
 
-def learned(pool: PoolConfig, zone: str | None, known: Learned | None) -> Learned:
+def pool_state(pool: PoolConfig, zone: str | None, known: PoolState | None) -> PoolState:
     """What is known, as far as it goes by the same configuration; the rest begins anew."""
     balance, judged = (pool.balance, zone), pool.outliers
     made = known.picker if known is not None and known.balance == balance else picker(*balance)
     if known is not None and known.judged == judged:
-        return Learned(balance, judged, made, known.outliers)
-    return Learned(balance, judged, made, Outliers(**judged.model_dump()) if judged is not None else None)
+        return PoolState(balance, judged, made, known.outliers)
+    return PoolState(balance, judged, made, Outliers(**judged.model_dump()) if judged is not None else None)

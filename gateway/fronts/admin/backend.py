@@ -11,7 +11,7 @@ from gateway.auth.store import KeyStore
 from gateway.traffic.operations import Operation
 
 
-class Desk(Protocol):
+class AdminBackend(Protocol):
     """One gateway, or a supervisor that speaks for its workers."""
 
     @property

@@ -10,7 +10,7 @@ MAX_OVERRIDES = 4 * MAX_TARGETS
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredEndpoint:
     """One of them."""
 
     id: str
@@ -53,9 +53,9 @@ class Overrides:
                 kept.pop(next(iter(kept)))
 
 
-def wanted(
+def desired(
     pool: PoolConfig, name: Callable[[str], str], found: Iterable[Target], overrides: Overrides, now: float
-) -> list[Wanted]:
+) -> list[DesiredEndpoint]:
     """Each once, in this order: as configured, as found, as added. What operators changed wins over all. `name` gives
     the id of a URL."""
     added = (one.target for one in overrides.added.values() if now < one.until)
@@ -64,12 +64,12 @@ def wanted(
         ("discovery", found),
         ("operator", added),
     )
-    listed: dict[str, Wanted] = {}
+    listed: dict[str, DesiredEndpoint] = {}
     for origin, targets in sources:
         for target in targets:
             id_ = name(target.url)
             if id_ in listed or id_ in overrides.removed:
                 continue
             weight = overrides.weights.get(id_, target.weight)
-            listed[id_] = Wanted(id_, replace(target, weight=weight), origin, id_ in overrides.drained)
+            listed[id_] = DesiredEndpoint(id_, replace(target, weight=weight), origin, id_ in overrides.drained)
     return list(listed.values())[:MAX_TARGETS]

@@ -18,7 +18,7 @@ Branch = tuple[str, int, str]
 """A model, the index of its route, and one of the route's pools."""
 
 
-class Kept:
+class PlanState:
     """Budgets by branch, what was learned, and answers. A reload is no reason to grant, learn or ask again."""
 
     def __init__(self) -> None:

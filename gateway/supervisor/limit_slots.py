@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 1.0
 
 
-class Seats:
+class LimitSlots:
     """Twice as many as workers, for predecessors and successors live together, and some for those that drain long."""
 
     def __init__(self, workers: int) -> None:
@@ -34,16 +34,16 @@ class Seats:
         return self._table.workers // 2
 
     def take(self) -> int | None:
-        """A seat that nobody has; None when all are taken by workers that still drain."""
+        """A limit_slot that nobody has; None when all are taken by workers that still drain."""
         return self._free.pop() if self._free else None
 
-    async def give_back(self, seat: int) -> None:
-        """Its worker is dead: what that held of limits is given back, and another one may have the seat."""
+    async def give_back(self, limit_slot: int) -> None:
+        """Its worker is dead: what that held of limits is given back, and another one may have the limit_slot."""
         async with self._one_at_a_time:
-            while not await asyncio.to_thread(self._table.release_worker, seat):
+            while not await asyncio.to_thread(self._table.release_worker, limit_slot):
                 log.warning("what a dead worker held of limits is not given back yet")
                 await asyncio.sleep(RETRY_SECONDS)
-        self._free.add(seat)
+        self._free.add(limit_slot)
 
     def close(self) -> None:
         """No worker is left."""

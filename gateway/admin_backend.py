@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from gateway.app import Gateway
 
 
-class GatewayDesk:
-    """A `Desk`."""
+class GatewayBackend:
+    """An `AdminBackend`."""
 
     def __init__(self, gateway: "Gateway") -> None:
         self._gateway = gateway

@@ -1,4 +1,4 @@
-"""This gateway's part of the numbers in Redis: what it asks, what it has yet to tell, and what it does without."""
+"""The part of the limits that Redis counts: reservations, unsent settlements, and the fallback without Redis."""
 
 import asyncio
 import secrets
@@ -21,9 +21,9 @@ from policies.limits.amounts import NOTHING, Amounts
 LEASE = 10.0
 """Seconds after which a gateway that says nothing counts as gone, and what it held is given back."""
 SYNC = 0.02
-"""Seconds between two looks at pockets."""
+"""Seconds between two looks at leases."""
 IDLE = 1.0
-"""Seconds after which a pocket that nobody took from is emptied."""
+"""Seconds after which a lease that nobody took from is emptied."""
 BATCH = 100
 """Rows in one call."""
 GOODBYE = 2.0
@@ -44,7 +44,7 @@ class Debt:
 End = tuple[int, bool, list[ExactAllowance], Amounts, int]
 
 
-class Books:
+class RedisLedger:
     """One for a process. `run` keeps it in touch; without that it counts by itself, as with Redis away."""
 
     def __init__(
@@ -62,7 +62,7 @@ class Books:
         self._ends: list[End] = []
         self._debts: dict[bytes, Debt] = {}
         self._to_settle = asyncio.Event()
-        self._pockets: dict[LeasedAllowance, None] = {}
+        self._leases: dict[LeasedAllowance, None] = {}
         self._to_fill = asyncio.Event()
         self._in_use: dict[LeasedAllowance, None] = {}
 
@@ -162,7 +162,7 @@ class Books:
         self._to_settle.set()
 
     def want(self, allowance: LeasedAllowance) -> None:
-        self._pockets[allowance] = None
+        self._leases[allowance] = None
         self._to_fill.set()
 
     # ── in the background ─────────────────────────────────────────────────────────────────────────────
@@ -238,15 +238,15 @@ class Books:
         return ends, debts
 
     async def _fill(self) -> None:
-        if not self._pockets:
+        if not self._leases:
             self._to_fill.clear()
             await self._to_fill.wait()
         if not self.up:
             return
         utc = self._wall()
         asked = []
-        for allowance in list(islice(self._pockets, BATCH)):
-            del self._pockets[allowance]
+        for allowance in list(islice(self._leases, BATCH)):
+            del self._leases[allowance]
             self._in_use[allowance] = None
             if (wanted := allowance.wanted(utc, idle=False)) is not None:
                 asked.append((allowance, *wanted))
@@ -263,7 +263,7 @@ class Books:
             allowance.granted(state, grant, now)
 
     async def _sweep(self) -> None:
-        """Pockets that nobody took from since the last look are emptied."""
+        """Leases that nobody took from since the last look are emptied."""
         while True:
             await asyncio.sleep(IDLE)
             utc = self._wall()

@@ -13,7 +13,7 @@ import yaml
 
 from config.loader import load
 from gateway.app import StartError
-from gateway.supervisor import crew, process
+from gateway.supervisor import process, workers
 from gateway.supervisor.supervisor import Supervisor
 from tests.support.traffic import traffic
 
@@ -46,13 +46,13 @@ async def running(folder: Path) -> AsyncIterator[Supervisor]:
 
 async def until(condition: str, made: Supervisor, seconds: float = 60) -> None:
     async with asyncio.timeout(seconds):
-        while not eval(condition, {"crew": made.crew}):
+        while not eval(condition, {"workers": made.workers}):
             await asyncio.sleep(0.02)
 
 
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "FIRST_BACKOFF", 0.05)
+    monkeypatch.setattr(workers, "FIRST_BACKOFF", 0.05)
 
 
 async def test_workers_that_die_at_once_end_the_start_and_say_how(
@@ -77,16 +77,16 @@ async def test_a_worker_that_is_stuck_is_killed_and_replaced(tmp_path: Path, mon
     monkeypatch.setattr(process, "SILENT_SECONDS", 2.0)
     monkeypatch.setattr(process, "LOOK_SECONDS", 0.1)
     async with running(tmp_path) as made:
-        stuck = made.crew.ready[0].pid
+        stuck = made.workers.ready[0].pid
         assert stuck is not None
         os.kill(stuck, signal.SIGSTOP)
-        await until(f"crew.ready and len(crew.ready) == 2 and crew.ready[0].pid != {stuck}", made)
-        assert made.crew.slots[0].last_end == "was killed by signal 9"
+        await until(f"workers.ready and len(workers.ready) == 2 and workers.ready[0].pid != {stuck}", made)
+        assert made.workers.slots[0].last_end == "was killed by signal 9"
 
 
 async def test_a_worker_that_cannot_be_replaced_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(tmp_path) as made:
-        before = [worker.pid for worker in made.crew.ready]
+        before = [worker.pid for worker in made.workers.ready]
         monkeypatch.setattr(sys, "executable", "/bin/false")
         assert made.restart()
         assert not made.restart()
@@ -94,7 +94,7 @@ async def test_a_worker_that_cannot_be_replaced_stays(tmp_path: Path, monkeypatc
             while not made.last_error:
                 await asyncio.sleep(0.02)
         assert "worker 0: ended with status 1" in made.last_error
-        assert [worker.pid for worker in made.crew.ready] == before
+        assert [worker.pid for worker in made.workers.ready] == before
         sockets = [name for name in os.listdir(made._folder.name) if name.endswith(".sock")]
         assert len(sockets) == 2  # one socket each, and nothing of the one that failed
 
@@ -103,46 +103,46 @@ async def test_a_crash_loop_pauses_longer_each_time_and_is_over_when_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(tmp_path) as made:
-        right, victim = sys.executable, made.crew.ready[0]
+        right, victim = sys.executable, made.workers.ready[0]
         assert victim.pid is not None
         monkeypatch.setattr(sys, "executable", "/bin/false")
         begun = asyncio.get_running_loop().time()
         os.kill(victim.pid, signal.SIGKILL)
-        await until("crew.slots[0].restarts >= 4", made)
+        await until("workers.slots[0].restarts >= 4", made)
         assert asyncio.get_running_loop().time() - begun > 0.05 + 0.1 + 0.2 + 0.4
-        assert [worker.slot for worker in made.crew.ready] == [1]
+        assert [worker.slot for worker in made.workers.ready] == [1]
         monkeypatch.setattr(sys, "executable", right)
-        await until("len(crew.ready) == 2", made)
+        await until("len(workers.ready) == 2", made)
 
 
 async def test_while_a_worker_is_away_others_take_its_connections(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(tmp_path) as made:
-        victim = made.crew.ready[0]
+        victim = made.workers.ready[0]
         assert victim.pid is not None
         monkeypatch.setattr(sys, "executable", "/bin/false")
         os.kill(victim.pid, signal.SIGKILL)
-        await until("crew.slots[0].last_end", made)
+        await until("workers.slots[0].last_end", made)
         async with traffic(f"http://127.0.0.1:{made.address[1]}", "no key", clients=10, renew=1) as load:
             await load.until_answered(200)  # half of them come by the socket of the one that is away
-        assert [worker.slot for worker in made.crew.ready] == [1]
+        assert [worker.slot for worker in made.workers.ready] == [1]
         assert (load.dropped, load.refused, load.statuses) == ([], 0, {401: load.sent})
 
 
 async def test_a_seat_is_had_again_when_its_worker_is_gone_and_nobody_starts_without_one(tmp_path: Path) -> None:
     async with running(tmp_path) as made:
-        seats = made._seats
-        seats._free = {seats._free.pop()}
+        limit_slots = made._limit_slots
+        limit_slots._free = {limit_slots._free.pop()}
         for _ in range(3):
-            async with made.crew.lock:
-                await made.crew.replace(made.crew.slots[:1], made.crew.terms)
+            async with made.workers.lock:
+                await made.workers.replace(made.workers.slots[:1], made.workers.terms)
             async with asyncio.timeout(60):
-                while not seats._free:
+                while not limit_slots._free:
                     await asyncio.sleep(0.02)
-        seats._free.clear()
-        before = [worker.pid for worker in made.crew.ready]
-        async with made.crew.lock:
+        limit_slots._free.clear()
+        before = [worker.pid for worker in made.workers.ready]
+        async with made.workers.lock:
             with pytest.raises(process.WorkerLost, match="too many others are still leaving"):
-                await made.crew.replace(made.crew.slots[:1], made.crew.terms)
-        assert [worker.pid for worker in made.crew.ready] == before
+                await made.workers.replace(made.workers.slots[:1], made.workers.terms)
+        assert [worker.pid for worker in made.workers.ready] == before

@@ -16,7 +16,7 @@ from gateway.auth.certificates import PeerCertificate
 from gateway.auth.keys import Principal
 from gateway.auth.store import KeyStore
 from gateway.core import ORDER_SECONDS
-from gateway.fronts.admin import front as admin
+from gateway.fronts.admin.front import make_app
 from gateway.supervisor import states
 from gateway.supervisor.orders import encode
 from gateway.supervisor.process import Reply, WorkerLost, WorkerProcess
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 Replies = list[tuple[WorkerProcess, Reply]]
 
 
-def make_app(supervisor: "Supervisor") -> web.Application:
+def supervisor_app(supervisor: "Supervisor") -> web.Application:
     """The aiohttp application of the admin listener: that of one gateway, and what only several workers need."""
-    app = admin.make_app(SupervisorDesk(supervisor))
+    app = make_app(SupervisorBackend(supervisor))
 
     async def restart(_: web.Request) -> web.Response:
         if supervisor.restart():
@@ -41,8 +41,8 @@ def make_app(supervisor: "Supervisor") -> web.Application:
     return app
 
 
-class SupervisorDesk:
-    """A `Desk`."""
+class SupervisorBackend:
+    """An `AdminBackend`."""
 
     def __init__(self, supervisor: "Supervisor") -> None:
         self._supervisor = supervisor
@@ -68,7 +68,7 @@ class SupervisorDesk:
 
     async def readiness(self) -> tuple[bool, dict[str, Any]]:
         """Whether at least half of the slots have a worker that is ready."""
-        workers, wanted = self._supervisor.crew.ready, len(self._supervisor.crew.slots)
+        workers, wanted = self._supervisor.workers.ready, len(self._supervisor.workers.slots)
         told = [msgspec.json.decode(reply.body) for _, reply in await _ask(workers, "/readiness")]
         missing = {model for one in told for model in one["models_without_endpoint"]}
         if not told:
@@ -80,7 +80,7 @@ class SupervisorDesk:
 
     async def exposition(self) -> bytes:
         """Every metric, of those that are gone too."""
-        for worker, reply in await _ask(self._supervisor.crew.everyone, "/metrics"):
+        for worker, reply in await _ask(self._supervisor.workers.everyone, "/metrics"):
             if worker.pid is not None:  # else its end has been counted
                 self._supervisor.tally.take(worker.serial, reply.body)
         return self._supervisor.tally.exposition()
@@ -88,10 +88,10 @@ class SupervisorDesk:
     async def state(self) -> dict[str, Any]:
         """The workers' states as one, and the workers."""
         supervisor = self._supervisor
-        replies = await _ask(supervisor.crew.everyone, "/state")
+        replies = await _ask(supervisor.workers.everyone, "/state")
         views = [msgspec.json.decode(reply.body) for _, reply in replies]
         known = {tenant["tenant"] for view in views for tenant in view["tenants"]}
-        views.append({"tenants": [tenant for tenant in supervisor.crew.spent if tenant["tenant"] in known]})
+        views.append({"tenants": [tenant for tenant in supervisor.workers.spent if tenant["tenant"] in known]})
         told = states.merged(views) if replies else {}
         self._tell_runtimes(told.get("endpoints", ()))
         return {
@@ -102,12 +102,12 @@ class SupervisorDesk:
                 "loaded": supervisor.loaded,
                 "last_error": supervisor.last_error,
             },
-            "workers": [*self._slots(), *(_described(worker) for worker in supervisor.crew.leaving)],
+            "workers": [*self._slots(), *(_described(worker) for worker in supervisor.workers.leaving)],
         }
 
     async def pools(self) -> list[dict[str, Any]]:
         """Every pool with its endpoints."""
-        replies = await _ask(self._supervisor.crew.ready, "/pools")
+        replies = await _ask(self._supervisor.workers.ready, "/pools")
         pools: list[dict[str, Any]] = (
             states.merged([msgspec.json.decode(r.body) for _, r in replies]) if replies else []
         )
@@ -117,10 +117,10 @@ class SupervisorDesk:
 
     async def operate(self, operation: Operation) -> dict[str, Any]:
         """Change a pool in all workers; the endpoint as it is then. Raises `NotDone`."""
-        crew = self._supervisor.crew
-        async with crew.lock:
+        workers = self._supervisor.workers
+        async with workers.lock:
             try:
-                reply = await crew.operate(encode(operation))
+                reply = await workers.operate(encode(operation))
             except WorkerLost:
                 raise NotDone(503, "no_worker", "no worker serves: try again") from None
         told: dict[str, Any] = msgspec.json.decode(reply.body)
@@ -132,7 +132,7 @@ class SupervisorDesk:
         """Have one worker forward the order, to which every worker's servers are the same. Raises `NotDone`."""
         path = f"/order/{order}?model={quote(model, safe='')}"
         try:
-            reply = await self._supervisor.crew.ready[0].ask("POST", path, body, seconds=ORDER_SECONDS + 10)
+            reply = await self._supervisor.workers.ready[0].ask("POST", path, body, seconds=ORDER_SECONDS + 10)
         except (IndexError, WorkerLost):
             raise NotDone(503, "no_worker", "no worker answered: try again") from None
         if reply.status != 200:
@@ -147,7 +147,7 @@ class SupervisorDesk:
 
     def _slots(self) -> list[dict[str, Any]]:
         slots = []
-        for slot in self._supervisor.crew.slots:
+        for slot in self._supervisor.workers.slots:
             empty = {"slot": slot.number, "pid": None, "state": "waiting", "seconds": 0.0}
             described = empty if slot.worker is None else _described(slot.worker)
             slots.append({**described, "restarts": slot.restarts, "last_end": slot.last_end})

@@ -14,7 +14,7 @@ from policies.routing.facts import Facts
 NOON = datetime(2028, 2, 29, 12, tzinfo=UTC).timestamp()
 
 
-class Books:
+class TimedLedger:
     """A ledger at a time that the test sets, and requests of tenant acme."""
 
     kind = "memory"
@@ -69,8 +69,8 @@ def dollars(amount: float) -> Money:
     return Money(round(amount * 1000) * PICOS // 1000, "usd")
 
 
-def ledger(**limits: Any) -> Books:
-    return Books(limits)
+def ledger(**limits: Any) -> TimedLedger:
+    return TimedLedger(limits)
 
 
 def tenant(limits: Any) -> TenantConfig:

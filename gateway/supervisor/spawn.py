@@ -5,29 +5,29 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gateway.supervisor.background import Background
+from gateway.supervisor.limit_slots import LimitSlots
 from gateway.supervisor.orders import Orders, Terms
 from gateway.supervisor.process import WorkerLost, WorkerProcess
-from gateway.supervisor.seats import Seats
 from gateway.supervisor.sockets import Sockets
 from gateway.telemetry.merge import Tally
 
 
-class Hiring:
+class Spawner:
     """`folder` is for their sockets: nobody else may enter it."""
 
     def __init__(
-        self, path: Path, folder: Path, sockets: Sockets, seats: Seats, demo: str | None, tally: Tally
+        self, path: Path, folder: Path, sockets: Sockets, limit_slots: LimitSlots, demo: str | None, tally: Tally
     ) -> None:
         self.overrides = b""
         """What operators have changed in the pools."""
         self._path = path
         self._folder = folder
         self._sockets = sockets
-        self._seats = seats
+        self._limit_slots = limit_slots
         self._demo = demo
         self._tally = tally
         self._serial = 0
-        self._burials = Background()
+        self._reaping = Background()
 
     async def begin(self, slots: Sequence[int], terms: Terms) -> list[WorkerProcess]:
         """One for each slot, all ready; or none. Raises `StartError` with a reason of theirs, else `WorkerLost`."""
@@ -52,30 +52,30 @@ class Hiring:
             grpc_from=self._sockets.grpc_from,
             control=f"{self._folder}/{slot}-{self._serial}.sock",
             demo=self._demo,
-            limits=self._seats.fd,
+            limits=self._limit_slots.fd,
             overrides=self.overrides,
         )
         return WorkerProcess(self._serial, orders)
 
     async def _begin(self, worker: WorkerProcess) -> None:
-        seat = self._seats.take()
-        if seat is None:
+        limit_slot = self._limit_slots.take()
+        if limit_slot is None:
             raise WorkerLost("cannot be started: too many others are still leaving")
         inherited = [fd for slot in self._sockets.numbers() for fd in slot]
         try:
-            await worker.start(seat, (*inherited, self._seats.fd))
+            await worker.start(limit_slot, (*inherited, self._limit_slots.fd))
         finally:
-            self._burials.run(self._bury(worker, seat), f"end of worker {worker.slot}")
+            self._reaping.run(self._reap(worker, limit_slot), f"end of worker {worker.slot}")
 
-    async def _bury(self, worker: WorkerProcess, seat: int) -> None:
+    async def _reap(self, worker: WorkerProcess, limit_slot: int) -> None:
         if worker.has_begun:
             await worker.ended()
         self._tally.end(worker.serial)
-        await self._seats.give_back(seat)
+        await self._limit_slots.give_back(limit_slot)
 
     async def aclose(self) -> None:
         """All of them are gone, and what they held with them."""
-        await self._burials.cancel()
+        await self._reaping.cancel()
 
 
 async def stop(workers: Iterable[WorkerProcess]) -> None:
