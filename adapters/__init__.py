@@ -14,6 +14,7 @@ detection/   what a server is, and `protocol: auto`
 conformance/ the suite that every adapter passes
 anthropic.py the adapter for servers that speak Anthropic's Messages; messages.py: what its clients ask
 grpc_health.py  the health service of gRPC, of the gateway and the runtimes
+environment.py the variables that a child process inherits
 open_files.py  the limit of open files, and how many clients fit into it
 temporary.py temporary folders, which the next start removes if their process was killed
 fake.py      a scripted upstream, for tests of everything above

@@ -1,11 +1,27 @@
-"""Types of command-line options that the runtimes share. Each raises what argparse tells as a sentence."""
+"""Command-line options of both runtimes. A type raises `ArgumentTypeError`, which argparse reports with the option."""
 
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
 
-from config.schema.units import parse_duration, parse_size, parse_size_or_share
+from config.schema.units import HELD_COPIES, format_size, parse_duration, parse_size, parse_size_or_share
+
+MAX_HELD_HELP = (
+    f"bytes that request bodies may hold at once; a body counts {HELD_COPIES} times. 2GiB, or room for eight of the"
+    " largest bodies, if not given"
+)
+
+
+def held_bytes(parser: ArgumentParser, max_held: int | None, max_body: int) -> int:
+    """The budget for request bodies of `--max-held`, or its default. Exits if the largest body does not fit."""
+    largest = HELD_COPIES * max_body
+    if max_held is None:
+        return max(2 << 30, 8 * largest)
+    if max_held < largest:
+        parser.error(f"argument --max-held: the largest body takes {format_size(largest)}: give at least as much")
+    return max_held
 
 
 def positive(text: str) -> int:
+    """An integer of 1 or more."""
     number = int(text)
     if number < 1:
         raise ArgumentTypeError(f"must be 1 or more, not {number}")
@@ -13,7 +29,7 @@ def positive(text: str) -> int:
 
 
 def port(text: str) -> int:
-    """0 for a free one."""
+    """The number of a port; 0 selects a free port."""
     number = int(text)
     if not 0 <= number < 65536:
         raise ArgumentTypeError(f"must be 0 to 65535, not {number}")
@@ -21,7 +37,7 @@ def port(text: str) -> int:
 
 
 def size(text: str) -> int:
-    """Bytes, with a unit or without."""
+    """Bytes, with or without a unit."""
     try:
         return int(text) if text.isdigit() else parse_size(text)
     except ValueError as error:
@@ -29,7 +45,7 @@ def size(text: str) -> int:
 
 
 def size_or_share(text: str) -> int | float:
-    """Bytes, with a unit or without, or a share of all there is: 30% is 0.3."""
+    """Bytes, with or without a unit, or a share of all memory: 30% is 0.3."""
     try:
         return int(text) if text.isdigit() else parse_size_or_share(text)
     except ValueError as error:
@@ -37,7 +53,7 @@ def size_or_share(text: str) -> int | float:
 
 
 def duration(text: str) -> float:
-    """Seconds, from a number with its unit."""
+    """Seconds, from a number with a unit."""
     try:
         return parse_duration(text)
     except ValueError as error:

@@ -196,4 +196,6 @@ def _tensor(config: TensorRuntime) -> list[str]:
         line += ["--memory-budget", str(config.memory)]
     for model in config.models:
         line += ["--load", model]
+    for variable in (*config.env, *config.secrets):
+        line += ["--pass-env", variable]
     return line

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from runtimes.arguments import port, positive, size_or_share
+from runtimes.arguments import MAX_HELD_HELP, held_bytes, port, positive, size, size_or_share
 
 # The modules of `pip install "headrace[llm]"`.
 _EXTRA = {"gguf", "huggingface_hub", "jinja2", "llguidance", "numpy", "safetensors", "tokenizers", "torch"}
@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         from runtimes.llm.engine.async_engine import EngineConfig
-        from runtimes.llm.service import ServiceOptions, run
+        from runtimes.llm.service import MAX_BODY, ServiceOptions, run
     except ModuleNotFoundError as error:
         if error.name not in _EXTRA:
             raise
@@ -56,6 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
         socket=args.socket,
         host=args.host,
         port=args.port,
+        max_held=held_bytes(parser, args.max_held, MAX_BODY),
         drain_seconds=args.drain_seconds,
         exit_with_parent=args.exit_with_parent,
     )
@@ -107,6 +108,7 @@ def _parser() -> argparse.ArgumentParser:
         " the last one, and of an encoder the mean",
     )
     add("--matryoshka", action="store_true", help="embeddings may be cut to any `dimensions`: the model is trained so")
+    add("--max-held", type=size, help=MAX_HELD_HELP)
     add("--drain-seconds", type=float, default=30.0, help="how long SIGTERM lets answers end")
     add("--exit-with-parent", action="store_true", help="stop when stdin, a pipe from the parent, is closed")
     return parser

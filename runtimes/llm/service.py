@@ -46,6 +46,8 @@ class ServiceOptions:
     socket: Path | None
     host: str
     port: int | None
+    max_held: int
+    """Bytes that request bodies may hold at once."""
     drain_seconds: float
     exit_with_parent: bool
 
@@ -60,7 +62,8 @@ def run(options: ServiceOptions) -> int:
 async def _serve(options: ServiceOptions) -> int:
     app = App(options.served_name)
     clients = clients_that_fit(MAX_CONNECTIONS, files_each=1)
-    server = Server(app, Limits(max_body=MAX_BODY, max_connections=clients), refusal)
+    limits = Limits(max_body=MAX_BODY, max_held=options.max_held, max_connections=clients)
+    server = Server(app, limits, refusal)
     try:
         stop = stop_signal(exit_with_parent=options.exit_with_parent)
         await _listen(server, options)

@@ -8,8 +8,9 @@ import os
 import sys
 from pathlib import Path
 
+from adapters.environment import drop_unlisted
 from adapters.temporary import sweep
-from runtimes.arguments import duration, port, positive, size
+from runtimes.arguments import MAX_HELD_HELP, duration, held_bytes, port, positive, size
 from runtimes.tensor.api.log_settings import LogSettings, OneLine
 from runtimes.tensor.api.restrictions import Restriction, parse
 
@@ -26,7 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
     if args.load and args.mode != "explicit":
         parser.error("--load is for --mode explicit: in the others all models are loaded")
     logs = _log_to_stderr()
-    # Models compute in their own threads, and OpenMP's would spin while they wait. Read when a framework is imported.
+    drop_unlisted(os.environ, args.pass_env)
+    # OpenMP's idle threads would spin beside those of the models. A framework reads this when it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         from runtimes.tensor.api.server import ServerOptions, run
@@ -54,6 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
         http_socket=args.socket,
         grpc_socket=args.grpc_socket,
         max_body=args.max_body,
+        max_held=held_bytes(parser, args.max_held, args.max_body),
         cache_size=args.cache_size,
         shared_memory=tuple(args.shared_memory),
         restrict=tuple(args.restrict),
@@ -73,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     _models(parser.add_argument_group("models"))
     add = parser.add_argument
     add("--max-body", type=size, default="64MiB", help="bytes of one request")
+    add("--max-held", type=size, help=MAX_HELD_HELP)
     add("--cache-size", type=size, default="64MiB", help="bytes of kept answers, of all models with a response cache")
     add(
         "--shared-memory",
@@ -88,6 +92,13 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="GROUP,GROUP:HEADER=SECRET",
         help="only who sends the secret may use these parts of the interface; may be repeated",
+    )
+    add(
+        "--pass-env",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="environment variables that models get beside the usual ones of a machine; may be repeated",
     )
     add("--trace-file", default="", help="where clients may have requests traced to; nowhere if not given")
     add("--exit-with-parent", action="store_true", help="stop when stdin, a pipe from the parent, is closed")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import uvloop
 
+from adapters.http1.budget import Budget
 from adapters.http1.server import Limits as HttpLimits
 from adapters.http1.server import Server as HttpServer
 from adapters.http2.server import Limits as GrpcLimits
@@ -53,6 +54,8 @@ class ServerOptions:
     grpc_socket: Path | None = None
     max_body: int = 64 << 20
     """Bytes of one request, compressed or not."""
+    max_held: int = 2 << 30
+    """Bytes that request bodies may hold at once, over HTTP and gRPC together."""
     cache_size: int = 64 << 20
     """Bytes of the answers that are kept, of all models that have a response cache."""
     shared_memory: tuple[str, ...] = ()
@@ -126,9 +129,10 @@ class _Server:
         size = options.max_body
         http = HttpDoor(service, self.control, Metrics(manager), restrictions)
         clients = clients_that_fit(MAX_CONNECTIONS, files_each=2)  # one of each listener
-        self._http = HttpServer(http, HttpLimits(max_body=size, max_connections=clients), http_refusal)
+        budget = Budget(options.max_held)
+        self._http = HttpServer(http, HttpLimits(max_body=size, max_connections=clients), http_refusal, budget)
         grpc_limits = GrpcLimits(max_message=size, max_connections=clients)
-        self._grpc = GrpcServer(GrpcDoor(service, self.control, restrictions), grpc_limits)
+        self._grpc = GrpcServer(GrpcDoor(service, self.control, restrictions), grpc_limits, budget)
 
     async def listen(self) -> None:
         """Requests are answered from here on, if only to say that models are loading. Raises `CannotStart`."""

@@ -5,6 +5,7 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -33,7 +34,8 @@ def server(bundled_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
     socket = tmp_path_factory.mktemp("llm") / "llm.sock"
     log = socket.with_suffix(".log")
     with log.open("w") as stderr:
-        process = subprocess.Popen(command(bundled_model, "--socket", str(socket), "--port", "0"), stderr=stderr)
+        options = ["--socket", str(socket), "--port", "0", "--max-held", "48MiB"]
+        process = subprocess.Popen(command(bundled_model, *options), stderr=stderr)
     try:
         asyncio.run(until_healthy(socket, process))
         yield socket
@@ -247,6 +249,7 @@ def test_without_the_extra_it_says_what_to_install(missing: str, tmp_path: Path)
         (["--model", "m", "--port", "70000"], "--port"),
         (["--model", "m", "--port", "0", "--dtype", "int4"], "--dtype"),
         (["--model", "m", "--port", "0", "--weights", "int3"], "--weights"),
+        (["--model", "m", "--port", "0", "--max-held", "47MiB"], "--max-held: the largest body takes 48MiB"),
     ],
 )
 def test_a_wrong_command_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -254,6 +257,19 @@ def test_a_wrong_command_line(arguments: list[str], said: str, capsys: pytest.Ca
         main(arguments)
     assert caught.value.code == 2
     assert said in capsys.readouterr().err
+
+
+def test_request_bodies_hold_at_most_max_held(server: Path) -> None:
+    head = "POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {16 << 20}\r\nExpect: 100-continue\r\n\r\n"
+    replies = []
+    with contextlib.ExitStack() as stack:
+        for _ in range(2):
+            client = stack.enter_context(socket.socket(socket.AF_UNIX))
+            client.connect(str(server))
+            client.sendall(head.encode())
+            replies.append(client.recv(12))
+    assert replies == [b"HTTP/1.1 100", b"HTTP/1.1 503"]
 
 
 def test_it_ends_while_a_grammar_compiles(bundled_model: Path, tmp_path: Path) -> None:

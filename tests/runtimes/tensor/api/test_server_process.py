@@ -167,6 +167,7 @@ def test_the_command_is_the_runtime_itself() -> None:
         (["--repository", "r", "--http-port", "0", "--load", "m"], "--mode explicit"),
         (["--repository", "r", "--http-port", "0", "--restrict", "all:k=v"], "is none of"),
         (["--repository", "r", "--http-port", "0", "--max-body", "much"], "argument --max-body"),
+        (["--repository", "r", "--http-port", "0", "--max-held", "191MiB"], "largest body takes 192MiB"),
         (["--repository", "r", "--http-port", "0", "--poll-interval", "often"], "argument --poll-interval"),
         (["--http-port", "0"], "--repository"),
     ],
