@@ -8,8 +8,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from adapters.call import Call
 from adapters.errors import ClientGone, InferenceError
-from adapters.types import OPENAI, Deadline, Form, ModelRequest, Usage
+from adapters.types import OPENAI, Form, ModelRequest, Usage
 
 Ended = Callable[["Answer", BaseException | None], None]
 
@@ -96,7 +97,7 @@ class Answer:
 class Upstream(Protocol):
     """Anything that answers."""
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         """Raise `InferenceError` while nothing was answered, else return the begun answer."""
         ...
 

@@ -11,8 +11,9 @@ from itertools import chain, repeat
 from typing import Literal
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import DeadlineError, InferenceError, UpstreamTimeout
-from adapters.types import OPENAI, Deadline, Form, ModelRequest, Usage
+from adapters.types import OPENAI, Form, ModelRequest, Usage
 
 End = Literal["running", "whole", "failed", "cancelled"]
 
@@ -34,7 +35,7 @@ class Script:
 
 
 @dataclass(slots=True)
-class Call:
+class Played:
     """What became of one call."""
 
     request: ModelRequest
@@ -49,26 +50,26 @@ class FakeAdapter:
         self._scripts = chain(first, repeat((scripts or (Script(),))[-1]))
         self.name = name
         self.healthy = True
-        self.calls: list[Call] = []
+        self.calls: list[Played] = []
         self.closed = False
 
     @property
     def in_flight(self) -> int:
         return sum(call.end == "running" for call in self.calls)
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         script = next(self._scripts)
-        record = Call(request)
+        record = Played(request)
         self.calls.append(record)
         try:
-            await _wait(script.latency, deadline.first_byte, deadline.at)
+            await _wait(script.latency, call.deadline.first_byte, call.deadline.at)
             if script.fault is not None and script.fault_after == 0:
                 raise script.fault
         except BaseException as error:
             record.end = "cancelled" if isinstance(error, asyncio.CancelledError) else "failed"
             raise
         if request.stream:
-            return _FakeStream(script, record, deadline)
+            return _FakeStream(script, record, call)
         record.end = "whole"
         body = b"".join(script.chunks)
         return Answer(content_type="application/json", body=body, usage=replace(script.usage), form=script.form)
@@ -84,11 +85,11 @@ class FakeAdapter:
 class _FakeStream(Answer):
     __slots__ = ("_deadline", "_record", "_script", "_sent")
 
-    def __init__(self, script: Script, record: Call, deadline: Deadline) -> None:
+    def __init__(self, script: Script, record: Played, call: Call) -> None:
         super().__init__(content_type="text/event-stream", body=None, form=script.form)
         self._script = script
         self._record = record
-        self._deadline = deadline
+        self._deadline = call.deadline
         self._sent = 0
 
     async def __anext__(self) -> bytes:

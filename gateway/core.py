@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from adapters.base import Answer, as_inference_error
+from adapters.call import Call
 from adapters.errors import (
     BackendError,
     CallerError,
@@ -105,7 +106,7 @@ class Core:
                 request.codec.separate(request)
             plan, record.arm = self._sequences.place(record.model, request, plan, snapshot.pools, record.arm)
         try:
-            answer = await plan.call(request, deadline)
+            answer = await plan.call(request, Call(deadline))
         except BaseException as error:
             record.pool = _last_pool(request)
             self._settle(reservation, price, request, record, None, error)
@@ -129,7 +130,7 @@ class Core:
         snapshot, now = self.snapshot, self.clock()
         query.tenant, query.key, query.headers = principal.tenant, principal.key_id, headers
         _, decision = self._decide(snapshot, principal, query, Record("", "models", "", now))
-        return await snapshot.plan(decision).call(query, _deadline(decision.timeout, query, now))
+        return await snapshot.plan(decision).call(query, Call(_deadline(decision.timeout, query, now)))
 
     async def order(self, order: ModelOrder) -> None:
         """Forward an order to every endpoint of every pool that a route of its model leads to, all at once.
@@ -144,9 +145,8 @@ class Core:
         routes = next(m.routes for m in snapshot.config.models if m.name == known.rules.model)
         pools = dict.fromkeys(pool for route in routes for pool in route.pools())
         deadline = Deadline(now + ORDER_SECONDS, ORDER_SECONDS, ORDER_SECONDS)
-        calls = [
-            endpoint.adapter.call(order, deadline) for pool in pools for endpoint in snapshot.pools[pool].endpoints
-        ]
+        endpoints = [endpoint for pool in pools for endpoint in snapshot.pools[pool].endpoints]
+        calls = [endpoint.adapter.call(order, Call(deadline)) for endpoint in endpoints]
         for end in await asyncio.gather(*calls, return_exceptions=True):
             if isinstance(end, BaseException):
                 raise end

@@ -14,6 +14,7 @@ from random import Random
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from adapters import call as calls
 from adapters.base import Answer
 from adapters.errors import InferenceError, TransportError
 from adapters.types import ChatRequest, Deadline, ModelRequest
@@ -94,7 +95,7 @@ class Replica:
         self._cached = 0
         self.asked_bytes = self.known_bytes = 0
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: calls.Call) -> Answer:
         if not self.up:
             raise TransportError("connection refused")
         return await Job(self, request)
@@ -174,7 +175,7 @@ class Call:
 
     def start(self) -> None:
         self._attempt += 1
-        self._coroutine = self._fleet.pools[self._gateway].call(self._request, _FOREVER)
+        self._coroutine = self._fleet.pools[self._gateway].call(self._request, calls.Call(_FOREVER))
         try:
             job: Job = self._coroutine.send(None)
         except InferenceError:

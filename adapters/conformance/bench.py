@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Self
 
 from adapters.base import Adapter, Answer
+from adapters.call import Call
 from adapters.conformance.checks import fail
 from adapters.conformance.impostor import Act, Impostor, impostor
 from adapters.conformance.subject import Subject
@@ -68,6 +69,6 @@ class Bench:
         return [piece async for piece in answer]
 
 
-def within(seconds: float = PATIENCE, first_byte: float = PATIENCE) -> Deadline:
+def within(seconds: float = PATIENCE, first_byte: float = PATIENCE) -> Call:
     """From now on."""
-    return Deadline(asyncio.get_running_loop().time() + seconds, first_byte, PATIENCE)
+    return Call(Deadline(asyncio.get_running_loop().time() + seconds, first_byte, PATIENCE))

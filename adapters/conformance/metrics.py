@@ -13,7 +13,7 @@ async def page(url: str) -> bytes:
     parts = urlsplit(url)
     client = Client(f"{parts.scheme}://{parts.netloc}")
     try:
-        response = await client.request(b"GET", parts.path.encode(), b"", b"", within())
+        response = await client.request(b"GET", parts.path.encode(), b"", b"", within().deadline)
         body = await response.read()
     finally:
         await client.aclose()

@@ -7,12 +7,13 @@ from dataclasses import replace
 from pydantic import TypeAdapter
 
 from adapters.base import Adapter, Answer
+from adapters.call import Call
 from adapters.detection.detect import detect
 from adapters.detection.found import Found
 from adapters.errors import BackendError, InferenceError, Unavailable
 from adapters.registry import Address, Unmakeable
 from adapters.registry import make as make_adapter
-from adapters.types import Deadline, ModelRequest
+from adapters.types import ModelRequest
 from adapters.upstreams import tls
 from config.protocols import BUILT_IN, AnyProtocol, ProtocolConfig
 from config.schema.config import PoolConfig
@@ -35,10 +36,10 @@ class AutoAdapter:
         self._doubtful = True
         self._looking: asyncio.Task[None] | None = None
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         if self._adapter is None:
             raise Unavailable("What the endpoint speaks is not known yet.")
-        return await self._adapter.call(request, deadline)
+        return await self._adapter.call(request, call)
 
     async def probe(self, timeout: float) -> None:
         """A look that takes longer than a health check may goes on, and a later one learns what came of it."""

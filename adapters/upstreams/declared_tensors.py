@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 
 from adapters import offload
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import CallerError, Unsupported
 from adapters.tensors import Inference, Inferred, Tensor
-from adapters.types import OIP_JSON, Deadline, InferRequest, ModelQuery, Usage
+from adapters.types import OIP_JSON, InferRequest, ModelQuery, Usage
 from adapters.upstreams.inferred import answer_of, takes_plain_inference
 from adapters.upstreams.oip.inference import Reader
 from adapters.wire.apps import tensors as app_tensors
@@ -43,18 +44,18 @@ class DeclaredModel:
         self._outputs = described(protocol.outputs)
         self._reader = Reader(self._ask, clock)
 
-    async def body(self, request: InferRequest, deadline: Deadline) -> bytes:
+    async def body(self, request: InferRequest, call: Call) -> bytes:
         """The app's JSON. Raises `CallerError`."""
-        inference = await self.inference(request, deadline)
+        inference = await self.inference(request, call)
         size = sum([len(tensor.data) for tensor in inference.inputs])
         return await offload.run(size, app_tensors.encode, inference, self._protocol.layout)
 
-    async def inference(self, request: InferRequest, deadline: Deadline) -> Inference:
+    async def inference(self, request: InferRequest, call: Call) -> Inference:
         """What is asked, held against what is declared. Raises `CallerError`."""
         if not self._inputs:
             raise _undeclared(request.model)
         takes_plain_inference(request)
-        inference = await self._reader.inference(request, request.model, deadline)
+        inference = await self._reader.inference(request, request.model, call)
         check(inference, self._inputs)
         request.inference = inference
         return inference
@@ -77,7 +78,7 @@ class DeclaredModel:
         protocol = self._protocol
         return metadata(model, protocol.inputs, protocol.outputs, platform=protocol.name, versions=versions)
 
-    async def _ask(self, model: str, version: str, deadline: Deadline) -> ModelMetadata:
+    async def _ask(self, model: str, version: str, call: Call) -> ModelMetadata:
         return self._metadata(model)
 
 

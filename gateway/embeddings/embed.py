@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from adapters import offload
 from adapters.base import Answer, Upstream
+from adapters.call import Call
 from adapters.errors import BackendError
 from adapters.tensors import Inference, RequestedOutput
-from adapters.types import Deadline, EmbeddingRequest, InferRequest, ModelQuery, ModelRequest, Usage
+from adapters.types import EmbeddingRequest, InferRequest, ModelQuery, ModelRequest, Usage
 from adapters.upstreams.inferred import decode
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import request_view as oip_asked
@@ -52,14 +53,14 @@ class Embed:
         self._clock = clock
         self._metadata: tuple[float, ModelMetadata] | None = None
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         if not isinstance(request, EmbeddingRequest):
-            return await self._upstream.call(request, deadline)
+            return await self._upstream.call(request, call)
         wanted = await offload.parse(request.prompt, wire.decode, request.fields)
         rows = await self._embedder.texts.rows(wanted.inputs)
         tokens = sum(map(len, rows))
-        known = await self._known(wanted.model, request, deadline)
-        job = _Job(self._upstream, self._embedder, known, request, deadline, wanted)
+        known = await self._known(wanted.model, request, call)
+        job = _Job(self._upstream, self._embedder, known, request, call, wanted)
         vectors = await job.run(self._embedder.texts.batches(rows))
         size = sum([len(vector.data) for vector in vectors])
         body = await offload.run(
@@ -70,13 +71,13 @@ class Embed:
         answer.pool, answer.endpoint = job.pool, job.endpoint
         return answer
 
-    async def _known(self, model: str, request: ModelRequest, deadline: Deadline) -> ModelMetadata:
+    async def _known(self, model: str, request: ModelRequest, call: Call) -> ModelMetadata:
         """The model's inputs, asked for once in a while."""
         now = self._clock()
         if self._metadata is None or now - self._metadata[0] > FRESH_SECONDS:
             query = ModelQuery(model=model, version=request.version, request_id=request.request_id)
             query.tenant, query.key, query.headers = request.tenant, request.key, request.headers
-            answer = await self._upstream.call(query, deadline)
+            answer = await self._upstream.call(query, call)
             if answer.body is None:
                 await answer.aclose()
                 raise BackendError("The upstream answered a question with a stream.", code="upstream_bad_response")
@@ -93,14 +94,14 @@ class _Job:
         embedder: Embedder,
         model: ModelMetadata,
         request: EmbeddingRequest,
-        deadline: Deadline,
+        call: Call,
         wanted: Wanted,
     ) -> None:
         self._upstream = upstream
         self._config = embedder.config
         self._model = model
         self._request = request
-        self._deadline = deadline
+        self._deadline = call
         self._wanted = wanted
         self._places = asyncio.Semaphore(AT_ONCE)
         self._vectors: dict[int, Vector] = {}

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import msgspec
 
 from adapters.base import Answer, Upstream
-from adapters.types import Deadline, Form, ModelRequest, Usage
+from adapters.call import Call
+from adapters.types import Form, ModelRequest, Usage
 from config.schema.config import CacheConfig
 from gateway.traffic.coalesce import Flight, Reader
 from policies.cache import Entry, Store, wish
@@ -56,11 +57,11 @@ class Cache:
         self._pool = pool
         self._clock = clock
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         wanted = wish(request.headers.get("cache-control"))
         certain = self._config.only == "all" or request.codec.is_deterministic(request)
         if not (wanted.store and certain and request.shareable):
-            answer = await self._upstream.call(request, deadline)
+            answer = await self._upstream.call(request, call)
             return self._told(request, answer, "bypass")
         digest = await self._digest_of(request)
         now = self._clock()
@@ -69,10 +70,10 @@ class Cache:
             if entry is not None:
                 return self._told(request, _replayed(entry, stream=request.stream), "hit", int(now - entry.at))
             flight = self._shelf.flights.get(digest)
-            if flight is not None and self._may_join(flight, deadline, now):
+            if flight is not None and self._may_join(flight, call, now):
                 return await self._join(flight, request, now)
         flight = Flight(
-            self._upstream, request, deadline, self._shelf.store.largest, lambda flight: self._landed(digest, flight)
+            self._upstream, request, call, self._shelf.store.largest, lambda flight: self._landed(digest, flight)
         )
         self._shelf.flights[digest] = flight
         return self._told(request, await Reader(flight).begun(), "miss")
@@ -90,9 +91,9 @@ class Cache:
         hashed.update(request.codec.canonical(request))
         return hashed.digest()
 
-    def _may_join(self, flight: Flight, deadline: Deadline, now: float) -> bool:
+    def _may_join(self, flight: Flight, call: Call, now: float) -> bool:
         """A call whose time is nearly up would fail somebody who has time."""
-        return flight.is_whole and flight.deadline.at - now >= WORTH_JOINING * (deadline.at - now)
+        return flight.is_whole and flight.call.deadline.at - now >= WORTH_JOINING * (call.deadline.at - now)
 
     async def _join(self, flight: Flight, request: ModelRequest, now: float) -> Answer:
         try:

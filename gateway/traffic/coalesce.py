@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Callable
 
 from adapters.base import Answer, Upstream
+from adapters.call import Call
 from adapters.errors import CapacityError, ClientGone
-from adapters.types import Deadline, ModelRequest, Usage
+from adapters.types import ModelRequest, Usage
 
 AHEAD = 256 * 1024
 """Bytes that are read before anybody took them."""
@@ -24,11 +25,11 @@ class Flight:
         self,
         upstream: Upstream,
         request: ModelRequest,
-        deadline: Deadline,
+        call: Call,
         most: int,
         landed: "Callable[[Flight], None]",
     ) -> None:
-        self.deadline = deadline
+        self.call = call
         self.answer: Answer | None = None
         self.error: BaseException | None = None
         self.over = False
@@ -54,7 +55,7 @@ class Flight:
     # ── the call ──────────────────────────────────────────────────────────────────────────────────────
 
     async def _run(self, upstream: Upstream, request: ModelRequest) -> None:
-        self.answer = answer = await upstream.call(request, self.deadline)
+        self.answer = answer = await upstream.call(request, self.call)
         if answer.body is not None:
             self._take(answer.body)
         else:

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from adapters.base import Answer, Upstream
+from adapters.call import Call
 from adapters.errors import ContextTooLong, InferenceError, UpstreamTimeout
-from adapters.types import Deadline, ModelRequest
+from adapters.types import ModelRequest
 from config.schema.config import Failure
 
 _NONE: frozenset[str] = frozenset()
@@ -27,11 +28,11 @@ class Fallback:
         self._first = first
         self._steps = steps
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         upstream, left = self._first, iter(self._steps)
         while True:
             try:
-                answer = await upstream.call(request, deadline)
+                answer = await upstream.call(request, call)
             except InferenceError as error:
                 classes = _classes(error)
                 step = next((step for step in left if not step.on.isdisjoint(classes)), None)
@@ -64,16 +65,16 @@ class ElsewhereFirst:
         self._plan = plan
         self._branches = branches
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         if request.sequence:
-            return await self._plan.call(request, deadline)
+            return await self._plan.call(request, call)
         full: list[str] = []
         request.passed_by = full
         try:
-            return await self._plan.call(request, deadline)
+            return await self._plan.call(request, call)
         except InferenceError as error:
             if not (full and error.retryable and request.again_after(error)):
                 raise
         finally:
             request.passed_by = None
-        return await self._branches[full[0]].call(request, deadline)
+        return await self._branches[full[0]].call(request, call)

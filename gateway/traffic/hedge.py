@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Protocol
 
 from adapters.base import Answer, Upstream
+from adapters.call import Call
 from adapters.errors import InferenceError
-from adapters.types import Deadline, ModelRequest
+from adapters.types import ModelRequest
 from policies.hedge import Patience
 from policies.retry import RetryBudget
 
@@ -38,13 +39,13 @@ class Hedge:
         self._budget = budget
         self.clock = clock
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         self._budget.request(self.clock())
         seconds = self.patience.seconds(stream=request.stream)
         if seconds is not None and request.repeatable and not request.sequence:
-            return await _Race(self, request, deadline, seconds).run()
+            return await _Race(self, request, call, seconds).run()
         before = request.upstream_seconds
-        answer = await self.pool.call(request, deadline)
+        answer = await self.pool.call(request, call)
         self.patience.observe(request.upstream_seconds - before, stream=request.stream)
         return answer
 
@@ -78,10 +79,10 @@ class _Attempt:
 class _Race:
     """One request's attempts, oldest first."""
 
-    def __init__(self, hedge: Hedge, request: ModelRequest, deadline: Deadline, seconds: float) -> None:
+    def __init__(self, hedge: Hedge, request: ModelRequest, call: Call, seconds: float) -> None:
         self.hedge = hedge
         self.request = request
-        self.deadline = deadline
+        self.deadline = call
         self._seconds = seconds
         self._all = [_Attempt(self, request.tried)]
 

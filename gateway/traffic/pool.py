@@ -5,8 +5,9 @@ from math import inf
 from random import Random
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import InferenceError, Overloaded, Resting, Unavailable
-from adapters.types import Deadline, ModelRequest, Usage
+from adapters.types import ModelRequest, Usage
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.queue import PoolQueue, Waiter
 from policies.balancing.balance import Picker
@@ -59,17 +60,17 @@ class Pool:
         if self._queue is not None:
             self._queue.changed()
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         started, queue = self._clock(), self._queue
         waiter: Waiter | None = None
         # Nobody passes those that wait.
         endpoint = self.lease(request, started) if queue is None or not queue.line.size else None
         if endpoint is None:
-            waiter = await self._wait(request, deadline, started)
+            waiter = await self._wait(request, call, started)
             endpoint, started = waiter.place, self._clock()
         request.tried += (endpoint.id,)
         try:
-            answer = await endpoint.adapter.call(request, deadline)
+            answer = await endpoint.adapter.call(request, call)
         except BaseException as error:
             now = self._clock()
             request.upstream_seconds += now - started
@@ -95,12 +96,12 @@ class Pool:
         now, limit = self._clock(), self._max_in_flight
         return any(e.id not in tried and e.in_flight < limit and e.allows(tenant, now) for e in self._alive())
 
-    async def _wait(self, request: ModelRequest, deadline: Deadline, now: float) -> Waiter:
+    async def _wait(self, request: ModelRequest, call: Call, now: float) -> Waiter:
         """For a place. Raises `Unavailable` at once where there is no queue, or the request is to go on elsewhere."""
         if request.passed_by is not None:
             request.passed_by.append(self.name)
         elif self._queue is not None:
-            return await self._queue.wait(request, deadline)
+            return await self._queue.wait(request, call)
         raise self._full(request.tenant, now)
 
     def _end(

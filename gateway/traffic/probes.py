@@ -6,6 +6,7 @@ from random import Random
 
 import msgspec
 
+from adapters.call import Call
 from adapters.errors import CapacityError, InferenceError
 from adapters.types import Deadline
 from adapters.wire.openai import chat as wire
@@ -39,7 +40,7 @@ async def _ask(endpoint: Endpoint, model: str, timeout: float) -> None:
     request.request_id = "health-check"
     now = asyncio.get_running_loop().time()
     try:
-        await endpoint.adapter.call(request, Deadline(now + timeout, timeout, timeout))
+        await endpoint.adapter.call(request, Call(Deadline(now + timeout, timeout, timeout)))
     except CapacityError:
         return
 

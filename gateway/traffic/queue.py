@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
+from adapters.call import Call
 from adapters.errors import ClientGone, DeadlineError, InferenceError, Overloaded, Unavailable
-from adapters.types import Deadline, ModelRequest, Usage
+from adapters.types import ModelRequest, Usage
 from config.schema.config import Priority, QueueConfig, TenantConfig
 from gateway.telemetry.histogram import Histogram
 from gateway.traffic.endpoint import Endpoint
@@ -93,15 +94,15 @@ class PoolQueue:
 
     # ── one request ───────────────────────────────────────────────────────────────────────────────────
 
-    async def wait(self, request: ModelRequest, deadline: Deadline) -> Waiter:
+    async def wait(self, request: ModelRequest, call: Call) -> Waiter:
         """Until it has a place.
 
         Raises `Overloaded` when there is no room or no time to wait in or the time is over, `DeadlineError` when the
         request's own is, `Unavailable` when no endpoint is left that could have a place.
         """
         began = self._clock()
-        waiter = self._enter(request, deadline, began)
-        timer = asyncio.get_running_loop().call_later(waiter.due - began, self._expire, waiter, deadline)
+        waiter = self._enter(request, call, began)
+        timer = asyncio.get_running_loop().call_later(waiter.due - began, self._expire, waiter, call)
         try:
             await waiter.turn
         except asyncio.CancelledError:
@@ -133,9 +134,9 @@ class PoolQueue:
             took = work(prompt, usage.completion_tokens, rows)
         self.line.charge(request.tenant, band, took - charged)
 
-    def _enter(self, request: ModelRequest, deadline: Deadline, now: float) -> Waiter:
+    def _enter(self, request: ModelRequest, call: Call, now: float) -> Waiter:
         line, band = self.line, self._band(request)
-        due = min(deadline.at, now + self._config.timeout)
+        due = min(call.deadline.at, now + self._config.timeout)
         ahead = line.ahead(request.tenant, band)
         wait = self.rate.wait(ahead, now)
         if ahead >= 1 and now + wait > due:  # the first in line is let in always: by him the pace is measured
@@ -157,10 +158,10 @@ class PoolQueue:
     def _band(self, request: ModelRequest) -> int:
         return BAND[priority_of(request.priority or self._priorities.get(request.tenant, "normal"), request.headers)]
 
-    def _expire(self, waiter: Waiter, deadline: Deadline) -> None:
+    def _expire(self, waiter: Waiter, call: Call) -> None:
         if waiter.turn.done():
             return
-        if waiter.due >= deadline.at:
+        if waiter.due >= call.deadline.at:
             self._turn_away(waiter, "deadline", DeadlineError("The request's time is up."))
         else:
             wait = self.rate.wait(self.line.size, self._clock())

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from adapters.base import Answer, Upstream
+from adapters.call import Call
 from adapters.errors import BackendError, InferenceError
-from adapters.types import Deadline, GenerateRequest, ModelRequest
+from adapters.types import GenerateRequest, ModelRequest
 from adapters.wire.openai import continuation
 from adapters.wire.openai.continuation import Fields, Mode
 from adapters.wire.openai.transcript import Said
@@ -29,17 +30,17 @@ class Resume:
         self.budget = budget
         self.clock = clock
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         if not isinstance(request, GenerateRequest) or not continuation.can_continue(request, self.mode):
-            return await self._upstream.call(request, deadline)
-        answer = await self.ask(request, continuation.asked(request, self.mode), deadline)
-        return answer if answer.body is not None else ResumedStream(self, request, deadline, answer)
+            return await self._upstream.call(request, call)
+        answer = await self.ask(request, continuation.asked(request, self.mode), call)
+        return answer if answer.body is not None else ResumedStream(self, request, call, answer)
 
-    async def ask(self, request: GenerateRequest, fields: Fields, deadline: Deadline) -> Answer:
+    async def ask(self, request: GenerateRequest, fields: Fields, call: Call) -> Answer:
         """The same request in other words. Whom it asked, and for how long, counts for the request itself."""
         worded = replace(request, fields=fields)
         try:
-            return await self._upstream.call(worded, deadline)
+            return await self._upstream.call(worded, call)
         finally:
             request.tried, request.events = worded.tried, worded.events
             request.upstream_seconds, request.queue_seconds = worded.upstream_seconds, worded.queue_seconds
@@ -50,12 +51,12 @@ class ResumedStream(Answer):
 
     __slots__ = ("_deadline", "_inner", "_left", "_request", "_resume", "_said")
 
-    def __init__(self, resume: Resume, request: GenerateRequest, deadline: Deadline, inner: Answer) -> None:
+    def __init__(self, resume: Resume, request: GenerateRequest, call: Call, inner: Answer) -> None:
         super().__init__(content_type=inner.content_type, body=None, usage=inner.usage, status=inner.status)
         self.pool, self.endpoint = inner.pool, inner.endpoint
         self._resume = resume
         self._request = request
-        self._deadline = deadline
+        self._deadline = call
         self._inner = inner
         self._said = Said(resume.mode)
         self._left = MOST

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from adapters.base import Answer, Upstream
+from adapters.call import Call
 from adapters.errors import InferenceError, Resting, Unavailable
-from adapters.types import Deadline, ModelRequest
+from adapters.types import ModelRequest
 from policies.retry import RetryBudget, backoff, rested
 
 
@@ -42,16 +43,16 @@ class Retry:
         self._rng = rng
         self._clock = clock
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         self._budget.request(self._clock())
         attempt, patient = 1, self._patient
         attempts = 1 if request.sequence else self._attempts
         while True:
             try:
-                return await self._upstream.call(request, deadline)
+                return await self._upstream.call(request, call)
             except Resting as error:
                 pause = rested(error.retry_after, self._rng)
-                if not patient or pause is None or self._clock() + pause >= deadline.at:
+                if not patient or pause is None or self._clock() + pause >= call.deadline.at:
                     raise
                 patient = False  # nobody was asked, so it was no attempt
             except InferenceError as error:
@@ -59,7 +60,7 @@ class Retry:
                     raise
                 now = self._clock()
                 pause = backoff(attempt, self._base, self._rng)
-                if now + pause >= deadline.at or not self._budget.allow(now):
+                if now + pause >= call.deadline.at or not self._budget.allow(now):
                     raise
                 attempt += 1
                 request.events += (("retry", self._pool),)

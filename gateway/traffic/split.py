@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from random import Random
 
 from adapters.base import Answer, Upstream
-from adapters.types import Deadline, ModelRequest
+from adapters.call import Call
+from adapters.types import ModelRequest
 from policies.routing import target
 from policies.routing.split import arm_for
 
@@ -17,7 +18,7 @@ class Split:
         self._arms = arms
         self._rng = rng
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         split = self._split
         arm = arm_for(split.sticky, request, split.salt, split.arms, self._rng)
-        return await self._arms[arm].call(request, deadline)
+        return await self._arms[arm].call(request, call)

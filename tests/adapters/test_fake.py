@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from adapters.call import Call
 from adapters.errors import BackendError, DeadlineError, InferenceError, TransportError, UpstreamTimeout
 from adapters.fake import FakeAdapter, Script
 from adapters.types import ChatRequest, Deadline, Usage
@@ -17,8 +18,8 @@ def request(*, stream: bool = True) -> ChatRequest:
     return ChatRequest(model="m", fields={}, stream=stream)
 
 
-def within(total: float = 60.0, first_byte: float = 60.0, idle: float = 60.0) -> Deadline:
-    return Deadline(asyncio.get_running_loop().time() + total, first_byte, idle)
+def within(total: float = 60.0, first_byte: float = 60.0, idle: float = 60.0) -> Call:
+    return Call(Deadline(asyncio.get_running_loop().time() + total, first_byte, idle))
 
 
 def now() -> float:

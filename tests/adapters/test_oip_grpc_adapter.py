@@ -12,6 +12,7 @@ import pytest
 from tritonclient.grpc import service_pb2
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import (
     BackendError,
     CallerError,
@@ -58,8 +59,8 @@ def over_http(body: bytes, length: int | None = None, **more: Any) -> InferReque
     return request_of(body, model="m", version="", header_length=length, **more)
 
 
-def within(seconds: float = PATIENCE) -> Deadline:
-    return Deadline(asyncio.get_running_loop().time() + seconds, PATIENCE, PATIENCE)
+def within(seconds: float = PATIENCE) -> Call:
+    return Call(Deadline(asyncio.get_running_loop().time() + seconds, PATIENCE, PATIENCE))
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import (
     BackendError,
     CallerError,
@@ -46,8 +47,8 @@ BINARY_ANSWER, ANSWER_LENGTH = oip_answers.encode_response(Inferred("m", "1", ou
 LONG = 10.0
 
 
-def within(total: float = LONG, first_byte: float = LONG) -> Deadline:
-    return Deadline(asyncio.get_running_loop().time() + total, first_byte, LONG)
+def within(total: float = LONG, first_byte: float = LONG) -> Call:
+    return Call(Deadline(asyncio.get_running_loop().time() + total, first_byte, LONG))
 
 
 def asked(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import (
     BackendError,
     CallerError,
@@ -77,8 +78,8 @@ def chat(**fields: Any) -> ChatRequest:
     return request
 
 
-def within(*, total: float = LONG, first_byte: float = LONG, idle: float = LONG) -> Deadline:
-    return Deadline(asyncio.get_running_loop().time() + total, first_byte, idle)
+def within(*, total: float = LONG, first_byte: float = LONG, idle: float = LONG) -> Call:
+    return Call(Deadline(asyncio.get_running_loop().time() + total, first_byte, idle))
 
 
 @asynccontextmanager
@@ -89,10 +90,10 @@ async def adapting(play: Play, **options: Any) -> AsyncIterator[tuple[OpenAIAdap
         await adapter.aclose()
 
 
-async def call(answer: bytes, request: ChatRequest, deadline: Deadline | None = None) -> Answer:
+async def call(answer: bytes, request: ChatRequest, at: Call | None = None) -> Answer:
     """One call to an upstream that says `answer` and leaves."""
     async with adapting(answers(answer)) as (adapter, _):
-        return await adapter.call(request, deadline or within())
+        return await adapter.call(request, at or within())
 
 
 async def streamed(answer: bytes, **fields: Any) -> tuple[list[bytes], Answer]:

@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 
 from adapters import registry
+from adapters.call import Call
 from adapters.errors import BackendError, CallerError, CapacityError, ContextTooLong, InferenceError
 from adapters.registry import Address
 from adapters.types import Deadline
@@ -43,7 +44,7 @@ async def asked(status: int, told: dict[str, Any]) -> tuple[bytes, list[dict[str
         request = openai.decode_embedding(b'{"model":"bge","input":["hello there"],"encoding_format":"float"}')
         try:
             deadline = Deadline(asyncio.get_running_loop().time() + PATIENCE, PATIENCE, PATIENCE)
-            answer = await adapter.call(request, deadline)
+            answer = await adapter.call(request, Call(deadline))
         finally:
             await adapter.aclose()
     assert (answer.usage.prompt_tokens, answer.usage.exact) == (5, True)

@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 
 from adapters import registry
+from adapters.call import Call
 from adapters.registry import Address
 from adapters.tensors import Inference, Tensor
 from adapters.types import Deadline, ModelQuery
@@ -33,8 +34,8 @@ PIXELS = bytes(range(2 * 3 * 2 * 2 * 2))
 SCORES = bytes(16)
 
 
-def within() -> Deadline:
-    return Deadline(asyncio.get_running_loop().time() + PATIENCE, PATIENCE, PATIENCE)
+def within() -> Call:
+    return Call(Deadline(asyncio.get_running_loop().time() + PATIENCE, PATIENCE, PATIENCE))
 
 
 @pytest.mark.parametrize("binary", [True, False])

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from adapters import registry
+from adapters.call import Call
 from adapters.conformance import asks
 from adapters.conformance.metrics import gauge
 from adapters.conformance.subject import Subject, pool
@@ -109,7 +110,7 @@ async def test_a_chat_made_of_a_completion_is_the_chat_itself(running: Llm) -> N
         adapter = registry.make(made.pool, Address(made.url))
         try:
             deadline = Deadline(asyncio.get_running_loop().time() + 60, 60, 60)
-            answer = await adapter.call(openai.decode_chat(msgspec.json.encode(body)), deadline)
+            answer = await adapter.call(openai.decode_chat(msgspec.json.encode(body)), Call(deadline))
             told.append(msgspec.json.decode(answer.body or b""))
         finally:
             await adapter.aclose()

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import (
     BackendError,
     CallerError,
@@ -20,7 +21,7 @@ from adapters.errors import (
     TransportError,
 )
 from adapters.fake import FakeAdapter, Script
-from adapters.types import Deadline, ModelRequest, Usage
+from adapters.types import ModelRequest, Usage
 from gateway.auth.keys import Principal
 from gateway.auth.scope import Scope
 from policies.limits.amounts import Rated
@@ -403,7 +404,7 @@ class _Failing(FakeAdapter):
         super().__init__()
         self.read: list[weakref.ref[_Body]] = []
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         body = _Body()
         self.read.append(weakref.ref(body))
         await asyncio.sleep(0)

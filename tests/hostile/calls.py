@@ -5,6 +5,7 @@ import re
 from typing import NamedTuple
 
 from adapters.base import Adapter
+from adapters.call import Call
 from adapters.errors import InferenceError
 from adapters.types import Deadline, InferRequest, ModelRequest
 from adapters.upstreams.inferred import inferred
@@ -37,7 +38,7 @@ async def outcome(adapter: Adapter, request: ModelRequest, times: Deadline) -> O
     now = asyncio.get_running_loop().time()
     body = bytearray()
     try:
-        answer = await adapter.call(request, Deadline(now + times.at, times.first_byte, times.idle))
+        answer = await adapter.call(request, Call(Deadline(now + times.at, times.first_byte, times.idle)))
         try:
             if answer.body is not None:
                 body += answer.body

@@ -8,6 +8,7 @@ from typing import Any
 
 from adapters import registry
 from adapters.base import Adapter, Answer
+from adapters.call import Call
 from adapters.registry import Address
 from adapters.tensors import Inference, Inferred, Tensor, join_bytes, split_bytes
 from adapters.types import Deadline, InferRequest
@@ -45,8 +46,8 @@ async def adapting(url: str, protocol: str | Mapping[str, Any], **fields: Any) -
         await adapter.aclose()
 
 
-def within(seconds: float = PATIENCE) -> Deadline:
-    return Deadline(asyncio.get_running_loop().time() + seconds, PATIENCE, PATIENCE)
+def within(seconds: float = PATIENCE) -> Call:
+    return Call(Deadline(asyncio.get_running_loop().time() + seconds, PATIENCE, PATIENCE))
 
 
 def asked(inference: Inference, sent: str = "json", kind: Any = "infer") -> InferRequest:

@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 from adapters.base import Adapter, Answer
+from adapters.call import Call
 from adapters.errors import (
     BackendError,
     CallerError,
@@ -144,7 +145,7 @@ async def test_whoever_leaves_ends_the_replicas_work(server: RayServe, way: str)
         else:
             now = asyncio.get_running_loop().time()
             with pytest.raises(DeadlineError):
-                await adapter.call(call("/sleep", query="seconds=60"), Deadline(now + 8, 30, 30))
+                await adapter.call(call("/sleep", query="seconds=60"), Call(Deadline(now + 8, 30, 30)))
         await until_more(adapter, "/cancelled", before)
 
 

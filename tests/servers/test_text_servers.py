@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import BackendError, CallerError, ContextTooLong, NotThere
 from adapters.http1.client import Client
 from adapters.types import AppRequest, Deadline, ModelOrder, ModelRequest
@@ -50,7 +51,7 @@ async def before(server: Started) -> AsyncIterator[OpenAIAdapter]:
 
 async def call(adapter: OpenAIAdapter, request: ModelRequest) -> Answer:
     now = asyncio.get_running_loop().time()
-    return await adapter.call(request, Deadline(now + PATIENCE, PATIENCE, PATIENCE))
+    return await adapter.call(request, Call(Deadline(now + PATIENCE, PATIENCE, PATIENCE)))
 
 
 def chat(model: str = NAME, says: str = "hi", **fields: Any) -> ModelRequest:

@@ -11,6 +11,7 @@ import pytest
 
 from adapters import registry
 from adapters.base import Adapter, Answer
+from adapters.call import Call
 from adapters.conformance.subject import pool
 from adapters.detection.detect import detect
 from adapters.errors import BackendError, CallerError, NotFound, Unavailable, Unsupported
@@ -52,8 +53,8 @@ async def adapting(server: TfServing, wire: str, **more: Any) -> AsyncIterator[A
         await adapter.aclose()
 
 
-def within() -> Deadline:
-    return Deadline(asyncio.get_running_loop().time() + PATIENCE, PATIENCE, PATIENCE)
+def within() -> Call:
+    return Call(Deadline(asyncio.get_running_loop().time() + PATIENCE, PATIENCE, PATIENCE))
 
 
 def asked(

@@ -13,6 +13,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 
 from adapters.base import Adapter, Answer
+from adapters.call import Call
 from adapters.errors import (
     BackendError,
     CallerError,
@@ -155,7 +156,7 @@ async def test_the_end_of_a_requests_time(server: TorchServe, wire: str) -> None
     async with over(server, wire) as adapter:
         now = asyncio.get_running_loop().time()
         with pytest.raises(DeadlineError):
-            await adapter.call(predicted({"sleep": 2}), Deadline(now + 0.3, 30, 30))
+            await adapter.call(predicted({"sleep": 2}), Call(Deadline(now + 0.3, 30, 30)))
 
 
 # ── tensors ───────────────────────────────────────────────────────────────────────────────────────────────

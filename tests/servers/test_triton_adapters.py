@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from adapters.base import Adapter, Answer
+from adapters.call import Call
 from adapters.errors import BackendError, CallerError, NotFound, Unavailable, Unsupported
 from adapters.http1.client import Client
 from adapters.http2.channel import Channel
@@ -65,8 +66,8 @@ def asked(sent: str, inference: Inference, kind: Any = "infer") -> InferRequest:
     return request_of(body, model=model, version=version, kind=kind, header_length=length)
 
 
-def within() -> Deadline:
-    return Deadline(asyncio.get_running_loop().time() + PATIENCE, PATIENCE, PATIENCE)
+def within() -> Call:
+    return Call(Deadline(asyncio.get_running_loop().time() + PATIENCE, PATIENCE, PATIENCE))
 
 
 def read(answer: Answer) -> Inferred:

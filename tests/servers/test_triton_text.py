@@ -10,6 +10,7 @@ import pytest
 
 from adapters import registry
 from adapters.base import Adapter, Answer
+from adapters.call import Call
 from adapters.errors import BackendError, CallerError, ClientGone, Unsupported
 from adapters.registry import Address
 from adapters.types import Deadline, GenerateRequest, ModelQuery
@@ -58,8 +59,8 @@ def asked(request: GenerateRequest) -> GenerateRequest:
     return request
 
 
-def within() -> Deadline:
-    return Deadline(asyncio.get_running_loop().time() + PATIENCE, PATIENCE, PATIENCE)
+def within() -> Call:
+    return Call(Deadline(asyncio.get_running_loop().time() + PATIENCE, PATIENCE, PATIENCE))
 
 
 async def whole(server: Triton, request: GenerateRequest, **options: Any) -> dict[str, Any]:

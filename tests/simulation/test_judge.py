@@ -112,9 +112,9 @@ def a_broken_stream_goes_on_elsewhere(patch: pytest.MonkeyPatch) -> None:
             await self._first.aclose()
             await super().aclose()
 
-    async def careless(self: Retry, request: Any, deadline: Any) -> Answer:
-        answer = await call(self, request, deadline)
-        return answer if answer.body is not None else Spliced(answer, lambda: call(self, request, deadline))
+    async def careless(self: Retry, request: Any, attempt: Any) -> Answer:
+        answer = await call(self, request, attempt)
+        return answer if answer.body is not None else Spliced(answer, lambda: call(self, request, attempt))
 
     patch.setattr(Retry, "call", careless)
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import CapacityError, LimitExceeded, Resting, Unavailable
-from adapters.types import Deadline, GenerateRequest, ModelRequest
+from adapters.types import GenerateRequest, ModelRequest
 from config.schema.config import TenantConfig
 from config.schema.money import Money
 from gateway.limits.allowance import Allowance
@@ -125,14 +126,14 @@ class WatchedPool:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         real, watch = self._real, self._watch
         assert isinstance(request, GenerateRequest)
         asks = f"{request.request_id} {len(request.fields['messages'])}"
         attempt = Attempt(real._clock(), request.request_id, real.name, self._generation, asks)
         watch.attempts.append(attempt)
         try:
-            return await real.call(request, deadline)
+            return await real.call(request, call)
         except Unavailable as error:
             attempt.asked = False
             if real._queue is None:  # one that waited was refused at another moment: `unserved` looks at those

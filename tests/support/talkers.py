@@ -6,9 +6,10 @@ from itertools import chain, repeat
 from typing import Any
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import InferenceError, TransportError
 from adapters.fake import FakeAdapter, Script
-from adapters.types import Deadline, GenerateRequest, ModelRequest, Usage
+from adapters.types import GenerateRequest, ModelRequest, Usage
 
 PROMPT = 3
 
@@ -35,12 +36,12 @@ class Talker(FakeAdapter):
         self.latency = 0.0
         self.asked: list[dict[str, Any]] = []
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         assert isinstance(request, GenerateRequest)
         fields = {key: json.loads(bytes(raw)) for key, raw in request.fields.items()}
         self.asked.append(fields)
         self._scripts = chain([self._script(fields, request)])
-        return await super().call(request, deadline)
+        return await super().call(request, call)
 
     def _script(self, fields: dict[str, Any], request: GenerateRequest) -> Script:
         known = self._known(fields)

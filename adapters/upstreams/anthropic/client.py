@@ -8,10 +8,11 @@ import msgspec
 from msgspec import Raw
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import BackendError, CallerError, Unsupported
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.registry import Address
-from adapters.types import ANTHROPIC, ChatRequest, Deadline, ModelRequest, Usage
+from adapters.types import ANTHROPIC, ChatRequest, ModelRequest, Usage
 from adapters.upstreams import dial, health
 from adapters.upstreams.anthropic.requests import MessagesRequest, TokenCount
 from adapters.upstreams.anthropic.streams import ChatStream, MessageStream
@@ -78,13 +79,13 @@ class AnthropicAdapter:
         self._fields = encode_fields([("user-agent", "headrace"), accepts, ("anthropic-version", version)])
         self._post_fields = self._fields + encode_fields([("content-type", "application/json")])
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, TokenCount):
-            return await self._counted(request, deadline)
+            return await self._counted(request, call)
         if isinstance(request, MessagesRequest) and not request.reworded:
-            return await self._message(request, deadline)
+            return await self._message(request, call)
         if isinstance(request, ChatRequest):
-            return await self._chat(request, deadline)
+            return await self._chat(request, call)
         raise Unsupported(f"The model `{request.model}` takes chats only: its servers speak Anthropic's protocol.")
 
     async def probe(self, timeout: float) -> None:
@@ -95,36 +96,36 @@ class AnthropicAdapter:
 
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────
 
-    async def _message(self, request: MessagesRequest, deadline: Deadline) -> Answer:
+    async def _message(self, request: MessagesRequest, call: Call) -> Answer:
         """As the client wrote it, and answered so."""
         native = request.native
         if "max_tokens" not in native:
             native = {**native, "max_tokens": Raw(b"%d" % self._max_tokens)}
-        response = await self._post(self._messages, request, self._own(request, native), request.betas, deadline)
+        response = await self._post(self._messages, request, self._own(request, native), request.betas, call)
         if _streams(request, response):
-            return await MessageStream(response, request.prompt_tokens).begun(deadline.first_byte)
+            return await MessageStream(response, request.prompt_tokens).begun(call.deadline.first_byte)
         body = await response.read()
         _check_type(request, response)
         return Answer(content_type="application/json", body=body, usage=_usage(body), form=ANTHROPIC)
 
-    async def _chat(self, request: ChatRequest, deadline: Deadline) -> Answer:
+    async def _chat(self, request: ChatRequest, call: Call) -> Answer:
         body = message_body(request, self._model, self._max_tokens)
         betas = request.betas if isinstance(request, MessagesRequest) else ""
         try:
-            response = await self._post(self._messages, request, body, betas, deadline)
+            response = await self._post(self._messages, request, body, betas, call)
         except CallerError as error:
             # The front of a client that does not speak chats has words of its own.
             error.message = CHAT.sentence(error.message)
             raise
         created = int(time.time())
         if _streams(request, response):
-            return await ChatStream(response, request, created).begun(deadline.first_byte)
+            return await ChatStream(response, request, created).begun(call.deadline.first_byte)
         body = await response.read()
         _check_type(request, response)
         usage = _usage(body)
         return Answer(content_type="application/json", body=completion_of(read_message(body), created), usage=usage)
 
-    async def _counted(self, request: TokenCount, deadline: Deadline) -> Answer:
+    async def _counted(self, request: TokenCount, call: Call) -> Answer:
         asked = request.asked
         if isinstance(asked, MessagesRequest):
             native = {name: raw for name, raw in asked.native.items() if name not in ("max_tokens", "stream")}
@@ -132,7 +133,7 @@ class AnthropicAdapter:
         else:
             message = _fields(message_body(asked, self._model, self._max_tokens))
             body, betas = _encode({name: raw for name, raw in message.items() if name in COUNT}), ""
-        response = await self._post(self._counts, request, body, betas, deadline, may_be_missing=True)
+        response = await self._post(self._counts, request, body, betas, call, may_be_missing=True)
         try:
             told = _count(await response.read(MAX_ERROR_BODY))
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -150,7 +151,7 @@ class AnthropicAdapter:
         request: ModelRequest,
         body: bytes,
         betas: str,
-        deadline: Deadline,
+        call: Call,
         *,
         may_be_missing: bool = False,
     ) -> ClientResponse:
@@ -160,7 +161,7 @@ class AnthropicAdapter:
         if named:
             told.append(("anthropic-beta", ",".join(dict.fromkeys(named))))
         fields = self._post_fields + encode_fields(told)
-        response = await self._client.request(b"POST", target, fields, body, deadline)
+        response = await self._client.request(b"POST", target, fields, body, call.deadline)
         if may_be_missing and response.status in _NO_SUCH_PATH:
             response.close()
             raise Unsupported(f"The servers of `{request.model}` do not count tokens.")

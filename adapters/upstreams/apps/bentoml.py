@@ -11,6 +11,7 @@ import msgspec
 
 from adapters import offload
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import BackendError, CallerError, InferenceError, TooLarge, Unsupported
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.registry import Address
@@ -78,36 +79,36 @@ class BentoMLAdapter:
         self._fresh_until = 0.0
         self._fields = encode_fields([("user-agent", "headrace"), ("accept", "*/*")])
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, InferRequest):
-            return await self._infer(request, deadline)
+            return await self._infer(request, call)
         if isinstance(request, ModelQuery):
-            return await self._ask(request, deadline)
+            return await self._ask(request, call)
         if isinstance(request, AppRequest):
-            return await self._app(request, deadline)
+            return await self._app(request, call)
         raise oip_refusals.takes_tensors(request)
 
-    async def _app(self, request: AppRequest, deadline: Deadline) -> Answer:
+    async def _app(self, request: AppRequest, call: Call) -> Answer:
         """Any route of the service, tasks' included."""
         if bentoml_calls.PICKLE in request.content_type.lower():
             raise Unsupported("Pickled bodies are not passed on: who reads one runs what is in it.")
-        return await self._calls.call(request, target_of(self._base, request), deadline)
+        return await self._calls.call(request, target_of(self._base, request), call)
 
     async def probe(self, timeout: float) -> None:
-        deadline = Deadline(self._client.now() + timeout, timeout, timeout)
-        await self._get(self._probe_target, b"", deadline)
+        call = Call(Deadline(self._client.now() + timeout, timeout, timeout))
+        await self._get(self._probe_target, b"", call)
 
     async def aclose(self) -> None:
         await self._client.aclose()
 
     # ── tensors ───────────────────────────────────────────────────────────────────────────────────────
 
-    async def _infer(self, request: InferRequest, deadline: Deadline) -> Answer:
-        api = await self._api(request, deadline)
-        inference = await self._reader.inference(request, api.name, deadline)
-        response = await self._called(api, inference, request, deadline)
+    async def _infer(self, request: InferRequest, call: Call) -> Answer:
+        api = await self._api(request, call)
+        inference = await self._reader.inference(request, api.name, call)
+        response = await self._called(api, inference, request, call)
         if request.stream and api.is_stream:
-            return await TextStream(response, request, next(iter(api.outputs))).begun(deadline.first_byte)
+            return await TextStream(response, request, next(iter(api.outputs))).begun(call.deadline.first_byte)
         content_type = (response.headers.get("content-type") or "").lower()
         body = await response.read(MAX_ANSWER)
         usage = Usage(rows=request.rows, bytes=len(body), exact=True)
@@ -115,42 +116,40 @@ class BentoMLAdapter:
         outputs = _chosen(inference, found)
         return await answer_of(request, Inferred(request.model, "", inference.id, outputs=outputs), usage)
 
-    async def _called(
-        self, api: Api, inference: Inference, request: InferRequest, deadline: Deadline
-    ) -> ClientResponse:
+    async def _called(self, api: Api, inference: Inference, request: InferRequest, call: Call) -> ClientResponse:
         """The head of an answer that is one."""
         size = sum([len(tensor.data) for tensor in inference.inputs])
         body, content_type = await offload.run(size, bentoml_calls.encode_call, api, inference)
         fields = encode_fields([("content-type", content_type), ("x-request-id", request.request_id)])
         if api.is_task:
-            return await self._awaited(api, fields, body, deadline)
-        return await self._post(api.route, fields, body, deadline)
+            return await self._awaited(api, fields, body, call)
+        return await self._post(api.route, fields, body, call)
 
-    async def _post(self, path: str, fields: bytes, body: bytes, deadline: Deadline) -> ClientResponse:
+    async def _post(self, path: str, fields: bytes, body: bytes, call: Call) -> ClientResponse:
         target = (self._base + quote(path, safe="/:@")).encode()
-        response = await self._client.request(b"POST", target, self._fields + fields, body, deadline)
+        response = await self._client.request(b"POST", target, self._fields + fields, body, call.deadline)
         if response.status != 200:
             await _refuse(response)
         return response
 
     # ── tasks ─────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _awaited(self, api: Api, fields: bytes, body: bytes, deadline: Deadline) -> ClientResponse:
+    async def _awaited(self, api: Api, fields: bytes, body: bytes, call: Call) -> ClientResponse:
         """A task is submitted and asked after: unlike a call it may take longer than the service's own limit."""
-        submitted = await self._post(f"{api.route}/submit", fields, body, deadline)
+        submitted = await self._post(f"{api.route}/submit", fields, body, call)
         task, pause = _read_task(await submitted.read(MAX_ERROR_BODY)), FIRST_LOOK
         of_task, query = quote(api.route, safe="/:@"), f"?task_id={quote(task.task_id, safe='')}"
         try:
             while task.status in ("pending", "in_progress"):
-                await asyncio.sleep(min(pause, max(0.0, deadline.at - self._client.now())))
+                await asyncio.sleep(min(pause, max(0.0, call.deadline.at - self._client.now())))
                 pause = min(pause * 2, LONGEST_LOOK)
                 target = f"{self._base}{of_task}/status{query}".encode()
-                task = _read_task(await self._get(target, fields, deadline))
+                task = _read_task(await self._get(target, fields, call))
         except BaseException:
             await self._cancel(f"{self._base}{of_task}/cancel{query}")
             raise
         target = f"{self._base}{of_task}/get{query}".encode()
-        response = await self._client.request(b"GET", target, self._fields, b"", deadline)
+        response = await self._client.request(b"GET", target, self._fields, b"", call.deadline)
         if response.status != 200:
             await _refuse(response)
         return response
@@ -163,31 +162,31 @@ class BentoMLAdapter:
 
     # ── questions ─────────────────────────────────────────────────────────────────────────────────────
 
-    async def _ask(self, query: ModelQuery, deadline: Deadline) -> Answer:
+    async def _ask(self, query: ModelQuery, call: Call) -> Answer:
         if query.about not in ("metadata", "ready"):
             raise Unsupported(f"The server of `{query.model}` does not tell its {query.about}.")
         if query.about == "ready":
             try:
-                await self._get(self._probe_target, b"", deadline)
-                await self._api(query, deadline)
+                await self._get(self._probe_target, b"", call)
+                await self._api(query, call)
             except BackendError:
                 raise oip_refusals.not_ready(query) from None
             told = oip_bodies.encode({"name": query.model, "ready": True})
         else:
-            metadata = (await self._api(query, deadline)).metadata()
+            metadata = (await self._api(query, call)).metadata()
             metadata.name = query.model
             told = oip_bodies.encode(metadata)
         return Answer(content_type="application/json", body=told, usage=Usage(bytes=len(told)), form=OIP_JSON)
 
-    async def _metadata(self, model: str, version: str, deadline: Deadline) -> oip_bodies.ModelMetadata:
+    async def _metadata(self, model: str, version: str, call: Call) -> oip_bodies.ModelMetadata:
         return self._apis[model].metadata()
 
-    async def _api(self, request: ModelRequest, deadline: Deadline) -> Api:
+    async def _api(self, request: ModelRequest, call: Call) -> Api:
         """The method behind a model's name."""
         if request.version:
             raise oip_refusals.no_such_version(request)
         if self._client.now() >= self._fresh_until:
-            body = await self._get(f"{self._base}/schema.json".encode(), b"", deadline)
+            body = await self._get(f"{self._base}/schema.json".encode(), b"", call)
             apis = bentoml.decode_schema(body)
             self._apis = {name: api.completed(*self._declared) for name, api in apis.items()}
             self._fresh_until = self._client.now() + FRESH
@@ -197,8 +196,8 @@ class BentoMLAdapter:
             raise BackendError("The upstream does not know the model.", code="upstream_model_not_found")
         return api
 
-    async def _get(self, target: bytes, fields: bytes, deadline: Deadline) -> bytes:
-        response = await self._client.request(b"GET", target, self._fields + fields, b"", deadline)
+    async def _get(self, target: bytes, fields: bytes, call: Call) -> bytes:
+        response = await self._client.request(b"GET", target, self._fields + fields, b"", call.deadline)
         try:
             body = await response.read(MAX_SCHEMA)
         finally:

@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from typing import TypedDict
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import BackendError, CallerError, InferenceError
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.http1.message import Headers
-from adapters.types import APP, AppRequest, Deadline, Form, ModelRequest, Usage
+from adapters.types import APP, AppRequest, Form, ModelRequest, Usage
 from adapters.upstreams.failed_status import upstream_error
 
 MAX_REFUSAL = 1024 * 1024
@@ -52,14 +53,14 @@ class AppCalls:
         self._fields = encode_fields([("user-agent", "headrace")])
 
     async def call(
-        self, request: AppRequest, target: bytes, deadline: Deadline, more: Sequence[tuple[str, str]] = ()
+        self, request: AppRequest, target: bytes, call: Call, more: Sequence[tuple[str, str]] = ()
     ) -> Answer:
         """The app's answer, once its first byte is here. `target` is its path and query, `more` are fields."""
         told = self._fields + encode_fields([*self._asked(request), *more])
         method, once = request.method.encode(), not request.repeatable
-        response = await self._client.request(method, target, told, request.body, deadline, once=once)
+        response = await self._client.request(method, target, told, request.body, call.deadline, once=once)
         try:
-            return await self._answer(request, response, deadline)
+            return await self._answer(request, response, call)
         except BaseException:
             response.close()
             raise
@@ -73,7 +74,7 @@ class AppCalls:
         fields += [(name, value) for name in self._headers if (value := request.headers.get(name)) is not None]
         return fields
 
-    async def _answer(self, request: AppRequest, response: ClientResponse, deadline: Deadline) -> Answer:
+    async def _answer(self, request: AppRequest, response: ClientResponse, call: Call) -> Answer:
         status, headers = response.status, response.headers
         if status == 401 and self._keyed:
             raise upstream_error(status, headers)
@@ -88,7 +89,7 @@ class AppCalls:
         if status in (204, 304) or (length.isdigit() and len(length) < 7 and int(length) <= WHOLE):
             body = await response.read(WHOLE)
             return self._told(Answer(**_head(response), body=body, usage=_usage(body)), headers)
-        stream = await AppStream(response).begun(deadline.first_byte)
+        stream = await AppStream(response).begun(call.deadline.first_byte)
         return self._told(stream, headers)
 
     def _told(self, answer: Answer, headers: Headers) -> Answer:

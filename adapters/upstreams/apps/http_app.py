@@ -6,10 +6,11 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import BackendError, CallerError, TooLarge, Unsupported
 from adapters.http1.client import Client, encode_fields
 from adapters.http1.message import Headers
-from adapters.types import AppRequest, Deadline, InferRequest, ModelQuery, ModelRequest
+from adapters.types import AppRequest, InferRequest, ModelQuery, ModelRequest
 from adapters.upstreams import health
 from adapters.upstreams.apps.calls import AppCalls, Judge, Redirected, by_status
 from adapters.upstreams.declared_tensors import DeclaredModel, json_answer
@@ -58,28 +59,28 @@ class HttpAppAdapter:
         self._infer_path = protocol.path
         self._probe = probe
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, AppRequest):
-            return await self._call(request, deadline)
+            return await self._call(request, call)
         if isinstance(request, InferRequest):
-            return await self._infer(request, deadline)
+            return await self._infer(request, call)
         if isinstance(request, ModelQuery):
-            return await self._told(request, deadline)
+            return await self._told(request, call)
         raise no_such_kind(request)
 
-    async def _call(self, request: AppRequest, deadline: Deadline) -> Answer:
+    async def _call(self, request: AppRequest, call: Call) -> Answer:
         target = target_of(self._client.base_path, request)
-        return await self._calls.call(request, target, deadline, self._more(request))
+        return await self._calls.call(request, target, call, self._more(request))
 
     def _more(self, request: ModelRequest) -> list[tuple[str, str]]:
         """Fields that this kind of server wants."""
         return []
 
-    async def _infer(self, request: InferRequest, deadline: Deadline) -> Answer:
-        asked = call_for(request, self._infer_path, await self._declared.body(request, deadline))
-        return await self._declared.answer(request, await tensors(self._call(asked, deadline)))
+    async def _infer(self, request: InferRequest, call: Call) -> Answer:
+        asked = call_for(request, self._infer_path, await self._declared.body(request, call))
+        return await self._declared.answer(request, await tensors(self._call(asked, call)))
 
-    async def _told(self, query: ModelQuery, deadline: Deadline) -> Answer:
+    async def _told(self, query: ModelQuery, call: Call) -> Answer:
         """An app tells nothing of itself. Of its health the probe knows more than one question would."""
         if query.about == "metadata":
             return self._declared.told(query)

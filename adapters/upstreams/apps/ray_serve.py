@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import BackendError, InferenceError, Unsupported, UpstreamTimeout
 from adapters.http1.client import Client
 from adapters.http1.message import Headers
-from adapters.types import Deadline, ModelQuery, ModelRequest
+from adapters.types import ModelQuery, ModelRequest
 from adapters.upstreams.apps.calls import by_status
 from adapters.upstreams.apps.http_app import HttpAppAdapter, healthy
 from adapters.upstreams.declared_tensors import json_answer
@@ -86,12 +87,12 @@ class RayServeAdapter(HttpAppAdapter):
         if status != "RUNNING":
             raise BackendError(f"The application is {status or 'not deployed'}.")
 
-    async def _told(self, query: ModelQuery, deadline: Deadline) -> Answer:
+    async def _told(self, query: ModelQuery, call: Call) -> Answer:
         name = self._application or self._model or query.model
         if query.about == "ready":
-            return await self._ready(query, name, deadline)
+            return await self._ready(query, name, call)
         if query.about == "config" and self._dashboard is not None:
-            told = wire.details_of(await healthy(self._dashboard, _APPLICATIONS, self._left(deadline)), name)
+            told = wire.details_of(await healthy(self._dashboard, _APPLICATIONS, self._left(call)), name)
             if told is None:
                 raise model_not_known()
             body = {"name": query.model, "platform": "ray-serve", "application": told}
@@ -100,17 +101,17 @@ class RayServeAdapter(HttpAppAdapter):
             raise Unsupported(f"The server of `{query.model}` does not tell its {query.about}.")
         return self._declared.told(query)
 
-    async def _ready(self, query: ModelQuery, application: str, deadline: Deadline) -> Answer:
+    async def _ready(self, query: ModelQuery, application: str, call: Call) -> Answer:
         try:
-            await self.probe(self._left(deadline))
+            await self.probe(self._left(call))
             if self._dashboard is not None:
-                await self._check(self._dashboard, application, self._left(deadline))
+                await self._check(self._dashboard, application, self._left(call))
         except BackendError:
             raise oip_refusals.not_ready(query) from None
         return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
 
-    def _left(self, deadline: Deadline) -> float:
-        return max(0.0, min(deadline.at - self._client.now(), deadline.first_byte))
+    def _left(self, call: Call) -> float:
+        return max(0.0, min(call.deadline.at - self._client.now(), call.deadline.first_byte))
 
     async def aclose(self) -> None:
         await super().aclose()

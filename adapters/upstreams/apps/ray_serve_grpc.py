@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import BackendError, CallerError, Unsupported
 from adapters.http2.channel import Channel, encode_fields
 from adapters.http2.status import Code, GrpcError
@@ -48,46 +49,46 @@ class RayServeGrpcAdapter:
         self._multiplexed = protocol.multiplexed
         self._model = model
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, AppRequest):
-            return await self._call(request, deadline)
+            return await self._call(request, call)
         if isinstance(request, ModelQuery):
             if request.about != "ready":
                 raise Unsupported(f"The server of `{request.model}` does not tell its {request.about}.")
-            return await self._ready(request, deadline)
+            return await self._ready(request, call)
         raise no_such_kind(request)
 
-    async def _call(self, request: AppRequest, deadline: Deadline) -> Answer:
+    async def _call(self, request: AppRequest, call: Call) -> Answer:
         """A stream of messages where the client takes one, else the one message of the answer."""
-        path, no = request.path, partial(self._refuse, request, deadline)
+        path, no = request.path, partial(self._refuse, request, call)
         if not _METHOD.fullmatch(path) or path.startswith(_OF_RAY):
             raise CallerError("An application over gRPC is called as /package.Service/Method.", code="unknown_url")
         try:
             if request.stream:
-                return await self._stream(request, deadline)
-            body, _ = await self._channel.ask(path.encode(), request.body, self._fields(request), deadline)
+                return await self._stream(request, call)
+            body, _ = await self._channel.ask(path.encode(), request.body, self._fields(request), call.deadline)
         except GrpcError as error:
             no(error)
         return Answer(content_type=PROTOBUF, body=body, usage=Usage(bytes=len(body), exact=True), form=APP)
 
-    async def _ready(self, query: ModelQuery, deadline: Deadline) -> Answer:
+    async def _ready(self, query: ModelQuery, call: Call) -> Answer:
         try:
-            listed, _ = await self._channel.ask(_LIST, b"", b"", deadline)
+            listed, _ = await self._channel.ask(_LIST, b"", b"", call.deadline)
         except GrpcError as error:
-            self._refuse(query, deadline, error)
+            self._refuse(query, call, error)
         if (self._application or self._model or query.model) not in wire.listed(listed):
             raise oip_refusals.not_ready(query)
         return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
 
-    async def _stream(self, request: AppRequest, deadline: Deadline) -> Answer:
-        exchange = await self._channel.stream(request.path.encode(), self._fields(request), deadline)
+    async def _stream(self, request: AppRequest, call: Call) -> Answer:
+        exchange = await self._channel.stream(request.path.encode(), self._fields(request), call.deadline)
         try:
             await exchange.write(request.body)
             exchange.half_close()
         except BaseException:
             exchange.cancel()
             raise
-        return await MessagePieces(exchange, bytes, partial(self._refuse, request, deadline), PROTOBUF).begun()
+        return await MessagePieces(exchange, bytes, partial(self._refuse, request, call), PROTOBUF).begun()
 
     def _fields(self, request: AppRequest) -> bytes:
         name = self._model or request.model
@@ -96,9 +97,9 @@ class RayServeGrpcAdapter:
             fields.append(("multiplexed_model_id", name))
         return encode_fields([(key, value) for key, value in fields if value])
 
-    def _refuse(self, request: ModelRequest, deadline: Deadline, error: GrpcError) -> NoReturn:
+    def _refuse(self, request: ModelRequest, call: Call, error: GrpcError) -> NoReturn:
         """The typed error behind a status."""
-        check_time(error, deadline, self._channel.now())
+        check_time(error, call.deadline, self._channel.now())
         if error.code == Code.NOT_FOUND and "ListApplications" in error.message:
             raise model_not_known() from None
         refuse(request, error)

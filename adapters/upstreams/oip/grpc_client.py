@@ -8,6 +8,7 @@ from google.protobuf.message import DecodeError
 
 from adapters import offload
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import BackendError
 from adapters.http2.channel import Channel, encode_fields
 from adapters.http2.status import Code, GrpcError
@@ -59,26 +60,26 @@ class OipGrpcAdapter:
         self._alone_until = 0.0
         """Until then no stream is asked for: the server has shown that it knows none."""
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         oip_refusals.check_version(request, self._dialect.versions)
         try:
             if isinstance(request, InferRequest):
-                return await (self._stream if request.stream else self._infer)(request, deadline)
+                return await (self._stream if request.stream else self._infer)(request, call)
             if isinstance(request, ModelQuery):
-                return await self._ask(request, deadline)
+                return await self._ask(request, call)
             if isinstance(request, ModelOrder):
-                return await self._order(request, deadline)
+                return await self._order(request, call)
         except GrpcError as error:
             if self._dialect.blunt and error.code in FAILED and isinstance(request, InferRequest):
                 with suppress(GrpcError):
-                    await self._reader.check(request, self._model or request.model, deadline)
+                    await self._reader.check(request, self._model or request.model, call)
             refuse(request, error)
         raise oip_refusals.takes_tensors(request)
 
     async def probe(self, timeout: float) -> None:
-        deadline = Deadline(self._channel.now() + timeout, timeout, timeout)
+        call = Call(Deadline(self._channel.now() + timeout, timeout, timeout))
         try:
-            told = await self._unary("ServerReady", {}, b"", deadline)
+            told = await self._unary("ServerReady", {}, b"", call)
         except GrpcError as error:
             raise BackendError(f"The health check was answered with status {error.code}.") from None
         if not told.ready:
@@ -89,32 +90,32 @@ class OipGrpcAdapter:
 
     # ── tensors ───────────────────────────────────────────────────────────────────────────────────────
 
-    async def _infer(self, request: InferRequest, deadline: Deadline) -> Answer:
-        answer, usage = await self._once(request, await self._message(request, deadline), deadline)
+    async def _infer(self, request: InferRequest, call: Call) -> Answer:
+        answer, usage = await self._once(request, await self._message(request, call), call)
         if self._dialect.typed and request.wire == "oip-grpc":
             answer = await offload.run(len(answer), oip_proto_answers.as_raw, answer)
         return Answer(content_type="application/grpc", body=answer, usage=usage, form=OIP_GRPC)
 
-    async def _once(self, request: InferRequest, message: bytes, deadline: Deadline) -> tuple[bytes, Usage]:
-        answer, trailers = await self._channel.ask(_PATHS["ModelInfer"], message, self._told(request), deadline)
+    async def _once(self, request: InferRequest, message: bytes, call: Call) -> tuple[bytes, Usage]:
+        answer, trailers = await self._channel.ask(_PATHS["ModelInfer"], message, self._told(request), call.deadline)
         return answer, Usage(rows=request.rows, bytes=len(answer), device_ms=device_ms_of(trailers), exact=True)
 
-    async def _stream(self, request: InferRequest, deadline: Deadline) -> Answer:
+    async def _stream(self, request: InferRequest, call: Call) -> Answer:
         """Messages; one, where the server knows no streams."""
-        message = await self._message(request, deadline)
+        message = await self._message(request, call)
         if self._channel.now() >= self._alone_until:
             try:
-                return await self._streamed(request, message, deadline)
+                return await self._streamed(request, message, call)
             except GrpcError as error:
                 if error.code == Code.UNIMPLEMENTED:
                     self._alone_until = self._channel.now() + FRESH
                 elif not (self._dialect.graphs and error.code == Code.NOT_FOUND):
                     raise
-        answer, usage = await self._once(request, message, deadline)
+        answer, usage = await self._once(request, message, call)
         return OneMessage(oip_proto_answers.with_final(oip_proto_answers.encode_stream_response(answer), True), usage)
 
-    async def _streamed(self, request: InferRequest, message: bytes, deadline: Deadline) -> Answer:
-        exchange = await self._channel.stream(_PATHS["ModelStreamInfer"], self._told(request), deadline)
+    async def _streamed(self, request: InferRequest, message: bytes, call: Call) -> Answer:
+        exchange = await self._channel.stream(_PATHS["ModelStreamInfer"], self._told(request), call.deadline)
         try:
             await exchange.write(message)
             exchange.half_close()
@@ -123,13 +124,13 @@ class OipGrpcAdapter:
             exchange.cancel()
             raise
 
-    async def _message(self, request: InferRequest, deadline: Deadline) -> bytes:
+    async def _message(self, request: InferRequest, call: Call) -> bytes:
         """The client's own, where it speaks gRPC too."""
         model = self._model or request.model
         if request.wire == "oip-grpc":
             message = request.body
         else:
-            message = oip_proto.encode_infer_request(await self._reader.inference(request, model, deadline))
+            message = oip_proto.encode_infer_request(await self._reader.inference(request, model, call))
         return message + _renamed(model, request.version)
 
     def _told(self, request: ModelRequest) -> bytes:
@@ -140,7 +141,7 @@ class OipGrpcAdapter:
 
     # ── orders ────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _order(self, order: ModelOrder, deadline: Deadline) -> Answer:
+    async def _order(self, order: ModelOrder, call: Call) -> Answer:
         name = "RepositoryModelLoad" if order.order == "load" else "RepositoryModelUnload"
         model = self._model or order.model
         message = METHODS[name].request(**{"repository_name" if self._dialect.name_first else "model_name": model})
@@ -153,58 +154,58 @@ class OipGrpcAdapter:
         elif oip_bodies.decode_unload(order.body):
             message.parameters["unload_dependents"].bool_param = True
         try:
-            await self._channel.ask(_PATHS[name], message.SerializeToString(), self._told(order), deadline)
+            await self._channel.ask(_PATHS[name], message.SerializeToString(), self._told(order), call.deadline)
         except GrpcError as error:
-            if error.code != Code.INTERNAL or not await self._was_done(order, model, deadline):
+            if error.code != Code.INTERNAL or not await self._was_done(order, model, call):
                 raise
         self._reader.forget()
         return Answer(content_type="application/json", body=b"{}", form=OIP_JSON)
 
-    async def _was_done(self, order: ModelOrder, model: str, deadline: Deadline) -> bool:
+    async def _was_done(self, order: ModelOrder, model: str, call: Call) -> bool:
         """Whether the model is as it was ordered to be, of a server that says nothing true about it."""
         if not self._dialect.name_first:
             return False
         try:
-            told = await self._unary("ModelReady", {"name": model}, self._told(order), deadline)
+            told = await self._unary("ModelReady", {"name": model}, self._told(order), call)
         except GrpcError as error:
             return error.code == Code.NOT_FOUND and order.order == "unload"
         return bool(told.ready) == (order.order == "load")
 
     # ── questions ─────────────────────────────────────────────────────────────────────────────────────
 
-    async def _ask(self, query: ModelQuery, deadline: Deadline) -> Answer:
+    async def _ask(self, query: ModelQuery, call: Call) -> Answer:
         about, model = query.about, self._model or query.model
         asked = {"name": model, "version": query.version}
         try:
-            told = await self._unary(_QUERIES[about], asked, self._told(query), deadline)
+            told = await self._unary(_QUERIES[about], asked, self._told(query), call)
         except GrpcError as error:
             if about == "ready" and error.code not in OF_THE_KEY:
-                raise oip_refusals.not_ready(query, await self._listed(model, query, deadline)) from None
+                raise oip_refusals.not_ready(query, await self._listed(model, query, call)) from None
             raise
         if about == "ready":
             if not told.ready:
-                raise oip_refusals.not_ready(query, await self._listed(model, query, deadline))
+                raise oip_refusals.not_ready(query, await self._listed(model, query, call))
             body = oip_bodies.encode({"name": query.model, "ready": True})
         else:
             body = oip_bodies.encode(proto_json.plain(told.config if about == "config" else told))
         return Answer(content_type="application/json", body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)
 
-    async def _listed(self, model: str, query: ModelQuery, deadline: Deadline) -> list[IndexEntry]:
+    async def _listed(self, model: str, query: ModelQuery, call: Call) -> list[IndexEntry]:
         """A model's entries in the repository's index; none where the server has no index."""
         try:
-            told = await self._unary("RepositoryIndex", {}, self._told(query), deadline)
+            told = await self._unary("RepositoryIndex", {}, self._told(query), call)
         except (GrpcError, BackendError):
             return []
         return [IndexEntry(one.name, one.version, one.state, one.reason) for one in told.models if one.name == model]
 
-    async def _metadata(self, model: str, version: str, deadline: Deadline) -> oip_bodies.ModelMetadata:
-        told = await self._unary("ModelMetadata", {"name": model, "version": version}, b"", deadline)
+    async def _metadata(self, model: str, version: str, call: Call) -> oip_bodies.ModelMetadata:
+        told = await self._unary("ModelMetadata", {"name": model, "version": version}, b"", call)
         return oip_bodies.decode_metadata(oip_bodies.encode(proto_json.plain(told)))
 
-    async def _unary(self, name: str, asked: dict[str, str], fields: bytes, deadline: Deadline) -> Any:
+    async def _unary(self, name: str, asked: dict[str, str], fields: bytes, call: Call) -> Any:
         method = METHODS[name]
         message = method.request(**asked).SerializeToString()
-        answer, _ = await self._channel.ask(_PATHS[name], message, fields, deadline)
+        answer, _ = await self._channel.ask(_PATHS[name], message, fields, call.deadline)
         try:
             return method.response.FromString(answer)
         except DecodeError:

@@ -5,6 +5,7 @@ from typing import NoReturn
 
 from adapters import offload
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import BackendError, Unsupported
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.offload import codecs
@@ -12,7 +13,6 @@ from adapters.paths import segment
 from adapters.registry import Address
 from adapters.types import (
     OIP_JSON,
-    Deadline,
     Form,
     InferRequest,
     ModelOrder,
@@ -88,14 +88,14 @@ class OipHttpAdapter:
         self._json_fields = self._fields + encode_fields([("content-type", "application/json")])
         self._binary_fields = self._fields + encode_fields([("content-type", "application/octet-stream")])
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         oip_refusals.check_version(request, self._dialect.versions)
         if isinstance(request, InferRequest):
-            return await (self._stream if request.stream else self._infer)(request, deadline)
+            return await (self._stream if request.stream else self._infer)(request, call)
         if isinstance(request, ModelQuery):
-            return await self._ask(request, deadline)
+            return await self._ask(request, call)
         if isinstance(request, ModelOrder):
-            return await self._order(request, deadline)
+            return await self._order(request, call)
         raise oip_refusals.takes_tensors(request)
 
     async def probe(self, timeout: float) -> None:
@@ -106,11 +106,11 @@ class OipHttpAdapter:
 
     # ── tensors ───────────────────────────────────────────────────────────────────────────────────────
 
-    async def _infer(self, request: InferRequest, deadline: Deadline) -> Answer:
+    async def _infer(self, request: InferRequest, call: Call) -> Answer:
         spliced = self._may_splice(request)
-        response = await self._send(request, spliced, deadline)
+        response = await self._send(request, spliced, call)
         if response.status != 200:
-            await self._refuse(request, response, deadline)
+            await self._refuse(request, response, call)
         body = await response.read(MAX_ANSWER)
         headers, usage = response.headers, usage_of(request, response, len(body))
         encoding, length = headers.get("content-encoding"), length_of(response)
@@ -122,10 +122,10 @@ class OipHttpAdapter:
         content_type = "application/json" if length is None else "application/octet-stream"
         return Answer(content_type=content_type, body=body, usage=usage, form=form)
 
-    async def _refuse(self, request: InferRequest, response: ClientResponse, deadline: Deadline) -> NoReturn:
+    async def _refuse(self, request: InferRequest, response: ClientResponse, call: Call) -> NoReturn:
         if response.status == 500 and self._dialect.blunt:
             response.close()  # its status says all
-            await self._reader.check(request, self._model or request.model, deadline)
+            await self._reader.check(request, self._model or request.model, call)
         await refuse(request, response)
 
     def _may_splice(self, request: InferRequest) -> bool:
@@ -134,14 +134,14 @@ class OipHttpAdapter:
             return False
         return self._dialect.extras or (request.header_length != 0 and request.kind in ("infer", "infer_stream"))
 
-    async def _send(self, request: InferRequest, spliced: bool, deadline: Deadline) -> ClientResponse:
+    async def _send(self, request: InferRequest, spliced: bool, call: Call) -> ClientResponse:
         if not spliced:
             binary = self._binary and not request.stream  # events are text
-            inference = await self._reader.inference(request, self._model or request.model, deadline)
+            inference = await self._reader.inference(request, self._model or request.model, call)
             if self._dialect.needs_id:
                 inference.id = inference.id or request.request_id or ANY_ID
             body, length = await codecs.encode_request(inference, binary=binary)
-            return await self._post(request, _SPOKEN[request.kind], body, length, deadline)
+            return await self._post(request, _SPOKEN[request.kind], body, length, call)
         compressed = self._binary and self._dialect.extras
         body, length = request.body if compressed else request.plain, request.header_length
         if self._dialect.needs_id:
@@ -152,10 +152,10 @@ class OipHttpAdapter:
             codings.append(("content-encoding", request.encoding))
         if request.accepts and not request.stream and (accepted := compression.chosen(request.accepts)) is not None:
             codings.append(("accept-encoding", accepted))
-        return await self._post(request, request.kind, body, length, deadline, encode_fields(codings))
+        return await self._post(request, request.kind, body, length, call, encode_fields(codings))
 
     async def _post(
-        self, request: InferRequest, verb: str, body: bytes, length: int | None, deadline: Deadline, more: bytes = b""
+        self, request: InferRequest, verb: str, body: bytes, length: int | None, call: Call, more: bytes = b""
     ) -> ClientResponse:
         """The answer's head, whatever its status."""
         fields = self._about(request)
@@ -163,7 +163,7 @@ class OipHttpAdapter:
             fields.append((oip.HEADER, str(length)))
         ours = self._json_fields if length is None else self._binary_fields
         target = _target(self._base, self._model or request.model, request.version, verb)
-        return await self._client.request(b"POST", target, ours + encode_fields(fields) + more, body, deadline)
+        return await self._client.request(b"POST", target, ours + encode_fields(fields) + more, body, call.deadline)
 
     def _about(self, request: ModelRequest) -> list[tuple[str, str]]:
         """Header fields of a request's own."""
@@ -174,35 +174,35 @@ class OipHttpAdapter:
 
     # ── streams ───────────────────────────────────────────────────────────────────────────────────────
 
-    async def _stream(self, request: InferRequest, deadline: Deadline) -> Answer:
+    async def _stream(self, request: InferRequest, call: Call) -> Answer:
         """Events; one, where the server has no path for streams of responses."""
         spliced = self._may_splice(request)
         of_tensors = request.kind == "infer_stream" or not spliced
         if of_tensors and (not self._dialect.streams or self._client.now() < self._alone_until):
-            return await self._alone(request, deadline)
-        response = await self._send(request, spliced, deadline)
+            return await self._alone(request, call)
+        response = await self._send(request, spliced, call)
         if of_tensors and response.status in _NO_SUCH_PATH:
             response.close()
-            answer = await self._alone(request, deadline)
+            answer = await self._alone(request, call)
             self._alone_until = self._client.now() + FRESH
             return answer
         if response.status != 200:
-            await self._refuse(request, response, deadline)
+            await self._refuse(request, response, call)
         if (response.headers.get("content-type") or "").lower().startswith("text/event-stream"):
             told = ResponseStream if request.kind == "infer_stream" or spliced else PromptedStream
-            return await told(response, usage_of(request, response, 0)).begun(deadline.first_byte)
+            return await told(response, usage_of(request, response, 0)).begun(call.deadline.first_byte)
         check(request, await response.read(MAX_ANSWER))
         raise BackendError("The upstream answered with the wrong content type.", code="upstream_bad_response")
 
-    async def _alone(self, request: InferRequest, deadline: Deadline) -> Answer:
+    async def _alone(self, request: InferRequest, call: Call) -> Answer:
         """A stream of the one response that any model can be asked for that is not decoupled."""
-        inference = await self._reader.inference(request, self._model or request.model, deadline)
+        inference = await self._reader.inference(request, self._model or request.model, call)
         if self._dialect.needs_id:
             inference.id = inference.id or request.request_id or ANY_ID
         body, length = await codecs.encode_request(inference, binary=False)
-        response = await self._post(request, "infer", body, length, deadline)
+        response = await self._post(request, "infer", body, length, call)
         if response.status != 200:
-            await self._refuse(request, response, deadline)
+            await self._refuse(request, response, call)
         body = await response.read(MAX_ANSWER)
         check(request, body)
         inferred = await codecs.decode_answer(body, length_of(response))
@@ -210,24 +210,24 @@ class OipHttpAdapter:
 
     # ── orders ────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _order(self, order: ModelOrder, deadline: Deadline) -> Answer:
+    async def _order(self, order: ModelOrder, call: Call) -> Answer:
         give = oip_orders.reload if self._dialect.reloads else oip_orders.give
         fields = self._json_fields + encode_fields(self._about(order))
-        answer = await give(self._client, self._base, self._model or order.model, order, fields, deadline)
+        answer = await give(self._client, self._base, self._model or order.model, order, fields, call)
         self._reader.forget()
         return answer
 
     # ── questions ─────────────────────────────────────────────────────────────────────────────────────
 
-    async def _ask(self, query: ModelQuery, deadline: Deadline) -> Answer:
+    async def _ask(self, query: ModelQuery, call: Call) -> Answer:
         what = "" if query.about == "metadata" else query.about
         target = _target(self._base, self._model or query.model, query.version, what)
         fields = self._fields + encode_fields(self._about(query))
-        response = await self._client.request(b"GET", target, fields, b"", deadline)
+        response = await self._client.request(b"GET", target, fields, b"", call.deadline)
         body = await response.read(MAX_ANSWER)
         if query.about == "ready":
             if response.status != 200:
-                raise oip_refusals.not_ready(query, await self._listed(query, deadline))
+                raise oip_refusals.not_ready(query, await self._listed(query, call))
             body = oip_bodies.encode({"name": query.model, "ready": True})
         elif response.status == 404 and query.about != "metadata":
             raise Unsupported(f"The server of `{query.model}` does not tell its {query.about}.")
@@ -235,18 +235,18 @@ class OipHttpAdapter:
             await refuse(query, response, body)
         return Answer(content_type="application/json", body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)
 
-    async def _listed(self, query: ModelQuery, deadline: Deadline) -> list[IndexEntry]:
+    async def _listed(self, query: ModelQuery, call: Call) -> list[IndexEntry]:
         """A model's entries in the repository's index; none where the server has no index."""
         model = self._model or query.model
         target = f"{self._base}/v2/repository/index".encode()
         try:
-            response = await self._client.request(b"POST", target, self._json_fields, b"{}", deadline)
+            response = await self._client.request(b"POST", target, self._json_fields, b"{}", call.deadline)
             body = await response.read(MAX_ANSWER)
             entries = oip_bodies.decode_index(body) if response.status == 200 else []
         except BackendError:
             return []
         return [entry for entry in entries if entry.name == model]
 
-    async def _metadata(self, model: str, version: str, deadline: Deadline) -> oip_bodies.ModelMetadata:
-        answer = await self._ask(ModelQuery(model=model, version=version), deadline)
+    async def _metadata(self, model: str, version: str, call: Call) -> oip_bodies.ModelMetadata:
+        answer = await self._ask(ModelQuery(model=model, version=version), call)
         return oip_bodies.decode_metadata(answer.body or b"")

@@ -1,32 +1,33 @@
 """Orders to servers of the Open Inference Protocol over HTTP: by the repository extension, or as OpenVINO's have it."""
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import BackendError, Unsupported
 from adapters.http1.client import Client
 from adapters.paths import segment
-from adapters.types import OIP_JSON, Deadline, ModelOrder
+from adapters.types import OIP_JSON, ModelOrder
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.oip.responses import MAX_ERROR_BODY, refuse
 from adapters.wire.oip import ovms
 
 
-async def give(client: Client, base: str, model: str, order: ModelOrder, fields: bytes, deadline: Deadline) -> Answer:
+async def give(client: Client, base: str, model: str, order: ModelOrder, fields: bytes, call: Call) -> Answer:
     """`POST /v2/repository/models/NAME/load` and its like."""
     target = f"{base}/v2/repository/models/{segment(model)}/{order.order}".encode()
-    response = await client.request(b"POST", target, fields, order.body or b"{}", deadline)
+    response = await client.request(b"POST", target, fields, order.body or b"{}", call.deadline)
     body = await response.read(MAX_ERROR_BODY)
     if response.status != 200:
         await refuse(order, response, body)
     return Answer(content_type="application/json", body=body, form=OIP_JSON)
 
 
-async def reload(client: Client, base: str, model: str, order: ModelOrder, fields: bytes, deadline: Deadline) -> Answer:
+async def reload(client: Client, base: str, model: str, order: ModelOrder, fields: bytes, call: Call) -> Answer:
     """`POST /v1/config/reload`, whose answer is the state of every model."""
     if order.order == "unload":
         raise Unsupported(
             "OpenVINO Model Server unloads what its configuration file no longer has, when that is loaded."
         )
-    response = await client.request(b"POST", f"{base}/v1/config/reload".encode(), fields, b"", deadline)
+    response = await client.request(b"POST", f"{base}/v1/config/reload".encode(), fields, b"", call.deadline)
     body = await response.read(MAX_ERROR_BODY)
     if response.status not in (200, 201):
         await refuse(order, response, body)

@@ -10,6 +10,7 @@ from typing import NoReturn
 import msgspec
 
 from adapters.base import Adapter, Answer
+from adapters.call import Call
 from adapters.errors import (
     BackendError,
     CapacityError,
@@ -110,12 +111,12 @@ class OpenAIAdapter:
 
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         if not isinstance(request, GenerateRequest):
-            return await self._other(request, deadline)
+            return await self._other(request, call)
         fields = self._post_fields + encode_fields((("x-request-id", request.request_id),))
         if self._ours:
-            left = max(deadline.at - asyncio.get_running_loop().time(), 0.001)
+            left = max(call.deadline.at - asyncio.get_running_loop().time(), 0.001)
             priority, salt = request.priority or "normal", "" if self._share_prefixes else request.salt
             fields += encode_fields(standing.encode(request.tenant, request.share, priority, left, salt))
             if request.hints.strict:
@@ -127,7 +128,7 @@ class OpenAIAdapter:
             added = thinking.of_message(request.native, request.fields, self._dialect.thinking)
         body = wire.upstream_body(request, self._model, self._dialect, request.salt if salted else "", added)
         target = self._paths.call(request.path, self._model or request.model)
-        response = await self._client.request(b"POST", target, fields, body, deadline)
+        response = await self._client.request(b"POST", target, fields, body, call.deadline)
         if response.status != 200:
             await self._refuse(request, response)
         if self._ours and (ignored := response.headers.get(IGNORED)):
@@ -135,7 +136,7 @@ class OpenAIAdapter:
         kind = (response.headers.get("content-type") or "").partition(";")[0].strip().lower()
         if request.stream and (kind == "text/event-stream" or kind in _VAGUE):
             stream = ResponsesStream if isinstance(request, ResponsesRequest) else ChunkStream
-            return await stream(response, request).begun(deadline.first_byte)  # type: ignore[arg-type]
+            return await stream(response, request).begun(call.deadline.first_byte)  # type: ignore[arg-type]
         return _whole(request, kind, await response.read())
 
     async def _refuse(self, request: GenerateRequest, response: ClientResponse) -> NoReturn:
@@ -148,38 +149,38 @@ class OpenAIAdapter:
             failure.scope = "tenant" if response.headers.get(standing.REFUSED) == "tenant" else "server"
         raise failure
 
-    async def _other(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def _other(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, AppRequest):
-            return await self._pass(request, deadline)
+            return await self._pass(request, call)
         if isinstance(request, TokenCount):
-            return await self._counter.count(request, deadline, thinks=bool(self._dialect.thinking))
+            return await self._counter.count(request, call, thinks=bool(self._dialect.thinking))
         if isinstance(request, ModelOrder):
-            return await self._order(request, deadline)
+            return await self._order(request, call)
         raise Unsupported(f"The model `{request.model}` takes no tensors: its servers speak OpenAI's protocol.")
 
-    async def _pass(self, request: AppRequest, deadline: Deadline) -> Answer:
+    async def _pass(self, request: AppRequest, call: Call) -> Answer:
         """A call beside text, under the name that was authorised, whatever the body says."""
-        call = CALLS.get(request.path)
-        if call is None or call.kind not in self._passes or request.method != "POST":
+        operation = CALLS.get(request.path)
+        if operation is None or operation.kind not in self._passes or request.method != "POST":
             raise Unsupported(f"The model `{request.model}` has no such call, or its pool does not say so (`passes`).")
         model = self._model or request.model
         asked = replace(request, body=with_model(request.content_type, request.body, model))
-        is_api = call.below == "api"
-        target = self._paths.call(call.path, model) if is_api else self._paths.at_the_server(call.path)
-        answer = await self._calls.call(asked, target, deadline)
+        is_api = operation.below == "api"
+        target = self._paths.call(operation.path, model) if is_api else self._paths.at_the_server(operation.path)
+        answer = await self._calls.call(asked, target, call)
         if answer.body is not None and (usage := usage_of(answer.body)) is not None:
             usage.bytes = answer.usage.bytes
             answer.usage = usage
         return answer
 
-    async def _order(self, order: ModelOrder, deadline: Deadline) -> Answer:
-        listed = await self._listed(deadline) if order.order == "unload" and self._dialect.orders else []
-        call = call_of(self._dialect.orders, order.order, self._model or order.model, order.body, listed)
-        target = f"{self._paths.api}{call.path}".encode()
-        if call.below == "server":
-            target = self._paths.at_the_server(call.path)
+    async def _order(self, order: ModelOrder, call: Call) -> Answer:
+        listed = await self._listed(call) if order.order == "unload" and self._dialect.orders else []
+        order_call = call_of(self._dialect.orders, order.order, self._model or order.model, order.body, listed)
+        target = f"{self._paths.api}{order_call.path}".encode()
+        if order_call.below == "server":
+            target = self._paths.at_the_server(order_call.path)
         fields = self._post_fields + encode_fields((("x-request-id", order.request_id),))
-        response = await self._client.request(b"POST", target, fields, encode(call.body), deadline)
+        response = await self._client.request(b"POST", target, fields, encode(order_call.body), call.deadline)
         if response.status == 404:
             response.close()
             raise Unsupported(f"The server of `{order.model}` takes no such order, or was started without it.")
@@ -191,32 +192,32 @@ class OpenAIAdapter:
     # ── what it is ────────────────────────────────────────────────────────────────────────────────────
 
     async def probe(self, timeout: float) -> None:
-        deadline = Deadline(self._client.now() + timeout, timeout, timeout)
+        call = Call(Deadline(self._client.now() + timeout, timeout, timeout))
         status = 404
         while self._health:
-            status, _ = await self._get(self._health[0], deadline)
+            status, _ = await self._get(self._health[0], call)
             if status not in (404, 405) or len(self._health) == 1:
                 break
             self._health = self._health[1:]
         if status != 200:
             raise BackendError(f"The health check answered {status}.")
         if self._unknown:
-            await self._learn(deadline)
+            await self._learn(call)
         if self._dialect.sleeps and self._may_sleep:
-            status, told = await self._get(self._paths.at_the_server("/is_sleeping"), deadline)
+            status, told = await self._get(self._paths.at_the_server("/is_sleeping"), call)
             self._may_sleep = status == 200
             if b"true" in told and status == 200:
                 raise BackendError("The model sleeps.")
 
-    async def _learn(self, deadline: Deadline) -> None:
+    async def _learn(self, call: Call) -> None:
         """Once: whose models are they?"""
         with suppress(BackendError, CapacityError):
-            owners = {model.owned_by or "" for model in await self._listed(deadline)}
+            owners = {model.owned_by or "" for model in await self._listed(call)}
             self._dialect = self._as_told(of_owners(owners) or PLAIN)
         self._unknown = False
 
-    async def _listed(self, deadline: Deadline) -> list[Listed]:
-        status, body = await self._get(self._paths.models(), deadline)
+    async def _listed(self, call: Call) -> list[Listed]:
+        status, body = await self._get(self._paths.models(), call)
         if status != 200:
             raise BackendError(f"The list of models was answered with {status}.")
         return decode_models(body)
@@ -224,8 +225,8 @@ class OpenAIAdapter:
     def _health_target(self, path: str) -> bytes:
         return self._paths.models() if path == MODELS else self._paths.at_the_server(path)
 
-    async def _get(self, target: bytes, deadline: Deadline) -> tuple[int, bytes]:
-        response = await self._client.request(b"GET", target, self._fields, b"", deadline)
+    async def _get(self, target: bytes, call: Call) -> tuple[int, bytes]:
+        response = await self._client.request(b"GET", target, self._fields, b"", call.deadline)
         try:
             return response.status, await response.read(MAX_LIST if target == self._paths.models() else MAX_ERROR_BODY)
         finally:

@@ -3,10 +3,11 @@
 import msgspec
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import Unsupported
 from adapters.http1.client import Client
 from adapters.offload import messages
-from adapters.types import ANTHROPIC, Deadline, Usage
+from adapters.types import ANTHROPIC, Usage
 from adapters.upstreams.anthropic.requests import MessagesRequest, TokenCount
 from adapters.upstreams.failed_status import upstream_error
 from adapters.wire.openai import thinking
@@ -38,7 +39,7 @@ class TokenCounter:
         self._target = (client.base_path.removesuffix("/v1") + "/tokenize").encode()
         self._none_until = 0.0
 
-    async def count(self, request: TokenCount, deadline: Deadline, *, thinks: bool = False) -> Answer:
+    async def count(self, request: TokenCount, call: Call, *, thinks: bool = False) -> Answer:
         """`thinks`: the template of the server has variables for thinking. Raises `Unsupported` where the server
         cannot say."""
         now = self._client.now()
@@ -50,7 +51,7 @@ class TokenCounter:
         body = {name: fields[name] for name in _PROMPT if name in fields} | {"model": msgspec.Raw(model)}
         if thinks and isinstance(request.asked, MessagesRequest):
             body |= thinking.of_message(request.asked.native, fields, "template")
-        response = await self._client.request(b"POST", self._target, self._fields, _encode(body), deadline)
+        response = await self._client.request(b"POST", self._target, self._fields, _encode(body), call.deadline)
         try:
             told = await response.read(MAX_ANSWER)
         finally:

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Literal
 
 from adapters.base import Adapter, Answer
+from adapters.call import Call
 from adapters.errors import CallerError
-from adapters.types import ChatRequest, CompletionRequest, Deadline, ModelRequest
+from adapters.types import ChatRequest, CompletionRequest, ModelRequest
 from adapters.upstreams.text.prompts import Prompts
 from adapters.upstreams.transcoded_stream import RetoldStream
 from adapters.wire import sse
@@ -26,10 +27,10 @@ class OneKind:
         self._prompts = prompts
         self._max_tokens = max_tokens
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         """Errors name the fields of the kind that the client sends."""
         try:
-            return await self._translated(request, deadline)
+            return await self._translated(request, call)
         except CallerError as error:
             if self._only == "completions" and isinstance(request, ChatRequest):
                 error.message, error.param = CHAT.sentence(error.message), error.param and CHAT.field(error.param)
@@ -37,16 +38,16 @@ class OneKind:
                 COMPLETION.of(error)
             raise
 
-    async def _translated(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def _translated(self, request: ModelRequest, call: Call) -> Answer:
         if self._only == "completions" and isinstance(request, ChatRequest):
             asked = translation.completion_of(request, self._prompts.of(request), self._max_tokens)
             begun = set[bytes]()
-            answer = await self._inner.call(asked, deadline)
+            answer = await self._inner.call(asked, call)
             return await _told(answer, translation.chat_body, lambda data: translation.chat_chunk(data, begun))
         if self._only == "chats" and isinstance(request, CompletionRequest):
-            answer = await self._inner.call(translation.chat_of(request), deadline)
+            answer = await self._inner.call(translation.chat_of(request), call)
             return await _told(answer, translation.completion_body, translation.completion_chunk)
-        return await self._inner.call(request, deadline)
+        return await self._inner.call(request, call)
 
     async def probe(self, timeout: float) -> None:
         await self._inner.probe(timeout)

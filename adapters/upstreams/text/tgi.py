@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import BackendError, InferenceError, Unsupported
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.registry import Address
-from adapters.types import ANTHROPIC, ChatRequest, CompletionRequest, Deadline, GenerateRequest, ModelRequest, Usage
+from adapters.types import ANTHROPIC, ChatRequest, CompletionRequest, GenerateRequest, ModelRequest, Usage
 from adapters.upstreams import health
 from adapters.upstreams.anthropic.requests import TokenCount
 from adapters.upstreams.dial import http1_client, names, probe_path
@@ -56,9 +57,9 @@ class TgiAdapter:
         self._fields = encode_fields(fields)
         self._post_fields = self._fields + encode_fields([("content-type", "application/json")])
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, TokenCount):
-            return await self._count(request, deadline)
+            return await self._count(request, call)
         if not isinstance(request, ChatRequest | CompletionRequest):
             raise Unsupported(f"The model `{request.model}` is one of text: its servers answer chats and completions.")
         options = text_asked.options(request, wire.KNOWN)
@@ -66,12 +67,12 @@ class TgiAdapter:
         body = wire.encode_request(prompt, options, stream=request.stream, adapter=self._model)
         fields = self._post_fields + encode_fields((("x-request-id", request.request_id),))
         target = self._stream_target if request.stream else self._target
-        response = await self._client.request(b"POST", target, fields, body, deadline)
+        response = await self._client.request(b"POST", target, fields, body, call.deadline)
         if response.status != 200:
             raise await _refusal(response)
         teller = Teller(request, id_=request.request_id, created=int(time.time()), tokens=options.tops is not None)
         if request.stream:
-            return await self._stream(response, request, options, teller, prompt, deadline)
+            return await self._stream(response, request, options, teller, prompt, call)
         return await _whole(response, request, options, teller, prompt)
 
     async def _stream(
@@ -81,19 +82,19 @@ class TgiAdapter:
         options: Options,
         teller: Teller,
         prompt: str,
-        deadline: Deadline,
+        call: Call,
     ) -> Answer:
         if not (response.headers.get("content-type") or "").lower().startswith("text/event-stream"):
             response.close()
             raise BackendError("The upstream answered with the wrong content type.", code="upstream_bad_response")
         usage = Usage(prompt_tokens=request.prompt_tokens)
-        events = await TokenEvents(response, Usage()).begun(deadline.first_byte)
+        events = await TokenEvents(response, Usage()).begun(call.deadline.first_byte)
         return await TgiStream(events, usage, teller, options.stops, prompt if options.echo else "").begun()
 
-    async def _count(self, request: TokenCount, deadline: Deadline) -> Answer:
+    async def _count(self, request: TokenCount, call: Call) -> Answer:
         """By the server's own tokenizer, where it has a fast one. Raises `Unsupported` where it has not."""
         body = wire.encode_prompt(self._prompts.of(request.asked))
-        response = await self._client.request(b"POST", self._count_target, self._post_fields, body, deadline)
+        response = await self._client.request(b"POST", self._count_target, self._post_fields, body, call.deadline)
         if response.status == 404:
             response.close()
             raise Unsupported(f"The servers of `{request.model}` do not count tokens.")

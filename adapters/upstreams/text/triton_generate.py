@@ -7,12 +7,12 @@ import time
 from typing import TYPE_CHECKING
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import BackendError, CallerError, ContextTooLong, InferenceError, Unsupported
 from adapters.registry import Address
 from adapters.types import (
     ChatRequest,
     CompletionRequest,
-    Deadline,
     GenerateRequest,
     InferKind,
     ModelOrder,
@@ -64,13 +64,13 @@ class TritonGenerateAdapter:
         self._clock = clock
         self._known: dict[str, tuple[float, Signature]] = {}
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, ModelQuery | ModelOrder):
             self._known.clear()
-            return await self._triton.call(request, deadline)
+            return await self._triton.call(request, call)
         if not isinstance(request, ChatRequest | CompletionRequest):
             raise Unsupported(f"The model `{request.model}` is one of text: its servers answer chats and completions.")
-        signature = await self._signature(request, deadline)
+        signature = await self._signature(request, call)
         options = text_asked.options(request, signature.known)
         asked = self._asked(request, signature, options)
         kind: InferKind = "generate_stream" if request.stream else "generate"
@@ -78,7 +78,7 @@ class TritonGenerateAdapter:
         infer = oip_asked.request_of(body, model=request.model, version=request.version, kind=kind)
         infer.request_id = request.request_id
         try:
-            answer = await self._triton.call(infer, deadline)
+            answer = await self._triton.call(infer, call)
         except CallerError as error:
             raise _refusal(error) from None
         if request.stream:
@@ -90,7 +90,7 @@ class TritonGenerateAdapter:
         most = self._section.max_tokens if options.length is None else options.length
         return Asked(request, signature, options, teller, self._prompts.of(request), most)
 
-    async def _signature(self, request: GenerateRequest, deadline: Deadline) -> Signature:
+    async def _signature(self, request: GenerateRequest, call: Call) -> Signature:
         """What is known of the model for a while. Raises what asking for it raises."""
         key = f"{request.model}\0{request.version}"
         known, now = self._known.get(key), self._clock()
@@ -98,7 +98,7 @@ class TritonGenerateAdapter:
             return known[1]
         query = ModelQuery(model=request.model, version=request.version, about="config", request_id=request.request_id)
         try:
-            answer = await self._triton.call(query, deadline)
+            answer = await self._triton.call(query, call)
         except Unsupported:  # a 404
             raise BackendError("The upstream does not know the model.", code="upstream_model_not_found") from None
         section = self._section

@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 
 from adapters import offload
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import BackendError, CallerError, Unsupported
 from adapters.http2.channel import Channel, encode_fields
 from adapters.http2.status import Code, GrpcError
@@ -71,28 +72,28 @@ class TfServingGrpcAdapter:
         self._model = model
         self._models = Models(self._signatures, channel.now)
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         try:
             if isinstance(request, InferRequest):
                 takes_plain_inference(request)
                 if request.wire == "tfserving-grpc":
-                    return await self._pass_on(request, deadline)
+                    return await self._pass_on(request, call)
                 if request.wire == "predict-v1" and request.verb in ("classify", "regress"):
-                    return await self._of_examples(request, deadline)
-                return await self._predict(request, deadline)
+                    return await self._of_examples(request, call)
+                return await self._predict(request, call)
             if isinstance(request, ModelQuery):
-                return await self._ask(request, deadline)
+                return await self._ask(request, call)
             if isinstance(request, ModelOrder):
-                return await self._order(request, deadline)
+                return await self._order(request, call)
         except GrpcError as error:
             refuse(request, error)
         raise oip_refusals.takes_tensors(request)
 
     async def probe(self, timeout: float) -> None:
         """A model's state tells; of no model, that it answers at all."""
-        deadline = Deadline(self._channel.now() + timeout, timeout, timeout)
+        call = Call(Deadline(self._channel.now() + timeout, timeout, timeout))
         try:
-            versions = await self._versions(self._model or "", "", b"", deadline)
+            versions = await self._versions(self._model or "", "", b"", call)
         except GrpcError as error:
             if self._model or error.code not in _ALIVE:
                 raise BackendError(f"The health check was answered with status {error.code}.") from None
@@ -105,30 +106,30 @@ class TfServingGrpcAdapter:
 
     # ── tensors ───────────────────────────────────────────────────────────────────────────────────────
 
-    async def _pass_on(self, request: InferRequest, deadline: Deadline) -> Answer:
+    async def _pass_on(self, request: InferRequest, call: Call) -> Answer:
         message = request.body + tfserving_asked.renamed("PredictRequest", self._name(request))
-        told = await self._asked("Predict", message, self._told(request), deadline)
+        told = await self._asked("Predict", message, self._told(request), call)
         return Answer(content_type="application/grpc", body=told, usage=_usage(request, told), form=TFSERVING_GRPC)
 
-    async def _predict(self, request: InferRequest, deadline: Deadline) -> Answer:
-        inference, _ = await self._models.inference(request, self._name(request), deadline)
+    async def _predict(self, request: InferRequest, call: Call) -> Answer:
+        inference, _ = await self._models.inference(request, self._name(request), call)
         size = sum([len(tensor.data) for tensor in inference.inputs if tensor.datatype == "BYTES"])
         message = await offload.run(size, tfserving_predict.encode_request, inference, self._name(request))
-        told = await self._asked("Predict", message, self._told(request), deadline)
+        told = await self._asked("Predict", message, self._told(request), call)
         inferred = await offload.run(len(told), tfserving_predict.decode_response, told, request.model)
         inferred.id = inference.id
         return await answer_of(request, wanted(inferred, inference), _usage(request, told))
 
-    async def _of_examples(self, request: InferRequest, deadline: Deadline) -> Answer:
+    async def _of_examples(self, request: InferRequest, call: Call) -> Answer:
         name = "Classify" if request.verb == "classify" else "Regress"
         body, model = request.body, self._name(request)
         message = await offload.run(len(body), tfserving_examples.encode_request, name, body, model, request.version)
-        told = await self._asked(name, message, self._told(request), deadline)
+        told = await self._asked(name, message, self._told(request), call)
         body = await offload.run(len(told), tfserving_examples.decode_response, name, told)
         return Answer(content_type=JSON, body=body, usage=_usage(request, told), form=PREDICT_V1)
 
-    async def _asked(self, name: str, message: bytes, fields: bytes, deadline: Deadline) -> bytes:
-        answer, _ = await self._channel.ask(_PATHS[name], message, fields, deadline)
+    async def _asked(self, name: str, message: bytes, fields: bytes, call: Call) -> bytes:
+        answer, _ = await self._channel.ask(_PATHS[name], message, fields, call.deadline)
         return answer
 
     def _name(self, request: ModelRequest) -> str:
@@ -139,12 +140,12 @@ class TfServingGrpcAdapter:
 
     # ── questions ─────────────────────────────────────────────────────────────────────────────────────
 
-    async def _ask(self, query: ModelQuery, deadline: Deadline) -> Answer:
+    async def _ask(self, query: ModelQuery, call: Call) -> Answer:
         if query.about not in ("metadata", "ready"):
             raise untold(query)
         told: Any = {"name": query.model, "ready": True}
         try:
-            versions = await self._versions(self._name(query), query.version, self._told(query), deadline)
+            versions = await self._versions(self._name(query), query.version, self._told(query), call)
         except GrpcError as error:
             if query.about == "ready" and error.code not in OF_THE_KEY:
                 raise oip_refusals.not_ready(query) from None
@@ -153,24 +154,24 @@ class TfServingGrpcAdapter:
             if not any(version.available for version in versions):
                 raise oip_refusals.not_ready(query)
         else:
-            signatures = await self._signatures(self._name(query), query.version, deadline)
+            signatures = await self._signatures(self._name(query), query.version, call)
             told = tfserving.model_metadata(query.model, versions, signatures)
         body = oip_bodies.encode(told)
         return Answer(content_type=JSON, body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)
 
-    async def _versions(self, model: str, version: str, fields: bytes, deadline: Deadline) -> list[tfserving.Version]:
+    async def _versions(self, model: str, version: str, fields: bytes, call: Call) -> list[tfserving.Version]:
         asked = serving.GetModelStatusRequest()
         tfserving_predict.put_spec(asked.model_spec, model, version)
-        answer = await self._asked("GetModelStatus", asked.SerializeToString(), fields, deadline)
+        answer = await self._asked("GetModelStatus", asked.SerializeToString(), fields, call)
         told = tfserving_predict.decode_answer(serving.GetModelStatusResponse, answer)
         available = serving.ModelVersionStatus.AVAILABLE
         return [tfserving.Version(str(one.version), one.state == available) for one in told.model_version_status]
 
-    async def _signatures(self, model: str, version: str, deadline: Deadline) -> dict[str, Any]:
+    async def _signatures(self, model: str, version: str, call: Call) -> dict[str, Any]:
         """As they are told over REST."""
         asked = serving.GetModelMetadataRequest(metadata_field=[_SIGNATURES])
         tfserving_predict.put_spec(asked.model_spec, model, version)
-        answer = await self._asked("GetModelMetadata", asked.SerializeToString(), b"", deadline)
+        answer = await self._asked("GetModelMetadata", asked.SerializeToString(), b"", call)
         told = tfserving_predict.decode_answer(serving.GetModelMetadataResponse, answer)
         try:
             found = serving.SignatureDefMap.FromString(told.metadata[_SIGNATURES].value)
@@ -182,7 +183,7 @@ class TfServingGrpcAdapter:
 
     # ── orders ────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _order(self, order: ModelOrder, deadline: Deadline) -> Answer:
+    async def _order(self, order: ModelOrder, call: Call) -> Answer:
         """All of its models, with their versions and labels."""
         load = oip_bodies.decode_load(order.body) if order.order == "load" else oip_bodies.Load(None, {})
         if load.config is None or load.files:
@@ -194,7 +195,7 @@ class TfServingGrpcAdapter:
             raise CallerError(f"The `config` is no ModelServerConfig: {error}.", param="config") from None
         if not asked.config.model_config_list.config:
             raise CallerError(WHOLE, param="config")
-        answer = await self._asked("HandleReloadConfigRequest", asked.SerializeToString(), self._told(order), deadline)
+        answer = await self._asked("HandleReloadConfigRequest", asked.SerializeToString(), self._told(order), call)
         status = tfserving_predict.decode_answer(serving.ReloadConfigResponse, answer).status
         self._models.forget()
         if status.error_code:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from adapters import offload
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import CallerError, InferenceError, Unavailable, Unsupported
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.paths import segment
 from adapters.registry import Address
-from adapters.types import PREDICT_V1, AppRequest, Deadline, InferRequest, ModelQuery, ModelRequest, Usage
+from adapters.types import PREDICT_V1, AppRequest, InferRequest, ModelQuery, ModelRequest, Usage
 from adapters.upstreams import health
 from adapters.upstreams.apps.calls import AppCalls
 from adapters.upstreams.apps.http_app import target_of
@@ -70,14 +71,14 @@ class KserveV1Adapter:
         own = f"/v1/models/{segment(model)}" if model else "/v1/models"
         self._probe_target = (_base_of(client) + (probe or own)).encode()
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         oip_refusals.check_version(request, versions=False)
         if isinstance(request, InferRequest):
-            return await (self._pass_on if request.wire == "predict-v1" else self._infer)(request, deadline)
+            return await (self._pass_on if request.wire == "predict-v1" else self._infer)(request, call)
         if isinstance(request, ModelQuery):
-            return await self._ask(request, deadline)
+            return await self._ask(request, call)
         if isinstance(request, AppRequest):
-            return await self._calls.call(request, target_of(self._client.base_path, request), deadline)
+            return await self._calls.call(request, target_of(self._client.base_path, request), call)
         raise oip_refusals.takes_tensors(request)
 
     async def probe(self, timeout: float) -> None:
@@ -90,39 +91,39 @@ class KserveV1Adapter:
 
     # ── tensors ───────────────────────────────────────────────────────────────────────────────────────
 
-    async def _pass_on(self, request: InferRequest, deadline: Deadline) -> Answer:
+    async def _pass_on(self, request: InferRequest, call: Call) -> Answer:
         if request.verb not in ("predict", "explain"):
             raise Unsupported(f"The servers of `{request.model[:128]}` know neither `:classify` nor `:regress`.")
         if request.verb == "explain" and self._explainer is not None:
             with _blamelessly():
-                told = await self._post(self._explainer, request, "explain", request.body, deadline)
+                told = await self._post(self._explainer, request, "explain", request.body, call)
         else:
-            told = await self._post(self._client, request, request.verb, request.body, deadline)
+            told = await self._post(self._client, request, request.verb, request.body, call)
         body = await offload.scan(len(told), predict_v1_upstream.checked, told)
         usage = Usage(rows=request.rows, bytes=len(told), exact=True)
         return Answer(content_type=JSON, body=body, usage=usage, form=PREDICT_V1)
 
-    async def _infer(self, request: InferRequest, deadline: Deadline) -> Answer:
-        body = await self._declared.body(request, deadline)
-        return await self._declared.answer(request, await self._post(self._client, request, "predict", body, deadline))
+    async def _infer(self, request: InferRequest, call: Call) -> Answer:
+        body = await self._declared.body(request, call)
+        return await self._declared.answer(request, await self._post(self._client, request, "predict", body, call))
 
-    async def _post(self, client: Client, request: InferRequest, verb: str, body: bytes, deadline: Deadline) -> bytes:
+    async def _post(self, client: Client, request: InferRequest, verb: str, body: bytes, call: Call) -> bytes:
         target = _target(_base_of(client), self._model or request.model, f":{verb}")
         fields = _JSON_FIELDS + encode_fields((("x-request-id", request.request_id),))
-        response = await client.request(b"POST", target, fields, body, deadline)
+        response = await client.request(b"POST", target, fields, body, call.deadline)
         if response.status != 200:
             await _refuse(request, response, body)
         return await response.read(MAX_ANSWER)
 
     # ── questions ─────────────────────────────────────────────────────────────────────────────────────
 
-    async def _ask(self, query: ModelQuery, deadline: Deadline) -> Answer:
+    async def _ask(self, query: ModelQuery, call: Call) -> Answer:
         if query.about == "metadata":
             return self._declared.told(query)
         if query.about != "ready":
             raise Unsupported(f"The server of `{query.model}` does not tell its {query.about}.")
         target = _target(_base_of(self._client), self._model or query.model, "")
-        response = await self._client.request(b"GET", target, _FIELDS, b"", deadline)
+        response = await self._client.request(b"GET", target, _FIELDS, b"", call.deadline)
         body = await response.read(MAX_ERROR_BODY)
         if response.status != 200 or not kserve_v1.is_ready(body):
             raise oip_refusals.not_ready(query)

@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 
+from adapters.call import Call
 from adapters.errors import CallerError, Unsupported
 from adapters.offload import codecs
 from adapters.tensors import Inference, Inferred
-from adapters.types import Deadline, InferRequest, ModelQuery
+from adapters.types import InferRequest, ModelQuery
 from adapters.upstreams.oip.inference import DOUBT, FRESH, MOST
 from adapters.wire.oip import raw_requests as oip_raw
 from adapters.wire.oip.bodies import ModelMetadata
@@ -17,7 +18,7 @@ from adapters.wire.tfserving import rest as tfserving
 from adapters.wire.tfserving.predict_v1 import SERVING, SIGNATURE
 
 Signatures = dict[str, Any]
-Ask = Callable[[str, str, Deadline], Awaitable[Signatures]]
+Ask = Callable[[str, str, Call], Awaitable[Signatures]]
 
 
 class Models:
@@ -32,34 +33,34 @@ class Models:
         """They have changed."""
         self._known.clear()
 
-    async def inference(self, request: InferRequest, model: str, deadline: Deadline) -> tuple[Inference, ModelMetadata]:
+    async def inference(self, request: InferRequest, model: str, call: Call) -> tuple[Inference, ModelMetadata]:
         """A request's tensors, and what its signature is. `model` is its name at the endpoint.
 
         Raises `CallerError`, and what asking raises.
         """
         if request.wire != "predict-v1":
             await codecs.inference_of(request)
-        known = await self._of(request, model, deadline, FRESH)
+        known = await self._of(request, model, call, FRESH)
         try:
             return await _read(request, known), known
         except Unsupported:
             raise
         except CallerError:
             # Perhaps it is another model by now than the one that is remembered.
-            fresh = await self._of(request, model, deadline, DOUBT)
+            fresh = await self._of(request, model, call, DOUBT)
             if fresh.signature_def is known.signature_def:
                 raise
             return await _read(request, fresh), fresh
 
-    async def _of(self, request: InferRequest, model: str, deadline: Deadline, max_age: float) -> ModelMetadata:
-        signatures = await self._signatures(model, request.version, deadline, max_age)
+    async def _of(self, request: InferRequest, model: str, call: Call, max_age: float) -> ModelMetadata:
+        signatures = await self._signatures(model, request.version, call, max_age)
         return tfserving.model_metadata(model, [], signatures, _named(request))
 
-    async def _signatures(self, model: str, version: str, deadline: Deadline, max_age: float) -> Signatures:
+    async def _signatures(self, model: str, version: str, call: Call, max_age: float) -> Signatures:
         known, now = self._known.get((model, version)), self._clock()
         if known is not None and now - known[0] < max_age:
             return known[1]
-        signatures = await self._ask(model, version, deadline)
+        signatures = await self._ask(model, version, call)
         if len(self._known) >= MOST:
             self._known.pop(next(iter(self._known)))
         self._known[model, version] = (now, signatures)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from adapters import offload
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import BackendError, CallerError, TooLarge, Unsupported
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.paths import segment
 from adapters.types import (
     OIP_JSON,
     PREDICT_V1,
-    Deadline,
     InferRequest,
     ModelOrder,
     ModelQuery,
@@ -70,14 +70,14 @@ class TfServingAdapter:
         self._probe = probe
         self._models = Models(self._signatures, client.now)
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, InferRequest):
             takes_plain_inference(request)
             if request.wire == "predict-v1" and request.verb != "explain":
-                return await self._pass_on(request, deadline)
-            return await self._infer(request, deadline)
+                return await self._pass_on(request, call)
+            return await self._infer(request, call)
         if isinstance(request, ModelQuery):
-            return await self._ask(request, deadline)
+            return await self._ask(request, call)
         if isinstance(request, ModelOrder):
             raise Unsupported(NO_ORDERS)
         raise oip_refusals.takes_tensors(request)
@@ -97,17 +97,17 @@ class TfServingAdapter:
 
     # ── tensors ───────────────────────────────────────────────────────────────────────────────────────
 
-    async def _pass_on(self, request: InferRequest, deadline: Deadline) -> Answer:
-        told = await self._post(request, request.verb, request.body, deadline)
+    async def _pass_on(self, request: InferRequest, call: Call) -> Answer:
+        told = await self._post(request, request.verb, request.body, call)
         body = await offload.scan(len(told), predict_v1_upstream.checked, told)
         usage = Usage(rows=request.rows, bytes=len(told), exact=True)
         return Answer(content_type=JSON, body=body, usage=usage, form=PREDICT_V1)
 
-    async def _infer(self, request: InferRequest, deadline: Deadline) -> Answer:
-        inference, known = await self._models.inference(request, self._name(request), deadline)
+    async def _infer(self, request: InferRequest, call: Call) -> Answer:
+        inference, known = await self._models.inference(request, self._name(request), call)
         size = sum([len(tensor.data) for tensor in inference.inputs])
         body = await offload.run(size, predict_v1_upstream.encode_request, inference)
-        told = await self._post(request, "predict", body, deadline)
+        told = await self._post(request, "predict", body, call)
         version = request.version if request.version.isdigit() else ""
         inferred = await offload.run(
             len(told), predict_v1_upstream.decode_answer, told, known.outputs, request.model, version
@@ -116,10 +116,10 @@ class TfServingAdapter:
         usage = Usage(rows=request.rows, bytes=len(told), exact=True)
         return await answer_of(request, wanted(inferred, inference), usage)
 
-    async def _post(self, request: InferRequest, verb: str, body: bytes, deadline: Deadline) -> bytes:
+    async def _post(self, request: InferRequest, verb: str, body: bytes, call: Call) -> bytes:
         target = _target(self._base, self._name(request), request.version, f":{verb}")
         fields = _JSON_FIELDS + encode_fields((("x-request-id", request.request_id),))
-        response = await self._client.request(b"POST", target, fields, body, deadline)
+        response = await self._client.request(b"POST", target, fields, body, call.deadline)
         if response.status != 200:
             await _refuse(request, response)
         return await response.read(MAX_ANSWER)
@@ -129,22 +129,22 @@ class TfServingAdapter:
 
     # ── questions ─────────────────────────────────────────────────────────────────────────────────────
 
-    async def _ask(self, query: ModelQuery, deadline: Deadline) -> Answer:
+    async def _ask(self, query: ModelQuery, call: Call) -> Answer:
         if query.about not in ("metadata", "ready"):
             raise untold(query)
         told: Any = {"name": query.model, "ready": True}
-        versions = await self._versions(query, deadline)
+        versions = await self._versions(query, call)
         if query.about == "ready":
             if not any(version.available for version in versions):
                 raise oip_refusals.not_ready(query)
         else:
-            signatures = await self._signatures(self._name(query), query.version, deadline)
+            signatures = await self._signatures(self._name(query), query.version, call)
             told = tfserving.model_metadata(query.model, versions, signatures)
         body = oip_bodies.encode(told)
         return Answer(content_type=JSON, body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)
 
-    async def _versions(self, query: ModelQuery, deadline: Deadline) -> list[tfserving.Version]:
-        response = await self._get(self._name(query), query.version, "", deadline)
+    async def _versions(self, query: ModelQuery, call: Call) -> list[tfserving.Version]:
+        response = await self._get(self._name(query), query.version, "", call)
         if response.status == 404 and query.about == "ready":
             response.close()
             return []
@@ -152,14 +152,16 @@ class TfServingAdapter:
             await _refuse(query, response)
         return tfserving.decode_status(await response.read(MAX_ANSWER))
 
-    async def _signatures(self, model: str, version: str, deadline: Deadline) -> dict[str, Any]:
-        response = await self._get(model, version, "/metadata", deadline)
+    async def _signatures(self, model: str, version: str, call: Call) -> dict[str, Any]:
+        response = await self._get(model, version, "/metadata", call)
         if response.status != 200:
             await _refuse(ModelQuery(model=model, version=version), response)
         return tfserving.decode_metadata(await response.read(MAX_ANSWER))
 
-    async def _get(self, model: str, version: str, what: str, deadline: Deadline) -> ClientResponse:
-        return await self._client.request(b"GET", _target(self._base, model, version, what), _FIELDS, b"", deadline)
+    async def _get(self, model: str, version: str, what: str, call: Call) -> ClientResponse:
+        return await self._client.request(
+            b"GET", _target(self._base, model, version, what), _FIELDS, b"", call.deadline
+        )
 
 
 async def _refuse(request: ModelRequest, response: ClientResponse) -> NoReturn:

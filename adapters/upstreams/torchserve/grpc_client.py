@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import BackendError, Unsupported
 from adapters.http2.channel import Channel, encode_fields
 from adapters.http2.status import Code, GrpcError
@@ -52,42 +53,42 @@ class TorchServeGrpcAdapter:
         self._models = models
         self._model = model
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, AppRequest):
             if verb_of(request) != PREDICTIONS:
                 raise Unsupported("TorchServe has explanations over HTTP only.")
-            return await self._predict(request, deadline)
+            return await self._predict(request, call)
         if isinstance(request, InferRequest):
-            asked = call_for(request, PREDICTIONS, await self._declared.body(request, deadline))
-            return await self._declared.answer(request, await tensors(self._predict(asked, deadline)))
-        return await told(request, self._declared, self._models, deadline)
+            asked = call_for(request, PREDICTIONS, await self._declared.body(request, call))
+            return await self._declared.answer(request, await tensors(self._predict(asked, call)))
+        return await told(request, self._declared, self._models, call)
 
-    async def _predict(self, request: AppRequest, deadline: Deadline) -> Answer:
+    async def _predict(self, request: AppRequest, call: Call) -> Answer:
         model = self._model or request.model
         message = wire.encode_request(model, request.version, self._protocol.input, request.body)
         fields = encode_fields((("x-request-id", request.request_id),))
         try:
             if self._protocol.streaming:
-                return await self._stream(message, fields, deadline, request)
-            answer, _ = await self._channel.ask(wire.PREDICTIONS, message, fields, deadline)
+                return await self._stream(message, fields, call, request)
+            answer, _ = await self._channel.ask(wire.PREDICTIONS, message, fields, call.deadline)
         except GrpcError as error:
-            self._refuse(request, deadline, error)
+            self._refuse(request, call, error)
         body = wire.decode_response(answer)
         return Answer(content_type="", body=body, usage=Usage(bytes=len(body), exact=True), form=APP)
 
-    async def _stream(self, message: bytes, fields: bytes, deadline: Deadline, request: AppRequest) -> Answer:
-        exchange = await self._channel.stream(wire.STREAM_PREDICTIONS, fields, deadline)
+    async def _stream(self, message: bytes, fields: bytes, call: Call, request: AppRequest) -> Answer:
+        exchange = await self._channel.stream(wire.STREAM_PREDICTIONS, fields, call.deadline)
         try:
             await exchange.write(message)
             exchange.half_close()
         except BaseException:
             exchange.cancel()
             raise
-        return await MessagePieces(exchange, wire.decode_response, partial(self._refuse, request, deadline)).begun()
+        return await MessagePieces(exchange, wire.decode_response, partial(self._refuse, request, call)).begun()
 
-    def _refuse(self, request: ModelRequest, deadline: Deadline, error: GrpcError) -> NoReturn:
+    def _refuse(self, request: ModelRequest, call: Call, error: GrpcError) -> NoReturn:
         """A status whose message ends with the name of a Java class."""
-        check_time(error, deadline, self._channel.now())
+        check_time(error, call.deadline, self._channel.now())
         kind = error.message.rpartition("\n")[2].rpartition(".")[2].strip()
         if (found := by_kind(request, kind, error.message)) is not None:
             raise found from None

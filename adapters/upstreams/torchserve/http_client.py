@@ -6,10 +6,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import Unsupported
 from adapters.http1.client import Client
 from adapters.paths import segment
-from adapters.types import AppRequest, Deadline, InferRequest, ModelOrder, ModelQuery, ModelRequest
+from adapters.types import AppRequest, InferRequest, ModelOrder, ModelQuery, ModelRequest
 from adapters.upstreams.apps.calls import AppCalls
 from adapters.upstreams.apps.http_app import call_for, healthy, no_such_kind, tensors
 from adapters.upstreams.declared_tensors import DeclaredModel, json_answer
@@ -67,18 +68,18 @@ class TorchServeAdapter:
         self._model = model
         self._probe_target = (client.base_path + probe).encode()
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, AppRequest):
-            return await self._call(request, deadline)
+            return await self._call(request, call)
         if isinstance(request, InferRequest):
-            asked = call_for(request, PREDICTIONS, await self._declared.body(request, deadline))
-            return await self._declared.answer(request, await tensors(self._call(asked, deadline)))
-        return await told(request, self._declared, self._models, deadline)
+            asked = call_for(request, PREDICTIONS, await self._declared.body(request, call))
+            return await self._declared.answer(request, await tensors(self._call(asked, call)))
+        return await told(request, self._declared, self._models, call)
 
-    async def _call(self, request: AppRequest, deadline: Deadline) -> Answer:
+    async def _call(self, request: AppRequest, call: Call) -> Answer:
         path = _target(self._client.base_path, verb_of(request), self._model or request.model, request.version)
         target = f"{path}?{request.query}" if request.query else path
-        return await self._calls.call(request, target.encode("latin-1"), deadline)
+        return await self._calls.call(request, target.encode("latin-1"), call)
 
     async def probe(self, timeout: float) -> None:
         await healthy(self._client, self._probe_target, timeout, judged)
@@ -97,20 +98,20 @@ def verb_of(request: AppRequest) -> str:
     return verb
 
 
-async def told(request: ModelRequest, declared: DeclaredModel, models: Models | None, deadline: Deadline) -> Answer:
+async def told(request: ModelRequest, declared: DeclaredModel, models: Models | None, call: Call) -> Answer:
     """The answer to a question about a model, and to an order, whichever wire its inferences go by."""
     if isinstance(request, ModelQuery):
         if request.about == "metadata":
-            return declared.told(request, await models.versions(request, deadline) if models is not None else ())
+            return declared.told(request, await models.versions(request, call) if models is not None else ())
         if request.about == "ready":
-            return await models.ready(request, deadline) if models is not None else _ready(request)
+            return await models.ready(request, call) if models is not None else _ready(request)
         if models is not None and request.about == "config":
-            return await models.described(request, deadline)
+            return await models.described(request, call)
         raise Unsupported(f"The server of `{request.model}` does not tell its {request.about}.")
     if isinstance(request, ModelOrder):
         if models is None:
             raise Unsupported("TorchServe loads models by its management API: give the pool its `management_port`.")
-        return await models.order(request, deadline)
+        return await models.order(request, call)
     raise no_such_kind(request)
 
 

@@ -5,10 +5,11 @@ from urllib.parse import urlencode
 import msgspec
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import CallerError, InferenceError
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.paths import segment
-from adapters.types import Deadline, ModelOrder, ModelQuery, ModelRequest
+from adapters.types import ModelOrder, ModelQuery, ModelRequest
 from adapters.upstreams.declared_tensors import json_answer
 from adapters.upstreams.failed_status import upstream_error
 from adapters.upstreams.oip import refusals as oip_refusals
@@ -32,10 +33,10 @@ class Models:
 
     # ── questions ─────────────────────────────────────────────────────────────────────────────────────
 
-    async def ready(self, query: ModelQuery, deadline: Deadline) -> Answer:
+    async def ready(self, query: ModelQuery, call: Call) -> Answer:
         """Whether a worker is. Raises `Unavailable`."""
         try:
-            versions = await self._versions(query, query.version, deadline)
+            versions = await self._versions(query, query.version, call)
         except InferenceError as error:
             if error.code != "upstream_model_not_found" and error.kind != "caller":
                 raise
@@ -44,21 +45,21 @@ class Models:
             raise oip_refusals.not_ready(query)
         return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
 
-    async def versions(self, query: ModelQuery, deadline: Deadline) -> list[str]:
+    async def versions(self, query: ModelQuery, call: Call) -> list[str]:
         """The names of all that are registered."""
-        return [version.name for version in await self._versions(query, query.version or "all", deadline)]
+        return [version.name for version in await self._versions(query, query.version or "all", call)]
 
-    async def described(self, query: ModelQuery, deadline: Deadline) -> Answer:
+    async def described(self, query: ModelQuery, call: Call) -> Answer:
         """What TorchServe tells of it, as the configuration of a model that it is."""
-        told = await self._describe(query, query.version or "all", deadline)
+        told = await self._describe(query, query.version or "all", call)
         body = {"name": query.model, "platform": "torchserve", "versions": msgspec.Raw(told)}
         return json_answer(oip_bodies.encode(body))
 
-    async def _versions(self, query: ModelRequest, version: str, deadline: Deadline) -> list[wire.Version]:
-        return wire.decode_described(await self._describe(query, version, deadline))
+    async def _versions(self, query: ModelRequest, version: str, call: Call) -> list[wire.Version]:
+        return wire.decode_described(await self._describe(query, version, call))
 
-    async def _describe(self, query: ModelRequest, version: str, deadline: Deadline) -> bytes:
-        response = await self._send(b"GET", self._path(query, version), deadline)
+    async def _describe(self, query: ModelRequest, version: str, call: Call) -> bytes:
+        response = await self._send(b"GET", self._path(query, version), call)
         body = await response.read(MAX_ANSWER)
         if response.status != 200:
             found = judged(query, response.status, response.headers, body)
@@ -67,43 +68,41 @@ class Models:
 
     # ── orders ────────────────────────────────────────────────────────────────────────────────────────
 
-    async def order(self, order: ModelOrder, deadline: Deadline) -> Answer:
+    async def order(self, order: ModelOrder, call: Call) -> Answer:
         """Returns when it is done: workers are waited for."""
         if order.order == "load":
             load = oip_bodies.decode_load(order.body)
             if load.files:
                 raise CallerError("TorchServe takes no files: give the archive's `url` in `config`.")
-            await self._load(order, wire.decode_registration(load.config), deadline)
+            await self._load(order, wire.decode_registration(load.config), call)
         else:
-            await self._unload(order, deadline)
+            await self._unload(order, call)
         return json_answer(b"{}")
 
-    async def _load(self, order: ModelOrder, asked: wire.Registration, deadline: Deadline) -> None:
+    async def _load(self, order: ModelOrder, asked: wire.Registration, call: Call) -> None:
         """Register it; what is registered already gets the workers that are asked for."""
         name = self._model or order.model
         query = urlencode({"url": f"{name}.mar", "initial_workers": 1, **asked.register, "model_name": name})
-        response = await self._send(b"POST", f"/models?{query}&synchronous=true", deadline)
+        response = await self._send(b"POST", f"/models?{query}&synchronous=true", call)
         if response.status == 409:
             response.close()
-            await self._scale(order, asked, deadline)
+            await self._scale(order, asked, call)
         else:
             await self._done(order, response)
         if asked.default:
-            await self._done(
-                order, await self._send(b"PUT", f"{self._path(order, asked.default)}/set-default", deadline)
-            )
+            await self._done(order, await self._send(b"PUT", f"{self._path(order, asked.default)}/set-default", call))
 
-    async def _scale(self, order: ModelOrder, asked: wire.Registration, deadline: Deadline) -> None:
+    async def _scale(self, order: ModelOrder, asked: wire.Registration, call: Call) -> None:
         query = urlencode({"min_worker": asked.workers, "max_worker": asked.workers, "synchronous": "true"})
         path = self._path(order, asked.default)
-        await self._done(order, await self._send(b"PUT", f"{path}?{query}", deadline))
+        await self._done(order, await self._send(b"PUT", f"{path}?{query}", call))
 
-    async def _unload(self, order: ModelOrder, deadline: Deadline) -> None:
+    async def _unload(self, order: ModelOrder, call: Call) -> None:
         """All versions. The default one goes last: TorchServe keeps it while there are others."""
-        default = {version.name for version in await self._versions(order, "", deadline)}
-        every = [version.name for version in await self._versions(order, "all", deadline)]
+        default = {version.name for version in await self._versions(order, "", call)}
+        every = [version.name for version in await self._versions(order, "all", call)]
         for version in sorted(every, key=lambda name: name in default):
-            await self._done(order, await self._send(b"DELETE", self._path(order, version), deadline))
+            await self._done(order, await self._send(b"DELETE", self._path(order, version), call))
 
     async def _done(self, order: ModelOrder, response: ClientResponse) -> None:
         if response.status not in (200, 202):
@@ -114,5 +113,5 @@ class Models:
         path = f"/models/{segment(self._model or request.model)}"
         return f"{path}/{segment(version)}" if version else path
 
-    async def _send(self, method: bytes, path: str, deadline: Deadline) -> ClientResponse:
-        return await self._client.request(method, path.encode(), _FIELDS, b"", deadline)
+    async def _send(self, method: bytes, path: str, call: Call) -> ClientResponse:
+        return await self._client.request(method, path.encode(), _FIELDS, b"", call.deadline)

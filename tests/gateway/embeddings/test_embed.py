@@ -212,8 +212,8 @@ async def test_a_route_may_call_the_model_otherwise(tmp_path: Path) -> None:
 @pytest.mark.looptime
 async def test_tensors_go_through(tmp_path: Path) -> None:
     class Plain(WordModel):
-        async def call(self, request: Any, deadline: Any) -> Any:
-            return await FakeAdapter.call(self, request, deadline)
+        async def call(self, request: Any, call: Any) -> Any:
+            return await FakeAdapter.call(self, request, call)
 
     one = Embeddings(tmp_path, Plain())
     answer = await one.core.handle(one.principal, infer(), {}, one.record())

@@ -11,9 +11,10 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.fake import FakeAdapter, Script
 from adapters.tensors import Inferred, Tensor
-from adapters.types import OIP_GRPC, Deadline, InferRequest, ModelQuery, ModelRequest, Usage
+from adapters.types import OIP_GRPC, InferRequest, ModelQuery, ModelRequest, Usage
 from adapters.wire.oip.proto_responses import encode_infer_response
 
 WORDS = {"[CLS]": 0, "[SEP]": 1, "[UNK]": 2, "a": 3, "b": 4, "c": 5, "d": 6}
@@ -42,11 +43,11 @@ class WordModel(FakeAdapter):
         self.pooled = False
         self.garbage = False
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, ModelQuery):
             inputs = [{"name": name, "datatype": kind, "shape": [-1, -1]} for name, kind in self.names.items()]
             return Answer(content_type="application/json", body=_json({"name": "m", "inputs": inputs}))
-        await super().call(request, deadline)
+        await super().call(request, call)
         assert isinstance(request, InferRequest)
         self.batches.append(request)
         body = encode_infer_response(Inferred("m", "1", "", {}, [self._output(request)]))

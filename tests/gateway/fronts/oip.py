@@ -10,10 +10,11 @@ from typing import Any
 import aiohttp
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import InferenceError
 from adapters.fake import FakeAdapter, Script
 from adapters.http1.server import Limits, Server
-from adapters.types import OIP_JSON, Deadline, Form, InferRequest, ModelOrder, ModelQuery, ModelRequest, Usage
+from adapters.types import OIP_JSON, Form, InferRequest, ModelOrder, ModelQuery, ModelRequest, Usage
 from adapters.upstreams.oip.inference import Reader
 from adapters.wire.oip.bodies import ModelMetadata, decode_metadata
 from config.schema.config import HttpConfig
@@ -66,20 +67,20 @@ class TensorFake(FakeAdapter):
         self.clock = asyncio.get_running_loop().time
         self._reader = Reader(self._metadata, lambda: self.clock())
 
-    async def _metadata(self, model: str, version: str, deadline: Deadline) -> ModelMetadata:
-        answer = await self.call(ModelQuery(model=model, version=version), deadline)
+    async def _metadata(self, model: str, version: str, call: Call) -> ModelMetadata:
+        answer = await self.call(ModelQuery(model=model, version=version), call)
         return decode_metadata(answer.body or b"")
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, ModelOrder):
             self.orders.append(request)
             if self.failing is not None:
                 raise self.failing
             return Answer(content_type="application/json", body=b"{}", form=OIP_JSON)
         if isinstance(request, InferRequest) and request.wire in ("predict-v1", "tfserving-grpc") and not self.plain:
-            request.inference = await self._reader.inference(request, request.model, deadline)
+            request.inference = await self._reader.inference(request, request.model, call)
         if not isinstance(request, ModelQuery):
-            return await super().call(request, deadline)
+            return await super().call(request, call)
         self.queries.append(request)
         await asyncio.sleep(self.pause)
         if self.failing is not None:

@@ -12,13 +12,14 @@ import tritonclient.http.aio as triton_http
 from tritonclient.grpc import service_pb2
 
 from adapters.base import Adapter, Answer
+from adapters.call import Call
 from adapters.fake import FakeAdapter
 from adapters.http1.client import Client
 from adapters.http1.message import Request, Response
 from adapters.http1.server import Server
 from adapters.http2.channel import Channel
 from adapters.tensors import Inferred, Parameter
-from adapters.types import Deadline, ModelRequest
+from adapters.types import ModelRequest
 from adapters.upstreams.oip.grpc_client import OipGrpcAdapter
 from adapters.upstreams.oip.http_client import OipHttpAdapter
 from adapters.wire import compression, sse
@@ -114,8 +115,8 @@ class Idle:
     def __init__(self, adapter: Adapter) -> None:
         self._adapter = adapter
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
-        return await self._adapter.call(request, deadline)
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
+        return await self._adapter.call(request, call)
 
 
 @asynccontextmanager

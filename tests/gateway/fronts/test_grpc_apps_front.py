@@ -6,9 +6,10 @@ import grpc
 import pytest
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import TransportError
 from adapters.fake import FakeAdapter, Script
-from adapters.types import APP, AppRequest, Deadline, ModelRequest
+from adapters.types import APP, AppRequest, ModelRequest
 from adapters.wire.torchserve import proto as wire
 from gateway.fronts.grpc.apps import PROTOBUF
 from tests.gateway.fronts.oip import TensorDoor, tensor_door
@@ -19,8 +20,8 @@ METHOD = "/any.Service/Method"
 class Messages(FakeAdapter):
     """Its answers are messages."""
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
-        answer = await super().call(request, deadline)
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
+        answer = await super().call(request, call)
         answer.content_type = PROTOBUF
         return answer
 

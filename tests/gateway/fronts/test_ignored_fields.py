@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import CallerError
 from adapters.fake import FakeAdapter, Script
 from adapters.http1.client import Client
-from adapters.types import Deadline, ModelRequest
+from adapters.types import ModelRequest
 from adapters.upstreams.anthropic.requests import MessagesRequest
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.wire.openai import chat as openai_wire
@@ -39,8 +40,8 @@ class Before(FakeAdapter):
         super().__init__()
         self._inner = inner
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
-        return await self._inner.call(request, deadline)
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
+        return await self._inner.call(request, call)
 
 
 class Door:

@@ -95,11 +95,11 @@ async def test_thoughts_of_other_servers_are_thoughts_on_every_door(name: str) -
     class Other(FakeAdapter):
         """Whole or streamed, as it is asked."""
 
-        async def call(self, request: Any, deadline: Any) -> Any:
+        async def call(self, request: Any, call: Any) -> Any:
             events = [chunk({name: "Well, "}), chunk({name: "wörld."}), chunk({"content": SAID}), chunk({}, "stop")]
             streamed = Script(chunks=(*events, b"data: [DONE]\n\n"), usage=Usage(9, 4))
             whole = Script(chunks=(completion(content=SAID, **{name: THOUGHT}),), usage=Usage(9, 4, exact=True))
-            return await FakeAdapter(streamed if request.stream else whole).call(request, deadline)
+            return await FakeAdapter(streamed if request.stream else whole).call(request, call)
 
     async with door(Other()) as d:
         assert await chat(d.openai) == (THOUGHT, SAID)

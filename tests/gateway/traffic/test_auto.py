@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from adapters.call import Call
 from adapters.detection.auto import AutoAdapter
 from adapters.errors import Unavailable, Unsupported
 from adapters.http1.message import Request, Response
@@ -93,8 +94,8 @@ class Setting:
         return endpoints
 
 
-def soon() -> Deadline:
-    return Deadline(asyncio.get_running_loop().time() + 30, 30, 30)
+def soon() -> Call:
+    return Call(Deadline(asyncio.get_running_loop().time() + 30, 30, 30))
 
 
 def detected(fleet: Fleet) -> list[Any]:

@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from adapters.call import Call
 from adapters.errors import (
     BackendError,
     CallerError,
@@ -49,7 +50,7 @@ async def goes_on(error: InferenceError, *on: str) -> bool:
     up = FakeAdapter()
     step = Step(frozenset(FallbackConfig.model_validate({"pool": "p", "on": on} if on else "p").on), up)
     with suppress(type(error)):
-        await Fallback(failing(error), [step]).call(chat(), FOREVER)
+        await Fallback(failing(error), [step]).call(chat(), Call(FOREVER))
     return len(up.calls) == 1
 
 
@@ -77,9 +78,9 @@ async def test_a_step_for_another_failure_is_passed_over_and_not_come_back_to() 
     spare = FakeAdapter(Script(fault=ContextTooLong("spare")), Script())
     steps = [Step(frozenset({"context_length"}), long), Step(frozenset(ANOTHER_MAY_DO), spare)]
     with pytest.raises(ContextTooLong, match="spare"):
-        await Fallback(failing(Unavailable("first")), steps).call(chat(), FOREVER)
+        await Fallback(failing(Unavailable("first")), steps).call(chat(), Call(FOREVER))
     assert (len(long.calls), len(spare.calls)) == (0, 1)
-    await Fallback(failing(ContextTooLong("first")), steps).call(chat(), FOREVER)
+    await Fallback(failing(ContextTooLong("first")), steps).call(chat(), Call(FOREVER))
     assert (len(long.calls), len(spare.calls)) == (1, 2)
 
 
@@ -87,13 +88,13 @@ async def test_a_step_for_another_failure_is_passed_over_and_not_come_back_to() 
 async def test_the_last_failure_is_the_answer() -> None:
     step = Step(frozenset(ANOTHER_MAY_DO), failing(BackendError("last")))
     with pytest.raises(BackendError, match="last"):
-        await Fallback(failing(Unavailable("first")), [step]).call(chat(), FOREVER)
+        await Fallback(failing(Unavailable("first")), [step]).call(chat(), Call(FOREVER))
 
 
 @pytest.mark.looptime
 async def test_a_client_that_leaves_is_not_sent_elsewhere() -> None:
     slow, other = FakeAdapter(Script(latency=60.0)), FakeAdapter()
-    task = asyncio.create_task(Fallback(slow, [Step(frozenset(ANOTHER_MAY_DO), other)]).call(chat(), FOREVER))
+    task = asyncio.create_task(Fallback(slow, [Step(frozenset(ANOTHER_MAY_DO), other)]).call(chat(), Call(FOREVER)))
     await asyncio.sleep(1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -110,7 +111,7 @@ async def test_a_split_among_the_fallbacks_is_as_sticky_as_any() -> None:
     split = Split(target.split, fakes, Random(1))
     users = [f"u{i}" for i in range(400)] * 2
     for user in users:
-        await split.call(chat(user=user), FOREVER)
+        await split.call(chat(user=user), Call(FOREVER))
     assert len(fakes["a"].calls) + len(fakes["b"].calls) == len(users)
     assert 540 < len(fakes["a"].calls) < 660
     for fake in fakes.values():

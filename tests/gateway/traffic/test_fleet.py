@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from adapters.call import Call
 from adapters.errors import InferenceError, Overloaded, TransportError, Unavailable
 from adapters.http1.message import Response
 from adapters.types import Deadline
@@ -50,7 +51,7 @@ async def test_a_pool_that_panics_tries_the_unhealthy() -> None:
         pool = use(fleet, two({"panic": panic}, ["unix:/nonexistent/server.sock"]))
         pool.endpoints[0].probed("down", healthy_after=1, unhealthy_after=1)
         with pytest.raises(error):
-            await pool.call(chat(), Deadline(1e9, 5.0, 5.0))
+            await pool.call(chat(), Call(Deadline(1e9, 5.0, 5.0)))
         await fleet.aclose()
 
 
@@ -88,7 +89,7 @@ async def test_a_full_endpoint_is_not_ill_and_a_health_check_takes_no_requests_p
         while endpoint.health != "healthy":  # the only check that is not made here
             await asyncio.sleep(0.005)
         for _ in range(2):  # the second time, a check's connection is there already
-            call = asyncio.create_task(pool.call(chat(), Deadline(1e9, 60.0, 60.0)))
+            call = asyncio.create_task(pool.call(chat(), Call(Deadline(1e9, 60.0, 60.0))))
             while not up.asked:
                 await asyncio.sleep(0.005)
             await check(endpoint, ProbeConfig(unhealthy_after=1))
@@ -109,7 +110,7 @@ async def test_a_request_tries_again_at_an_endpoint_that_a_reload_has_taken_away
         assert old.endpoints != new.endpoints
         while fleet._members._leaving:
             await asyncio.sleep(0.005)
-        assert (await old.call(chat(), Deadline(1e9, 60.0, 60.0))).body
+        assert (await old.call(chat(), Call(Deadline(1e9, 60.0, 60.0)))).body
         await fleet.aclose()
 
 
@@ -153,7 +154,7 @@ class Held:
     def __init__(self, pool: Pool, waiting: int = 2) -> None:
         self.endpoint = pool.endpoints[0]
         self.endpoint.begin(0.0)
-        self.calls = [asyncio.create_task(pool.call(chat(), Deadline(1e9, 5.0, 5.0))) for _ in range(waiting)]
+        self.calls = [asyncio.create_task(pool.call(chat(), Call(Deadline(1e9, 5.0, 5.0)))) for _ in range(waiting)]
 
     def release(self) -> None:
         self.endpoint.latency.answered(0.0, 0.0)
@@ -173,7 +174,7 @@ async def test_who_waits_keeps_the_place_across_reloads() -> None:
     (queue,) = fleet.queues()
     assert queue.line.size == 2
     with pytest.raises(Overloaded):
-        await new.call(chat(), Deadline(1e9, 5.0, 5.0))  # the new configuration's room
+        await new.call(chat(), Call(Deadline(1e9, 5.0, 5.0)))  # the new configuration's room
     held.release()
     assert await held.results() == ["upstream_unreachable"] * 2
     assert queue.line.size == 0
@@ -198,7 +199,7 @@ async def test_one_that_a_reload_takes_away_is_none() -> None:
     await held.results()
     (queue,) = fleet.queues()
     new.endpoints[0].begin(0.0)
-    waiting = asyncio.create_task(new.call(chat(), Deadline(1e9, 5.0, 5.0)))
+    waiting = asyncio.create_task(new.call(chat(), Call(Deadline(1e9, 5.0, 5.0))))
     await asyncio.sleep(0)
     held.release()
     await asyncio.sleep(0)
@@ -251,7 +252,7 @@ async def test_a_place_comes_with_a_connection(stream: bool) -> None:
         pool = use(fleet, config(pools=[section]))
 
         async def ask(leaves: bool) -> None:
-            answer = await pool.call(chat(stream=stream), Deadline(1e9, 60.0, 60.0))
+            answer = await pool.call(chat(stream=stream), Call(Deadline(1e9, 60.0, 60.0)))
             if leaves and stream:
                 return await answer.aclose()
             async for _ in answer:

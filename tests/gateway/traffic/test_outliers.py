@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from adapters.call import Call
 from adapters.errors import BackendError, CallerError, InferenceError
 from adapters.fake import FakeAdapter, Script
 from adapters.types import Deadline
@@ -45,7 +46,7 @@ async def ask(pool: Pool, times: int, gap: float = 0.05) -> int:
     failed = 0
     for _ in range(times):
         try:
-            await pool.call(chat(), FOREVER)
+            await pool.call(chat(), Call(FOREVER))
         except InferenceError:
             failed += 1
         await asyncio.sleep(gap)

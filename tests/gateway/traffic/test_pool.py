@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import (
     BackendError,
     CallerError,
@@ -53,7 +54,7 @@ async def drained(answer: Answer) -> bytes:
 async def test_a_burst_is_spread_because_picking_counts_at_once() -> None:
     fakes = [FakeAdapter(Script(latency=1.0)) for _ in range(4)]
     both = pool(*fakes)
-    await asyncio.gather(*(both.call(chat(), FOREVER) for _ in range(100)))
+    await asyncio.gather(*(both.call(chat(), Call(FOREVER)) for _ in range(100)))
     assert max(len(f.calls) for f in fakes) - min(len(f.calls) for f in fakes) <= 6
     assert all(e.in_flight == 0 for e in both.endpoints)
 
@@ -62,11 +63,11 @@ async def test_a_burst_is_spread_because_picking_counts_at_once() -> None:
 async def test_a_lease_lasts_as_long_as_the_stream() -> None:
     fake = FakeAdapter(Script(gap=1.0))
     one = pool(fake)
-    answer = await one.call(chat(stream=True), FOREVER)
+    answer = await one.call(chat(stream=True), Call(FOREVER))
     assert one.endpoints[0].in_flight == 1
     await drained(answer)
     assert one.endpoints[0].in_flight == 0
-    abandoned = await one.call(chat(stream=True), FOREVER)
+    abandoned = await one.call(chat(stream=True), Call(FOREVER))
     await abandoned.aclose()
     await abandoned.aclose()
     assert one.endpoints[0].in_flight == 0
@@ -76,7 +77,7 @@ async def test_a_lease_lasts_as_long_as_the_stream() -> None:
 @pytest.mark.looptime
 async def test_cancelling_a_call_gives_the_lease_back() -> None:
     one = pool(FakeAdapter(Script(latency=60.0)))
-    task = asyncio.create_task(one.call(chat(), FOREVER))
+    task = asyncio.create_task(one.call(chat(), Call(FOREVER)))
     await asyncio.sleep(1)
     assert one.endpoints[0].in_flight == 1
     task.cancel()
@@ -93,7 +94,7 @@ async def test_failures_that_blame_the_endpoint_shift_the_load(fault: InferenceE
     two = pool(bad, good)
     for _ in range(30):
         with contextlib.suppress(InferenceError):
-            await two.call(chat(), FOREVER)
+            await two.call(chat(), Call(FOREVER))
     assert len(bad.calls) == 3
     assert len(good.calls) == 27
 
@@ -103,14 +104,14 @@ async def test_a_flood_of_caller_errors_opens_nothing() -> None:
     two = pool(FakeAdapter(Script(fault=CallerError("x"))), FakeAdapter(Script(fault=CallerError("x"))))
     for _ in range(50):
         with pytest.raises(CallerError):
-            await two.call(chat(), FOREVER)
+            await two.call(chat(), Call(FOREVER))
     assert all(e.breaker.state(1.0) == "closed" for e in two.endpoints)
 
 
 @pytest.mark.looptime
 async def test_a_break_in_mid_stream_counts_against_the_endpoint() -> None:
     one = pool(FakeAdapter(Script(fault=TransportError("x"), fault_after=1)), failures=1)
-    answer = await one.call(chat(stream=True), FOREVER)
+    answer = await one.call(chat(stream=True), Call(FOREVER))
     with pytest.raises(TransportError):
         await drained(answer)
     assert one.endpoints[0].breaker.state(asyncio.get_running_loop().time()) == "open"
@@ -123,8 +124,8 @@ async def test_the_last_endpoints_are_never_left_out_by_breakers() -> None:
     one = pool(fake, failures=1)
     for _ in range(5):
         with pytest.raises(BackendError):
-            await one.call(chat(), FOREVER)
-    assert (await one.call(chat(), FOREVER)).body is not None
+            await one.call(chat(), Call(FOREVER))
+    assert (await one.call(chat(), Call(FOREVER))).body is not None
     assert one.endpoints[0].breaker.state(asyncio.get_running_loop().time()) == "closed"
 
 
@@ -133,16 +134,16 @@ async def test_unhealthy_and_full_endpoints_are_not_picked() -> None:
     ill, busy = FakeAdapter(), FakeAdapter(Script(latency=10.0))
     two = pool(ill, busy, max_in_flight=2)
     two.endpoints[0].probed("down", healthy_after=1, unhealthy_after=1)
-    tasks = [asyncio.create_task(two.call(chat(), FOREVER)) for _ in range(2)]
+    tasks = [asyncio.create_task(two.call(chat(), Call(FOREVER))) for _ in range(2)]
     await asyncio.sleep(0)
     with pytest.raises(Unavailable, match="full") as refused:
-        await two.call(chat(), FOREVER)
+        await two.call(chat(), Call(FOREVER))
     assert refused.value.retry_after
     await asyncio.gather(*tasks)
     assert ill.calls == []
     two.endpoints[1].probed("down", healthy_after=1, unhealthy_after=1)
     with pytest.raises(Unavailable, match="healthy"):
-        await two.call(chat(), FOREVER)
+        await two.call(chat(), Call(FOREVER))
 
 
 @pytest.mark.looptime
@@ -152,7 +153,7 @@ async def test_an_endpoint_that_failed_this_request_is_avoided() -> None:
     for _ in range(20):
         request = chat()
         request.tried = ("p/0",)
-        assert (await two.call(request, FOREVER)).endpoint == "p/1"
+        assert (await two.call(request, Call(FOREVER))).endpoint == "p/1"
 
 
 @pytest.mark.looptime
@@ -162,12 +163,12 @@ async def test_an_endpoint_that_says_when_to_come_back_is_left_alone_until_then(
     first = chat()
     first.tried = ("p/1",)
     with pytest.raises(CapacityError):
-        await two.call(first, FOREVER)
+        await two.call(first, Call(FOREVER))
     for _ in range(9):
         await asyncio.sleep(1)
-        assert (await two.call(chat(), FOREVER)).endpoint == "p/1"
+        assert (await two.call(chat(), Call(FOREVER))).endpoint == "p/1"
     await asyncio.sleep(1)
-    assert {(await two.call(chat(), FOREVER)).endpoint for _ in range(2)} == {"p/0", "p/1"}
+    assert {(await two.call(chat(), Call(FOREVER))).endpoint for _ in range(2)} == {"p/0", "p/1"}
 
 
 @pytest.mark.looptime
@@ -176,14 +177,14 @@ async def test_when_all_asked_for_rest_the_refusal_says_when_the_first_wakes() -
     two = pool(*fakes, failures=1, balance=BalanceConfig(by="round_robin"))
     for _ in range(2):
         with pytest.raises(CapacityError):
-            await two.call(chat(), FOREVER)
+            await two.call(chat(), Call(FOREVER))
     with pytest.raises(Resting) as refused:
-        await two.call(chat(), FOREVER)
+        await two.call(chat(), Call(FOREVER))
     assert refused.value.retry_after == 5.0  # with every breaker open none of them counts
     assert [len(fake.calls) for fake in fakes] == [1, 1]
     await asyncio.sleep(5.0)
     with pytest.raises(CapacityError):
-        await two.call(chat(), FOREVER)
+        await two.call(chat(), Call(FOREVER))
     assert [len(fake.calls) for fake in fakes] == [1, 2]
 
 
@@ -191,8 +192,8 @@ async def test_when_all_asked_for_rest_the_refusal_says_when_the_first_wakes() -
 async def test_a_refusal_that_names_no_time_is_no_rest() -> None:
     one = pool(FakeAdapter(Script(fault=CapacityError("x")), Script()), failures=1)
     with pytest.raises(CapacityError):
-        await one.call(chat(), FOREVER)
-    assert (await one.call(chat(), FOREVER)).body is not None
+        await one.call(chat(), Call(FOREVER))
+    assert (await one.call(chat(), Call(FOREVER))).body is not None
 
 
 def down(endpoint: Endpoint) -> None:
@@ -207,16 +208,16 @@ def up(endpoint: Endpoint) -> None:
 async def test_one_that_comes_back_climbs_to_its_weight() -> None:
     fakes = [FakeAdapter() for _ in range(2)]
     two = pool(*fakes, balance=BalanceConfig(by="round_robin", slow_start="100s"))
-    await two.call(chat(), FOREVER)
+    await two.call(chat(), Call(FOREVER))
     await asyncio.sleep(100)
-    await two.call(chat(), FOREVER)
+    await two.call(chat(), Call(FOREVER))
     assert [e.weight for e in two.endpoints] == [1.0, 1.0]
     down(two.endpoints[0])
     await asyncio.sleep(1000)
     up(two.endpoints[0])
     weights = []
     for _ in range(4):
-        await two.call(chat(), FOREVER)
+        await two.call(chat(), Call(FOREVER))
         weights.append(two.endpoints[0].weight)
         await asyncio.sleep(40)
     assert weights == pytest.approx([0.1, 0.4, 0.8, 1.0])
@@ -229,7 +230,7 @@ async def test_one_in_its_slow_start_gets_little() -> None:
     two = pool(*fakes, balance=BalanceConfig(by="round_robin", slow_start="1h"))
     two.endpoints[1].configure(1.0, 0.0)
     for _ in range(110):
-        await two.call(chat(), FOREVER)
+        await two.call(chat(), Call(FOREVER))
     assert len(fakes[0].calls) == 10
 
 
@@ -244,10 +245,10 @@ async def test_one_whose_breaker_closes_again_starts_slowly() -> None:
     await asyncio.sleep(1)
     for _ in range(2):
         with contextlib.suppress(InferenceError):
-            await two.call(chat(), FOREVER)
+            await two.call(chat(), Call(FOREVER))
     await asyncio.sleep(60)
     for _ in range(3):
-        await two.call(chat(), FOREVER)
+        await two.call(chat(), Call(FOREVER))
     assert [e.weight for e in two.endpoints] == [0.1, 1.0]
 
 
@@ -258,14 +259,14 @@ async def test_health_is_ignored_when_too_few_are_healthy() -> None:
     down(four.endpoints[0])
     down(four.endpoints[1])
     for _ in range(8):
-        await four.call(chat(), FOREVER)
+        await four.call(chat(), Call(FOREVER))
     assert [len(f.calls) for f in fakes] == [0, 0, 4, 4]
     down(four.endpoints[2])
     for _ in range(8):
-        await four.call(chat(), FOREVER)
+        await four.call(chat(), Call(FOREVER))
     assert min(len(f.calls) for f in fakes) >= 2
     down(four.endpoints[3])
-    assert (await four.call(chat(), FOREVER)).body is not None
+    assert (await four.call(chat(), Call(FOREVER))).body is not None
 
 
 @pytest.mark.looptime
@@ -275,7 +276,7 @@ async def test_in_a_panic_the_breakers_still_find_those_that_are_really_down() -
     down(two.endpoints[0])
     for _ in range(30):
         with contextlib.suppress(InferenceError):
-            await two.call(chat(), FOREVER)
+            await two.call(chat(), Call(FOREVER))
     assert len(dead.calls) == 3
     assert len(alive.calls) == 27
 
@@ -285,8 +286,8 @@ async def test_latency_is_the_time_to_the_first_chunk_and_shifts_the_load() -> N
     slow, quick = FakeAdapter(Script(latency=4.0, gap=9.0)), FakeAdapter(Script(latency=0.5, gap=9.0))
     two = pool(slow, quick, balance=BalanceConfig(by="peak_ewma"))
     for _ in range(10):
-        await drained(await two.call(chat(stream=True), FOREVER))
-    await asyncio.gather(*(two.call(chat(), FOREVER) for _ in range(90)))
+        await drained(await two.call(chat(stream=True), Call(FOREVER)))
+    await asyncio.gather(*(two.call(chat(), Call(FOREVER)) for _ in range(90)))
     now = asyncio.get_running_loop().time()
     assert 0 < two.endpoints[1].latency.value(now) <= 0.5
     assert 0 < two.endpoints[0].latency.value(now) <= 4.0
@@ -296,10 +297,10 @@ async def test_latency_is_the_time_to_the_first_chunk_and_shifts_the_load() -> N
 @pytest.mark.looptime
 async def test_a_quick_failure_leaves_an_endpoint_as_slow_as_it_was() -> None:
     one = pool(FakeAdapter(Script(latency=2.0), Script(fault=BackendError("x")), Script(fault=CallerError("x"))))
-    await one.call(chat(), FOREVER)
+    await one.call(chat(), Call(FOREVER))
     for _ in range(2):
         with pytest.raises(InferenceError):
-            await one.call(chat(), FOREVER)
+            await one.call(chat(), Call(FOREVER))
     assert one.endpoints[0].latency.value(asyncio.get_running_loop().time()) == 2.0
 
 
@@ -314,7 +315,7 @@ async def test_a_burst_by_any_balance_sees_what_it_added() -> None:
         fakes = [FakeAdapter(Script(latency=1.0)) for _ in range(4)]
         four = pool(*fakes, balance=balance)
         same = chat(user="u", messages=[{"role": "user", "content": "x" * 5000}])
-        await asyncio.gather(*(four.call(same, FOREVER) for _ in range(100)))
+        await asyncio.gather(*(four.call(same, Call(FOREVER)) for _ in range(100)))
         assert max(len(f.calls) for f in fakes) <= 1.5 * 25 + 8, balance.by
         assert all(e.in_flight == 0 for e in four.endpoints)
 
@@ -339,7 +340,7 @@ async def test_a_health_check_leaves_the_load_alone() -> None:
     slow = FakeAdapter(Script(latency=10.0))
     one = pool(slow)
     (endpoint,) = one.endpoints
-    calls = [asyncio.create_task(one.call(chat(), FOREVER)) for _ in range(3)]
+    calls = [asyncio.create_task(one.call(chat(), Call(FOREVER))) for _ in range(3)]
     await asyncio.sleep(0)
     for healthy in (True, False, False, True):
         slow.healthy = healthy

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from adapters.call import Call
 from adapters.http1.message import Request, Response
 from adapters.http1.server import Server
 from adapters.tensors import Inferred
@@ -51,7 +52,7 @@ async def test_oip_grpc(more: dict[str, Any]) -> None:
         async with asyncio.timeout(30):
             while pool.endpoints[0].health != "healthy":
                 await asyncio.sleep(0.005)
-        answer = await pool.call(request_of(REQUEST, model="chat", version=""), Deadline(1e9, 30.0, 30.0))
+        answer = await pool.call(request_of(REQUEST, model="chat", version=""), Call(Deadline(1e9, 30.0, 30.0)))
         assert answer.body is not None
         inferred = oip_proto_answers.decode_infer_response(answer.body)
         assert bytes(inferred.outputs[0].data) == bytes([1, 0, 0, 0, 2, 0, 0, 0])
@@ -90,7 +91,7 @@ async def test_oip_http(more: dict[str, Any]) -> None:
     async with asyncio.timeout(30):
         while pool.endpoints[0].health != "healthy":
             await asyncio.sleep(0.005)
-    answer = await pool.call(request_of(REQUEST, model="chat", version=""), Deadline(1e9, 30.0, 30.0))
+    answer = await pool.call(request_of(REQUEST, model="chat", version=""), Call(Deadline(1e9, 30.0, 30.0)))
     assert answer.body is not None
     assert bytes(oip_answers.decode_response(answer.body, answer.form.header_length).outputs[0].data) == bytes(
         [1, 0, 0, 0, 2, 0, 0, 0]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import (
     BackendError,
     CapacityError,
@@ -73,7 +74,7 @@ def asked(tenant: str = "t", priority: str | None = None, **fields: Any) -> Chat
 
 
 def start(one: Pool, request: ChatRequest | None = None, deadline: Deadline = FOREVER) -> asyncio.Task[Answer]:
-    return asyncio.create_task(one.call(request or asked(), deadline))
+    return asyncio.create_task(one.call(request or asked(), Call(deadline)))
 
 
 async def outcome(call: Awaitable[Answer]) -> str:
@@ -130,7 +131,7 @@ async def test_a_newcomer_does_not_pass_those_that_wait() -> None:
 async def test_nor_does_one_that_sees_a_free_place_first() -> None:
     fake = FakeAdapter(Script(fault=CapacityError("x", retry_after=4.0)), SECOND)
     one = pool(fake)
-    await outcome(one.call(asked(), FOREVER))
+    await outcome(one.call(asked(), Call(FOREVER)))
     first = start(one, asked(user="first"))
     await asyncio.sleep(0)
     one.endpoints[0].breaker._rest_until = 0.0  # as if its time were over, and nobody had looked yet
@@ -143,7 +144,7 @@ async def test_nor_does_one_that_sees_a_free_place_first() -> None:
 async def test_a_place_that_its_owner_leaves_in_the_same_moment_goes_to_the_next() -> None:
     fake = FakeAdapter(Script(gap=1.0))
     one = pool(fake)
-    answer = await one.call(asked(stream=True), FOREVER)
+    answer = await one.call(asked(stream=True), Call(FOREVER))
     second, third = start(one), start(one)
     await asyncio.sleep(0)
     await answer.aclose()
@@ -160,7 +161,7 @@ async def test_a_place_that_its_owner_leaves_in_the_same_moment_goes_to_the_next
 async def test_a_place_is_not_given_to_one_that_left_just_before() -> None:
     fake = FakeAdapter(Script(gap=1.0))
     one = pool(fake)
-    answer = await one.call(asked(stream=True), FOREVER)
+    answer = await one.call(asked(stream=True), Call(FOREVER))
     second, third = start(one), start(one)
     await asyncio.sleep(0)
     second.cancel()
@@ -193,7 +194,7 @@ async def test_a_place_at_the_end_of_a_wait_is_taken_or_given_on_and_never_lost(
         results = [outcome(start(one)) for _ in range(2)]
         assert (await asyncio.gather(*results)).count("answered") + ends(one).get("timeout", 0) == 2
         assert one.endpoints[0].in_flight == queue_of(one).line.size == 0
-        assert await outcome(one.call(asked(), FOREVER)) == "answered"
+        assert await outcome(one.call(asked(), Call(FOREVER))) == "answered"
 
 
 @pytest.mark.looptime
@@ -251,7 +252,7 @@ async def test_an_open_breaker_that_lets_one_try_again_is_noticed() -> None:
         held.append(start(one))
         await asyncio.sleep(0)
     waiting = asked()
-    await one.call(waiting, FOREVER)
+    await one.call(waiting, Call(FOREVER))
     assert waiting.queue_seconds == pytest.approx(10.0, abs=0.1)
     await asyncio.gather(*held, return_exceptions=True)
 
@@ -259,9 +260,9 @@ async def test_an_open_breaker_that_lets_one_try_again_is_noticed() -> None:
 @pytest.mark.looptime
 async def test_an_endpoint_that_asked_to_be_left_alone_is_waited_for() -> None:
     one = pool(FakeAdapter(Script(fault=CapacityError("x", retry_after=4.0)), Script()))
-    assert await outcome(one.call(asked(), FOREVER)) == "overloaded"
+    assert await outcome(one.call(asked(), Call(FOREVER))) == "overloaded"
     waiting = asked()
-    await one.call(waiting, FOREVER)
+    await one.call(waiting, Call(FOREVER))
     assert waiting.queue_seconds == pytest.approx(4.0, abs=0.1)
 
 
@@ -283,7 +284,7 @@ async def test_a_request_from_before_a_reload_does_not_wait_beside_a_place_of_th
     )  # fmt: skip
     first = start(old)
     await asyncio.sleep(0.1)
-    assert (await old.call(asked(), FOREVER)).endpoint == "p/9"
+    assert (await old.call(asked(), Call(FOREVER))).endpoint == "p/9"
     assert asyncio.get_running_loop().time() == pytest.approx(0.1)
     assert (await first).endpoint == "p/0"
     assert not queue_of(new).line.size
@@ -292,7 +293,7 @@ async def test_a_request_from_before_a_reload_does_not_wait_beside_a_place_of_th
 @pytest.mark.looptime
 async def test_a_stream_keeps_its_place_until_it_ends() -> None:
     one = pool(FakeAdapter(Script(gap=1.0)))
-    answer = await one.call(chat(stream=True), FOREVER)
+    answer = await one.call(chat(stream=True), Call(FOREVER))
     waiting = start(one)
     await asyncio.sleep(5)
     assert not waiting.done()
@@ -309,7 +310,7 @@ async def test_a_wait_ends_with_the_queues_timeout() -> None:
     busy = start(one)
     await asyncio.sleep(0)
     with pytest.raises(Overloaded) as refused:
-        await one.call(request := asked(), FOREVER)
+        await one.call(request := asked(), Call(FOREVER))
     assert (refused.value.code, refused.value.kind, refused.value.retryable) == ("queue_timeout", "capacity", True)
     assert refused.value.retry_after is not None
     assert request.queue_seconds == pytest.approx(5)
@@ -323,7 +324,7 @@ async def test_a_wait_ends_with_the_requests_own_time() -> None:
     busy = start(one)
     await asyncio.sleep(0)
     with pytest.raises(DeadlineError):
-        await one.call(asked(), Deadline(asyncio.get_running_loop().time() + 3, 9, 9))
+        await one.call(asked(), Call(Deadline(asyncio.get_running_loop().time() + 3, 9, 9)))
     assert asyncio.get_running_loop().time() == pytest.approx(3)
     assert ends(one) == {"deadline": 1}
     busy.cancel()
@@ -352,10 +353,10 @@ async def test_who_would_wait_too_long_is_refused_at_once_and_told_when_to_come_
     now = asyncio.get_running_loop().time()
     assert queue_of(one).line.size == 20
     with pytest.raises(Overloaded, match="too long") as refused:
-        await one.call(asked(), FOREVER)
+        await one.call(asked(), Call(FOREVER))
     assert refused.value.retry_after == pytest.approx(21, rel=0.1)
     with pytest.raises(Overloaded, match="too long"):
-        await one.call(asked(), Deadline(now + 10, 9, 9))
+        await one.call(asked(), Call(Deadline(now + 10, 9, 9)))
     assert asyncio.get_running_loop().time() == now
     other = start(one, asked("other"), Deadline(now + 10, 9, 9))  # another tenant's turn comes much sooner
     await asyncio.gather(other, *calls, return_exceptions=True)
@@ -385,7 +386,7 @@ async def test_a_full_queue_refuses_who_has_no_more_right_to_a_place() -> None:
     calls = [start(one) for _ in range(3)]
     await asyncio.sleep(0)
     with pytest.raises(Overloaded, match="the queue is full") as refused:
-        await one.call(asked(), FOREVER)
+        await one.call(asked(), Call(FOREVER))
     assert refused.value.retry_after is not None
     await asyncio.gather(*calls)
     assert ends(one) == {"full": 1, "served": 2}
@@ -443,8 +444,8 @@ async def test_what_was_really_used_counts_against_a_tenant() -> None:
     usage = {"long": Usage(10, 400, exact=True), "short": Usage(10, 10, exact=True)}
 
     class Answering(FakeAdapter):
-        async def call(self, request: Any, deadline: Deadline) -> Answer:
-            answer = await super().call(request, deadline)
+        async def call(self, request: Any, call: Call) -> Answer:
+            answer = await super().call(request, call)
             answer.usage = usage[request.tenant]
             return answer
 

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import CapacityError, InferenceError, Resting, Scope
 from adapters.fake import FakeAdapter, Script
 from adapters.types import Deadline, ModelRequest
@@ -30,11 +31,11 @@ class Quota(FakeAdapter):
         self.seconds = seconds
         self.refusals = 0
 
-    async def call(self, request: ModelRequest, deadline: Deadline) -> Answer:
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         if request.tenant in self.tenants:
             self.refusals += 1
             raise CapacityError("full", retry_after=self.seconds, scope=self.scope)
-        return await super().call(request, deadline)
+        return await super().call(request, call)
 
 
 def pool(*adapters: FakeAdapter, max_in_flight: int = 100, queued: bool = False) -> Pool:
@@ -58,7 +59,7 @@ async def ask(at: Pool, tenant: str) -> InferenceError | None:
     request = chat()
     request.tenant = tenant
     try:
-        answer = await at.call(request, FOREVER)
+        answer = await at.call(request, Call(FOREVER))
         assert [piece async for piece in answer] or answer.body is not None
     except InferenceError as error:
         return error

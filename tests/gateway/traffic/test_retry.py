@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from adapters.base import Upstream
+from adapters.call import Call
 from adapters.errors import (
     BackendError,
     CallerError,
@@ -50,7 +51,7 @@ def failing(*faults: InferenceError) -> FakeAdapter:
 @pytest.mark.parametrize("fault", [BackendError("x"), TransportError("x"), CapacityError("x")])
 async def test_what_another_try_may_answer_is_tried_again(fault: InferenceError) -> None:
     fake = failing(fault, fault)
-    assert (await retry(fake).call(chat(), FOREVER)).body
+    assert (await retry(fake).call(chat(), Call(FOREVER))).body
     assert len(fake.calls) == 3
 
 
@@ -59,7 +60,7 @@ async def test_what_another_try_may_answer_is_tried_again(fault: InferenceError)
 async def test_what_no_try_will_answer_is_raised_at_once(fault: InferenceError) -> None:
     fake = failing(fault)
     with pytest.raises(type(fault)):
-        await retry(fake).call(chat(), FOREVER)
+        await retry(fake).call(chat(), Call(FOREVER))
     assert len(fake.calls) == 1
 
 
@@ -67,7 +68,7 @@ async def test_what_no_try_will_answer_is_raised_at_once(fault: InferenceError) 
 async def test_retries_are_told_of_and_first_attempts_are_not() -> None:
     for faults in ([], [BackendError("x")], [BackendError("x"), TransportError("y")]):
         request = chat()
-        await retry(failing(*faults)).call(request, FOREVER)
+        await retry(failing(*faults)).call(request, Call(FOREVER))
         assert request.events == (("retry", "main"),) * len(faults)
 
 
@@ -75,13 +76,13 @@ async def test_retries_are_told_of_and_first_attempts_are_not() -> None:
 async def test_attempts_count_the_first_and_the_last_error_is_raised() -> None:
     fake = failing(BackendError("first"), BackendError("second"), BackendError("third"))
     with pytest.raises(BackendError, match="second"):
-        await retry(fake, attempts=2).call(chat(), FOREVER)
+        await retry(fake, attempts=2).call(chat(), Call(FOREVER))
 
 
 @pytest.mark.looptime
 async def test_nothing_is_retried_after_the_first_chunk() -> None:
     fake = FakeAdapter(Script(fault=TransportError("broke"), fault_after=1))
-    answer = await retry(fake).call(chat(stream=True), FOREVER)
+    answer = await retry(fake).call(chat(stream=True), Call(FOREVER))
     assert await answer.__anext__()
     with pytest.raises(TransportError):
         await answer.__anext__()
@@ -95,7 +96,7 @@ async def test_when_everything_fails_the_budget_bounds_the_load() -> None:
     both = retry(fake, budget=budget)
     for _ in range(100):
         with pytest.raises(BackendError):
-            await both.call(chat(), FOREVER)
+            await both.call(chat(), Call(FOREVER))
     assert len(fake.calls) <= 100 + 3 + 0.2 * 100
 
 
@@ -104,7 +105,7 @@ async def test_no_try_is_begun_that_cannot_end_in_time() -> None:
     fake = failing(BackendError("x"))
     now = asyncio.get_running_loop().time()
     with pytest.raises(BackendError):
-        await retry(fake, base=10.0).call(chat(), Deadline(now + 0.001, 1.0, 1.0))
+        await retry(fake, base=10.0).call(chat(), Call(Deadline(now + 0.001, 1.0, 1.0)))
     assert len(fake.calls) == 1
 
 
@@ -112,11 +113,11 @@ async def test_no_try_is_begun_that_cannot_end_in_time() -> None:
 async def test_a_short_rest_is_waited_for_once_and_is_no_attempt() -> None:
     clock = asyncio.get_running_loop().time
     fake = FakeAdapter(Script(fault=Resting("x", retry_after=1.0)), Script())
-    assert (await retry(fake, attempts=1, budget=RetryBudget(0.0, floor=0)).call(chat(), FOREVER)).body
+    assert (await retry(fake, attempts=1, budget=RetryBudget(0.0, floor=0)).call(chat(), Call(FOREVER))).body
     assert 1.0 <= clock() <= 1.5
     still = FakeAdapter(Script(fault=Resting("x", retry_after=1.0)))
     with pytest.raises(Resting):
-        await retry(still).call(chat(), FOREVER)
+        await retry(still).call(chat(), Call(FOREVER))
     assert len(still.calls) == 2
 
 
@@ -126,7 +127,7 @@ async def test_a_rest_is_not_waited_for_in_vain(seconds: float, left: float, pat
     """One that is too long, one beyond the deadline, and one that a fallback need not wait for."""
     fake = FakeAdapter(Script(fault=Resting("x", retry_after=seconds)))
     with pytest.raises(Resting):
-        await retry(fake, patient=patient).call(chat(), Deadline(left, 1.0, 1.0))
+        await retry(fake, patient=patient).call(chat(), Call(Deadline(left, 1.0, 1.0)))
     assert len(fake.calls) == 1
     assert asyncio.get_running_loop().time() == 0.0
 

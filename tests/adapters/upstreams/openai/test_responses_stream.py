@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from adapters.call import Call
 from adapters.errors import BackendError, CallerError, CapacityError, TransportError
 from adapters.http1.client import Client
 from adapters.types import Deadline, ResponsesRequest
@@ -45,7 +46,7 @@ async def ask(answer: bytes, asked: ResponsesRequest) -> Any:
         client = Client(upstream.url)
         adapter = OpenAIAdapter(client, model="theirs")
         try:
-            got = await adapter.call(asked, Deadline(client.now() + 30, 30, 30))
+            got = await adapter.call(asked, Call(Deadline(client.now() + 30, 30, 30)))
             if got.body is None:
                 pieces = [piece async for piece in got]
                 return b"".join(pieces), got.usage
@@ -91,7 +92,7 @@ async def test_a_failure_before_the_first_word(answer: bytes, stream: bool, erro
 async def test_a_failure_behind_it_is_told_and_then_raised() -> None:
     async with scripted(answers(streamed(CREATED, DELTA, FAILED, DELTA))) as upstream:
         client = Client(upstream.url)
-        answer = await OpenAIAdapter(client).call(request(stream=True), Deadline(client.now() + 30, 30, 30))
+        answer = await OpenAIAdapter(client).call(request(stream=True), Call(Deadline(client.now() + 30, 30, 30)))
         assert await answer.__anext__() == CREATED + DELTA + FAILED
         with pytest.raises(BackendError):
             await answer.__anext__()

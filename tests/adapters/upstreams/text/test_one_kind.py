@@ -11,6 +11,7 @@ from aiohttp import web
 
 from adapters import registry
 from adapters.base import Adapter, Answer
+from adapters.call import Call
 from adapters.errors import CallerError, ClientGone, TransportError, Unsupported
 from adapters.registry import Address
 from adapters.types import Deadline, GenerateRequest, Usage
@@ -120,8 +121,8 @@ def completion(**fields: Any) -> GenerateRequest:
     return openai.decode_completion(json.dumps({"model": "m", "prompt": "hi", **fields}).encode())
 
 
-def within() -> Deadline:
-    return Deadline(asyncio.get_running_loop().time() + PATIENCE, PATIENCE, PATIENCE)
+def within() -> Call:
+    return Call(Deadline(asyncio.get_running_loop().time() + PATIENCE, PATIENCE, PATIENCE))
 
 
 async def chunks(answer: Answer) -> list[dict[str, Any]]:

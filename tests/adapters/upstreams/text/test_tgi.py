@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import (
     BackendError,
     CallerError,
@@ -48,8 +49,8 @@ def asked(request: GenerateRequest) -> GenerateRequest:
     return request
 
 
-def within(total: float = PATIENCE) -> Deadline:
-    return Deadline(asyncio.get_running_loop().time() + total, PATIENCE, PATIENCE)
+def within(total: float = PATIENCE) -> Call:
+    return Call(Deadline(asyncio.get_running_loop().time() + total, PATIENCE, PATIENCE))
 
 
 @asynccontextmanager
