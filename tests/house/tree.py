@@ -1,0 +1,36 @@
+"""The product's modules, parsed once."""
+
+import ast
+from functools import cache
+from pathlib import Path
+
+ROOMS = ("config", "policies", "adapters", "runtimes", "gateway")
+_NOT_OURS = Path("runtimes/tensor/catalogue/models")  # programs of models, each of which runs alone
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """Dotted name to syntax tree. A package has the name of its folder."""
+    files = (path for room in ROOMS for path in sorted(Path(room).rglob("*.py")) if _NOT_OURS not in path.parents)
+    return {
+        ".".join(path.with_suffix("").parts).removesuffix(".__init__"): ast.parse(path.read_text()) for path in files
+    }
+
+
+@cache
+def packages() -> dict[Path, tuple[str, ...]]:
+    """Folder to the modules and packages in it, without ``__init__``."""
+    found: dict[Path, set[str]] = {}
+    for name in modules():
+        parts = name.split(".")
+        if Path(*parts).is_dir():
+            found.setdefault(Path(*parts), set())
+        if len(parts) > 1:
+            found.setdefault(Path(*parts[:-1]), set()).add(parts[-1])
+    return {folder: tuple(sorted(names)) for folder, names in sorted(found.items())}
+
+
+def exceptions(name: str) -> set[str]:
+    """The lines of one file of exceptions, without comments."""
+    lines = (Path(__file__).parent / name).read_text().splitlines()
+    return {text for line in lines if (text := line.partition("#")[0].strip())}

@@ -1,0 +1,90 @@
+"""The rules of CONTRIBUTING.md about maps, folders, imports and names hold for every module of the product."""
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.house.imports import circles, graph
+from tests.house.names import BANNED, public_classes, public_names, words
+from tests.house.tree import exceptions, modules, packages
+
+MOST_MODULES = 25
+
+
+def unmapped(folder: Path) -> list[str]:
+    """Modules and packages of a folder that its ``__init__`` does not name."""
+    tree = modules().get(".".join(folder.parts))
+    text = (ast.get_docstring(tree) if tree else None) or ""
+    return [name for name in packages()[folder] if not re.search(rf"(?<![\w/.]){re.escape(name)}(\.py|/)", text)]
+
+
+def banned_names() -> set[str]:
+    return {
+        name
+        for module, tree in modules().items()
+        for name in public_names(tree.body, module)
+        if words(name.rpartition(".")[2]) & BANNED
+    }
+
+
+def shared_class_names() -> set[str]:
+    counts = Counter(name for tree in modules().values() for name in public_classes(tree))
+    return {name for name, count in counts.items() if count > 1}
+
+
+def test_every_package_maps_its_parts() -> None:
+    incomplete = {str(folder): missing for folder in packages() if (missing := unmapped(folder))}
+    known = exceptions("open_maps.txt")
+    assert {folder: missing for folder, missing in incomplete.items() if folder not in known} == {}
+    assert known <= incomplete.keys(), "these maps are complete: remove them from open_maps.txt"
+
+
+def test_a_map_names_nothing_that_is_gone() -> None:
+    complete = {folder: names for folder, names in packages().items() if not unmapped(folder)}
+    for folder, names in complete.items():
+        tree = modules().get(".".join(folder.parts))
+        lines = ((ast.get_docstring(tree) if tree else None) or "").splitlines()
+        entries = [match[1] for line in lines if (match := re.match(r" *([a-z_0-9]+)(?:\.py|/)(?: {2,}| *$)", line))]
+        assert [entry for entry in entries if entry not in names and not (folder / entry).exists()] == [], folder
+
+
+@pytest.mark.parametrize("folder", packages(), ids=str)
+def test_no_folder_is_crowded(folder: Path) -> None:
+    assert len([name for name in packages()[folder] if (folder / f"{name}.py").exists()]) <= MOST_MODULES
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    known = [frozenset(line.split()) for line in exceptions("circles.txt")]
+    present = circles(graph())
+    assert [sorted(circle) for circle in present if not any(circle <= group for group in known)] == []
+    gone = [sorted(group) for group in known if not any(circle <= group for circle in present)]
+    assert gone == [], "these circles are broken: remove them from circles.txt"
+
+
+def test_a_circle_is_detected() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == {frozenset("abc")}
+    assert circles({"a": {"b"}, "b": {"c"}, "c": set(), "d": {"a"}}) == set()
+
+
+def test_public_names_are_the_fields_words() -> None:
+    names, known = banned_names(), exceptions("names.txt")
+    assert sorted(names - known) == [], "use a word of the glossary in CONTRIBUTING.md"
+    assert sorted(known - names) == [], "these names are gone: remove them from names.txt"
+
+
+def test_the_words_of_a_name() -> None:
+    assert words("NotFoundError") == {"", "error"}
+    assert words("tokensAsked_for") & BANNED == {"asked"}
+    code = "class A:\n    def f(self, told): self.kept = 1\n    def _g(self, said): ...\nfound: int = 1\n_known = 2"
+    names = set(public_names(ast.parse(code).body, "m"))
+    assert {"m.A.f.told", "m.A.kept", "m.found"} <= names
+    assert not {"m.A._g.said", "m._known"} & names
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    shared, known = shared_class_names(), exceptions("shared_class_names.txt")
+    assert sorted(shared - known) == [], "rename one, or give the reason in shared_class_names.txt"
+    assert sorted(known - shared) == [], "these are unique now: remove them from shared_class_names.txt"
