@@ -17,6 +17,7 @@ from adapters.http2.status import Code, GrpcError, Reported, Unreadable
 from adapters.types import DEVICE_MS, ERROR_CODE, Deadline, ModelRequest
 from adapters.upstreams import model_failures
 from adapters.upstreams.oip import refusals as oip_refusals
+from adapters.wire import decoding
 from adapters.wire.oip import responses as oip_answers
 
 _CALLERS = frozenset({Code.INVALID_ARGUMENT, Code.OUT_OF_RANGE, Code.FAILED_PRECONDITION, Code.ALREADY_EXISTS})
@@ -32,7 +33,7 @@ def refuse(request: ModelRequest, error: GrpcError) -> NoReturn:
     """The typed error behind a status that is not OK."""
     message = (error.message or "The upstream refused the request.")[: oip_answers.MAX_MESSAGE]
     if isinstance(error, Unreadable):
-        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+        raise decoding.malformed() from None
     if (found := model_failures.reported(_trailer(error, ERROR_CODE), message, _pushback(error))) is not None:
         raise found from None
     if error.code in _CALLERS or error.code in (Code.NOT_FOUND, Code.UNAVAILABLE):

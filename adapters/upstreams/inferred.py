@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from adapters import offload
 from adapters.base import Answer
-from adapters.errors import BackendError, InferenceError, Unsupported
+from adapters.errors import InferenceError, Unsupported
 from adapters.offload import codecs
 from adapters.offload.codecs import bare, inference_of
 from adapters.tensors import FINAL, Inferred
 from adapters.types import OIP_JSON, PREDICT_V1, Form, InferRequest, Usage
 from adapters.upstreams.oip.event_stream import OneEvent
-from adapters.wire import compression, sse
+from adapters.wire import compression, decoding, sse
 from adapters.wire.oip import generate as oip_generate
 from adapters.wire.oip import responses as oip_answers
 
@@ -55,12 +55,10 @@ def _decode(body: bytes, form: Form) -> Inferred:
 
         return oip_proto_answers.decode_infer_response(body)
     if form.wire != "oip-http":
-        raise BackendError("The upstream answered no tensors.", code="upstream_bad_response")
+        raise decoding.bad_response("The upstream's response has no tensors.")
     if form.encoding:
-        try:
+        with decoding.Guard(InferenceError):
             body = compression.decompress(body, form.encoding, MAX_ANSWER)
-        except InferenceError:
-            raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
     return oip_answers.decode_response(body, form.header_length)
 
 

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError
+from adapters.wire import decoding
 from adapters.wire.openai.operation_fields import is_misspelled
 
 T = TypeVar("T")
@@ -39,5 +40,5 @@ def field(fields: dict[str, Raw], name: str, decoder: "msgspec.json.Decoder[T]",
         return None
     try:
         return decoder.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except decoding.MALFORMED_JSON as error:
         raise CallerError(f"`{name}` is not valid: {error}.", param=name) from None

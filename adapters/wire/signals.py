@@ -11,6 +11,7 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from adapters.errors import BackendError
+from adapters.wire import decoding
 from adapters.wire.torchserve import management as torchserve
 
 
@@ -197,7 +198,7 @@ def _iterations(body: bytes) -> Report:
     """The engine's steps since somebody asked last; none where it had nothing to do."""
     try:
         steps = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except decoding.MALFORMED_JSON:
         raise ValueError("is no list of iterations") from None
     if not steps:
         return Report(0.0, 0.0, 0.0)

@@ -259,7 +259,7 @@ async def test_generate_of_several_responses_is_refused() -> None:
 
 
 async def test_a_header_that_is_no_length() -> None:
-    with pytest.raises(BackendError, match="cannot be read"):
+    with pytest.raises(BackendError, match="cannot be decoded"):
         await call(http(ANSWER, "application/json", 200, "Inference-Header-Content-Length: x"))
 
 

@@ -203,7 +203,7 @@ async def test_what_v1_refuses(server: Started) -> None:
         versioned.version = "2"
         with pytest.raises(NotFound):
             await adapter.call(versioned, within())
-        with pytest.raises(BackendError, match="cannot be read"):
+        with pytest.raises(BackendError, match="cannot be decoded"):
             await adapter.call(rows("streams", ROW), within())
 
 

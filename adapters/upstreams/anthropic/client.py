@@ -17,6 +17,7 @@ from adapters.upstreams import dial, health
 from adapters.upstreams.anthropic.requests import MessagesRequest, TokenCount
 from adapters.upstreams.anthropic.streams import ChatStream, MessageStream
 from adapters.upstreams.failed_status import CALLER_STATUS, upstream_error
+from adapters.wire import decoding
 from adapters.wire.anthropic import errors
 from adapters.wire.anthropic.answers import completion_of, read_message
 from adapters.wire.anthropic.messages import message_body
@@ -134,10 +135,8 @@ class AnthropicAdapter:
             message = _fields(message_body(asked, self._model, self._max_tokens))
             body, betas = _encode({name: raw for name, raw in message.items() if name in COUNT}), ""
         response = await self._post(self._counts, request, body, betas, call, may_be_missing=True)
-        try:
+        with decoding.Guard():
             told = _count(await response.read(MAX_ERROR_BODY))
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
         return Answer(content_type="application/json", body=_encode(told), usage=Usage(exact=True), form=ANTHROPIC)
 
     def _own(self, request: MessagesRequest, native: dict[str, Raw]) -> bytes:
@@ -178,7 +177,7 @@ def _streams(request: ModelRequest, response: ClientResponse) -> bool:
 def _check_type(request: ModelRequest, response: ClientResponse) -> None:
     content_type = (response.headers.get("content-type") or "").lower()
     if request.stream or not content_type.startswith("application/json"):
-        raise BackendError("The upstream answered with the wrong content type.", code="upstream_bad_response")
+        raise decoding.bad_response("The upstream's response has the wrong content type.")
 
 
 def _usage(body: bytes) -> Usage:

@@ -1,10 +1,10 @@
 """A message's stream, as it came and as a chat's."""
 
-from adapters.errors import BackendError, InferenceError
+from adapters.errors import InferenceError
 from adapters.http1.client import ClientResponse
 from adapters.types import ANTHROPIC, OPENAI, ChatRequest, Form, Usage
 from adapters.upstreams.event_stream import EventStream
-from adapters.wire import sse
+from adapters.wire import decoding, sse
 from adapters.wire.anthropic import errors
 from adapters.wire.anthropic.chunks import ChatChunks, Event, read_event
 from adapters.wire.anthropic.usage import MessageUsage
@@ -50,7 +50,7 @@ class MessageStream(EventStream):
                 self._cost = event.message.usage
                 self.usage = Usage(self._cost.usage.prompt_tokens, bytes=self.usage.bytes)
         elif not self._started and event.type != "ping":
-            raise BackendError("The upstream's stream has no beginning.", code="upstream_bad_response")
+            raise decoding.bad_response("The upstream's stream does not start with a message.")
         elif event.type == "message_delta" and event.usage is not None:
             self._cost = event.usage.over(self._cost)
             usage = self._cost.usage

@@ -27,6 +27,7 @@ from adapters.upstreams.inferred import MAX_ANSWER, answer_of
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.oip.inference import FRESH, Reader
 from adapters.upstreams.text.text_stream import TextStream
+from adapters.wire import decoding
 from adapters.wire.apps import bentoml_calls
 from adapters.wire.apps import bentoml_schema as bentoml
 from adapters.wire.apps.bentoml_schema import Api
@@ -219,10 +220,7 @@ def _chosen(inference: Inference, outputs: list[Tensor]) -> list[Tensor]:
 
 
 def _read_task(body: bytes) -> _Task:
-    try:
-        return _task(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+    return decoding.decode(_task, body)
 
 
 async def _refuse(response: ClientResponse) -> NoReturn:

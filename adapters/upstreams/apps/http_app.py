@@ -16,6 +16,7 @@ from adapters.upstreams.apps.calls import AppCalls, Judge, Redirected, by_status
 from adapters.upstreams.declared_tensors import DeclaredModel, json_answer
 from adapters.upstreams.dial import http1_client, probe_path
 from adapters.upstreams.failed_status import CALLER_STATUS, upstream_error
+from adapters.wire import decoding
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import responses as oip_answers
 from config.protocols.apps import HttpProtocol
@@ -121,7 +122,7 @@ async def tensors(call: Awaitable[Answer]) -> bytes:
     try:
         answer = await call
     except Redirected:
-        raise BackendError("The upstream leads elsewhere by a redirect.", code="upstream_bad_response") from None
+        raise decoding.bad_response("The upstream redirects the request, and redirects are not followed.") from None
     pieces, size = [answer.body] if answer.body is not None else [], 0
     if answer.body is None:
         try:

@@ -21,7 +21,7 @@ from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.oip.dialects import PIPELINE, TRITON, Dialect, dialect_of
 from adapters.upstreams.oip.inference import FRESH, Reader
 from adapters.upstreams.oip.message_stream import MessageStream, OneMessage
-from adapters.wire import proto_json
+from adapters.wire import decoding, proto_json
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import proto_requests as oip_proto
 from adapters.wire.oip import proto_responses as oip_proto_answers
@@ -206,7 +206,5 @@ class OipGrpcAdapter:
         method = METHODS[name]
         message = method.request(**asked).SerializeToString()
         answer, _ = await self._channel.ask(_PATHS[name], message, fields, call.deadline)
-        try:
+        with decoding.Guard(DecodeError):
             return method.response.FromString(answer)
-        except DecodeError:
-            raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None

@@ -29,7 +29,7 @@ from adapters.upstreams.oip.dialects import PIPELINE, TRITON, Dialect, dialect_o
 from adapters.upstreams.oip.event_stream import PromptedStream, ResponseStream
 from adapters.upstreams.oip.inference import FRESH, Reader
 from adapters.upstreams.oip.responses import check, length_of, refuse, usage_of
-from adapters.wire import compression
+from adapters.wire import compression, decoding
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip.bodies import IndexEntry
@@ -192,7 +192,7 @@ class OipHttpAdapter:
             told = ResponseStream if request.kind == "infer_stream" or spliced else PromptedStream
             return await told(response, usage_of(request, response, 0)).begun(call.deadline.first_byte)
         check(request, await response.read(MAX_ANSWER))
-        raise BackendError("The upstream answered with the wrong content type.", code="upstream_bad_response")
+        raise decoding.bad_response("The upstream's response has the wrong content type.")
 
     async def _alone(self, request: InferRequest, call: Call) -> Answer:
         """A stream of the one response that any model can be asked for that is not decoupled."""

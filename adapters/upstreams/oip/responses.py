@@ -9,7 +9,7 @@ from adapters.upstreams import model_failures
 from adapters.upstreams.failed_status import CALLER_STATUS, retry_after, upstream_error
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.oip.refusals import device_ms
-from adapters.wire import sse
+from adapters.wire import decoding, sse
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip import responses as oip_answers
 
@@ -46,7 +46,7 @@ async def refuse(request: ModelRequest, response: ClientResponse, body: bytes | 
 def check(request: InferRequest, body: bytes, encoding: str | None = None) -> None:
     """Find the failure in a 200. Triton's generate has one: for a model that gives no or several responses."""
     if not body.startswith(b"{") and not encoding and not body.lstrip().startswith(b"{"):
-        raise BackendError("The upstream answered no JSON.", code="upstream_bad_response")
+        raise decoding.bad_response("The upstream's response is not JSON.")
     if body.startswith(oip_answers.ERROR):
         if request.kind == "generate":
             raise Unsupported(oip_answers.error_of(body) or "The model gives no single response.")
@@ -55,10 +55,8 @@ def check(request: InferRequest, body: bytes, encoding: str | None = None) -> No
 
 def length_of(response: ClientResponse) -> int | None:
     """Of its JSON; None where all is JSON."""
-    try:
+    with decoding.Guard(CallerError):
         return oip.header_length(response.headers.get(oip.HEADER))
-    except CallerError:
-        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
 
 
 def usage_of(request: InferRequest, response: ClientResponse, size: int) -> Usage:

@@ -33,7 +33,7 @@ from adapters.upstreams.openai.responses_stream import ResponsesStream
 from adapters.upstreams.openai.token_count import TokenCounter
 from adapters.upstreams.text.one_kind import OneKind
 from adapters.upstreams.text.prompts import prompts
-from adapters.wire import standing
+from adapters.wire import decoding, standing
 from adapters.wire.openai import chat as wire
 from adapters.wire.openai import thinking
 from adapters.wire.openai.calls import CALLS
@@ -239,12 +239,12 @@ class OpenAIAdapter:
 def _whole(request: GenerateRequest, kind: str, body: bytes) -> Answer:
     """Of an answer that is no stream."""
     if kind != "application/json" and kind not in _VAGUE:
-        raise BackendError("The upstream answered with the wrong content type.", code="upstream_bad_response")
+        raise decoding.bad_response("The upstream's response has the wrong content type.")
     if isinstance(request, ResponsesRequest):
         usage = responses_native.usage_of_body(body) or Usage()
     else:
         usage = wire.usage_of_body(body, request.answered) or Usage()
     if request.stream:
-        raise BackendError("The upstream did not stream its answer.", code="upstream_bad_response")
+        raise decoding.bad_response("The upstream did not stream its response.")
     usage.bytes = len(body)
     return Answer(content_type="application/json", body=body, usage=usage)

@@ -10,6 +10,7 @@ import msgspec
 
 from adapters.errors import CallerError, Unsupported
 from adapters.types import Order
+from adapters.wire import decoding
 from adapters.wire.openai.model_list import Listed
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -76,7 +77,7 @@ def _parameters(body: bytes) -> dict[str, Any]:
         return {}
     try:
         given = _decode(body).get("parameters", {})
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except decoding.MALFORMED_JSON:
         given = None
     if not isinstance(given, dict):
         raise CallerError("The body must be a JSON object, with an object `parameters`.", code="invalid_json")

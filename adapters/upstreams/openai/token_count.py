@@ -10,6 +10,7 @@ from adapters.offload import messages
 from adapters.types import ANTHROPIC, Usage
 from adapters.upstreams.anthropic.requests import MessagesRequest, TokenCount
 from adapters.upstreams.failed_status import upstream_error
+from adapters.wire import decoding
 from adapters.wire.openai import thinking
 
 MAX_ANSWER = 16 * 1024 * 1024
@@ -64,7 +65,7 @@ class TokenCounter:
             raise upstream_error(response.status, response.headers)
         try:
             count = _tokens(told).count
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except decoding.MALFORMED_JSON:
             raise _cannot(request) from None  # another server's path of that name
         counted = _encode({"input_tokens": count})
         return Answer(content_type="application/json", body=counted, usage=Usage(exact=True), form=ANTHROPIC)

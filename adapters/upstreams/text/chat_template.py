@@ -17,6 +17,7 @@ from msgspec import Raw
 from adapters.errors import CallerError
 from adapters.registry import Unmakeable
 from adapters.types import ChatRequest
+from adapters.wire import decoding
 from adapters.wire.text.chat_jinja import ChatEnvironment
 from adapters.wire.text.chat_messages import for_template
 
@@ -160,5 +161,5 @@ def _read(file: Path) -> str:
 def _field(fields: Mapping[str, Raw], name: str, decode: Any) -> Any:
     try:
         return decode(fields.get(name, _NULL))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except decoding.MALFORMED_JSON as error:
         raise CallerError(f"`{name}` is not valid: {error}.", param=name) from None

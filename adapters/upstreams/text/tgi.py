@@ -17,7 +17,7 @@ from adapters.upstreams.event_stream import EventStream
 from adapters.upstreams.failed_status import refused
 from adapters.upstreams.text.prompts import Prompts, prompts
 from adapters.upstreams.transcoded_stream import TextStream
-from adapters.wire import sse
+from adapters.wire import decoding, sse
 from adapters.wire.text import prompt_request as text_asked
 from adapters.wire.text import tgi as wire
 from adapters.wire.text.generated_text import Teller
@@ -86,7 +86,7 @@ class TgiAdapter:
     ) -> Answer:
         if not (response.headers.get("content-type") or "").lower().startswith("text/event-stream"):
             response.close()
-            raise BackendError("The upstream answered with the wrong content type.", code="upstream_bad_response")
+            raise decoding.bad_response("The upstream's response has the wrong content type.")
         usage = Usage(prompt_tokens=request.prompt_tokens)
         events = await TokenEvents(response, Usage()).begun(call.deadline.first_byte)
         return await TgiStream(events, usage, teller, options.stops, prompt if options.echo else "").begun()

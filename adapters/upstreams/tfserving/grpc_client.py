@@ -29,6 +29,7 @@ from adapters.upstreams.grpc_refusals import OF_THE_KEY, refuse
 from adapters.upstreams.inferred import JSON, answer_of, takes_plain_inference
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.tfserving.models import Models, untold, wanted
+from adapters.wire import decoding
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.protos.tfserving import MODEL, PREDICTION, serving
 from adapters.wire.tfserving import (
@@ -173,10 +174,8 @@ class TfServingGrpcAdapter:
         tfserving_predict.put_spec(asked.model_spec, model, version)
         answer = await self._asked("GetModelMetadata", asked.SerializeToString(), b"", call)
         told = tfserving_predict.decode_answer(serving.GetModelMetadataResponse, answer)
-        try:
+        with decoding.Guard(DecodeError):
             found = serving.SignatureDefMap.FromString(told.metadata[_SIGNATURES].value)
-        except DecodeError:
-            raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
         plain = MessageToDict(found, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
         signatures: dict[str, Any] = plain[_SIGNATURES]
         return signatures

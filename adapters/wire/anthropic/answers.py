@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from adapters.errors import BackendError
 from adapters.types import Usage
+from adapters.wire import decoding
 from adapters.wire.anthropic.turns import arguments
 from adapters.wire.anthropic.usage import ChatUsage, MessageUsage
 
@@ -77,11 +77,9 @@ _completion = msgspec.json.Decoder(_Completion)
 
 def message_of(body: bytes, usage: Usage, stops: list[str]) -> bytes:
     """The message that says what a chat's whole answer does. `usage` counts where the answer itself does not."""
-    try:
+    with decoding.Guard(IndexError):
         completion = _completion.decode(body)
         choice = completion.choices[0]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, IndexError):
-        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
     reason, sequence = stop_reason(choice.finish_reason, (choice.stop_reason, choice.matched_stop), stops)
     if choice.message.tool_calls and reason == "end_turn":
         reason = "tool_use"
@@ -159,21 +157,16 @@ _block = msgspec.json.Decoder(_Block)
 
 def read_message(body: bytes) -> _Message:
     """Raises `BackendError` for what is no message."""
-    try:
-        message = _message.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+    message = decoding.decode(_message.decode, body)
     if message.type != "message":
-        raise BackendError("The upstream's answer is no message.", code="upstream_bad_response")
+        raise decoding.bad_response("The upstream's response is not a message.")
     return message
 
 
 def completion_of(message: _Message, created: int) -> bytes:
     """The whole answer of a chat that says what a message does."""
-    try:
+    with decoding.Guard():
         said = _said([(raw, _block.decode(raw)) for raw in message.content])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
     ended = finish(message.stop_reason, message.stop_sequence)
     return _encode(
         {

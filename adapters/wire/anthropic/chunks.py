@@ -5,8 +5,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from adapters.errors import BackendError
-from adapters.wire import sse
+from adapters.wire import decoding, sse
 from adapters.wire.anthropic.answers import finish
 from adapters.wire.anthropic.usage import MessageUsage
 from adapters.wire.openai.chat import DONE
@@ -59,10 +58,7 @@ _block = msgspec.json.Decoder(_Block).decode
 
 def read_event(data: bytes) -> Event:
     """Raises `BackendError` for what is no event."""
-    try:
-        return _event(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise BackendError("The upstream's stream cannot be read.", code="upstream_bad_response") from None
+    return decoding.decode(_event, data, "stream")
 
 
 class ChatChunks:
@@ -105,10 +101,7 @@ class ChatChunks:
         return self._chunk({"role": "assistant", "content": ""})
 
     def _begin(self, raw: Raw) -> bytes:
-        try:
-            block = _block(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise BackendError("The upstream's stream cannot be read.", code="upstream_bad_response") from None
+        block = decoding.decode(_block, raw, "stream")
         self._call = None
         if block.type == "tool_use":
             self._call, self._calls, self._said = self._calls, self._calls + 1, False
@@ -156,5 +149,5 @@ class ChatChunks:
 
     def _opening(self) -> bytes:
         if not self._head:
-            raise BackendError("The upstream's stream has no beginning.", code="upstream_bad_response")
+            raise decoding.bad_response("The upstream's stream does not start with a message.")
         return self._head

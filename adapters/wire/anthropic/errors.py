@@ -14,6 +14,7 @@ from adapters.errors import (
     TooLarge,
     UpstreamTimeout,
 )
+from adapters.wire import decoding
 from adapters.wire.openai import refusals
 
 MAX_MESSAGE = 2_000
@@ -43,7 +44,7 @@ def decode_error(body: bytes) -> ErrorBody:
     """Empty when there is none to find."""
     try:
         return _whole(body).error or ErrorBody()
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except decoding.MALFORMED_JSON:
         return ErrorBody()
 
 

@@ -5,9 +5,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from adapters.errors import BackendError
 from adapters.types import Usage
-from adapters.wire import sse
+from adapters.wire import decoding, sse
 from adapters.wire.anthropic.answers import message_id, stop_reason
 from adapters.wire.anthropic.open_blocks import OpenBlocks, event
 from adapters.wire.anthropic.usage import ChatUsage
@@ -79,10 +78,7 @@ class MessageEvents:
             return self.end(usage)
         if not data:
             return PING if self._started else b""
-        try:
-            chunk = _chunk(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise BackendError("The upstream's stream cannot be read.", code="upstream_bad_response") from None
+        chunk = decoding.decode(_chunk, data, "stream")
         out = [] if self._started else [self._start(chunk)]
         if chunk.usage is not None:
             self._cost = chunk.usage

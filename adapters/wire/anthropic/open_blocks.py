@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from adapters.errors import BackendError
+from adapters.wire import decoding
 from adapters.wire.anthropic.answers import call_id
 
 MAX_CALLS = 1024
@@ -116,7 +116,7 @@ class OpenBlocks:
             self._left -= len(arguments)
         is_over = call is not self._open and call not in self._waiting
         if self._left < 0 or len(self._calls) > MAX_CALLS or (is_over and arguments):
-            raise BackendError("The upstream's calls of tools cannot be read.", code="upstream_bad_response")
+            raise decoding.bad_response("The upstream's tool calls cannot be decoded.")
 
     def end(self) -> list[bytes]:
         """All that is left."""

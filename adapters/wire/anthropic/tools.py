@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError
+from adapters.wire import decoding
 from adapters.wire.body import field
 
 Object = dict[str, Any]
@@ -56,7 +57,7 @@ def _function(raw: Raw, i: int) -> Object:
             message = f"The tool `{kind.name[:64]}` is of a type that only Anthropic's models know: `{kind.type[:64]}`."
             raise CallerError(message, param="tools")
         tool = _tool.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except decoding.MALFORMED_JSON as error:
         raise CallerError(f"`tools[{i}]` is not valid: {error}.", param="tools") from None
     told: Object = {"name": tool.name, "parameters": tool.input_schema}
     if tool.description is not None:

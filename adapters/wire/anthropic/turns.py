@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError
+from adapters.wire import decoding
 from adapters.wire.anthropic.blocks import INVALID
 from adapters.wire.body import field
 
@@ -191,7 +192,7 @@ def arguments(text: str) -> Any:
     """A tool's arguments as the object that they must be; what is none goes as Anthropic asks for it."""
     try:
         return _object.decode(text or "{}")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except decoding.MALFORMED_JSON:
         return {INVALID: text}
 
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import msgspec
 
-from adapters.errors import BackendError, CallerError
+from adapters.errors import CallerError
 from adapters.tensors import Inference, Tensor, element_count, join_bytes, split_bytes
+from adapters.wire import decoding
 from adapters.wire.apps.bentoml_schema import OUTPUT, Api, Field
 from adapters.wire.apps.json_tensors import tensor_of
 from adapters.wire.oip import json_data as oip_data
@@ -136,19 +137,16 @@ def decode_answer(api: Api, body: bytes, content_type: str) -> list[Tensor]:
     whole = None if api.is_object else next(iter(api.outputs.values()))
     if not content_type.startswith(JSON):
         if whole is not None and whole.kind == "tensor":
-            raise BackendError("The upstream answered with the wrong content type.", code="upstream_bad_response")
+            raise decoding.bad_response("The upstream's response has the wrong content type.")
         name = OUTPUT if whole is None else whole.name
         return [Tensor(name, "BYTES", (1,), join_bytes([body]))]  # a text, or a file
-    try:
-        value = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+    value = decoding.decode(_decode, body)
     if isinstance(value, dict) and (whole is None or whole.kind in ("json", "dataframe", "any")):
         return [_output(api.outputs.get(name), name, one) for name, one in value.items()]
     if whole is None:
-        raise BackendError("The upstream's answer is no object.", code="upstream_bad_response")
+        raise decoding.bad_response("The upstream's response is not an object.")
     if value is None and whole.kind == "tensor":
-        raise BackendError("The upstream's answer is no tensor.", code="upstream_bad_response")
+        raise decoding.bad_response("The upstream's response is not a tensor.")
     if whole.kind == "dataframe" and isinstance(value, list) and all(isinstance(row, dict) for row in value):
         return _columns(value)
     return [_output(whole, whole.name, value)]
@@ -173,7 +171,7 @@ def error_of(body: bytes) -> str | None:
     """What a 4xx says, with each argument that did not pass. A refusal of the method's own comes in a list."""
     try:
         told = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except decoding.MALFORMED_JSON:
         return None
     if isinstance(told, list) and len(told) == 1:
         told = told[0]

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from adapters.errors import BackendError
+from adapters.wire import decoding
 from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
 
 Kind = Literal["tensor", "scalar", "dataframe", "json", "file", "any"]
@@ -105,7 +105,7 @@ def decode_schema(body: bytes) -> dict[str, Api]:
     try:
         apis = [_api(route) for route in _schema(body).routes]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, TypeError, AttributeError):
-        raise BackendError("The upstream's schema cannot be read.", code="upstream_bad_response") from None
+        raise decoding.bad_response("The upstream's schema cannot be decoded.") from None
     return {api.route.lstrip("/"): api for api in apis} | {api.name: api for api in apis}
 
 

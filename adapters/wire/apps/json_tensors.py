@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from adapters.errors import BackendError
 from adapters.tensors import Tensor, join_bytes
+from adapters.wire import decoding
 from adapters.wire.oip import json_data as oip_data
 
 _encode = msgspec.json.Encoder().encode
@@ -29,7 +29,7 @@ def tensor_of(value: Any, name: str, datatype: str = "") -> Tensor:
     """
     dims, flat = _flattened(value)
     if flat is None and datatype not in ("", "BYTES"):
-        raise BackendError(f"The upstream's output `{name}` is no array of {datatype}.", code="upstream_bad_response")
+        raise decoding.bad_response(f"The upstream's output `{name}` is no array of {datatype}.")
     if flat is None:
         return Tensor(name, "BYTES", (1,), join_bytes([_encode(value)]))
     kinds = frozenset(map(type, flat))
@@ -66,4 +66,4 @@ def _packed(flat: Sequence[Any], datatype: str, name: str) -> bytes:
         return pack(f"<{len(flat)}{oip_data.CODES[datatype]}", *flat)
     except (error, OverflowError, UnicodeEncodeError, KeyError):
         message = f"The upstream's output `{name[:64]}` is not {datatype}."
-        raise BackendError(message, code="upstream_bad_response") from None
+        raise decoding.bad_response(message) from None

@@ -4,8 +4,7 @@ from typing import Any
 
 import msgspec
 
-from adapters.errors import BackendError
-from adapters.wire import proto_fields
+from adapters.wire import decoding, proto_fields
 
 _NO_ROUTE = b"Path '"
 _routes = msgspec.json.Decoder(dict[str, str]).decode
@@ -52,15 +51,10 @@ def details_of(body: bytes, application: str) -> msgspec.Raw | None:
 
 def listed(message: bytes) -> list[str]:
     """The names in a ListApplicationsResponse. Raises `BackendError`."""
-    try:
+    with decoding.Guard(proto_fields.Broken):
         _, _, names = proto_fields.split(message, 0, proto_fields.tag(1))
         return [bytes(name).decode() for name in names]
-    except (proto_fields.Broken, UnicodeDecodeError):
-        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
 
 
 def _read(decode: Any, body: bytes) -> Any:
-    try:
-        return decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+    return decoding.decode(decode, body)

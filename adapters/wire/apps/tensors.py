@@ -11,6 +11,7 @@ import msgspec
 
 from adapters.errors import BackendError, CallerError
 from adapters.tensors import Inference, Tensor
+from adapters.wire import decoding
 from adapters.wire.oip.bodies import TensorMetadata
 from adapters.wire.tfserving import predict_v1_answers, predict_v1_upstream
 
@@ -82,4 +83,4 @@ def _named(told: Any, outputs: Sequence[TensorMetadata]) -> Mapping[str, Any]:
 
 def _undeclared(words: str) -> BackendError:
     message = f"The app's answer does not hold the outputs that are declared for it: {words.rstrip('.')[:300]}."
-    return BackendError(message, code="upstream_bad_response")
+    return decoding.bad_response(message)

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from adapters.errors import BackendError, CallerError
+from adapters.errors import CallerError
+from adapters.wire import decoding
 from adapters.wire.oip import requests as oip
 
 EXTENSIONS = (
@@ -176,12 +177,9 @@ def decode_told(body: bytes) -> dict[str, Any]:
 def _decoded(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
     try:
         return decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except decoding.MALFORMED_JSON as error:
         raise oip.not_json(error) from None
 
 
 def _answered(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
-    try:
-        return decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+    return decoding.decode(decoder.decode, body)

@@ -14,6 +14,7 @@ from msgspec import Raw
 
 from adapters.errors import CallerError
 from adapters.tensors import FINAL, Inference, Inferred, Parameter, Tensor
+from adapters.wire import decoding
 from adapters.wire.oip import json_data as oip_data
 from adapters.wire.oip import parameters as oip_parameters
 from adapters.wire.oip import requests as oip
@@ -76,14 +77,14 @@ def _open(body: bytes | Raw, what: str) -> dict[str, Raw]:
         return _fields(body)
     except msgspec.ValidationError:
         raise CallerError(f"The {what} must be a JSON object.", code="invalid_json") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except decoding.MALFORMED_JSON as error:
         raise oip.not_json(error) from None
 
 
 def _read(decode: Any, value: Raw, name: str) -> Any:
     try:
         return decode(value)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except decoding.MALFORMED_JSON as error:
         raise CallerError(f"`{name[:64]}` is not valid: {error}.", param=name[:64]) from None
 
 

@@ -16,6 +16,7 @@ from msgspec import Meta, Raw
 
 from adapters.errors import CallerError
 from adapters.tensors import DATATYPES, MAX_ELEMENTS, Tensor, join_bytes, split_bytes
+from adapters.wire import decoding
 
 MAX_RANK = 32
 MAX_NESTED = 100
@@ -83,7 +84,7 @@ def read(raw: Raw, datatype: str, shape: tuple[int, ...], name: str, *, nulls: b
         values = (_decoder(datatype, 1, True) if nulls else flat)(raw)
     except msgspec.ValidationError as why:
         values = _nested(raw, datatype, shape, name, nulls, why)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as why:
+    except decoding.MALFORMED_JSON as why:
         raise CallerError(f"The data of `{name}` is not valid JSON: {why}.", param=name) from None
     count = prod(shape)
     if len(values) != count:
@@ -126,7 +127,7 @@ def _nested(
         if values is None:
             message = f"The data of `{name}` is not {datatype}, or not nested evenly: {why}."
             raise CallerError(message, param=name) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as why:
+    except decoding.MALFORMED_JSON as why:
         message = f"The data of `{name}` is not {datatype}, or not nested evenly: {why}."
         raise CallerError(message, param=name) from None
     dims = [len(values)]
@@ -151,7 +152,7 @@ def _with_floats(raw: Raw, datatype: str, depth: int) -> list[Any] | None:
         return None
     try:
         return _decoder(datatype, depth, floats=True)(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except decoding.MALFORMED_JSON:
         return None
 
 

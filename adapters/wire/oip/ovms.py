@@ -2,7 +2,7 @@
 
 import msgspec
 
-from adapters.errors import BackendError
+from adapters.wire import decoding
 
 
 class _Version(msgspec.Struct):
@@ -18,8 +18,5 @@ _config = msgspec.json.Decoder(dict[str, _Model]).decode
 
 def state_of(body: bytes, model: str) -> bool | None:
     """Whether a version of it is ready; None where it is not served. Raises `BackendError`."""
-    try:
-        found = _config(body).get(model)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+    found = decoding.decode(_config, body).get(model)
     return None if found is None else any(version.state == "AVAILABLE" for version in found.model_version_status)

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from adapters.errors import BackendError, CallerError
+from adapters.errors import CallerError
 from adapters.tensors import FINAL, ITEM_SIZE, SHARED_MEMORY, Data, Inferred, Parameters, Tensor
 from adapters.types import ERROR_CODE
+from adapters.wire import decoding
 from adapters.wire.oip import proto_contents as oip_contents
 from adapters.wire.oip.proto_requests import LONGEST_KNOWN, MOST_FIELDS, Described, add_id, describe, put_tensor
 from adapters.wire.proto_fields import Broken, bytes_beside, head, numbers, split, tag
@@ -77,12 +78,10 @@ def parsed_bytes(message: bytes) -> int:
 
 def decode_infer_response(message: bytes) -> Inferred:
     """What an upstream answered, with raw or typed contents. Raises `BackendError` when it cannot be read."""
-    try:
+    with decoding.Guard(Broken, DecodeError, CallerError):
         envelope, id_, raw = split(message, _ID, _RAW)
         told = _known(envelope) if len(envelope) <= LONGEST_KNOWN else _read(envelope)
         outputs = list(told.outputs) if told.typed else _with_data(told.outputs, raw)
-    except (Broken, DecodeError, UnicodeDecodeError, CallerError):
-        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
     return Inferred(told.model_name, told.model_version, id_, told.parameters, outputs)
 
 
@@ -183,10 +182,8 @@ def decode_stream_error(message: bytes) -> tuple[str, bool, str]:
 
 def is_bare(message: bytes) -> bool:
     """Whether a message of a stream is a `ModelInferResponse` itself, as MLServer sends them. Raises `BackendError`."""
-    try:
+    with decoding.Guard(Broken, subject="stream"):
         return not numbers(message) <= _OF_A_STREAM
-    except Broken:
-        raise BackendError("The upstream's stream cannot be read.", code="upstream_bad_response") from None
 
 
 def is_failure(message: bytes) -> bool:
@@ -203,7 +200,5 @@ def split_stream_response(message: bytes) -> tuple[str, bytes]:
 
 
 def _streamed(message: bytes) -> Any:
-    try:
+    with decoding.Guard(DecodeError, subject="stream"):
         return messages.ModelStreamInferResponse.FromString(message)
-    except (DecodeError, UnicodeDecodeError):
-        raise BackendError("The upstream's stream cannot be read.", code="upstream_bad_response") from None

@@ -12,6 +12,7 @@ from msgspec import Meta, Raw
 from adapters.errors import CallerError
 from adapters.tensors import Inference
 from adapters.types import Codec, InferKind, InferRequest, ModelRequest
+from adapters.wire import decoding
 from adapters.wire.oip import requests as oip
 
 Fields = dict[str, Raw]
@@ -139,7 +140,7 @@ def look(body: bytes, kind: InferKind, header_length: int | None) -> Seen:
             prompt = _prompt(head)
             return _told(1, prompt.parameters if prompt.parameters and not prompt.sequence_id else prompt)
         asked = _asked(head)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except decoding.MALFORMED_JSON as error:
         raise oip.not_json(error) from None
     rows = rows_of(asked.inputs[0].shape) if asked.inputs else 1
     return _told(rows, asked.parameters) if asked.parameters is not None else Seen(rows)
@@ -233,7 +234,7 @@ class _Http(Codec):
 def _read(raw: bytes | memoryview | Raw) -> Fields:
     try:
         return _fields(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except decoding.MALFORMED_JSON as error:
         raise oip.not_json(error) from None
 
 

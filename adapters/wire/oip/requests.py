@@ -27,6 +27,7 @@ from adapters.tensors import (
     RequestedOutput,
     Tensor,
 )
+from adapters.wire import decoding
 from adapters.wire.oip import json_data as oip_data
 from adapters.wire.oip import parameters as oip_parameters
 
@@ -98,7 +99,7 @@ def decode_request(body: bytes, header_length: int | None, model_name: str, mode
     head, rest = split(body, header_length)
     try:
         request = _decode(head)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except decoding.MALFORMED_JSON as error:
         raise not_json(error) from None
     at, inputs = 0, list[Tensor]()
     for item in request.inputs:
@@ -221,7 +222,7 @@ def with_id(body: bytes, length: int | None, id_: str) -> tuple[bytes, int | Non
         if _id_of(head).id:
             return body, length
         head = encode_json({**_fields(head), "id": id_})
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except decoding.MALFORMED_JSON as error:
         raise not_json(error) from None
     return b"".join((head, rest)), None if length is None else len(head)
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from adapters.errors import BackendError, CallerError
+from adapters.errors import CallerError
 from adapters.tensors import (
     BINARY,
     BINARY_OUTPUT,
@@ -20,6 +20,7 @@ from adapters.tensors import (
     Parameters,
     Tensor,
 )
+from adapters.wire import decoding
 from adapters.wire.oip import json_data as oip_data
 from adapters.wire.oip import requests as oip
 
@@ -97,7 +98,7 @@ def encode_response(inferred: Inferred, wanted: Wanted = False) -> tuple[bytes, 
 
 def decode_response(body: bytes, header_length: int | None) -> Inferred:
     """What an upstream answered. Raises `BackendError` when it cannot be read."""
-    try:
+    with decoding.Guard(CallerError, ValueError):
         head, rest = oip.split(body, header_length)
         response = _parse(head)
         at, outputs = 0, list[Tensor]()
@@ -111,8 +112,6 @@ def decode_response(body: bytes, header_length: int | None) -> Inferred:
             elif SHARED_MEMORY not in parameters:
                 data = oip_data.read(item.data, item.datatype, item.shape, item.name, nulls=True)
             outputs.append(Tensor(item.name, item.datatype, item.shape, data, parameters or NO_PARAMETERS))
-    except (CallerError, msgspec.DecodeError, ValueError, RecursionError):
-        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
     told: Parameters = scalars(response.parameters) or NO_PARAMETERS
     return Inferred(response.model_name, response.model_version or "", response.id or "", told, outputs)
 
@@ -147,7 +146,7 @@ def error_of(body: bytes) -> str | None:
     """The message of an error in the shapes that servers of this family use; None where there is none."""
     try:
         told = _error(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except decoding.MALFORMED_JSON:
         return None
     message = told.error or told.message or told.detail
     if isinstance(message, dict):
@@ -157,12 +156,10 @@ def error_of(body: bytes) -> str | None:
 
 def check_object(body: bytes) -> None:
     """Raise `BackendError` for what is not even an object."""
-    try:
+    with decoding.Guard():
         _object(body)  # its values are skipped, with whatever bytes are in their texts
         if not body.isascii():
             body.decode()
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
 
 
 def encode_error(message: str) -> bytes:

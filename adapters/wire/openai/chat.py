@@ -24,7 +24,7 @@ from adapters.types import (
     ResponsesRequest,
     Usage,
 )
-from adapters.wire import canonical
+from adapters.wire import canonical, decoding
 from adapters.wire.body import field as _field
 from adapters.wire.body import open_body as _open
 from adapters.wire.openai import features, operation_fields, refusals
@@ -237,14 +237,11 @@ def _renamed(fields: dict[str, Raw], renames: Mapping[str, str]) -> dict[str, Ra
 
 def usage_of_body(body: bytes, answered: str = "choices") -> Usage | None:
     """What a whole answer says it cost. Raises `BackendError` when it is none: it has no list named `answered`."""
-    try:
-        whole = _whole(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+    whole = decoding.decode(_whole, body)
     if whole.error != _NULL or whole.object == "error":
         raise told_with_200(decode_error(body), "The upstream failed.")
     if whole.choices is None if answered == "choices" else bytes(memoryview(whole.data)[:1]) != b"[":
-        raise BackendError(f"The upstream's answer has no `{answered}`.", code="upstream_bad_response")
+        raise decoding.bad_response(f"The upstream's response has no `{answered}`.")
     return _usage(whole.usage)
 
 
@@ -258,10 +255,7 @@ class Event(NamedTuple):
 
 def read_event(data: bytes) -> Event:
     """Raises `BackendError` for an error event and for what is no chunk at all."""
-    try:
-        whole = _whole(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise BackendError("The upstream's stream cannot be read.", code="upstream_bad_response") from None
+    whole = decoding.decode(_whole, data, "stream")
     if whole.error != _NULL or whole.object == "error":
         raise told_with_200(decode_error(data), FAILED_AFTER_ALL)
     usage = _usage(whole.usage)

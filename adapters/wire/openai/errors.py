@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from adapters.wire import decoding
+
 MAX_FIELDS = 5
 """Of those at fault, how many are told."""
 
@@ -29,7 +31,7 @@ def decode_error(body: bytes) -> ErrorBody:
     """The error in a body; empty when there is none to find."""
     try:
         told = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except decoding.MALFORMED_JSON:
         return ErrorBody()
     error = told.get("error")
     if isinstance(error, dict):

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from adapters.errors import BackendError
+from adapters.wire import decoding
 
 
 class Listed(msgspec.Struct):
@@ -23,7 +23,4 @@ _decode = msgspec.json.Decoder(_List).decode
 
 def decode_models(body: bytes) -> list[Listed]:
     """Raises `BackendError`."""
-    try:
-        return _decode(body).data
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise BackendError("The upstream's list of models cannot be read.", code="upstream_bad_response") from None
+    return decoding.decode(_decode, body, "list of models").data

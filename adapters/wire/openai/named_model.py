@@ -5,7 +5,7 @@ from msgspec import Raw
 
 from adapters.errors import CallerError
 from adapters.types import AppRequest, Codec, ModelRequest, Usage
-from adapters.wire import form
+from adapters.wire import decoding, form
 from adapters.wire.body import field, open_body
 from adapters.wire.openai import operation_fields
 
@@ -107,7 +107,7 @@ def usage_of(body: bytes) -> Usage | None:
     """What an answer says of tokens, by any of the names; None where it says nothing, or nothing that can be."""
     try:
         told = _answer(body).usage
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except decoding.MALFORMED_JSON:
         return None
     if told is None:
         return None

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.types import GenerateRequest, Usage
-from adapters.wire import sse
+from adapters.wire import decoding, sse
 from adapters.wire.openai.chat import DONE
 from adapters.wire.openai.continuation import NOTHING, NULL, Fields, Mode, after_text, after_tokens, asked
 
@@ -104,7 +104,7 @@ class Said:
             if not self._head:
                 fields = _fields(data)
                 self._head = {name: fields[name] for name in _HEAD if name in fields}
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except decoding.MALFORMED_JSON:
             self._forget()  # it goes on as it came
             return
         for choice in choices:
@@ -180,7 +180,7 @@ class Said:
                 fields["choices"] = answering
             if self._mode == "text" and bytes(fields.get("usage", NULL)) != b"null":
                 fields["usage"] = self._told(fields["usage"])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except decoding.MALFORMED_JSON:
             return data
         return _encode(fields)
 

@@ -6,8 +6,9 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw
 
-from adapters.errors import BackendError, CallerError, Unsupported
+from adapters.errors import CallerError, Unsupported
 from adapters.types import ChatRequest, CompletionRequest, GenerateRequest
+from adapters.wire import decoding
 from adapters.wire.openai.continuation import NOTHING
 from adapters.wire.openai.ignored_fields import NAMES
 from adapters.wire.text import prompt_request as text_asked
@@ -177,13 +178,11 @@ def completion_chunk(data: bytes) -> bytes:
 
 
 def _translated(body: bytes, kind: bytes, choice_of: Any) -> bytes:
-    try:
+    with decoding.Guard(KeyError):
         told = _whole(body)
         told["object"] = Raw(kind)
         choices = [choice_of(choice) for choice in _list(told.get("choices", b"[]"))]
         told["choices"] = Raw(_encode(choices))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError):
-        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
     return _encode(told)
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Raw
 
-from adapters.errors import BackendError
 from adapters.types import Usage
+from adapters.wire import decoding
 from adapters.wire.openai.chat import Count
 from adapters.wire.responses.chat_fields import Asked
 
@@ -176,10 +176,7 @@ def _line(raw: Raw) -> Raw:
 
 def whole(body: bytes, shell: Shell, counted: Usage) -> bytes:
     """A whole chat's answer as a Response. Raises `BackendError` for what is none."""
-    try:
-        told = _completion(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+    told = decoding.decode(_completion, body)
     choice = told.choices[0]
     status = ending(choice.finish_reason)
     output = _items(choice.message, shell.ids, status, choice.logprobs)
@@ -198,7 +195,7 @@ def _items(message: Message, ids: Ids, status: str, logprobs: LogProbs | None) -
         items.append(output_message(ids.item("msg", len(items)), parts, status))
     for call in message.tool_calls or ():
         if call.function is None or not call.function.name:
-            raise BackendError("The upstream's answer calls no function by name.", code="upstream_bad_response")
+            raise decoding.bad_response("The upstream's response has a function call without a name.")
         id_ = ids.item("fc", len(items))
         arguments = call.function.arguments or ""
         items.append(function_call(id_, call.id or id_, call.function.name, arguments, status))

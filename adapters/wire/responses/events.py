@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from adapters.errors import BackendError, InferenceError
 from adapters.types import Usage
-from adapters.wire import sse
+from adapters.wire import decoding, sse
 from adapters.wire.openai.chat import DONE
 from adapters.wire.responses.answers import ChatUsage, LogProbs, Message, Shell, ToolCall, ending, usage_of
 from adapters.wire.responses.streamed_items import CallItem, Item, TextItem, TextPart
@@ -111,10 +111,7 @@ class Events:
     # ── what a chunk says ─────────────────────────────────────────────────────────────────────────────
 
     def _take(self, data: bytes) -> None:
-        try:
-            chunk = _chunk(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise BackendError("The upstream's stream cannot be read.", code="upstream_bad_response") from None
+        chunk = decoding.decode(_chunk, data, "stream")
         self._usage = chunk.usage or self._usage
         for choice in chunk.choices[:1]:
             if choice.delta is not None:
@@ -161,7 +158,7 @@ class Events:
         call, function = self._calls.get(index), piece.function
         if call is None:
             if function is None or not function.name:
-                raise BackendError("The upstream's stream calls no function by name.", code="upstream_bad_response")
+                raise decoding.bad_response("The upstream's stream has a function call without a name.")
             self._close_before_a_call()
             call = self._calls[index] = CallItem(self._shell.ids, len(self._items), piece.id, function.name)
             self._open(call)
@@ -175,7 +172,7 @@ class Events:
     def _grow(self, text: str) -> None:
         self._size += len(text)
         if self._size > MAX_ANSWER:
-            raise BackendError("The upstream's answer is too large.", code="upstream_bad_response")
+            raise decoding.bad_response("The upstream's response is too large.")
 
     # ── items ─────────────────────────────────────────────────────────────────────────────────────────
 

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError
+from adapters.wire import decoding
 
 Message = dict[str, Any]
 
@@ -179,7 +180,7 @@ def _decoded_parts(raw: Raw, where: str) -> list[_Part]:
         raise _Wrong(where, "is missing")
     try:
         return _parts.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except decoding.MALFORMED_JSON as error:
         raise _Wrong(where, f"is not valid: {error}") from None
 
 
@@ -196,7 +197,7 @@ def _is_text(raw: Raw) -> bool:
 def _decoded(decoder: "msgspec.json.Decoder[Any]", raw: Raw, name: str) -> Any:
     try:
         return decoder.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except decoding.MALFORMED_JSON as error:
         _refuse(name, str(error))
 
 

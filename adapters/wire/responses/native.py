@@ -8,7 +8,7 @@ from msgspec import Meta, Raw
 
 from adapters.errors import BackendError, CallerError, CapacityError, InferenceError
 from adapters.types import Usage
-from adapters.wire import sse
+from adapters.wire import decoding, sse
 from adapters.wire.openai.chat import MAX_MESSAGE, Count
 
 _WHOLE = (b'"response.completed"', b'"response.incomplete"')
@@ -66,23 +66,17 @@ class Event(NamedTuple):
 
 def usage_of_body(body: bytes) -> Usage | None:
     """What a whole Response says it cost. Raises `InferenceError` when it is none, or one that failed."""
-    try:
-        told = _response(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+    told = decoding.decode(_response, body)
     if told.status == "failed" or told.error is not None:
         raise _failure(told.error or _Error())
     if told.output is None:
-        raise BackendError("The upstream's answer has no `output`.", code="upstream_bad_response")
+        raise decoding.bad_response("The upstream's response has no `output`.")
     return _usage(told)
 
 
 def read_event(data: bytes) -> Event:
     """Raises `BackendError` for what is none."""
-    try:
-        told = _event(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise BackendError("The upstream's stream cannot be read.", code="upstream_bad_response") from None
+    told = decoding.decode(_event, data, "stream")
     error = None
     if told.type == "error":
         error = _failure(_Error(told.code, told.message))

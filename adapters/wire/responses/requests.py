@@ -12,6 +12,7 @@ from msgspec import Raw
 
 from adapters.errors import CallerError
 from adapters.types import ChatRequest, ResponsesRequest
+from adapters.wire import decoding
 from adapters.wire.body import open_body
 from adapters.wire.openai import chat as wire
 from adapters.wire.openai.ignored_fields import Hints
@@ -73,7 +74,7 @@ def decode(body: bytes) -> tuple[ChatRequest, Asked, dict[str, Raw]]:
     _refuse(given, _OF_OTHERS)
     try:
         asked = _asked(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except decoding.MALFORMED_JSON as error:
         raise _invalid(str(error)) from None
     fields = {name: raw for name, raw in given.items() if name not in _TAKEN}
     if foreign := sorted(fields.keys() & _CHATS_OWN):
@@ -99,7 +100,7 @@ def model_of(body: bytes) -> str | None:
     """The model that a body names: "" where it names none, None where the body cannot be read."""
     try:
         return _named(body).model
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except decoding.MALFORMED_JSON:
         return None
 
 

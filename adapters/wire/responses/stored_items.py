@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError, NotFound
+from adapters.wire import decoding
 
 MAX_PAGE = 100
 DEFAULT_PAGE = 20
@@ -36,7 +37,7 @@ def items_of(raw: Raw | None, param: str = "input") -> list[Item]:
         return []
     try:
         given = _input.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except decoding.MALFORMED_JSON as error:
         raise CallerError(f"`{param}` is not valid: {error}.", param=param) from None
     if isinstance(given, str):
         given = [{"role": "user", "content": given}]
@@ -66,7 +67,7 @@ def metadata_of(raw: Raw | None) -> dict[str, str]:
     """Up to 16 texts. Raises `CallerError`."""
     try:
         found = _metadata.decode(raw) if raw is not None else None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except decoding.MALFORMED_JSON as error:
         raise CallerError(f"`metadata` is not valid: {error}.", param="metadata") from None
     found = found or {}
     if len(found) > MAX_METADATA or any(len(name) > 64 or len(value) > 512 for name, value in found.items()):

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta, Raw
 
 from adapters.errors import CallerError
+from adapters.wire import decoding
 
 _ALIASES = {"developer": "system"}
 """OpenAI's newer word, which templates do not know."""
@@ -38,7 +39,7 @@ def for_template(raw: Raw, *, parts: bool = False) -> list[dict[str, Any]]:
     """Contents that are lists of texts become one text, unless the template knows `parts`. Raises `CallerError`."""
     try:
         messages = _messages(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except decoding.MALFORMED_JSON as error:
         raise CallerError(f"`messages` is not valid: {error}.", param="messages") from None
     return [_told(message, parts) for message in messages]
 

@@ -12,6 +12,7 @@ from msgspec import Meta, Raw
 
 from adapters.errors import CallerError, Unsupported
 from adapters.types import ChatRequest, CompletionRequest, GenerateRequest
+from adapters.wire import decoding
 from adapters.wire.openai.chat import Count
 from adapters.wire.openai.continuation import NOTHING
 from adapters.wire.openai.ignored_fields import NAMES
@@ -139,7 +140,7 @@ def options(request: GenerateRequest, known: Container[str]) -> Options:
         if "stop" in given:
             given["stop"] = Raw(_encode(request.hints.stops(_stop(given["stop"]))))
         read = _options(_encode(given))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except decoding.MALFORMED_JSON as error:
         raise CallerError(f"The request is not valid: {error}.") from None
     if read.max_tokens is None and isinstance(request, CompletionRequest):
         read.max_tokens = DEFAULT_TOKENS

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from adapters.errors import BackendError, CallerError, Unsupported
+from adapters.wire import decoding
 from adapters.wire.openai.chat import Count
 from adapters.wire.text.generated_text import Token
 from adapters.wire.text.prompt_request import LENGTHS, Options
@@ -139,33 +140,25 @@ def encode_prompt(prompt: str) -> bytes:
 
 def encode_count(body: bytes) -> bytes:
     """How many there are, as Anthropic tells it. Raises `BackendError`."""
-    try:
+    with decoding.Guard():
         return _encode({"input_tokens": len(_all_tokens(body))})
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
 
 
 def decode_whole(body: bytes) -> tuple[str, Details]:
     """Raises `BackendError`."""
-    try:
-        whole = _whole(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+    whole = decoding.decode(_whole, body)
     if whole.error is not None:
         raise BackendError("The upstream failed.")
     if whole.generated_text is None or whole.details is None:
-        raise BackendError("The upstream's answer has no text or no details.", code="upstream_bad_response")
+        raise decoding.bad_response("The upstream's response has no text or no details.")
     return whole.generated_text, whole.details
 
 
 def decode_event(data: bytes) -> Event:
     """Raises `BackendError` for what is none."""
-    try:
-        event = _event(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise BackendError("The upstream's stream cannot be read.", code="upstream_bad_response") from None
+    event = decoding.decode(_event, data, "stream")
     if event.error is None and event.token is None:
-        raise BackendError("The upstream's stream cannot be read.", code="upstream_bad_response")
+        raise decoding.malformed("stream")
     return event
 
 
@@ -178,7 +171,7 @@ def refusal(body: bytes, status: int) -> Refusal:
     """Of an error's body, or of an event that holds one and had `status` 200."""
     try:
         told = _error(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except decoding.MALFORMED_JSON:
         return Refusal("", status)
     return Refusal(told.error or "", STATUS_OF_TYPE.get(told.error_type, 500) if status == 200 else status)
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from adapters.errors import BackendError, Unsupported
+from adapters.wire import decoding
 from adapters.wire.text.prompt_request import LENGTHS, Options
 
 WORDS: dict[str, tuple[str, ...]] = {
@@ -92,8 +93,8 @@ class Signature:
     def __init__(self, config: bytes, names: Mapping[str, str], output: str, streams: str | None) -> None:
         try:
             read = _config(config)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise BackendError("The model's configuration cannot be read.", code="upstream_bad_response") from None
+        except decoding.MALFORMED_JSON:
+            raise decoding.bad_response("The model's configuration cannot be decoded.") from None
         inputs = {one.name: one for one in read.input}
         wanted = {**WORDS, **{field: (name,) for field, name in names.items()}}
         found = {field: next((name for name in wanted[field] if name in inputs), None) for field in wanted}
@@ -144,13 +145,10 @@ class Signature:
 
     def decode(self, body: bytes) -> Told:
         """Of one response. Raises `BackendError`."""
-        try:
-            told = _fields(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+        told = decoding.decode(_fields, body)
         text = _first(told.get(self._output))
         if not isinstance(text, str):
-            raise BackendError(f"The upstream's answer has no `{self._output}`.", code="upstream_bad_response")
+            raise decoding.bad_response(f"The upstream's response has no `{self._output}`.")
         reason = _first(told.get("finish_reason"))
         if reason in (None, "", "None"):
             reason = None

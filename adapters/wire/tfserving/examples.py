@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from adapters.errors import BackendError, CallerError
+from adapters.wire import decoding
 from adapters.wire.protos.tfserving import PREDICTION, serving
 from adapters.wire.tfserving import predict as tfserving_predict
 from adapters.wire.tfserving import predict_v1
@@ -159,7 +160,7 @@ def decode_values(body: bytes) -> Any:
 def _told(body: bytes) -> Any:
     try:
         fields = _results(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except decoding.MALFORMED_JSON:
         raise _unreadable() from None
     key = next((key for key in _CALLED if key in fields), None)
     if key is None:
@@ -173,4 +174,4 @@ def _number(value: float | None) -> float:
 
 
 def _unreadable() -> BackendError:
-    return BackendError("The upstream's answer cannot be read.", code="upstream_bad_response")
+    return decoding.malformed()

@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from adapters.wire import decoding
+
 _object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -18,7 +20,7 @@ def is_ready(body: bytes) -> bool:
     """What a model's own path tells. Older servers write a word; a body of another kind says what its status does."""
     try:
         told = _ready(body).ready
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except decoding.MALFORMED_JSON:
         return True
     return told if isinstance(told, bool) else told.lower() == "true"
 
@@ -27,5 +29,5 @@ def is_request(body: bytes) -> bool:
     """Whether there is anything in it that a model could have taken for its input."""
     try:
         return bool(_object(body))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except decoding.MALFORMED_JSON:
         return True  # NaN, which is no JSON, is let pass

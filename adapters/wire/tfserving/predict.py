@@ -4,8 +4,9 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from adapters.errors import BackendError, CallerError
+from adapters.errors import CallerError
 from adapters.tensors import NO_PARAMETERS, Inference, Inferred, RequestedOutput
+from adapters.wire import decoding
 from adapters.wire.protos.tfserving import serving
 from adapters.wire.tfserving import tensors as tfserving_tensors
 from adapters.wire.tfserving.predict_v1 import SERVING, SIGNATURE
@@ -41,10 +42,8 @@ def decode(kind: Any, message: bytes) -> Any:
 
 def decode_answer(kind: Any, message: bytes) -> Any:
     """A server's message. Raises `BackendError`."""
-    try:
+    with decoding.Guard(DecodeError):
         return kind.FromString(message)
-    except DecodeError:
-        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
 
 
 def decode_request(message: bytes) -> Inference:
@@ -69,10 +68,8 @@ def encode_request(inference: Inference, model: str) -> bytes:
 def decode_response(message: bytes, model: str) -> Inferred:
     """What a server answered of the model that its client calls so. Raises `BackendError`."""
     told = decode_answer(serving.PredictResponse, message)
-    try:
+    with decoding.Guard(CallerError):
         outputs = [tfserving_tensors.decode(name, told.outputs[name]) for name in sorted(told.outputs)]
-    except CallerError:
-        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
     return Inferred(model, version_of(told.model_spec), outputs=outputs)
 
 

@@ -12,6 +12,7 @@ from msgspec import Raw
 
 from adapters.errors import BackendError, CallerError
 from adapters.tensors import Inference, Inferred, Tensor
+from adapters.wire import decoding
 from adapters.wire.oip import json_data as oip_data
 from adapters.wire.oip.bodies import TensorMetadata
 from adapters.wire.tfserving import predict_v1, predict_v1_answers
@@ -50,7 +51,7 @@ def checked(body: bytes) -> bytes:
     try:
         fields = _fields(body)
         body.decode()
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except decoding.MALFORMED_JSON:
         found = _lenient(body)
         if not isinstance(found, dict):
             _unreadable()
@@ -67,7 +68,7 @@ def decode_answer(body: bytes, outputs: Sequence[TensorMetadata], model: str, ve
     """
     try:
         found = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except decoding.MALFORMED_JSON:
         found = _lenient(body)
     if not isinstance(found, dict):
         _unreadable()
@@ -118,4 +119,4 @@ def _lenient(body: bytes) -> Any:
 
 
 def _unreadable() -> NoReturn:
-    raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+    raise decoding.malformed() from None

@@ -12,6 +12,7 @@ from msgspec import Raw
 from adapters.errors import CallerError, Unsupported
 from adapters.tensors import CLASSES, NO_PARAMETERS, Inference, RequestedOutput
 from adapters.types import Codec, InferRequest, ModelRequest, Verb
+from adapters.wire import decoding
 from adapters.wire.oip.bodies import ModelMetadata
 from adapters.wire.oip.request_view import Fields, rows_of, with_model, without_model
 from adapters.wire.tfserving.predict_v1 import SIGNATURE, decode_examples, decode_predict
@@ -65,7 +66,7 @@ def look_at(body: bytes) -> tuple[int, bool]:
         whole = asked.inputs
         if _opens(whole, b"{"):
             whole = next((value for value in _fields(whole).values() if _opens(value, b"[")), whole)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except decoding.MALFORMED_JSON:
         return _seen_in(_read(body))
     # One list of one dimension is a row, for a batch has another.
     return (len(_items(whole)) if _opens(whole, b"[") and _opens(memoryview(whole)[1:], b"[") else 1), False
@@ -160,7 +161,7 @@ class _Plain(Codec):
 def _top(body: bytes) -> Fields:
     try:
         return _fields(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except decoding.MALFORMED_JSON:
         return {name: Raw(json.dumps(value).encode()) for name, value in _read(body).items()}
 
 

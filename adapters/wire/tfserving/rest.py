@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from adapters.errors import BackendError
+from adapters.wire import decoding
 from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
 from adapters.wire.tfserving.datatypes import DATATYPES
 from adapters.wire.tfserving.predict_v1 import SERVING
@@ -120,9 +121,9 @@ def _number(version: str) -> int:
 def _read(decoder: Any, body: bytes) -> Any:
     try:
         return decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except decoding.MALFORMED_JSON:
         raise _unreadable() from None
 
 
 def _unreadable() -> BackendError:
-    return BackendError("The upstream's answer cannot be read.", code="upstream_bad_response")
+    return decoding.malformed()

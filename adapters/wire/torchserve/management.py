@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from adapters.errors import BackendError, CallerError
+from adapters.errors import CallerError
+from adapters.wire import decoding
 
 MAX_MESSAGE = 2_000
 _encode = msgspec.json.Encoder().encode
@@ -50,7 +51,7 @@ def decode_error(body: bytes) -> ErrorBody:
     """An empty one for what is none."""
     try:
         told = _error(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except decoding.MALFORMED_JSON:
         return ErrorBody()
     told.message = told.message[:MAX_MESSAGE]
     return told
@@ -63,10 +64,7 @@ def encode_error(code: int, kind: str, message: str) -> bytes:
 
 def decode_described(body: bytes) -> list[Version]:
     """What `GET /models/NAME` tells. Raises `BackendError`."""
-    try:
-        told = _described(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
+    told = decoding.decode(_described, body)
     return [
         Version(
             one.model_version,
@@ -105,7 +103,7 @@ def decode_registration(config: str | None) -> Registration:
     """TorchServe's own words, as a JSON object. Raises `CallerError`."""
     try:
         asked = _config(config or "{}")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as why:
+    except decoding.MALFORMED_JSON as why:
         known = ", ".join(_Config.__struct_fields__)
         raise CallerError(f"`config` cannot be read: {why}. Known: {known}.", param="config") from None
     told = {name: value for name, value in msgspec.structs.asdict(asked).items() if value}

@@ -6,8 +6,8 @@ PredictionResponse {1: prediction}, TorchServeHealthResponse {1: health}.
 
 from typing import NamedTuple
 
-from adapters.errors import BackendError, CallerError
-from adapters.wire import proto_fields
+from adapters.errors import CallerError
+from adapters.wire import decoding, proto_fields
 
 _SERVICE = "/org.pytorch.serve.grpc.inference.InferenceAPIsService/"
 PING = f"{_SERVICE}Ping".encode()
@@ -51,12 +51,10 @@ def encode_response(body: bytes) -> bytes:
 
 def decode_response(message: bytes) -> bytes:
     """The first field of an answer: what a handler said, or the server of its health. Raises `BackendError`."""
-    try:
+    with decoding.Guard(proto_fields.Broken):
         rest, _, found = proto_fields.split(message, 0, _FIRST)
         if rest:
             raise proto_fields.Broken("there is no other field")
-    except proto_fields.Broken:
-        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None
     return bytes(found[-1]) if found else b""
 
 

@@ -4,13 +4,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from adapters.base import Answer
-from adapters.errors import BackendError, CallerError, Forbidden, Unavailable
+from adapters.errors import CallerError, Forbidden, Unavailable
 from adapters.grpc_health import Health
 from adapters.http2.call import Call
 from adapters.offload import codecs
 from adapters.types import InferKind, InferRequest, ModelPart, ModelQuery
 from adapters.upstreams.inferred import decode
-from adapters.wire import proto_json
+from adapters.wire import decoding, proto_json
 from adapters.wire.oip import (
     bodies as oip_bodies,
 )
@@ -168,8 +168,6 @@ async def _elsewhere(principal: Principal, call: Call, record: Record) -> None:
 
 
 def _fill(kind: Any, told: dict[str, Any]) -> Any:
-    """What an upstream told in JSON as a message."""
-    try:
+    """An upstream's JSON response as a message."""
+    with decoding.Guard(CallerError):
         return proto_json.fill(kind(), told)
-    except CallerError:
-        raise BackendError("The upstream's answer cannot be read.", code="upstream_bad_response") from None

@@ -319,7 +319,7 @@ async def test_what_cannot_be_read_ends_a_stream_with_an_error(door: Opener) -> 
         fake = FakeAdapter(Script(chunks=(ROLE, garbage, *TALK)))
         async with door(fake) as d:
             stream = await d.sdk.messages.create(model="chat", max_tokens=9, messages=HELLO, stream=True)
-            with pytest.raises(anthropic.APIStatusError, match="cannot be read"):
+            with pytest.raises(anthropic.APIStatusError, match="cannot be decoded"):
                 await read(stream, [])
         assert fake.calls[0].end == "cancelled"
         assert [type(record.error) for record in d.rig.log.records] == [BackendError]

@@ -81,7 +81,7 @@ def test_methods_go_by_name_and_by_route() -> None:
     ],
 )  # fmt: skip
 def test_schemas_that_are_none(body: bytes) -> None:
-    with pytest.raises(BackendError, match="schema cannot be read"):
+    with pytest.raises(BackendError, match="schema cannot be decoded"):
         decode_schema(body)
 
 

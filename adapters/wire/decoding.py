@@ -1,0 +1,58 @@
+"""Decoding of upstream responses: a malformed response raises one error, `upstream_bad_response`."""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, TypeVar
+
+import msgspec
+
+from adapters.errors import BackendError
+
+MALFORMED_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""Exceptions of a JSON decoder for text that is not JSON, is nested too deeply, or has another type."""
+
+B = TypeVar("B")
+T = TypeVar("T")
+
+
+def decode(decoder: Callable[[B], T], body: B, subject: str = "response") -> T:
+    """Decode JSON from an upstream. Raises `BackendError`, whose message names the `subject`."""
+    try:
+        return decoder(body)
+    except MALFORMED_JSON:
+        raise malformed(subject) from None
+
+
+def decode_or_none(decoder: Callable[[B], T], body: B) -> T | None:
+    """Decode JSON that may be absent or of another form: None if it is malformed."""
+    try:
+        return decoder(body)
+    except MALFORMED_JSON:
+        return None
+
+
+class Guard:
+    """A context in which malformed JSON, and the exceptions given, become a `BackendError`."""
+
+    __slots__ = ("_exceptions", "_subject")
+
+    def __init__(self, *exceptions: type[Exception], subject: str = "response") -> None:
+        self._exceptions = (*MALFORMED_JSON, *exceptions)
+        self._subject = subject
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if kind is not None and issubclass(kind, self._exceptions):
+            raise malformed(self._subject) from None
+
+
+def malformed(subject: str = "response") -> BackendError:
+    """The error for an upstream body that its protocol does not allow."""
+    return bad_response(f"The upstream's {subject} cannot be decoded.")
+
+
+def bad_response(message: str) -> BackendError:
+    """The error for an upstream response that cannot be used."""
+    return BackendError(message, code="upstream_bad_response")
