@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # More arguments for pip, for instance an index that has PyTorch's CPU-only or CUDA builds.
 PIP_ARGS ?=
+# Processes that run tests side by side. Each needs about 2 GiB of memory.
+JOBS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? cores : 4)))
+PYTEST := $(BIN)/pytest -n $(JOBS) --durations=10
 
 .PHONY: accuracy-llm serve test test-all check format protos conformance bench-gateway bench-memory bench-workers bench-balancing bench-tensor bench-llm soak-llm clean
 
@@ -12,11 +15,11 @@ serve: $(VENV)/.serve
 	exec $(BIN)/headrace serve $(ARGS)
 
 test: check
-	$(BIN)/pytest -m "not nightly"
+	$(PYTEST) -m "not nightly" $(ARGS)
 
-# The servers too that take many minutes to install or to start.
+# With the servers that take many minutes to install or to start.
 test-all: check
-	$(BIN)/pytest
+	$(PYTEST) $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

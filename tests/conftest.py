@@ -1,12 +1,17 @@
-"""What every test shares."""
+"""Settings and hooks of all tests."""
 
 import asyncio
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.workermanage import WorkerController
+
+from tests.support import schedule
 
 # Triton decides when it is imported whether kernels are interpreted, and other packages import it: before all of them.
 if not Path("/dev/nvidiactl").exists():
@@ -15,16 +20,48 @@ if not Path("/dev/nvidiactl").exists():
 # Without a loop set, asyncio makes one when the test runner asks for "the current one", and nobody closes it.
 asyncio.set_event_loop(None)
 
-# How long examples take says how busy the machine is, not whether they are right.
+# The time that an example takes depends on the load of the machine and says nothing about its result.
 settings.register_profile("headrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# A change fails for what it changes: its examples are those of every run before. Elsewhere each run looks for new ones.
+# In CI the examples are the same in each run, so a change fails only for its own faults. Elsewhere they are new ones.
 settings.register_profile("ci", settings.get_profile("headrace"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "headrace")
 
+SERVERS = "servers"
+_ended_workers: Counter[str] = Counter()
+"""Servers that worker processes started, by name."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    schedule.sort(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> schedule.Schedule:
+    return schedule.Schedule(config, log)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Send a worker's server starts to the controller."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output[SERVERS] = dict(_started())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: WorkerController) -> None:
+    """Add up the server starts of the workers. A crashed worker reports none."""
+    _ended_workers.update(getattr(node, "workeroutput", {}).get(SERVERS, {}))
+
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Which real servers and stand-ins ran."""
+    """List the real servers and stand-ins that ran."""
+    started = _started() + _ended_workers
+    if started:
+        names = ", ".join(f"{name} ({count})" for name, count in sorted(started.items()))
+        terminalreporter.write_line(f"Servers that ran, and how often they were started: {names}")
+
+
+def _started() -> Counter[str]:
     servers = sys.modules.get("loadtests.servers")
-    if servers is not None and servers.STARTED:
-        told = ", ".join(f"{name} ({count})" for name, count in sorted(servers.STARTED.items()))
-        terminalreporter.write_line(f"Servers that ran, and how often they were started: {told}")
+    return Counter() if servers is None else servers.STARTED
