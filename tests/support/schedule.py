@@ -4,7 +4,6 @@ A file stays in one process, so its module fixtures are built once. Files that s
 measure time or memory run last, in one process, after the other processes have ended.
 """
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from itertools import chain
 
@@ -70,7 +69,9 @@ class Schedule(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has n
         returned: dict[str, dict[str, bool]] = {}
         for nodeid in pending[1:]:
             returned.setdefault(unit(nodeid), {})[nodeid] = False
-        self.workqueue = OrderedDict(returned | self.workqueue)
+        for name in reversed(returned):
+            self.workqueue[name] = returned[name]
+            self.workqueue.move_to_end(name, last=False)
         for other in self.nodes:
             self._reschedule(other)
         return pending[0] if pending else None
