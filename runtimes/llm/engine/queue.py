@@ -66,6 +66,12 @@ class FairQueue:
                 return firsts[0] if len(firsts) == 1 else min(firsts, key=self.rank)
         return None
 
+    def heads(self, tenant: str) -> list[Sequence]:
+        """The most urgent sequence without a token, for each priority of a tenant."""
+        lines = (band[tenant] for band in self._bands.values() if tenant in band)
+        heads = (next((sequence for sequence in line if not sequence.begun), None) for line in lines)
+        return [head for head in heads if head is not None]
+
     def rank(self, sequence: Sequence) -> tuple[int, float, float, int]:
         """The lower, the sooner it is its turn."""
         standing = sequence.standing

@@ -24,6 +24,7 @@ from runtimes.llm.engine.running import Running
 from runtimes.llm.engine.scheduler_config import SchedulerConfig
 from runtimes.llm.engine.sequence import Batch, Chunk, FinishReason, Sampled, Sequence, TokenOutput
 from runtimes.llm.engine.step_budget import StepBudget
+from runtimes.llm.engine.waits import shared_wait
 from runtimes.llm.histogram import Histogram
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class Scheduler:
         self._expire(now)
         self._make_room()
         running = self._running
-        budget = self._budget.prompt_tokens(len(running.decoding))
+        budget = self._budget.prompt_tokens(len(running.decoding), shared_wait(self._waiting, running, now))
         prompts: dict[int, Chunk] = {}
         passed: set[int] = set()
         while budget and (sequence := self._next_prompt(passed, budget, now)) is not None:

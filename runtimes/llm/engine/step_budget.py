@@ -3,10 +3,19 @@
 All sequences of a step wait for its end, so a chunk of a prompt lengthens the gap between two tokens of every sequence
 that decodes beside it. The budget is a time: the engine reports how long each step lasted, and a chunk has as many
 tokens as the target allows. Results do not depend on the cuts of a prompt, so the measured time changes no answer.
+
+The target trades gaps for first tokens. With N requests in flight and a completion every T seconds, a request takes
+N · T seconds (Little's law), so time that decoding gains, the wait for the first token loses. The target therefore
+grows with that wait.
 """
 
 SMALLEST_SHARE = 8
 """A chunk has at least one part in so many of `max_tokens`, so that a prompt advances on a slow machine too."""
+
+WAIT_SHARE = 1 / 50
+"""The part of a prompt's wait that a step may last."""
+LONGEST = 2
+"""The longest step for that reason, in targets: ten tokens a second, faster than people read."""
 
 _RATE = 0.5
 _LONG = 64
@@ -16,8 +25,9 @@ _LONG = 64
 class StepBudget:
     """`max_tokens` bounds every step, `seconds` the steps in which sequences decode; it knows no clock.
 
-    A step may last twice as long as a step without prompts where that is more: a model whose decode step exceeds
-    `seconds` still computes prompts at half of its speed.
+    A step may last longer, where that is more: twice as long as a step without prompts, so that a model whose decode
+    step exceeds `seconds` computes prompts at half of its speed; and WAIT_SHARE of the time that a prompt has waited,
+    up to LONGEST times `seconds`.
     """
 
     def __init__(self, max_tokens: int, seconds: float) -> None:
@@ -26,12 +36,14 @@ class StepBudget:
         self._decode = 0.0  # seconds of a step without prompts
         self._token = 0.0  # seconds that a prompt token adds to a step
 
-    def prompt_tokens(self, decodes: int) -> int:
-        """Prompt tokens of the next step, in which `decodes` sequences decode."""
+    def prompt_tokens(self, decodes: int, waited: float = 0.0) -> int:
+        """Prompt tokens of the next step, in which `decodes` sequences decode and may slow down for a prompt that has
+        `waited` so many seconds."""
         most = self._max_tokens - decodes
         if not decodes or not self._token:
             return most
-        left = max(self._seconds, 2 * self._decode) - self._decode
+        target = max(self._seconds, min(waited * WAIT_SHARE, LONGEST * self._seconds))
+        left = max(target, 2 * self._decode) - self._decode
         least = max(1, self._max_tokens // SMALLEST_SHARE)
         return min(most, max(least, int(left / self._token)))
 

@@ -1,4 +1,4 @@
-"""What the LLM benchmark says of its rounds."""
+"""The report of the LLM benchmark: ratios, goals, tables and the JSON line."""
 
 import json
 
@@ -9,7 +9,7 @@ from loadtests.llm.client import Door
 from loadtests.llm.headrace import GATEWAY, OURS
 from loadtests.llm.report import GOALS, Result, document, goal_lines, markdown, print_tables, reached
 from loadtests.llm.targets import Part, Target
-from loadtests.llm.workloads import W1, W2
+from loadtests.llm.workloads import W1, W2, W5
 
 
 def result() -> Result:
@@ -22,26 +22,43 @@ def result() -> Result:
 
 
 def test_goals_are_judged_by_ratios_of_single_rounds() -> None:
-    found = {(goal.ours, goal.theirs): summary for goal, summary in reached([result()])}
-    assert set(found) == {(OURS, "vllm"), (GATEWAY, OURS)}
-    assert found[OURS, "vllm"] == (1.5, 1.5, 2.0)
+    measured = {(goal.ours, goal.theirs): summary for goal, summary in reached([result()])}
+    assert set(measured) == {(OURS, "vllm"), (GATEWAY, OURS)}
+    assert measured[OURS, "vllm"] == (1.5, 1.5, 2.0)
     assert goal_lines([result()]) == [
-        "w1 headrace ÷ vllm: 1.5 (1.5–2), wanted 1.5: reached",
-        "w1 gateway+headrace ÷ headrace: 0.978 (0.975–0.993), wanted 0.97: reached",
+        "w1 tokens/s, headrace ÷ vllm: 1.5 (1.5–2), required ≥ 1.5: reached",
+        "w1 tokens/s, gateway+headrace ÷ headrace: 0.978 (0.975–0.993), required ≥ 0.97: reached",
     ]
 
 
+@pytest.mark.parametrize(("gap", "verdict"), [(0.2, "reached"), (1.5, "reached"), (1.6, "MISSED")])
+def test_a_gap_of_long_prompts_is_bounded_from_above(gap: float, verdict: str) -> None:
+    workload = W5[0]
+    one = {OURS: {f"gap_p99_ms_{workload.name}": gap}, "vllm": {f"gap_p99_ms_{workload.name}": 1.0}}
+    measured = Result(workload, [one, one], dropped=0, failed={})
+    assert goal_lines([measured]) == [
+        f"w5-2k gap p99, headrace ÷ vllm: {gap:g} ({gap:g}–{gap:g}), required ≤ 1.5: {verdict}"
+    ]
+    goals = json.loads(document([measured], {}))["goals"]
+    assert goals == {f"gap_p99_ms_w5-2k/{OURS}/vllm": {"required": "≤ 1.5", "measured": gap}}
+
+
+def test_every_long_workload_bounds_speed_and_gap() -> None:
+    bounds = {(goal.workload, goal.bound) for goal in GOALS if goal.theirs == "vllm"}
+    assert bounds >= {(workload.name, bound) for workload in W5 for bound in ("≥ 1.3", "≤ 1.5")}
+
+
 def test_the_json_line_holds_everything() -> None:
-    told = json.loads(document([result()], {"llama.cpp-q4_0": "no compiler"}))
-    assert told["ratios"][f"tokens_per_s_w1/{OURS}/vllm"] == 1.5
-    assert told["spread"][f"tokens_per_s_w1/{OURS}/vllm"] == [1.5, 2.0]
+    line = json.loads(document([result()], {"llama.cpp-q4_0": "no compiler"}))
+    assert line["ratios"][f"tokens_per_s_w1/{OURS}/vllm"] == 1.5
+    assert line["spread"][f"tokens_per_s_w1/{OURS}/vllm"] == [1.5, 2.0]
     pairs = {(OURS, "vllm"), (GATEWAY, "vllm"), (GATEWAY, OURS)}
-    assert set(told["ratios"]) == {f"tokens_per_s_w1/{ours}/{theirs}" for ours, theirs in pairs}
-    assert told["goals"][f"w1/{OURS}/vllm"] == {"wanted": 1.5, "found": 1.5}
-    assert told["medians"]["vllm"] == {"tokens_per_s_w1": 100}
-    assert told["rounds"] == {"w1": {"kept": 3, "dropped": 1}}
-    assert told["failed"] == {"w1": {"transformers": 3}}
-    assert told["missing"] == {"llama.cpp-q4_0": "no compiler"}
+    assert set(line["ratios"]) == {f"tokens_per_s_w1/{ours}/{theirs}" for ours, theirs in pairs}
+    assert line["goals"][f"tokens_per_s_w1/{OURS}/vllm"] == {"required": "≥ 1.5", "measured": 1.5}
+    assert line["medians"]["vllm"] == {"tokens_per_s_w1": 100}
+    assert line["rounds"] == {"w1": {"kept": 3, "dropped": 1}}
+    assert line["failed"] == {"w1": {"transformers": 3}}
+    assert line["missing"] == {"llama.cpp-q4_0": "no compiler"}
 
 
 def test_tables_show_who_answered_and_tell_who_did_not(capsys: pytest.CaptureFixture[str]) -> None:
