@@ -1,24 +1,21 @@
-"""What a person writes: the one YAML file, read strictly, and every mistake told by its line.
+"""What a person writes: the YAML file. It is read strictly, and every mistake is reported with its line.
 
-schema.py        the whole of the file: sections, fields, defaults (pool.py, route.py, queue.py …: its larger parts)
-section.py       the base of every section: frozen, closed
-protocols/       what a pool's endpoints speak, a section each
-runtimes/        servers that the gateway starts itself, a section each
-units.py         quantities: 250ms, 10MiB, 600/min, 20%, 127.0.0.1:8080
-text.py          texts with a shape: names, globs, URLs, secrets
-globs.py         how two patterns relate
+schema/          the file: sections, fields, defaults, and the types of quantities and texts
+protocols/       the protocol of a pool's endpoints: one section each
+runtimes/        servers that the gateway starts: one section each
+checks/          rules between sections, each with the line of the mistake
 loader.py        path → Config, or every problem at once
 document.py      YAML → plain data with line numbers
-place.py         a place in the file, and what the schema has there
+node.py          cursor over plain data of any shape, for the checks
+place.py         a place in the file, and the schema at that place
 external.py      ${ENV}, file: secrets, PEM files
-sentences.py     the schema's complaints in plain words
-node.py          a cursor over data of any shape, for the two checks between sections:
-references.py      names that exist, once, and are used
-combinations.py    fields that do not go together (credentials.py: ways in; matching.py: routes that can never be
-                       reached; backlog.py: queues)
+sentences.py     errors of the schema in plain English
 problem.py       one problem, and the error that holds them all
+cases.py         tests of a policy beside the file
+handover.py      a configuration for another process of the gateway, with its references replaced
 watcher.py       follows the file while the gateway runs
-jsonschema.py    the schema for editors
+jsonschema.py    JSON Schema, for editors
+reference.py     docs/configuration.md, from the schema
 headrace.yaml    the default, which runs as it is; examples/: others to start from
 """
 

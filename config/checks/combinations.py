@@ -6,11 +6,10 @@ Whoever writes a field believes that it does something, so one that does nothing
 from collections.abc import Iterator
 from contextlib import suppress
 
-from config.checks import attempts, backlog, metering, pooling, routing
+from config.checks import attempts, backlog, credentials, metering, pooling, routing
 from config.document import Document
 from config.node import Node
 from config.problem import Problem
-from config.schema import credentials
 from config.schema.config import ListenConfig, TimeoutConfig
 from config.schema.units import HostPort, format_duration, parse_duration, parse_host_port
 

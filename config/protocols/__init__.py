@@ -1,53 +1,37 @@
-"""What a pool's endpoints speak: one section a protocol, with its options."""
+"""Protocols of a pool's endpoints: one section each, with its options.
+
+base.py          the base of every section
+openai.py        OpenAI's API and the dialects of its servers
+anthropic.py     Anthropic's Messages
+oip.py           the Open Inference Protocol over HTTP and gRPC
+tfserving.py     TensorFlow Serving over REST and gRPC
+kserve.py        KServe's v1
+torchserve.py    TorchServe over REST and gRPC
+ray_serve.py     applications of Ray Serve over HTTP and gRPC
+bentoml.py       BentoML's services
+apps.py          any HTTP app, and tensors that the file declares for it
+tgi.py           Text Generation Inference, by its own API
+triton_generate.py   Triton's generate extension
+prompts.py       options of servers that accept prompts and no chats
+tensors.py       a declared tensor
+auto.py          detection of the protocol
+built_in.py      the sections above, by name
+installed.py     protocols of other distributions, by entry point
+"""
 
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Discriminator, GetJsonSchemaHandler, Tag
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from config.protocols.anthropic import AnthropicProtocol
-from config.protocols.apps import HttpProtocol
-from config.protocols.auto import AutoProtocol
 from config.protocols.base import ProtocolConfig, Serves
-from config.protocols.bentoml import BentoMLProtocol
+from config.protocols.built_in import BUILT_IN
 from config.protocols.installed import InstalledProtocol, installed, load
-from config.protocols.kserve import KserveV1Protocol
-from config.protocols.oip import OipGrpcProtocol, OipHttpProtocol
-from config.protocols.openai import OpenAIProtocol
-from config.protocols.ray_serve import RayServeGrpcProtocol, RayServeProtocol
-from config.protocols.tfserving import TfServingGrpcProtocol, TfServingProtocol
-from config.protocols.tgi import TgiProtocol
-from config.protocols.torchserve import TorchServeGrpcProtocol, TorchServeProtocol
-from config.protocols.triton_generate import TritonGenerateProtocol
 
 __all__ = ["BUILT_IN", "AnyProtocol", "ProtocolConfig", "Serves", "section_of", "serves"]
-
-_SECTIONS: tuple[type[ProtocolConfig], ...] = (
-    OpenAIProtocol,
-    AnthropicProtocol,
-    OipHttpProtocol,
-    OipGrpcProtocol,
-    TfServingProtocol,
-    TfServingGrpcProtocol,
-    BentoMLProtocol,
-    KserveV1Protocol,
-    HttpProtocol,
-    TorchServeProtocol,
-    TorchServeGrpcProtocol,
-    RayServeProtocol,
-    RayServeGrpcProtocol,
-    TgiProtocol,
-    AutoProtocol,
-    TritonGenerateProtocol,
-)
-
-BUILT_IN: dict[str, type[ProtocolConfig]] = {
-    get_args(section.model_fields["name"].annotation)[0]: section for section in _SECTIONS
-}
-"""Those that come with Headrace, by name."""
 
 _OTHER = "[installed]"
 

@@ -12,17 +12,17 @@ Beta = Annotated[str, Shape(r"[A-Za-z0-9._-]{1,64}", "the name of a beta, such a
 
 
 class AnthropicProtocol(ProtocolConfig):
-    """``/v1/messages``. The pool's ``key`` is sent as ``x-api-key``."""
+    """Anthropic's Messages API, ``/v1/messages``. The pool's ``key`` is sent as ``x-api-key``."""
 
     @property
     def key_header(self) -> str:
         return "x-api-key"
 
     name: Literal["anthropic"]
-    """Anthropic's Messages API."""
+    """Selects this protocol."""
     version: Version = "2023-06-01"
-    """Sent as ``anthropic-version``."""
+    """Value of the header ``anthropic-version``."""
     betas: tuple[Beta, ...] = ()
-    """Sent as ``anthropic-beta`` with every request, beside those that the client itself names."""
+    """Values of ``anthropic-beta`` on every request, beside those of the client."""
     max_tokens: int = Field(4096, ge=1)
-    """The longest answer to a chat that names no length: a message must have one."""
+    """Longest answer to a chat that sets no maximum; the API requires one."""

@@ -28,11 +28,11 @@ class DeclaredTensors(ProtocolConfig):
     serves = frozenset({"app", "tensors"})
 
     inputs: tuple[TensorConfig, ...] = ()
-    """What the model takes, for clients that ask for tensors. When absent it is an app only."""
+    """Inputs of the model, for clients that send tensors. When absent the server is an app only."""
     outputs: tuple[TensorConfig, ...] = ()
-    """What it gives."""
+    """Outputs of the model."""
     layout: Literal["object", "instances"] = "object"
-    """How the servers have tensors in JSON. ``object``: ``{"NAME": [...]}``, both ways. ``instances``: KServe's rows,
+    """JSON form of tensors. ``object``: ``{"NAME": [...]}`` in both directions. ``instances``: KServe's rows,
     ``{"instances": [...]}``, answered with ``predictions``."""
 
     @property
@@ -52,16 +52,16 @@ class DeclaredTensors(ProtocolConfig):
 
 
 class HttpProtocol(DeclaredTensors):
-    """Any HTTP app, below the endpoint's path."""
+    """Any HTTP app, under the endpoint's path."""
 
     name: Literal["http"]
-    """HTTP, with bodies that are the app's own business."""
+    """Selects this protocol."""
     path: AppPath = "/"
-    """Below the endpoint's: where tensors are sent to, by POST."""
+    """Path under the endpoint's to which tensors are posted."""
     headers: tuple[HeaderName, ...] = ()
-    """Of a client's request, those that the app gets beside Content-Type and Accept."""
+    """Headers of the client's request that are forwarded to the app, beside Content-Type and Accept."""
     answer_headers: tuple[HeaderName, ...] = ()
-    """Of the app's answer, those that the client gets beside Content-Type."""
+    """Headers of the app's response that are forwarded to the client, beside Content-Type."""
 
     @model_validator(mode="after")
     def _effective(self) -> Self:

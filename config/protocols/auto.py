@@ -6,9 +6,9 @@ from config.protocols.base import ProtocolConfig
 
 
 class AutoProtocol(ProtocolConfig):
-    """Each endpoint is looked at when its health is first checked, and again after it was ill."""
+    """Detects the protocol of each endpoint at its first health check, and again after a failed one."""
 
     serves = frozenset({"text", "tensors", "app"})
 
     name: Literal["auto"]
-    """Whatever the endpoint turns out to speak. Until that is known it is not picked."""
+    """Selects detection. An endpoint receives no requests until its protocol is detected."""

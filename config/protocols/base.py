@@ -22,7 +22,7 @@ class ProtocolConfig(Section):
     """Whether its servers can be asked to carry on with a text that another one began."""
 
     name: str
-    """What it is called."""
+    """Name of the protocol."""
 
     @property
     def metrics_key(self) -> SecretStr | None:

@@ -9,17 +9,18 @@ from config.protocols.tensors import TensorConfig
 
 
 class BentoMLProtocol(ProtocolConfig):
-    """``POST /METHOD``: a model's name is a method's, or its route; ``/schema.json`` tells what it takes."""
+    """BentoML's HTTP services: ``POST /METHOD``. A model's name is that of a method, or its route; ``/schema.json``
+    describes its inputs."""
 
     serves = frozenset({"tensors", "app"})
 
     name: Literal["bentoml"]
-    """BentoML's HTTP services."""
+    """Selects this protocol."""
     inputs: tuple[TensorConfig, ...] = ()
-    """Arguments whose datatype and shape the service does not tell, since they are not annotated: of the methods that
-    have an argument of the name."""
+    """Arguments whose datatype and shape the service does not describe because they are not annotated, for all methods
+    with an argument of the name."""
     outputs: tuple[TensorConfig, ...] = ()
-    """The same of answers. An answer that has no name gets that of the only output."""
+    """The same for responses. A response without a name gets the name of the only output."""
 
     @model_validator(mode="after")
     def _once(self) -> Self:

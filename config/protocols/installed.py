@@ -12,6 +12,7 @@ from pydantic import ConfigDict, PrivateAttr, ValidationError, model_validator
 
 from config.problem import closest
 from config.protocols.base import ProtocolConfig, Serves
+from config.protocols.built_in import BUILT_IN
 
 GROUP = "headrace.protocols"
 
@@ -68,8 +69,6 @@ def load(found: EntryPoint) -> Any:
 
 
 def _unknown(name: str) -> str:
-    from config.protocols import BUILT_IN
-
     known = [*BUILT_IN, *installed()]
     near = closest(name, known)
     hint = f' (did you mean "{near}"?)' if near else ""

@@ -8,15 +8,15 @@ from config.schema.text import Url
 
 
 class KserveV1Protocol(DeclaredTensors):
-    """``/v1/models/NAME:predict``."""
+    """KServe's v1 protocol, ``/v1/models/NAME:predict``."""
 
     name: Literal["kserve-v1"]
-    """KServe's v1."""
+    """Selects this protocol."""
     layout: Literal["object", "instances"] = "instances"
-    """How the model has tensors in JSON. ``instances``: rows, ``{"instances": [...]}``, answered with ``predictions``.
-    ``object``: ``{"NAME": [...]}``, both ways."""
+    """JSON form of tensors. ``instances``: rows, ``{"instances": [...]}``, answered with ``predictions``. ``object``:
+    ``{"NAME": [...]}`` in both directions."""
     explainer: Url | None = None
-    """Where ``:explain`` goes, if not to the endpoints: the model's explainer, which asks its predictor itself."""
+    """URL of the model's explainer for ``:explain``, which calls its predictor itself. The endpoints when absent."""
 
     @property
     def offers(self) -> frozenset[Serves]:

@@ -8,27 +8,27 @@ OipServer = Literal["triton", "kserve", "mlserver", "seldon", "openvino"]
 
 
 class OipHttpProtocol(ProtocolConfig):
-    """``/v2/models/NAME/infer``."""
+    """The Open Inference Protocol over HTTP, ``/v2/models/NAME/infer``."""
 
     serves = frozenset({"tensors"})
 
     name: Literal["oip-http"]
-    """The Open Inference Protocol over HTTP."""
+    """Selects this protocol."""
     server: OipServer | None = None
-    """Whose servers they are, where they differ from Triton: KServe's want an id with each request and have no
-    versions, MLServer's and Seldon's know no binary tensors and no prompts, Seldon's router wants ``seldon-model``."""
+    """Kind of server, if it differs from Triton. KServe requires an id with each request and has no versions. MLServer
+    and Seldon have no binary tensors and no prompts. Seldon's router requires ``seldon-model``."""
     binary: bool = True
-    """Whether the endpoints know the protocol's binary extension. MLServer does not: what clients send in binary form
-    is written as JSON for it."""
+    """Whether the endpoints support the protocol's binary extension. MLServer does not: binary tensors of clients are
+    converted to JSON."""
 
 
 class OipGrpcProtocol(ProtocolConfig):
-    """``inference.GRPCInferenceService``."""
+    """The Open Inference Protocol over gRPC, ``inference.GRPCInferenceService``."""
 
     serves = frozenset({"tensors"})
     has_paths = False
 
     name: Literal["oip-grpc"]
-    """The Open Inference Protocol over gRPC."""
+    """Selects this protocol."""
     server: OipServer | None = None
-    """Whose servers they are, where they differ from Triton."""
+    """Kind of server, if it differs from Triton."""

@@ -12,43 +12,44 @@ Call = Literal["rerank", "score", "tokenize", "audio", "images", "moderations"]
 
 
 class OpenAIProtocol(ProtocolConfig):
-    """``/v1/chat/completions`` and its like."""
+    """OpenAI's API: ``/v1/chat/completions`` and the related paths."""
 
     resumes = True
 
     name: Literal["openai"] = "openai"
-    """OpenAI's API."""
+    """Selects this protocol."""
     dialect: Literal[
         "auto", "openai", "azure", "mistral", "groq", "vllm", "sglang", "llama.cpp", "ollama", "lm-studio",
         "tensorrt-llm", "tgi", "openvino", "kserve",
     ] = "auto"  # fmt: skip
-    """Whose it is: paths, health, names of fields. ``auto``: as a server's list of models tells, and until then as most
-    servers are. OpenAI's own, Azure's, Groq's, TGI's, KServe's and OpenVINO's cannot be told and must be named."""
+    """Kind of server, which determines paths, health checks and names of fields. ``auto`` detects it from the list of
+    models, and uses the common form until then. OpenAI's own, Azure, Groq, TGI, KServe and OpenVINO cannot be detected
+    and must be named."""
     api_version: Annotated[str, Shape(r"[A-Za-z0-9.-]{1,64}", "a version such as 2024-10-21")] | None = None
-    """Azure's: its models are deployments then, ``/openai/deployments/MODEL/…?api-version=``. When absent, they are
-    below ``/openai/v1``."""
+    """With ``dialect: azure``: uses deployments, ``/openai/deployments/MODEL/…?api-version=``. When absent, models are
+    under ``/openai/v1``."""
     share_prefixes: bool = False
-    """Whether the prompts of all tenants share the servers' prefix caches. A tenant can then find out by the time to an
-    answer's first token how another tenant's prompts begin. Else the gateway sends each tenant's own ``cache_salt`` to
-    servers that know it: vLLM and SGLang."""
+    """Whether prompts of all tenants share the servers' prefix caches. A tenant can then infer from the time to the
+    first token how another tenant's prompts begin. Otherwise the gateway sends a ``cache_salt`` for each tenant to
+    servers that support it: vLLM and SGLang."""
     length: Literal["max_tokens", "max_completion_tokens"] | None = None
-    """The name by which its chats take an answer's length; when absent, the dialect's, or the client's."""
+    """Field name for the longest answer of a chat; the dialect's, or the client's, when absent."""
     passes: tuple[Call, ...] = ()
-    """Calls beside text that the endpoints know, which are passed on as they are."""
+    """Further calls that the endpoints support, forwarded unchanged."""
     responses: bool = False
-    """Whether the endpoints know ``/v1/responses`` themselves. For a model of such pools only they are asked there; for
-    any other the gateway makes a chat of it."""
+    """Whether the endpoints support ``/v1/responses``. If all pools of a model do, requests are forwarded there;
+    otherwise the gateway converts them to chats."""
     only: Literal["chats", "completions"] | None = None
-    """What the endpoints have, where it is not both. The other is made of it: of a chat a completion, by the
-    `chat_template`; of a completion a chat, whose one message is the prompt."""
+    """The only operation of the endpoints, if they do not support both. The other is converted: a chat to a completion
+    with `chat_template`, a completion to a chat with the prompt as its only message."""
     chat_template: Template | None = None
-    """With ``only: completions``: the template that makes a chat a prompt, as of ``tgi``. Without it chats are
+    """With ``only: completions``: the template that converts a chat to a prompt, as for ``tgi``. Without it chats are
     refused."""
     bos_token: str = Field("", max_length=256)
-    """What that template writes as a text's beginning. Empty, because servers put it before every prompt themselves."""
+    """Beginning-of-text token for the template. Empty, because servers add it to every prompt."""
     max_tokens: int = Field(1024, ge=1)
-    """With ``only: completions``: how long the answer to a chat may be that does not say. A completion would end after
-    16 tokens."""
+    """With ``only: completions``: longest answer to a chat that sets no maximum. A completion would end after 16
+    tokens."""
 
     @property
     def key_header(self) -> str:

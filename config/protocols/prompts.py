@@ -19,8 +19,8 @@ class PromptProtocol(ProtocolConfig):
     """A chat becomes a prompt by a template. Needs the extra ``templates``."""
 
     chat_template: Template | None = None
-    """The name of one that comes with Headrace (``chatml``, ``gemma``, ``llama2``, ``llama3``, ``mistral`` or
-    ``zephyr``), ``file:PATH``, or the folder of a model's tokenizer; paths are relative to the working directory.
-    Without it chats are refused, and completions served."""
+    """Template that converts a chat to a prompt: a bundled one (``chatml``, ``gemma``, ``llama2``, ``llama3``,
+    ``mistral`` or ``zephyr``), ``file:PATH``, or the folder of a model's tokenizer, relative to the working directory.
+    Without it chats are refused and completions served. Needs the extra ``templates``."""
     bos_token: str = Field("", max_length=256)
-    """What the template writes as a text's beginning. Empty, because servers put it before every prompt themselves."""
+    """Beginning-of-text token for the template. Empty, because servers add it to every prompt."""

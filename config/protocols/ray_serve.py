@@ -10,25 +10,25 @@ from config.schema.text import Secret
 
 
 class RayServeProtocol(DeclaredTensors):
-    """An application below its route prefix, which is the path of the endpoint's URL."""
+    """An application of Ray Serve over HTTP, under its route prefix, which is the path of the endpoint's URL."""
 
     name: Literal["ray-serve"]
-    """Ray Serve's HTTP proxy."""
+    """Selects this protocol."""
     path: AppPath = "/"
-    """Below the route prefix: where tensors are sent to, by POST."""
+    """Path under the route prefix to which tensors are posted."""
     headers: tuple[HeaderName, ...] = ()
-    """Of a client's request, those that the application gets beside Content-Type and Accept."""
+    """Headers of the client's request that are forwarded to the application, beside Content-Type and Accept."""
     answer_headers: tuple[HeaderName, ...] = ()
-    """Of the application's answer, those that the client gets beside Content-Type."""
+    """Headers of the application's response that are forwarded to the client, beside Content-Type."""
     multiplexed: bool = False
-    """Whether the model's name is the id of a multiplexed model, and sent as ``serve_multiplexed_model_id``."""
+    """Whether the model's name is the id of a multiplexed model, sent as ``serve_multiplexed_model_id``."""
     application: str | None = Field(None, min_length=1, max_length=256)
-    """Its name, for the Serve REST API. When absent the pool's ``model``, or the model's name."""
+    """Name of the application in the Serve REST API. When absent: the pool's ``model``, or the model's name."""
     dashboard_port: int | None = Field(None, ge=1, le=65535)
-    """Port of the Serve REST API, mostly 8265, at the endpoint's host. With it an endpoint is healthy while its proxy
-    has a route for the application, and that is ``RUNNING``; without it, while there is the route."""
+    """Port of the Serve REST API at the endpoint's host, usually 8265. With it, an endpoint is healthy while its proxy
+    has a route to the application and the application is ``RUNNING``; without it, while the route exists."""
     dashboard_token: Secret | None = None
-    """Ray's own token, for clusters with ``RAY_AUTH_MODE=token``."""
+    """Ray's token, for clusters with ``RAY_AUTH_MODE=token``."""
 
     @model_validator(mode="after")
     def _effective(self) -> Self:
@@ -41,14 +41,14 @@ class RayServeProtocol(DeclaredTensors):
 
 
 class RayServeGrpcProtocol(ProtocolConfig):
-    """Calls of an application's own services, whose messages are its own business."""
+    """Calls of an application's own gRPC services through Ray Serve's proxy. Messages are forwarded unchanged."""
 
     serves = frozenset({"app"})
     has_paths = False
 
     name: Literal["ray-serve-grpc"]
-    """Ray Serve's gRPC proxy."""
+    """Selects this protocol."""
     application: str | None = Field(None, min_length=1, max_length=256)
-    """Its name. When absent, the model's."""
+    """Name of the application. The model's name when absent."""
     multiplexed: bool = False
     """Whether the model's name is the id of a multiplexed model."""

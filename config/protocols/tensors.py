@@ -10,10 +10,10 @@ Dim = Annotated[int, Field(ge=-1)]
 
 
 class TensorConfig(Section):
-    """An input or an output."""
+    """An input or an output of a model."""
 
     name: str = Field(min_length=1, max_length=256)
-    """As the model knows it."""
+    """Name at the model."""
     datatype: Literal[
         "BOOL",
         "UINT8",
@@ -29,6 +29,6 @@ class TensorConfig(Section):
         "FP64",
         "BYTES",
     ]
-    """In the words of the Open Inference Protocol; texts are BYTES."""
+    """Datatype of the Open Inference Protocol; text is BYTES."""
     shape: tuple[Dim, ...] = Field(max_length=32)
-    """Its dimensions, a batch's first where there is one; -1 is any length."""
+    """Dimensions, the batch dimension first if there is one; -1 is any length."""

@@ -6,19 +6,19 @@ from config.protocols.base import ProtocolConfig
 
 
 class TfServingProtocol(ProtocolConfig):
-    """``/v1/models/NAME:predict``."""
+    """TensorFlow Serving's REST API, ``/v1/models/NAME:predict``."""
 
     serves = frozenset({"tensors"})
 
     name: Literal["tfserving"]
-    """TensorFlow Serving's REST."""
+    """Selects this protocol."""
 
 
 class TfServingGrpcProtocol(ProtocolConfig):
-    """``tensorflow.serving.PredictionService``."""
+    """TensorFlow Serving over gRPC, ``tensorflow.serving.PredictionService``."""
 
     serves = frozenset({"tensors"})
     has_paths = False
 
     name: Literal["tfserving-grpc"]
-    """TensorFlow Serving over gRPC."""
+    """Selects this protocol."""

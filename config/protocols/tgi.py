@@ -6,9 +6,9 @@ from config.protocols.prompts import PromptProtocol
 
 
 class TgiProtocol(PromptProtocol):
-    """``/generate`` and ``/generate_stream``."""
+    """Text Generation Inference, ``/generate`` and ``/generate_stream``."""
 
     resumes = True
 
     name: Literal["tgi"]
-    """Text Generation Inference. The pool's ``model`` is the LoRA adapter to answer with, where it is not the base."""
+    """Selects this protocol. The pool's ``model`` is the LoRA adapter, if it is not the base model."""

@@ -12,10 +12,10 @@ class ManagedByTorchServe(DeclaredTensors):
     """What both wires have."""
 
     management_port: int | None = Field(None, ge=1, le=65535)
-    """Port of the management API (HTTP, mostly 8081), at the endpoint's host: for readiness of each model, versions,
-    loading and unloading. When absent none of these is asked for."""
+    """Port of the management API (HTTP, usually 8081) at the endpoint's host, for readiness, versions, loading and
+    unloading of models. When absent these are not available."""
     management_key: Secret | None = None
-    """Token of the management API; the pool's ``key`` is the one for inference."""
+    """Token of the management API. The pool's ``key`` is the one for inference."""
 
     @property
     def metrics_key(self) -> Secret | None:
@@ -29,21 +29,21 @@ class ManagedByTorchServe(DeclaredTensors):
 
 
 class TorchServeProtocol(ManagedByTorchServe):
-    """``/predictions/NAME``."""
+    """TorchServe's REST API, ``/predictions/NAME``."""
 
     name: Literal["torchserve"]
-    """TorchServe's REST API."""
+    """Selects this protocol."""
 
 
 class TorchServeGrpcProtocol(ManagedByTorchServe):
-    """``org.pytorch.serve.grpc.inference.InferenceAPIsService``."""
+    """TorchServe's gRPC API, ``org.pytorch.serve.grpc.inference.InferenceAPIsService``."""
 
     has_paths = False
 
     name: Literal["torchserve-grpc"]
-    """TorchServe's gRPC API."""
+    """Selects this protocol."""
     input: str = Field("data", min_length=1, max_length=128)
-    """The name under which a handler finds the body."""
+    """Name under which a handler receives the body."""
     streaming: bool = False
-    """Whether handlers answer in pieces, so that they are asked by ``StreamPredictions``. A handler that does not loses
-    its worker when it is asked so."""
+    """Whether handlers stream, and are called by ``StreamPredictions``. A handler that does not stream loses its worker
+    when called this way."""

@@ -14,19 +14,19 @@ Word = Literal[
 
 
 class TritonGenerateProtocol(PromptProtocol):
-    """``/v2/models/NAME/generate`` and ``/generate_stream``."""
+    """Triton's generate extension, ``/v2/models/NAME/generate`` and ``/generate_stream``."""
 
     resumes = True
 
     name: Literal["triton-generate"]
-    """Triton's generate extension. Which inputs a model has is read from its configuration."""
+    """Selects this protocol. The inputs of a model are read from its configuration."""
     inputs: dict[Word, TensorName] = Field({})
-    """Where a model has names of its own: the request's field, and what the input is called that holds it. ``options``
-    is one that takes all but prompt and stream, as JSON."""
+    """Maps fields of a request to the model's input names, where they differ. ``options`` is an input that receives
+    everything except prompt and stream, as JSON."""
     output: TensorName = "text_output"
-    """The output that holds the text."""
+    """Output that holds the text."""
     max_tokens: int = Field(1024, ge=1)
-    """How long an answer may be where its client does not say: these servers would stop after 16 or 32 tokens."""
+    """Longest answer when the client sets no maximum. These servers would stop after 16 or 32 tokens."""
     streams: Literal["pieces", "whole"] | None = None
-    """Whether each response of a stream has what is new, or all of the text so far. When absent, the model's
-    ``accumulate_tokens`` says; without it: what is new."""
+    """Whether each response of a stream holds the new text (``pieces``) or all text so far (``whole``). When absent: as
+    the model's ``accumulate_tokens``, else ``pieces``."""

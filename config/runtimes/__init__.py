@@ -1,4 +1,12 @@
-"""Servers that the gateway starts itself: one section a kind."""
+"""Servers that the gateway starts: one section for each kind.
+
+base.py      the base of every section
+llm.py       the bundled LLM engine
+tensor.py    the bundled tensor runtime
+program.py   the base of programs of other projects
+vllm.py      vLLM
+command.py   any server that a command starts
+"""
 
 from functools import reduce
 from operator import or_

@@ -25,18 +25,18 @@ EnvName = Annotated[str, Shape(ENV_NAME, "the name of an environment variable")]
 
 
 class RuntimeConfig(Section):
-    """A server that the gateway starts, watches, starts again and stops."""
+    """A server that the gateway starts, monitors, restarts and stops."""
 
     serves: ClassVar[frozenset[Serves] | None] = None
     """What a bundled one does; another's does what servers of the pool's protocol do."""
 
     kind: str
-    """Which server."""
+    """Kind of server."""
     start_timeout: Duration = 300.0
-    """How long a new one may take until it answers; a reload that waits for it is given up then."""
+    """Longest time until a new server is ready. A reload that waits longer is refused."""
     env: dict[EnvName, Argument] = Field(default_factory=dict)
-    """Environment variables. Of the gateway's own it gets those that programs need of a machine, such as ``PATH``,
-    ``OMP_NUM_THREADS`` and ``HF_HOME``, and no credentials."""
+    """Environment variables. Of the gateway's own environment the server inherits those that programs need, such as
+    ``PATH``, ``OMP_NUM_THREADS`` and ``HF_HOME``, and no credentials."""
     secrets: dict[EnvName, Secret] = Field(default_factory=dict)
-    """Environment variables whose values are secret: ``${NAME}`` or ``file:PATH``. Every user of the machine can read
-    arguments, and cannot read these."""
+    """Environment variables with secret values: ``${NAME}`` or ``file:PATH``. Every user of the machine can read
+    arguments, but not these."""

@@ -16,18 +16,18 @@ StopSignal = Literal["SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP"]
 
 
 class CommandRuntime(ProgramRuntime):
-    """A server that a command starts, and that stays in the foreground."""
+    """Any server that a command starts and that stays in the foreground."""
 
     kind: Literal["command"]
-    """Any server."""
+    """Selects this runtime."""
     command: tuple[Argument, ...] = Field(min_length=1)
-    """The program and its arguments. ``{port}`` becomes a free port, ``{socket}`` the path of a Unix socket, whichever
-    of the two it is to listen on; ``{port:NAME}`` further ports, for its metrics and the like. In ``env`` as well."""
+    """Program and arguments. ``{port}`` becomes a free port, ``{socket}`` the path of a Unix socket; use the one that
+    the server listens on. ``{port:NAME}`` is a further port, for metrics and the like. They also work in ``env``."""
     ready: ProbePath | None = None
-    """A GET of this path is answered with 200 when it is ready. When absent, as servers of the pool's protocol say it;
-    over gRPC the server is asked."""
+    """Path that is answered with 200 when the server is ready. When absent: the readiness check of the pool's protocol.
+    """
     stop_signal: StopSignal = "SIGTERM"
-    """What tells it to stop."""
+    """Signal that stops the server."""
 
     @property
     def listens(self) -> str | None:

@@ -7,9 +7,9 @@ from config.schema.units import Duration
 
 
 class ProgramRuntime(RuntimeConfig):
-    """A program of its own. No shell is between: each argument arrives as it is written."""
+    """A program of its own. No shell is involved: arguments are passed unchanged."""
 
     cwd: str | None = Field(None, min_length=1)
-    """Its working directory; the gateway's when absent."""
+    """Working directory; the gateway's when absent."""
     stop_timeout: Duration = 10.0
-    """How long it may take to stop, once it is told to; then it is killed, with every process that came of it."""
+    """Time to stop after the signal. Then the program and all its child processes are killed."""

@@ -10,23 +10,23 @@ from config.schema.units import Duration, Size
 
 
 class TensorRuntime(RuntimeConfig):
-    """A folder of models of any framework, served by Headrace's own runtime."""
+    """A repository of models of any framework, served by Headrace's tensor runtime."""
 
     serves = frozenset({"tensors"})
 
     kind: Literal["tensor"]
-    """A repository of models."""
+    """Selects this runtime."""
     repository: str = Field(min_length=1)
     """Folder of models in Triton's layout, relative to the working directory."""
     mode: Literal["none", "explicit", "poll"] = "none"
-    """Which are served. ``none``: all, once. ``explicit``: those of ``models``, and what
-    operators load. ``poll``: as the folder changes."""
+    """Which models are served. ``none``: all, loaded once. ``explicit``: those in ``models``, and those that operators
+    load. ``poll``: all, following changes of the folder."""
     models: tuple[Name, ...] = ()
-    """With ``explicit``: by name."""
+    """With ``explicit``: names of the models to load at the start."""
     poll_interval: Duration = 5.0
-    """With ``poll``: between two looks into the folder."""
+    """With ``poll``: time between two scans of the folder."""
     memory: Size | None = None
-    """What all loaded models may take; idle ones make way, and come back with their next request. No bound when
-    absent."""
+    """Memory of all loaded models. Idle models are unloaded for others, and loaded again by their next request.
+    Unbounded when absent."""
     cache: Size = 64 * 1024**2
-    """Memory for kept answers, of all models that have a response cache."""
+    """Memory for cached responses of all models with a response cache."""

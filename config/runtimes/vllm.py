@@ -12,18 +12,18 @@ _OURS = ("--model", "--served-model-name", "--uds", "--host", "--port", "--api-k
 
 
 class VllmRuntime(ProgramRuntime):
-    """A language model, served by ``vllm serve`` on a Unix socket."""
+    """One language model, served by ``vllm serve`` on a Unix socket."""
 
     kind: Literal["vllm"]
-    """vLLM."""
+    """Selects this runtime."""
     start_timeout: Duration = 900.0
-    """How long a new one may take until it answers; it loads, profiles and compiles before that."""
+    """Longest time until a new server is ready; it loads, profiles and compiles first."""
     model: str = Field(min_length=1)
-    """``hf:ORG/NAME[@REVISION]``, or a path to a folder of safetensors, relative to the working directory."""
+    """``hf:ORG/NAME[@REVISION]``, or the path of a safetensors folder, relative to the working directory."""
     args: tuple[Argument, ...] = ()
-    """More arguments for ``vllm serve``: ``[--max-model-len, 4096]``."""
+    """Further arguments of ``vllm serve``, such as ``[--max-model-len, 4096]``."""
     venv: str | None = Field(None, min_length=1)
-    """Folder of the virtual environment that vLLM is installed in. When absent, Headrace's own, else the ``PATH``."""
+    """Folder of the virtual environment with vLLM. When absent: Headrace's own, else the ``PATH``."""
 
     @model_validator(mode="after")
     def _not_ours(self) -> Self:

@@ -1,1 +1,24 @@
-"""The sections of the configuration file, with their defaults."""
+"""The sections of the file, with their defaults. A docstring under a field is its description.
+
+config.py        the whole file, and the sections of the gateway itself
+section.py       the base of every section
+pool.py          `pools`: endpoints, health checks, breakers, TLS
+balance.py       `balance` and `outliers` of a pool, and the load that servers report
+discovery.py     `discover` of a pool
+queue.py         `queue` of a pool
+route.py         `models`: routes, retries, timeouts, prices
+target.py        pools, splits and fallbacks of a route
+when.py          `when` of a route
+rewrite.py       `rewrite` of a route
+resilience.py    `hedge` and `cache` of a route
+embeddings.py    `embeddings` of a model
+limits.py        `limits` of tenants and models
+identity.py      keys, tokens, certificates, roles, scopes
+cors.py          `http.cors`
+default_models.py    `default_models`
+stored_responses.py  `stored_responses`
+units.py         quantities: 250ms, 10MiB, 600/min, 20%, 127.0.0.1:8080
+money.py         prices and budgets
+text.py          texts with a shape: names, globs, URLs, secrets
+globs.py         relations between patterns
+"""

@@ -15,48 +15,48 @@ MetricsPath = Annotated[str, Shape(r"/\S{0,512}", "a path such as /metrics")]
 
 
 class SignalsConfig(Section):
-    """Where an endpoint tells how busy it is."""
+    """Where an endpoint reports its load."""
 
     server: Literal[
         "auto", "vllm", "sglang", "llama.cpp", "tgi", "tensorrt-llm", "triton-tensorrt-llm", "triton", "openvino",
         "ray", "bentoml", "torchserve", "headrace",
     ] = "auto"  # fmt: skip
-    """Whose metrics they are; ``auto``: whichever of the known names are found."""
+    """Format of the metrics. ``auto`` uses every metric name that it recognises."""
     path: MetricsPath = "/metrics"
-    """A GET of this path gives metrics in Prometheus' text format, or TensorRT-LLM's in JSON; of TorchServe
-    ``/models/NAME`` of its management API gives how many requests wait."""
+    """Path of the metrics, in Prometheus' text format or TensorRT-LLM's JSON. For TorchServe, ``/models/NAME`` of the
+    management API reports the number of waiting requests."""
     port: int | None = Field(None, ge=1, le=65535)
-    """Port of the metrics, where it is another than the endpoint's: Triton's is 8002."""
+    """Port of the metrics, if it differs from the endpoint's. Triton uses 8002."""
     interval: Duration = 1.0
-    """Between two looks, spread by a tenth. What was read counts half as much three intervals later."""
+    """Time between two reads, with a jitter of a tenth. The weight of a value halves after three intervals."""
     timeout: Duration = 1.0
-    """A look that is not answered by then has failed."""
+    """Longest wait for one read."""
 
 
 class BalanceConfig(Section):
-    """How a pool picks an endpoint."""
+    """How a pool selects an endpoint."""
 
     by: Literal["round_robin", "random", "least_request", "peak_ewma", "load", "hash", "prefix_affinity"] = (
         "least_request"
     )
-    """``least_request``: the less loaded of two drawn at random. ``round_robin``: in turn, by weight.
-    ``random``: drawn by weight. ``peak_ewma``: the quicker of two, by their latency and load. ``load``: the less
-    busy of two, by what the servers themselves report. ``hash``: the same one for the same `key`.
-    ``prefix_affinity``: the one that computed the prompt's beginning before."""
+    """``least_request``: the less loaded of two random endpoints. ``round_robin``: in turn, by weight. ``random``: at
+    random, by weight. ``peak_ewma``: the faster of two, by latency and load. ``load``: the less busy of two, by the
+    load that the servers report. ``hash``: the same endpoint for the same `key`. ``prefix_affinity``: the endpoint that
+    has computed the beginning of the prompt."""
     key: HashKey | None = None
-    """For ``hash``: ``user`` (the request's user field), ``key``, ``tenant`` or ``header:NAME``. Requests
-    without it go by ``least_request``."""
+    """With ``hash``: ``user`` (the request's user field), ``key``, ``tenant`` or ``header:NAME``. Requests without it
+    are balanced by ``least_request``."""
     bound: Percent = 1.5
-    """For ``hash`` and ``prefix_affinity``: how loaded an endpoint may be, against its fair share or against
-    the least loaded one, before its requests go elsewhere."""
+    """With ``hash`` and ``prefix_affinity``: load of an endpoint, relative to its fair share or to the least loaded
+    endpoint, beyond which its requests go elsewhere."""
     signals: SignalsConfig = SignalsConfig()
-    """For ``load``: where the servers report it."""
+    """With ``load``: where the servers report it."""
     slow_start: Delay = 0.0
-    """How long an endpoint that is new or came back takes to climb from a tenth of its weight to all of it."""
+    """Time in which a new or recovered endpoint rises from a tenth of its weight to all of it."""
     panic: Percent = 0.0
-    """When fewer than this share of the endpoints is healthy, health is ignored; ``0%``: never."""
+    """Share of healthy endpoints below which health is ignored; ``0%`` for never."""
     zone_traffic: Percent | None = None
-    """Share of all requests that come in through gateways of this zone. As much as any other zone's when absent."""
+    """Share of all requests that arrive through gateways of this zone. Zones are assumed equal when absent."""
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -72,18 +72,18 @@ class BalanceConfig(Section):
 
 
 class OutliersConfig(Section):
-    """Leaves alone an endpoint that fails more than the others do, though never often in a row."""
+    """Ejects an endpoint that fails more often than the others, even if never several times in a row."""
 
     failures: Percent = 0.2
-    """Share of its requests that must fail, and be twice the share that fails at the others."""
+    """Share of its requests that must fail, and that must be twice the share of the other endpoints."""
     window: Duration = 30.0
-    """How far back is looked; older requests count less and less."""
+    """Time constant of the statistics; older requests count less."""
     requests: int = Field(20, ge=1)
-    """Requests in that time below which it is not judged."""
+    """Requests within the window below which an endpoint is not judged."""
     leave_for: Duration = 30.0
-    """How long it is left alone the first time; twice as long each time it fails again soon after."""
+    """Duration of the first ejection; doubled each time the endpoint fails again soon after."""
     at_most: Percent = 0.3
-    """Share of the pool that may be left alone at once, one endpoint at least and never the last."""
+    """Share of the pool that may be ejected at once: at least one endpoint, never the last."""
 
     @model_validator(mode="after")
     def _sensible(self) -> Self:

@@ -133,91 +133,93 @@ Hash = Annotated[str, Shape(r"[0-9a-f]{64}", "the 64 hex digits that `headrace k
 
 
 class ListenTls(Section):
-    """Certificate chain and private key, PEM files."""
+    """Certificate chain and private key of the listeners, as PEM files."""
 
     cert: PemFile
-    """The chain, the server's own certificate first."""
+    """Certificate chain, the server's own certificate first."""
     key: PemFile
-    """Its private key."""
+    """Private key of the certificate."""
     client_ca: PemFile | None = None
-    """Roots that client certificates are checked against. A change of the file needs a restart."""
+    """Root certificates that client certificates are verified against. A changed file needs a restart."""
     client_auth: Literal["optional", "required"] = "optional"
-    """``required``: who has no certificate cannot connect, whatever else it could show."""
+    """``required`` refuses every connection without a client certificate, whatever other credential the client has."""
 
 
 class ListenConfig(Section):
-    """Where the gateway listens. The admin listener is separate on purpose."""
+    """Addresses of the listeners. The admin listener is separate, so that clients cannot reach it."""
 
     http: Listen = HostPort("127.0.0.1", 8080)
-    """For clients."""
+    """HTTP listener for clients."""
     grpc: Listen | None = None
-    """For clients that speak the Open Inference Protocol over gRPC; none when absent. With ``tls``, over TLS too."""
+    """gRPC listener for clients of the Open Inference Protocol and TensorFlow Serving; no such listener when absent.
+    Uses TLS when ``tls`` is set."""
     admin: Listen = HostPort("127.0.0.1", 8082)
-    """For operators: metrics, health, administration. Keep it where clients cannot reach it."""
+    """Listener for operators: metrics, health, administration. Keep it out of reach of clients."""
     tls: ListenTls | None = None
-    """Serve clients over TLS."""
+    """Enables TLS on the listeners for clients."""
     admin_tls: bool = False
-    """The admin listener too, with the same files: then client certificates count there as well."""
+    """Enables TLS on the admin listener with the same files. Client certificates then count there too."""
 
 
 class StateConfig(Section):
-    """Where issued keys live, and counts that several gateways share."""
+    """Storage of issued keys, and counters that several gateways share."""
 
     database: Database = Field("sqlite:///.headrace/state.db", repr=False)
-    """A SQLAlchemy URL. A SQLite path is relative to the working directory. Read in the background, never while a
-    request waits."""
+    """SQLAlchemy URL. A SQLite path is relative to the working directory. The database is read in the background, never
+    while a request waits."""
     redis: RedisUrl | None = Field(None, repr=False)
-    """Counts the limits that say ``count: exact`` or ``leased``. Write a password as ``${NAME}``."""
+    """Redis server that counts limits with ``count: exact`` or ``leased``. Write a password as ``${NAME}``."""
     redis_timeout: Duration = 0.1
-    """How long a request waits for it at most; whoever asks next is told at once that it is away."""
+    """Longest wait of a request for Redis. After a timeout, further requests treat Redis as unavailable at once."""
 
 
 class AuthConfig(Section):
-    """How credentials are checked."""
+    """How credentials are verified."""
 
     pepper: Secret | None = None
-    """Server secret mixed into key hashes. Without one, a file beside the SQLite database is made and used."""
+    """Server secret that is mixed into the hashes of keys. When absent, a file beside the SQLite database is created
+    and used."""
     demo_key: bool = False
-    """Print and accept a demo key. Only while every listener is on loopback."""
+    """Print and accept a demo key. Allowed only while every listener is on loopback."""
     jwt: tuple[JwtConfig, ...] = ()
-    """Issuers whose tokens are accepted beside keys."""
+    """Issuers whose JSON Web Tokens are accepted beside keys."""
     admin: AdminAuthConfig = AdminAuthConfig()
-    """The admin listener's."""
+    """Authentication on the admin listener."""
 
 
 class HttpConfig(Section):
-    """Bounds on one client connection and one request."""
+    """Bounds on client connections and requests."""
 
     max_head: Size = 32 * 1024
-    """Request line and headers together."""
+    """Largest request line and headers together."""
     max_body: Size = 32 * 1024**2
-    """A request's body; larger ones are refused with 413."""
+    """Largest request body; a larger one is refused with 413."""
     head_timeout: Duration = 10.0
-    """From a request's first byte until its headers are complete."""
+    """Longest time from the first byte of a request to the end of its headers."""
     body_timeout: Duration = 30.0
-    """Until the body is complete."""
+    """Longest time until the body is complete."""
     keepalive_timeout: Duration = 75.0
     """How long an idle connection stays open."""
     send_timeout: Duration = 60.0
-    """How long a client may take no bytes of its answer before it is cut off."""
+    """How long a client may read nothing of its response before its connection is closed."""
     max_connections: int = Field(10_000, ge=1)
-    """Open client connections of each listener. Where all places are taken, idle connections are closed for new ones.
-    Fewer where the limit of open files is too low for them, which the start logs."""
+    """Open client connections of each listener. At the bound, idle connections are closed for new ones. The effective
+    bound is lower, and logged at start-up, when the limit of open files is too low."""
     cors: CorsConfig | None = None
-    """Which web pages may use the data listener; none when absent."""
+    """Origins whose web pages may use the HTTP listener; none when absent."""
     stream_comments: Duration | None = None
-    """After so long without a first event a stream begins with a comment, and has another each time as long, so that no
-    proxy on the way takes the silence for an end. The status is 200 by then: a failure comes as an event, and client
-    libraries do not retry it. None when absent."""
+    """After this time without a first event, a stream begins with a comment, and sends another one at the same
+    interval, so that no proxy closes the silent connection. The status is then 200: a later failure is sent as an
+    event, which client libraries do not retry. Disabled when absent."""
     http2: bool = True
-    """Whether clients that speak only HTTP/2 are served, with or without TLS; each of their streams counts as a
-    connection. A client that speaks both is served over HTTP/1.1, which costs less."""
+    """Whether HTTP/2 is served, with or without TLS. Each stream counts as a connection. A client that supports both
+    versions is served over HTTP/1.1, which costs less."""
     max_held: Size | None = None
-    """Bytes that requests hold at once in one process; more are answered with 503. A body counts three times: it is
-    received, decoded, and written to a server. Answers count while their clients do not take them. 2 GiB, or room for
-    eight of the largest bodies, when absent."""
+    """Bytes that all requests of one process may hold at once; more are refused with 503. A body counts three times
+    (received, decoded, sent). Response bytes count until the client has read them. When absent: 2 GiB, or eight of the
+    largest bodies if that is more."""
     max_held_by_tenant: Size | None = None
-    """The same for each tenant; more are answered with 429. Half of ``max_held`` when absent."""
+    """The same bound for each tenant; more are refused with 429. Half of ``max_held`` when absent."""
 
     @property
     def held_by_all(self) -> int:
@@ -243,44 +245,45 @@ class HttpConfig(Section):
 
 
 class AccessLogConfig(Section):
-    """One JSON line a request."""
+    """The access log: one JSON line for each request."""
 
     to: LogTarget = "stdout"
-    """``stdout`` or a file's path, relative to the working directory."""
+    """``stdout``, or the path of a file relative to the working directory."""
 
 
 class KeyConfig(GrantConfig):
-    """A key kept in the file itself, as ``headrace keys create --yaml`` prints it."""
+    """A key stored in the file itself, as ``headrace keys create --yaml`` prints it."""
 
     id: Name
-    """The public part of the key, by which it is found."""
+    """Public part of the key."""
     hash: Hash
-    """The key's hash; the key itself cannot be had from it."""
+    """Hash of the key. The key cannot be derived from it."""
     expires: Date | None = None
-    """Last day it is accepted, UTC."""
+    """Last day on which the key is accepted, in UTC."""
 
 
 class TenantConfig(Section):
-    """Who may ask for what, how much."""
+    """A tenant: its credentials, its models and its limits."""
 
     name: Name
-    """Shown in logs and metrics."""
+    """Name of the tenant, also in logs and metrics."""
     keys: tuple[KeyConfig, ...] = ()
-    """Keys kept in this file; issued ones live in the state database."""
+    """Keys stored in this file. Issued keys are in the state database."""
     certificates: tuple[CertificateConfig, ...] = ()
-    """Client certificates that are its own, for requests that carry neither a key nor a token."""
+    """Client certificates of the tenant, for requests without a key or token."""
     models: tuple[Glob, ...] = Field(min_length=1)
-    """Models it may use; ``*`` for all."""
+    """Models that the tenant may use; ``*`` for all."""
     limits: Limits = LimitsConfig()
-    """How much it may use: limits for the whole tenant, or a list of limits, each ``per`` someone."""
+    """Limits of the whole tenant, or a list of limits with ``per``."""
 
     share: float = Field(1.0, gt=0, le=1e6)
-    """Its part of a full pool, relative to the other tenants that wait for it."""
+    """Weight of the tenant among those that wait for a full pool."""
     priority: Priority = "normal"
-    """Of its requests in a full pool. A request may lower its own with ``x-headrace-priority``, and not raise it."""
+    """Priority of the tenant's requests in a full pool. A request may lower its own with the header
+    ``x-headrace-priority``, and cannot raise it."""
     explain: bool = False
-    """Whether its clients may ask, by a header ``x-headrace-explain: 1``, why a request went where it went. The
-    answer's header of that name tells them of routes, pools and lines of this file."""
+    """Whether the header ``x-headrace-explain: 1`` makes the response explain its route. The explanation names routes,
+    pools and lines of this file."""
 
     def limit_list(self) -> tuple[LimitsConfig, ...]:
         """Its limits in whichever form they were written."""
@@ -291,11 +294,11 @@ class Config(Section):
     """The whole file."""
 
     version: Literal[1]
-    """Version of this format."""
+    """Version of this file format."""
     listen: ListenConfig = ListenConfig()
-    """Addresses."""
+    """Addresses of the listeners."""
     workers: int = Field(1, ge=1, le=MAX_WORKERS)
-    """Processes that serve clients on the one port, with a supervisor beside them; as many as there are cores."""
+    """Processes that serve clients on the one port, beside a supervisor. Use one for each core."""
     state: StateConfig = StateConfig()
     """Storage."""
     stored_responses: StoredResponsesConfig = StoredResponsesConfig()
@@ -303,21 +306,21 @@ class Config(Section):
     auth: AuthConfig = AuthConfig()
     """Credentials."""
     http: HttpConfig = HttpConfig()
-    """Bounds on clients."""
+    """Connections and requests of clients."""
     access_log: AccessLogConfig = AccessLogConfig()
-    """What each request leaves behind."""
+    """The access log."""
     zone: Name | None = None
-    """Where this gateway runs, in the words of its endpoints' `zone`: those of the same one are preferred."""
+    """Zone of this gateway. Endpoints with the same ``zone`` are preferred."""
     drain: Delay = 30.0
-    """How long SIGTERM waits for requests in flight; ``0s`` cuts them off."""
+    """How long a stop (SIGTERM) waits for requests in flight; ``0s`` cancels them."""
     pools: tuple[PoolConfig, ...] = Field(min_length=1)
-    """Servers that answer."""
+    """Servers that answer requests."""
     models: tuple[ModelConfig, ...] = Field(min_length=1)
-    """Names that clients ask for."""
+    """Model names that clients request, and their routes."""
     default_models: DefaultModelsConfig = DefaultModelsConfig()
-    """The models of requests that name none."""
+    """Models of requests that name none."""
     tenants: tuple[TenantConfig, ...] = Field(min_length=1)
-    """Who may ask."""
+    """Clients of the gateway."""
 
     _lines: Mapping[RoutePlace, int] = PrivateAttr({})
     _source: object = PrivateAttr(None)

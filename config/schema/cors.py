@@ -19,9 +19,9 @@ Origin = Annotated[
 
 
 class CorsConfig(Section):
-    """Cross-origin requests of browsers on the data listener. A page's origin is compared as a whole."""
+    """Cross-origin requests of browsers to the HTTP listener. Origins are compared exactly."""
 
     origins: tuple[Origin, ...] = Field(min_length=1, max_length=1000)
-    """Origins whose pages may send requests and read answers."""
+    """Origins whose pages may send requests and read responses."""
     max_age: Delay = 600.0
-    """How long a browser may remember the answer to a preflight request."""
+    """How long a browser may cache the response to a preflight request."""

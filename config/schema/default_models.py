@@ -5,29 +5,29 @@ from config.schema.text import Name
 
 
 class DefaultModelsConfig(Section):
-    """By operation. OpenAI's API lets clients leave out ``model`` for some of them. Without a default here such a
-    request is refused."""
+    """Default models by operation, for clients that leave ``model`` out, as OpenAI's API permits for some operations.
+    Without a default such a request is refused."""
 
     chat: Name | None = None
-    """Of ``/v1/chat/completions``."""
+    """For ``/v1/chat/completions``."""
     completions: Name | None = None
-    """Of ``/v1/completions``."""
+    """For ``/v1/completions``."""
     embeddings: Name | None = None
-    """Of ``/v1/embeddings``."""
+    """For ``/v1/embeddings``."""
     responses: Name | None = None
-    """Of ``/v1/responses`` and its ``input_tokens``."""
+    """For ``/v1/responses`` and its ``input_tokens``."""
     images: Name | None = None
-    """Of ``/v1/images/…``."""
+    """For ``/v1/images/…``."""
     moderations: Name | None = None
-    """Of ``/v1/moderations``."""
+    """For ``/v1/moderations``."""
     audio: Name | None = None
-    """Of ``/v1/audio/…``."""
+    """For ``/v1/audio/…``."""
     rerank: Name | None = None
-    """Of ``/v1/rerank`` and its other paths."""
+    """For ``/v1/rerank`` and its other paths."""
     score: Name | None = None
-    """Of ``/v1/score`` and ``/score``."""
+    """For ``/v1/score`` and ``/score``."""
     tokenize: Name | None = None
-    """Of ``/tokenize`` and ``/detokenize``."""
+    """For ``/tokenize`` and ``/detokenize``."""
 
     def of(self, operation: str) -> str | None:
         """The default of one operation."""

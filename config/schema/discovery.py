@@ -28,48 +28,50 @@ PortName = Annotated[
 
 
 class KubernetesConfig(Section):
-    """The EndpointSlices of a service. Inside a cluster only the service need be given."""
+    """The EndpointSlices of a Service. Inside a cluster only ``service`` is needed."""
 
     service: ServiceName
-    """The service's name. It may be headless; its own address is not used."""
+    """Name of the Service, which may be headless. Its cluster address is not used."""
     namespace: ServiceName | None = None
-    """The gateway's own when absent."""
+    """Namespace of the Service; the gateway's own when absent."""
     port: PortName | None = None
-    """Of the service's target ports, by number or name; may be absent when there is only one."""
+    """Target port of the Service, by number or name. Optional when there is only one."""
     server: Url | None = None
-    """The API server, where the gateway runs outside."""
+    """URL of the API server, for a gateway outside the cluster."""
     ca: PemFile | None = None
-    """Roots for the API server's certificate; the service account's when absent."""
+    """Root certificates of the API server; the service account's when absent."""
     token_file: LocalFile | None = None
-    """A bearer token, read again before each request; the service account's when absent."""
+    """File with a bearer token, read again before each request; the service account's when absent."""
     resync: Duration = 60.0
-    """How often the whole list is read beside the watch, so that no missed event counts for longer."""
+    """How often the whole list is read beside the watch, which bounds the effect of a missed event."""
 
 
 class DiscoverConfig(Section):
-    """One source of endpoints. They come and go without a reload; those that go end their requests first."""
+    """One source of endpoints, which appear and disappear without a reload. A removed endpoint finishes its requests
+    first."""
 
     dns: DnsName | None = None
-    """``HOST:PORT``: every A and AAAA record of the host is an endpoint."""
+    """``HOST:PORT``. Every A and AAAA record of the host is an endpoint."""
     srv: SrvName | None = None
-    """A name such as ``_http._tcp.models.example.org``: the targets of its SRV records, of the first priority,
+    """Name of SRV records, such as ``_http._tcp.models.example.org``. The targets of the first priority are endpoints,
     with their ports and weights."""
     file: LocalFile | None = None
-    """A YAML or JSON file with ``endpoints:``, a list as in a pool. It is followed, and taken whole or not at all."""
+    """YAML or JSON file with ``endpoints:``, a list as in a pool. The gateway follows the file and applies it whole or
+    not at all."""
     kubernetes: KubernetesConfig | None = None
-    """The endpoints of a Kubernetes service that are ready."""
+    """Ready endpoints of a Kubernetes Service."""
     scheme: Literal["http", "https"] = "http"
-    """How the endpoints found are spoken to. Certificates are checked against the name that was looked up, or
-    ``tls.server_name`` of the pool. Not for ``file``, which has whole URLs."""
+    """Scheme of the discovered endpoints. Certificates are verified against the looked-up name or the pool's
+    ``tls.server_name``. Not for ``file``, which has whole URLs."""
     nameserver: Nameserver | None = None
-    """For ``dns`` and ``srv``: whom to ask, instead of the system's."""
+    """With ``dns`` and ``srv``: name server to query instead of the system's."""
     ttl_min: Duration = 5.0
-    """For ``dns`` and ``srv``: records are kept for at least this long, whatever their TTL."""
+    """With ``dns`` and ``srv``: shortest time that records are used, whatever their TTL."""
     ttl_max: Duration = 300.0
-    """For ``dns`` and ``srv``: and for at most this long."""
+    """With ``dns`` and ``srv``: longest time that records are used."""
     grace: Duration = 300.0
-    """How long the last endpoints are kept when the source says that there are none. While it cannot be asked
-    at all they are kept without an end. Health checks and breakers go on in both cases."""
+    """How long the last endpoints are used after the source reports none. While the source is unavailable they are used
+    without a bound. Health checks and breakers apply in both cases."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:

@@ -18,33 +18,33 @@ Tokenizer = Annotated[
 
 
 class EmbeddingInputs(Section):
-    """The model's inputs by name. Those that it does not have are left out."""
+    """Names of the model's inputs. Inputs that the model does not have are left out."""
 
     ids: TensorName = "input_ids"
-    """The tokens' numbers."""
+    """Token ids."""
     mask: TensorName = "attention_mask"
-    """1 for a token, 0 for what only fills a row."""
+    """1 for a token, 0 for padding."""
     types: TensorName = "token_type_ids"
-    """Zeros: a text has one part."""
+    """Token type ids, all 0."""
 
 
 class EmbeddingsConfig(Section):
-    """Lets a model of tensors answer ``/v1/embeddings``. Needs the extra ``embeddings``."""
+    """Lets a tensor model answer ``/v1/embeddings``. Needs the extra ``embeddings``."""
 
     tokenizer: Tokenizer
-    """A ``tokenizer.json`` or the folder that holds it, relative to the working directory, or ``hf:ORG/NAME``."""
+    """A ``tokenizer.json`` or its folder, relative to the working directory, or ``hf:ORG/NAME``."""
     inputs: EmbeddingInputs = EmbeddingInputs()
-    """Which tensors the model is given."""
+    """Names of the model's inputs."""
     output: TensorName | None = None
-    """Which of its outputs counts; its first one when absent."""
+    """Output that holds the vectors; the first one when absent."""
     pooling: Literal["mean", "cls", "last"] = "mean"
-    """Of an output with a vector a token: the mean of them, the first, or the last. Of one with a vector a text there
-    is nothing to pool."""
+    """How an output with one vector for each token becomes one vector for each text: their mean, the first, or the
+    last. An output with one vector for each text is used as it is."""
     normalize: bool = True
-    """Whether vectors are made of length 1."""
+    """Whether vectors are scaled to length 1."""
     max_tokens: int = Field(512, ge=1, le=1_000_000)
-    """Longest text in tokens, special ones included."""
+    """Longest text in tokens, special tokens included."""
     too_long: Literal["refuse", "cut"] = "refuse"
-    """A longer text is refused with 400, or cut."""
+    """``refuse`` answers a longer text with 400, ``cut`` truncates it."""
     batch: int = Field(32, ge=1, le=4096)
-    """Texts in one request to the model, those of like length together."""
+    """Texts in one request to the model. Texts of similar length are grouped."""

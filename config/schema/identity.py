@@ -30,14 +30,15 @@ SECRET_BYTES = {"HS256": 32, "HS384": 48, "HS512": 64}
 
 
 class ScopesConfig(Section):
-    """Less than the tenant may do. What is absent is not narrowed."""
+    """Restricts a credential to less than its tenant may do. An absent field restricts nothing."""
 
     models: tuple[Glob, ...] | None = Field(None, min_length=1)
-    """Models it may use, among those that its tenant may; any other looks unknown."""
+    """Models that the credential may use, among those of its tenant; any other is reported as unknown."""
     fronts: tuple[Operation, ...] | None = Field(None, min_length=1)
-    """Operations it may ask for; any other is refused with 403."""
+    """Operations that the credential may use; any other is refused with 403."""
     routes: tuple[Name, ...] | None = Field(None, min_length=1)
-    """Routes it may take, by name; a model whose matching route is another looks unknown."""
+    """Names of routes that the credential may use. A model whose matching route is another one is reported as unknown.
+    """
 
     @model_validator(mode="after")
     def _narrows(self) -> Self:
@@ -47,14 +48,14 @@ class ScopesConfig(Section):
 
 
 class GrantConfig(Section):
-    """What comes with a credential."""
+    """What a credential permits."""
 
     role: Role = "user"
     """``tenant-admin`` manages its own tenant's keys on the admin listener, ``operator`` everything there."""
     scopes: ScopesConfig | None = None
-    """What it is for, where that is less than its tenant may do."""
+    """Restrictions below what the tenant may do."""
     labels: dict[LabelName, LabelValue] = Field({}, max_length=16)
-    """What it is called by, such as ``{team: search}``."""
+    """Labels such as ``{team: search}``, for routes and reports."""
 
     @model_validator(mode="after")
     def _no_authority_in_part(self) -> Self:
@@ -64,53 +65,54 @@ class GrantConfig(Section):
 
 
 class AdminAuthConfig(Section):
-    """Who may use the admin listener. Without it everybody who reaches it may do everything."""
+    """Authentication on the admin listener. Without it, every client that reaches the listener may do everything."""
 
     required: bool = False
-    """Everything under ``/admin`` needs a credential with a role: ``operator``, or ``tenant-admin`` for its own
-    tenant. ``/livez`` and ``/readyz`` never do. Needed to listen on more than loopback."""
+    """Require a credential with a role for everything under ``/admin``: ``operator``, or ``tenant-admin`` for its own
+    tenant. ``/livez`` and ``/readyz`` stay open. Mandatory when the listener is not on loopback."""
     metrics: bool = False
-    """``/metrics`` too: a credential whose scopes name the front ``metrics``, or an operator's."""
+    """Protect ``/metrics`` too: it needs a credential whose scopes name the front ``metrics``, or an operator's."""
 
 
 class ClaimsConfig(Section):
-    """Which claims say what. A name, or a path into nested claims; a name with dots in it is tried first."""
+    """Claims that are read from a token. Each is a name, or a path into nested claims; a literal name with dots is
+    tried first."""
 
     tenant: Claim | None = None
-    """Holds the tenant's name. Trusts the issuer to speak for every tenant of this file."""
+    """Claim with the tenant's name. The issuer is then trusted for every tenant of this file."""
     roles: Claim | None = None
-    """Holds a name or a list of names, which ``roles`` maps to roles. Routes may match names that it does not map."""
+    """Claim with a name or a list of names, which ``roles`` maps to roles. Routes may match unmapped names."""
     scope: Claim | None = None
-    """Holds scopes, as a list or with spaces between: ``models:GLOB``, ``fronts:OPERATION`` and ``routes:NAME``
-    narrow what the token is for, others say nothing here."""
+    """Claim with scopes, as a list or separated by spaces. ``models:GLOB``, ``fronts:OPERATION`` and ``routes:NAME``
+    restrict the token; others are ignored."""
 
 
 class JwtConfig(Section):
-    """An issuer of JSON Web Tokens that clients may send as ``Authorization: Bearer TOKEN``."""
+    """An issuer of JSON Web Tokens, which clients send as ``Authorization: Bearer TOKEN``."""
 
     name: IssuerName
-    """Shown in logs and metrics."""
+    """Name of the issuer in logs and metrics."""
     issuer: Exact
-    """What the claim ``iss`` must be."""
+    """Required value of the claim ``iss``."""
     audience: Exact
-    """What the claim ``aud`` must be or hold: the name that the issuer knows this gateway by."""
+    """Required value of the claim ``aud``, or one of its values: the issuer's name for this gateway."""
     algorithms: tuple[Algorithm, ...] = Field(min_length=1)
-    """What tokens may be signed with."""
+    """Accepted signature algorithms."""
     jwks: Jwks | None = None
     """The issuer's public keys: ``https://…/jwks.json``, or ``file:PATH`` relative to this file's folder."""
     allow_symmetric_secret: Secret | None = None
-    """Instead of public keys, a secret shared with the issuer, for HS256 and its kin."""
+    """Secret shared with the issuer, instead of public keys, for HS256, HS384 and HS512."""
     claims: ClaimsConfig = ClaimsConfig()
-    """What is read from a token."""
+    """Claims that are read from a token."""
     roles: dict[Exact, Role] = Field({}, max_length=64)
-    """The roles of the names in ``claims.roles``, such as ``{llm-admins: operator}``. A name without an entry has no
-    authority, ``operator`` and ``tenant-admin`` included. With ``tenant``, the highest role is tenant-admin."""
+    """Maps the names in ``claims.roles`` to roles, such as ``{llm-admins: operator}``. An unmapped name gives no
+    authority, even if it is ``operator`` or ``tenant-admin``. With ``tenant``, the highest role is tenant-admin."""
     tenant: Name | None = None
-    """Whose all tokens of this issuer are, instead of a claim that says it."""
+    """Tenant of every token of this issuer, instead of a claim."""
     leeway: Annotated[Delay, Field(le=300)] = 30.0
-    """How far the issuer's clock may be from ours."""
+    """Tolerated difference between the issuer's clock and the gateway's."""
     refresh: Duration = 600.0
-    """How often the keys are fetched again. A token with an unknown key has them fetched too."""
+    """How often the public keys are fetched again. A token with an unknown key id triggers a fetch too."""
 
     @field_validator("allow_symmetric_secret")
     @classmethod
@@ -122,14 +124,14 @@ class JwtConfig(Section):
 
 
 class CertificateConfig(GrantConfig):
-    """A client certificate's name, one of three kinds, compared as a whole, and what it may do."""
+    """One name of a client certificate, compared exactly, and what the certificate permits."""
 
     subject_cn: CertificateName | None = None
-    """The subject's common name."""
+    """Common name of the subject."""
     san_dns: CertificateName | None = None
     """A DNS name among the subject's alternative names."""
     san_uri: CertificateName | None = None
-    """A URI among them, such as ``spiffe://example.org/app``."""
+    """A URI among the subject's alternative names, such as ``spiffe://example.org/app``."""
 
     @model_validator(mode="after")
     def _one_name(self) -> Self:

@@ -15,39 +15,40 @@ ONE, SEVERAL = "[one]", "[several]"
 
 
 class QuotaConfig(Section):
-    """Absent means unlimited. All that apply to a request must grant it."""
+    """A set of limits. An absent field is unlimited. Every limit that applies to a request must admit it."""
 
     requests: Rate | None = None
     """Requests per period."""
     tokens: Rate | None = None
-    """Prompt and answer tokens per period."""
+    """Prompt and completion tokens per period."""
     rows: Rate | None = None
-    """Rows of tensors (a batch's first dimension) per period, in requests to tensor servers."""
+    """Rows of tensors (the first dimension of a batch) per period, in requests to tensor servers."""
     bytes: ByteRate | None = None
-    """Bytes per period: of the request's body and of the answer's."""
+    """Bytes of request and response bodies per period."""
     device_ms: Rate | None = None
-    """Milliseconds of the model's device per period, as far as servers tell them."""
+    """Milliseconds of the model's device per period, as far as servers report them."""
     spend: Spend | None = None
-    """Money per hour, day or month of the calendar, in UTC: every model it covers needs a price."""
+    """Money per hour, day or month of the calendar, in UTC. Every model that it covers needs a price."""
     concurrency: int | None = Field(None, ge=1)
     """Requests at the same time."""
     count: Literal["host", "exact", "leased"] = "host"
-    """Who counts together: the workers of this host, or every gateway that has the same ``state.redis``:
-    ``exact`` asks it once a request, ``leased`` takes a little in advance, so that no request waits."""
+    """Scope of the count. ``host``: the workers of this host. ``exact``: every gateway with the same ``state.redis``,
+    with one Redis call for each request. ``leased``: the same, with small amounts leased in advance, so that no request
+    waits for Redis."""
     on_redis_failure: Literal["allow", "refuse"] = "allow"
-    """While Redis is away: ``allow`` has each gateway count for itself, ``refuse`` answers 503."""
+    """While Redis is unavailable, ``allow`` lets each gateway count for itself, ``refuse`` answers 503."""
     enforce: Literal["always", "shadow"] = "always"
-    """``shadow`` counts and reports what it would have refused, and refuses nothing."""
+    """``shadow`` counts and reports refusals, and refuses nothing."""
 
 
 class LimitsConfig(QuotaConfig):
     """Limits of a tenant."""
 
     per: Per = "tenant"
-    """Who has these limits each for itself: the tenant as a whole, each of its keys, each model, or each end
-    user (the request's ``user`` field, else its key)."""
+    """Subject of the limits: the whole tenant, each of its keys, each model, or each end user (the request's ``user``
+    field, else its key)."""
     models: tuple[Glob, ...] | None = None
-    """Only requests for these models count; all when absent."""
+    """Count only requests for these models; all when absent."""
 
 
 def _form(value: object) -> str:

@@ -18,14 +18,14 @@ from config.schema.units import Duration
 
 
 class EndpointConfig(Section):
-    """One server address. Its URL alone is short for ``{url: URL}``."""
+    """One server address. A URL alone is short for ``{url: URL}``."""
 
     url: Url
     """``http://HOST:PORT``, ``https://HOST:PORT`` or ``unix:/PATH``."""
     weight: float = Field(1.0, gt=0)
     """Share of the requests, relative to the pool's other endpoints."""
     zone: Name | None = None
-    """Where it stands. Endpoints of the gateway's own `zone` are preferred."""
+    """Zone of the endpoint. Endpoints in the gateway's own ``zone`` are preferred."""
 
     @model_validator(mode="before")
     @classmethod
@@ -40,44 +40,44 @@ class EndpointConfig(Section):
 
 
 class ProbeConfig(Section):
-    """Active health check. Passive ones (the breaker) watch real traffic."""
+    """Active health check. The breaker is the passive one."""
 
     path: ProbePath | None = None
-    """A GET of this path that is answered with 200 is healthy. When absent ``/health``, or ``/v2/health/ready`` of the
-    Open Inference Protocol; over gRPC the server is asked for its readiness."""
+    """Path that a healthy endpoint answers with 200. When absent: ``/health``, ``/v2/health/ready`` of the Open
+    Inference Protocol, or the protocol's readiness call over gRPC."""
     interval: Duration = 5.0
-    """Between two probes, spread by a tenth so that many gateways do not ask in step."""
+    """Time between two probes, with a jitter of a tenth."""
     timeout: Duration = 2.0
-    """A probe with no answer by then has failed."""
+    """Time after which an unanswered probe has failed."""
     unhealthy_after: int = Field(2, ge=1)
-    """Failures in a row that take an endpoint out."""
+    """Consecutive failures after which an endpoint is unhealthy."""
     healthy_after: int = Field(1, ge=1)
-    """Successes in a row that bring it back."""
+    """Consecutive successes after which it is healthy again."""
     ask: str | None = Field(None, min_length=1)
-    """A model's name: after the path, one token of it is asked for, which shows that the server computes and not
-    only that it listens. Being answered "overloaded" counts as healthy. It costs that token, each time."""
+    """Name of a model. After the path check, the probe requests one token of this model, which shows that the server
+    computes. The response "overloaded" counts as healthy. Each probe costs one token."""
 
 
 class BreakerConfig(Section):
-    """Stops sending to an endpoint that keeps failing, then tries one request."""
+    """Circuit breaker: stops sending to an endpoint that keeps failing, then tries one request."""
 
     failures: int = Field(5, ge=1)
-    """Failures in a row that open it. A client's own errors are not failures."""
+    """Consecutive failures that open the breaker. Errors of the client do not count."""
     open_for: Duration = 10.0
-    """How long it stays open before the one trial."""
+    """How long the breaker stays open before one trial request."""
 
 
 class UpstreamTls(Section):
-    """How an ``https://`` endpoint is checked."""
+    """TLS to ``https://`` endpoints."""
 
     ca: PemFile | None = None
-    """Roots to trust, instead of the system's."""
+    """Root certificates to trust instead of the system's."""
     cert: PemFile | None = None
-    """Client certificate chain, for servers that ask for one."""
+    """Client certificate chain, for servers that require one."""
     key: PemFile | None = None
-    """The client certificate's private key."""
+    """Private key of the client certificate."""
     server_name: str | None = Field(None, min_length=1, max_length=253)
-    """The name that the server's certificate must have, where it is another than the URL's host."""
+    """Name that the server's certificate must have, if it differs from the host of the URL."""
 
     @model_validator(mode="after")
     def _pair(self) -> Self:
@@ -87,45 +87,44 @@ class UpstreamTls(Section):
 
 
 class PoolConfig(Section):
-    """A set of endpoints that serve the same thing, or one server that the gateway starts itself."""
+    """A set of endpoints that serve the same models, or one server that the gateway starts."""
 
     name: Name
-    """What routes call it."""
+    """Name of the pool, for routes."""
     protocol: AnyProtocol = OpenAIProtocol()
-    """What the endpoints speak, with options where it has any. ``oip``: the Open Inference Protocol, as Triton, KServe
-    and MLServer do."""
+    """Protocol of the endpoints: a name, or a name with options."""
     endpoints: tuple[EndpointConfig, ...] = ()
-    """Servers that run already."""
+    """Addresses of servers that already run."""
     discover: DiscoverConfig | None = None
-    """Or servers that are found while the gateway runs, instead of those or beside them."""
+    """Source of endpoints while the gateway runs, alone or beside ``endpoints``."""
     runtime: AnyRuntime | None = None
-    """Or a server that the gateway starts itself: a bundled one, vLLM, or any other."""
+    """A server that the gateway starts: a bundled runtime, vLLM, or any command."""
     model: str | None = Field(None, min_length=1)
-    """The model's name at the endpoints, where it differs from the one that clients ask for."""
+    """Name of the model at the endpoints, if it differs from the name that clients use."""
     key: Secret | None = None
-    """What the endpoints know the gateway by. A ``file:`` is read again when it changes."""
+    """Credential that the gateway sends to the endpoints. A ``file:`` is read again when it changes."""
     key_header: KeyHeader | None = None
-    """The header that carries the ``key``: ``authorization`` as a Bearer token, any other (``api-key``,
-    ``x-api-key``) as it is. When absent, the one of the protocol."""
+    """Header that carries ``key``: ``authorization`` as a Bearer token, any other (``api-key``, ``x-api-key``) as the
+    bare key. The protocol's own header when absent."""
     tls: UpstreamTls | None = None
-    """How ``https://`` endpoints are checked; against the system's roots when absent."""
+    """TLS to ``https://`` endpoints; verified against the system's root certificates when absent."""
     balance: BalanceConfig = BalanceConfig()
-    """How a request's endpoint is picked."""
+    """How an endpoint is selected."""
     probe: ProbeConfig | None = ProbeConfig()
-    """Active health check; ``null`` turns it off."""
+    """Active health check; ``null`` disables it."""
     breaker: BreakerConfig = BreakerConfig()
-    """When an endpoint that fails real requests is left alone."""
+    """Circuit breaker of each endpoint."""
     outliers: OutliersConfig | None = None
-    """When one that fails more of them than the others do is left alone too; never when absent."""
+    """Ejection of endpoints that fail more often than the others; disabled when absent."""
     connect_timeout: Duration = 5.0
-    """How long opening a connection may take."""
+    """Longest time to open a connection."""
     max_connections: int = Field(256, ge=1)
-    """Per endpoint; beyond it requests wait in the ``queue``, or are refused with 503."""
+    """Connections to one endpoint. Beyond the bound, requests wait in the ``queue`` or are refused with 503."""
     queue: QueueConfig | None = None
-    """Who may wait while every endpoint is full; when absent nobody does, and requests are refused at once."""
+    """Queue for requests that find every endpoint full. Without one they are refused at once."""
     resume: Literal["text", "tokens"] | None = None
-    """Carry a stream on at another endpoint when its own breaks, and how that is asked for. ``text``: vLLM's
-    ``continue_final_message``, which SGLang has too. ``tokens``: exactly, and Headrace's own runtime only."""
+    """Continue a broken stream on another endpoint. ``text`` uses vLLM's ``continue_final_message``, which SGLang
+    supports too. ``tokens`` continues exactly, on Headrace's own runtime only."""
 
     @property
     def model_name(self) -> str | None:

@@ -11,19 +11,19 @@ Priority = Literal["high", "normal", "low"]
 
 
 class QueueConfig(Section):
-    """Requests wait while every endpoint of the pool is full, instead of being refused."""
+    """Lets requests wait while every endpoint of the pool is full."""
 
     max: int = Field(256, ge=1)
-    """How many may wait. When they do, a newcomer takes the place of one of lower priority, or of the tenant that
-    has most waiting for its share; without such a one it is refused with 503."""
+    """Requests that may wait. At the bound, a new request replaces one of lower priority, or one of the tenant with
+    most waiting requests for its share; if there is none, it is refused with 503."""
     timeout: Duration = 30.0
-    """How long one may wait. Who would wait longer, by the pace at which the pool answers, is refused at once."""
+    """Longest wait. A request whose expected wait is longer, by the pool's current rate, is refused at once."""
     max_in_flight: int | None = Field(None, ge=1)
-    """Requests that one endpoint has at a time, the others wait. When absent: ``max_connections``, for a bundled
-    runtime its ``max_num_seqs``."""
+    """Requests in flight at one endpoint; further ones wait. When absent: ``max_connections``, or ``max_num_seqs`` of a
+    bundled runtime."""
     lower_priorities: Percent = 0.0
-    """The part of a turn that each lower priority gets with each turn of a higher one; ``0%``: it waits until no
-    higher one does."""
+    """Share that each lower priority receives for each turn of a higher one. ``0%``: it waits until no request of
+    higher priority does."""
 
     @model_validator(mode="after")
     def _lower(self) -> Self:

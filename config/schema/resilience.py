@@ -23,28 +23,28 @@ HedgeAfter = Annotated[
 
 
 class HedgeConfig(Section):
-    """A second attempt on another endpoint while the first has not begun to answer. Whichever begins first answers;
-    the other is cancelled. Both cost the upstream something."""
+    """A second attempt on another endpoint while the first has not begun to answer. The first response wins; the other
+    attempt is cancelled. Both use capacity of the upstream."""
 
     after: HedgeAfter = "p95"
-    """How long to wait for the first. ``p95``: as long as 95% of the route's recent answers took to begin, learned
-    from twenty on; or a fixed duration."""
+    """Delay before the second attempt: a duration, or a percentile. ``p95`` is the time within which 95% of the route's
+    recent responses began, measured from twenty responses on."""
     max: int = Field(1, ge=1, le=3)
-    """Attempts beyond the first, each after that time again."""
+    """Attempts beyond the first, each after the same delay again."""
     budget: Percent = 0.05
-    """Hedges as a share of recent requests; beyond it a slow answer is waited for."""
+    """Hedges as a share of recent requests. Beyond it no further hedge is sent."""
 
 
 class CacheConfig(Section):
-    """Answers kept for whoever asks the very same again, and one call for those who ask it at the same time."""
+    """Responses cached for identical requests, and one call for identical requests at the same time."""
 
     ttl: Delay = 600.0
-    """How long an answer is kept; ``0s``: only requests at the same time share one."""
+    """How long a response is cached; ``0s`` only shares calls in flight."""
     max_bytes: Size = 64 * 1024**2
-    """Memory for the route's answers, in each worker; the one unused for longest makes room. An answer of more than
-    an eighth of it is not kept."""
+    """Memory for the route's responses in each worker. The least recently used response is evicted. A response larger
+    than an eighth of this is not cached."""
     share: Literal["tenant", "key"] = "tenant"
-    """Among whom: all keys of a tenant, or each key for itself. Never between tenants."""
+    """Scope of the cache: all keys of a tenant, or each key. Tenants never share a cache."""
     only: Literal["deterministic", "all"] = "deterministic"
-    """``deterministic``: requests with ``temperature`` 0 or a ``seed``. ``all``: others too, which then get an answer
-    that was drawn once."""
+    """``deterministic``: requests with ``temperature`` 0 or a ``seed``. ``all``: every request, so that a sampled
+    response is repeated."""

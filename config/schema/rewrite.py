@@ -56,22 +56,22 @@ JsonValue = Annotated[Any, BeforeValidator(_json)]
 
 
 class RewriteConfig(Section):
-    """Changes to a request's body, one level deep. Nothing that a client writes gets around them.
+    """Changes to the fields of a request's body, one level deep. A client cannot bypass them.
 
-    What is said of ``max_tokens`` holds for ``max_completion_tokens``, ``n_predict`` and ``max_output_tokens`` too:
-    servers take them for one field.
+    A rule for ``max_tokens`` also applies to ``max_completion_tokens``, ``n_predict`` and ``max_output_tokens``, which
+    servers treat as one field.
     """
 
     model: str | None = Field(None, min_length=1, max_length=256)
-    """The model's name for pools that have none of their own."""
+    """Name of the model for pools that set none."""
     defaults: dict[FieldName, JsonValue] = Field({})
     """Values of fields that the client leaves out."""
     caps: dict[FieldName, Number] = Field({})
-    """The most that a number may be; a larger one becomes this. A cap on ``max_tokens`` is also its default."""
+    """Largest value of a number; a larger one is replaced. A cap on ``max_tokens`` is also its default."""
     force: dict[FieldName, JsonValue] = Field({})
-    """Values whatever the client wrote."""
+    """Values that replace those of the client."""
     drop: tuple[FieldName, ...] = ()
-    """Fields that are not sent on."""
+    """Fields that are removed."""
 
     @model_validator(mode="after")
     def _once(self) -> Self:

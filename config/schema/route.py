@@ -27,66 +27,66 @@ def _at_most_the_longest(backoff: float) -> float:
 
 
 class RetryConfig(Section):
-    """A second try elsewhere. Never after the first byte has gone to the client."""
+    """Further attempts within a pool. No request is retried after its first byte has reached the client."""
 
     attempts: int = Field(2, ge=1, le=10)
-    """Tries in all, the first included."""
+    """Attempts in all, the first included."""
     methods: Literal["idempotent", "all"] = "idempotent"
-    """Of calls of an app under ``/apps``: which are sent again where a server may have begun on them, be it to another
-    endpoint or to a fallback. ``idempotent``: GET, PUT and DELETE. ``all``: POST and PATCH too."""
+    """For calls of an app under ``/apps``: which methods may be sent again, to another endpoint or a fallback, after a
+    server may have started the request. ``idempotent``: GET, PUT and DELETE. ``all``: POST and PATCH too."""
     budget: Percent = 0.2
-    """Retries as a share of recent requests; beyond it a failure is final, so retries cannot become a storm."""
+    """Retries as a share of recent requests. Beyond it a failure is final, which prevents retry storms."""
     backoff: Annotated[Delay, AfterValidator(_at_most_the_longest)] = 0.025
-    """Longest wait before the first retry; it doubles for each next one up to 2 s, and the real wait is drawn below
-    it."""
+    """Longest wait before the first retry. It doubles for each further retry, up to 2 s. The actual wait is random
+    below it."""
 
 
 class TimeoutConfig(Section):
-    """Every wait of one request has an end."""
+    """Bounds on every wait of a request."""
 
     first_byte: Duration = 60.0
-    """Until the upstream's answer begins."""
+    """Until the upstream's response begins."""
     idle: Duration = 30.0
-    """Between two pieces of an answer."""
+    """Between two chunks of a response."""
     total: Duration = 600.0
-    """The whole request, retries and fallbacks included."""
+    """The whole request, with retries and fallbacks."""
 
 
 class RouteConfig(Section):
-    """Where requests that match go. The first route that matches wins."""
+    """Where matching requests go. The first route that matches wins."""
 
     name: Name | None = None
-    """What scopes call it; routes of several models may have the same name."""
+    """Name of the route, for scopes. Routes of several models may share a name."""
     when: MatchConfig = MatchConfig()
-    """Which requests; all when absent."""
+    """Conditions on the request; every request matches when absent."""
     otherwise: Literal[True] | None = Field(None, alias="else")
-    """``true`` on the last route, in the place of ``when``: the requests that no other one takes."""
+    """``true`` on the last route, instead of ``when``: requests that no other route matches."""
     to: Name | None = None
-    """The pool to send them to."""
+    """Pool that receives the requests."""
     split: SplitConfig | None = None
-    """Or several, by weight."""
+    """Several targets by weight, instead of ``to``."""
     fallback: tuple[FallbackConfig, ...] = ()
-    """Where to go next when that fails, tried in this order."""
+    """Targets to try when that fails, in this order."""
     rewrite: RewriteConfig | None = None
-    """What the upstream is sent instead of what the client wrote."""
+    """Changes to the request before it is forwarded."""
     retry: RetryConfig = RetryConfig()
-    """Second tries within one pool."""
+    """Further attempts within one pool."""
     hedge: HedgeConfig | None = None
-    """A second attempt while the first has not begun; none when absent."""
+    """A second attempt while the first has not begun to answer; disabled when absent."""
     cache: CacheConfig | None = None
-    """Answers kept, and calls shared; none when absent."""
+    """Cached responses and shared calls; disabled when absent."""
     timeout: TimeoutConfig = TimeoutConfig()
-    """How long to wait for what."""
+    """Bounds on every wait."""
     strict: bool = False
-    """Whether a field that the model has no use for is refused. Otherwise it is left out, and the answer's header
-    ``x-headrace-ignored`` lists it."""
+    """Refuse a request with a field that the model does not support. Otherwise the field is dropped, and the response
+    header ``x-headrace-ignored`` lists it."""
     hide_model_errors: bool = False
-    """Whether a failed model's own report goes to the access log only, and not to clients too."""
+    """Write the error text of a failed model to the access log only, and not to the client."""
     priority: Priority | None = None
-    """Of its requests in a full pool; their tenant's when absent."""
+    """Priority of the route's requests in a full pool; their tenant's when absent."""
     when_full: Literal["wait", "fallback"] = "wait"
-    """``wait``: the fallback comes after the pool's queue has refused. ``fallback``: it comes before, and a request
-    waits only when none of the pools could take it at once."""
+    """``wait``: try the fallback after the pool's queue has refused. ``fallback``: try it first, and wait only when no
+    pool can serve the request at once."""
 
     @model_validator(mode="after")
     def _one_target(self) -> Self:
@@ -105,14 +105,14 @@ class RouteConfig(Section):
 
 
 class PriceConfig(Section):
-    """What an answered request costs: its tokens, itself, or both."""
+    """Price of an answered request: of its tokens, of the request, or both."""
 
     prompt: PerTokens | None = None
-    """Per prompt token."""
+    """Price of prompt tokens."""
     completion: PerTokens | None = None
-    """Per token of the answer."""
+    """Price of completion tokens."""
     request: Amount | None = None
-    """Per request that was answered, whatever its length."""
+    """Price of one answered request, whatever its length."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -129,24 +129,25 @@ class PriceConfig(Section):
 
 
 class ModelConfig(Section):
-    """A name that clients ask for, and where its requests go."""
+    """A model name that clients request, and its routes."""
 
     name: Glob
-    """As clients write it; a glob such as ``gpt-*`` serves a family. An exact name wins over a glob."""
+    """Name as clients write it. A glob such as ``gpt-*`` serves a family. An exact name takes precedence over a glob.
+    """
     aliases: tuple[Name, ...] = ()
-    """Other names for it. Allow-lists, limits, prices, logs and metrics know it by its own."""
+    """Other names of the model. Allow-lists, limits, prices, logs and metrics use its ``name``."""
     versions: tuple[Version, ...] = ()
-    """Versions that clients may ask for as ``NAME@VERSION``, for routes to look at."""
+    """Versions that clients may request as ``NAME@VERSION``, for routes to match."""
     routes: tuple[RouteConfig, ...] = Field(min_length=1)
-    """Tried in order."""
+    """Routes, tried in order."""
     embeddings: EmbeddingsConfig | None = None
-    """How a model of tensors answers ``/v1/embeddings``; when absent it does not."""
+    """Lets a tensor model answer ``/v1/embeddings``; when absent it does not."""
     explainer: Name | None = None
-    """Another model, which explains this one's answers: ``/v1/models/NAME:explain`` asks it."""
+    """Name of another model that answers ``/v1/models/NAME:explain``."""
     price: PriceConfig | None = None
-    """What its use costs, for budgets and reports."""
+    """Price of the model, for budgets and reports."""
     limits: Quotas = ()
-    """How much all tenants together may use of it, for the sake of what serves it."""
+    """Limits of all tenants together, to protect the servers of the model."""
 
     def limit_list(self) -> tuple[QuotaConfig, ...]:
         """Its limits in whichever form they were written."""

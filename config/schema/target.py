@@ -28,13 +28,13 @@ ANOTHER_MAY_DO: tuple[Failure, ...] = ("capacity", "backend", "transport")
 
 
 class SplitConfig(Section):
-    """Weighted choice between targets; the same subject always gets the same arm."""
+    """Weighted choice between targets. The same subject always gets the same arm."""
 
     sticky: Sticky = "request"
-    """What keeps its arm: ``user`` (the request's user field, else the key), ``key``, ``tenant``,
-    ``header:NAME``, or ``request`` (nothing: each request is drawn anew)."""
+    """Subject that keeps its arm: ``user`` (the request's user field, else the key), ``key``, ``tenant`` or
+    ``header:NAME``; or ``request``, a new random choice for each request."""
     arms: tuple[ArmConfig, ...] = Field(min_length=2)
-    """The sides."""
+    """Targets with their weights."""
 
     @model_validator(mode="after")
     def _weights(self) -> Self:
@@ -44,14 +44,14 @@ class SplitConfig(Section):
 
 
 class TargetConfig(Section):
-    """A pool, or a split of its own."""
+    """A pool, or a split."""
 
     pool: Name | None = None
-    """Where the requests go."""
+    """Pool that receives the requests."""
     split: SplitConfig | None = None
-    """Or several targets, by weight."""
+    """Several targets by weight, instead of ``pool``."""
     fallback: tuple[FallbackConfig, ...] = ()
-    """Tried in this order when that fails."""
+    """Targets to try when that fails, in this order."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -65,12 +65,13 @@ class TargetConfig(Section):
 
 
 class ArmConfig(TargetConfig):
-    """One side of a split."""
+    """One arm of a split."""
 
     name: Name | None = None
-    """What logs, metrics and ``x-headrace-arm`` call it; its pool's name when absent. What is sticky goes by it."""
+    """Name of the arm in logs, metrics and ``x-headrace-arm``; the pool's name when absent. Sticky choices depend on
+    it."""
     weight: float = Field(ge=0)
-    """Share of the requests, relative to the other arms; 0 parks an arm."""
+    """Share of the requests, relative to the other arms; 0 disables an arm."""
 
     @model_validator(mode="after")
     def _named(self) -> Self:
@@ -85,12 +86,12 @@ class ArmConfig(TargetConfig):
 
 
 class FallbackConfig(TargetConfig):
-    """Where to go when what came before failed. A pool's name alone is short for ``{pool: NAME}``."""
+    """A target to try after a failure. A pool's name alone is short for ``{pool: NAME}``."""
 
     on: tuple[Failure, ...] = Field(ANOTHER_MAY_DO, min_length=1)
-    """After which failures: ``capacity`` (full, or nobody healthy), ``backend`` (it failed), ``transport`` (not
-    reached, cut off, or silent), ``timeout`` (silent only), ``context_length`` (prompt too long for the model).
-    What is the caller's own fault otherwise, such as a refused content, never goes elsewhere."""
+    """Failures after which it is tried: ``capacity`` (full, or no healthy endpoint), ``backend`` (the server failed),
+    ``transport`` (unreachable, broken or silent), ``timeout`` (silent only), ``context_length`` (the prompt is too long
+    for the model). Other errors of the client, such as refused content, never fall back."""
 
     @model_validator(mode="before")
     @classmethod

@@ -55,14 +55,15 @@ Zone = Annotated[
 
 
 class TimeConfig(Section):
-    """When it is, by the clock on the wall somewhere. All given must hold."""
+    """A window of time. All given fields must match."""
 
     between: Clock | None = None
-    """Times of the day, the first included and the second not; over midnight where the second is the earlier."""
+    """Two times of the day; the first is included, the second is not. The window crosses midnight if the second is
+    earlier."""
     days: tuple[Day, ...] | None = Field(None, min_length=1)
-    """Days of the week; of a window over midnight, those on which it begins."""
+    """Days of the week. A window that crosses midnight belongs to the day on which it begins."""
     zone: Zone = ZoneInfo("UTC")
-    """Whose clock, by its name in the time zone database, such as ``Europe/Berlin``."""
+    """Time zone, by its name in the time zone database, such as ``Europe/Berlin``."""
 
     @model_validator(mode="after")
     def _limited(self) -> Self:
@@ -76,38 +77,38 @@ class TimeConfig(Section):
 
 
 class MatchConfig(Section):
-    """All fields given must match; a list matches when any of its entries does."""
+    """Conditions on a request. All given fields must match; a list matches if any of its entries does."""
 
     tenant: tuple[Glob, ...] | None = None
-    """Tenants' names."""
+    """Names of tenants."""
     role: tuple[AnyGlob, ...] | None = None
-    """Roles of who asks, as keys and tokens give them."""
+    """Roles of the client, from its key or token."""
     key: tuple[KeyGlob, ...] | None = None
-    """Keys' ids; ``jwt:ISSUER:SUBJECT`` for a token, ``cert:NAME`` for a certificate."""
+    """Ids of keys; ``jwt:ISSUER:SUBJECT`` for a token, ``cert:NAME`` for a certificate."""
     label: dict[LabelName, AnyGlob] | None = None
-    """Label of the key to glob of its value. A key without the label does not match."""
+    """Maps labels of the key to globs of their values. A key without the label does not match."""
     model: tuple[Glob, ...] | None = None
-    """Names asked for, where the model has several: its own and its aliases, or all that its glob stands for."""
+    """Requested names, for a model with several: its name and aliases, or all names that its glob matches."""
     version: tuple[VersionGlob, ...] | None = None
-    """Versions asked for, as in ``chat@2``. A request that names none does not match."""
+    """Requested versions, as in ``chat@2``. A request without a version does not match."""
     front: tuple[Front, ...] | None = None
-    """What is asked for, as the access log names it: ``chat``, ``text_completion``, ``embeddings`` or ``infer``."""
+    """Operation, as in the access log: ``chat``, ``text_completion``, ``embeddings`` or ``infer``."""
     header: dict[HeaderName, str] | None = None
-    """Header name to glob of its value. An absent header does not match."""
+    """Maps header names to globs of their values. An absent header does not match."""
     stream: bool | None = None
-    """Whether the client asked for a stream."""
+    """Whether the client requests a stream."""
     prompt_tokens: TokenRange | None = None
-    """The prompt's estimated length, such as ``>4000``."""
+    """Estimated length of the prompt in tokens, such as ``>4000``."""
     max_tokens: TokenRange | None = None
-    """The longest answer asked for, such as ``<=256``. A request that sets no bound does not match."""
+    """Requested maximum of completion tokens, such as ``<=256``. A request without a maximum does not match."""
     tools: bool | None = None
-    """Whether the request brings tools that the model may call."""
+    """Whether the request offers tools to the model."""
     json_schema: bool | None = None
-    """Whether the answer must fit a JSON schema (``response_format``)."""
+    """Whether the response must match a JSON schema (``response_format``)."""
     vision: bool | None = None
-    """Whether a message holds an image."""
+    """Whether a message contains an image."""
     cost: CostRange | None = None
-    """What the request costs at most by the model's price, such as ``>0.01 usd``: its prompt, and the longest
-    answer that it asks for or else 256 tokens."""
+    """Highest cost of the request by the model's price, such as ``>0.01 usd``: its prompt, and its maximum of
+    completion tokens or else 256."""
     time: TimeConfig | None = None
-    """When it is."""
+    """Window of time."""

@@ -9,7 +9,7 @@ class Terms(msgspec.Struct, frozen=True):
     """What all workers have in common, until a reload brings other terms."""
 
     config: str
-    """Packed by `config.checks.handover`."""
+    """Packed by `config.handover`."""
     workers: int
     runtimes: dict[str, str]
     """The address of each runtime, by pool."""

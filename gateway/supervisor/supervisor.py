@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from adapters.temporary import TemporaryFolder
-from config.checks.handover import pack
+from config.handover import pack
 from config.loader import ConfigError
 from config.schema.config import Config
 from config.watcher import Watcher

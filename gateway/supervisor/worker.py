@@ -16,7 +16,7 @@ from pathlib import Path
 import uvloop
 
 from adapters.http1.listeners import Listeners
-from config.checks.handover import unpack
+from config.handover import unpack
 from config.schema.config import Config
 from gateway.app import Gateway, Lent, StartError
 from gateway.auth.keys import ApiKey, id_of

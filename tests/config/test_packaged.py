@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from config import default_path
-from config.checks.handover import pack, unpack
+from config.handover import pack, unpack
 from config.loader import load
 from config.protocols.oip import OipHttpProtocol
 from config.schema.config import CommandRuntime, Config, LlmRuntime, VllmRuntime

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from config.checks.handover import pack, unpack
+from config.handover import pack, unpack
 from config.loader import load
 
 

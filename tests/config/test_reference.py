@@ -1,0 +1,46 @@
+"""The reference page is what the schema generates, and leaves no field without a description."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from config.protocols import BUILT_IN
+from config.reference import page
+from config.runtimes import KINDS
+from config.schema.section import Section
+
+
+def sections() -> list[type[BaseModel]]:
+    waiting: list[type[BaseModel]] = [Section]
+    for section in waiting:
+        waiting += [each for each in section.__subclasses__() if each.__module__.startswith("config.")]
+    return [section for section in waiting if not section.__name__.startswith("_")]
+
+
+def test_the_page_is_up_to_date() -> None:
+    written = Path("docs/configuration.md").read_text()
+    assert written == page() + "\n", "run: python -m config.reference > docs/configuration.md"
+
+
+@pytest.mark.parametrize("section", sections(), ids=lambda section: section.__name__)
+def test_every_field_is_described(section: type[BaseModel]) -> None:
+    assert [name for name, field in section.model_fields.items() if not field.description] == []
+
+
+def test_every_protocol_and_runtime_has_a_section() -> None:
+    text = page()
+    for name in BUILT_IN:
+        assert f"### `pools[].protocol: {name}`" in text
+    for name in KINDS:
+        assert f"### `pools[].runtime: {name}`" in text
+
+
+def test_types_units_and_defaults() -> None:
+    text = page()
+    assert "| `connect_timeout` | duration, > 0s | `5s` |" in text
+    assert "| `leeway` | duration, ≤ 5m | `30s` |" in text
+    assert "| `kv_cache` | size or percentage | `512MiB` |" in text
+    assert "| `per_tenant` | integer, ≥ 1, ≤ 10,000,000 | `10000` |" in text
+    assert "| `protocol` | [pools[].protocol: openai](#poolsprotocol-openai) ·" in text
+    assert "| `fallback` | list of [models[].routes[].fallback[]]" in text
