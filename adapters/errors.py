@@ -18,6 +18,7 @@
     │       └── Overloaded    capacity    no                   yes    all that may be are full, and so is the queue
     ├── BackendError          backend     yes                  yes    the upstream failed, or answered garbage
     │   └── ModelFailed       backend     yes                  yes    its model failed: no second time at one endpoint
+    │       ├── ServerFailed  backend     yes                  yes    the server reports a failure that may be brief
     │       └── PoisonRequest backend     no                   no     a runtime reports that the request is the cause
     ├── TransportError        transport   yes                  yes    connect, TLS, reset, truncated
     │   └── UpstreamTimeout   transport   yes                  yes    silent for longer than the route allows
@@ -241,6 +242,13 @@ class ModelFailed(BackendError):
     def __init__(self, message: str, *, detail: str) -> None:
         super().__init__(message)
         self.detail = detail
+
+
+class ServerFailed(ModelFailed):
+    """The server reports that it failed on the request. Another attempt may succeed, at the same endpoint too."""
+
+    code = BackendError.code
+    elsewhere_only = False
 
 
 class PoisonRequest(ModelFailed):

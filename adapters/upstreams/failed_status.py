@@ -1,4 +1,4 @@
-"""What an HTTP status says of the server that answered with it, whatever protocol it speaks."""
+"""Typed errors of HTTP statuses, for servers of any protocol."""
 
 import email.utils
 import math
@@ -15,16 +15,19 @@ from adapters.errors import (
     UpstreamTimeout,
 )
 from adapters.http1.message import Headers
+from adapters.wire import model_failures
 from adapters.wire.openai import refusals
 
 CALLER_STATUS = frozenset({400, 405, 409, 411, 413, 415, 416, 422})
-"""These blame the request, and a protocol's adapter reads the body for why."""
+"""Statuses that blame the request; the body holds the reason."""
+_OWN_FAILURE = frozenset({424, 500})
+"""Statuses by which a server reports its own failure. 424: TGI, for a generation that fails."""
 
 MAX_MESSAGE = 2_000
 
 
-def upstream_error(status: int, headers: Headers) -> InferenceError:
-    """The typed error behind a status that does not blame the request."""
+def upstream_error(status: int, headers: Headers, text: str | None = None) -> InferenceError:
+    """The error of a status that does not blame the request. `text` is the server's own message."""
     if status in (429, 498, 503, 529):  # 498: Groq, whose flexible tier is full
         scope: Scope = "unknown" if status == 429 else "server"
         return CapacityError("The upstream is overloaded.", retry_after=retry_after(headers), scope=scope)
@@ -34,13 +37,13 @@ def upstream_error(status: int, headers: Headers) -> InferenceError:
         return model_not_known()
     if status in (408, 504):
         return UpstreamTimeout("The upstream timed out.")
-    return BackendError("The upstream failed.")
+    return model_failures.server_failed(text if status in _OWN_FAILURE else None)
 
 
 def refused(status: int, headers: Headers, message: str) -> InferenceError:
-    """The typed error behind any status, of a server whose body says no more of it than a message."""
+    """The error of any status, for a server whose error bodies hold a message only."""
     if status not in CALLER_STATUS:
-        return upstream_error(status, headers)
+        return upstream_error(status, headers, message)
     message = message[:MAX_MESSAGE] or "The upstream refused the request."
     if refusals.is_too_long(message, None, None):
         return ContextTooLong(message)
@@ -48,12 +51,12 @@ def refused(status: int, headers: Headers, message: str) -> InferenceError:
 
 
 def credential_refused() -> BackendError:
-    """The pool's key is wrong, or has ended."""
+    """The error of a pool whose key is wrong or has expired."""
     return BackendError("The upstream refused the gateway's own credential.", code="upstream_credential")
 
 
 def model_not_known() -> BackendError:
-    """The pool's servers do not all have the model, or not by this name."""
+    """The error of an endpoint that does not have the model, or not under this name."""
     return BackendError("The upstream does not know the model.", code="upstream_model_not_found")
 
 

@@ -15,9 +15,8 @@ from adapters.errors import (
 )
 from adapters.http2.status import Code, GrpcError, Reported, Unreadable
 from adapters.types import DEVICE_MS, ERROR_CODE, Deadline, ModelRequest
-from adapters.upstreams import model_failures
 from adapters.upstreams.oip import refusals as oip_refusals
-from adapters.wire import decoding
+from adapters.wire import decoding, model_failures
 from adapters.wire.oip import responses as oip_answers
 
 _CALLERS = frozenset({Code.INVALID_ARGUMENT, Code.OUT_OF_RANGE, Code.FAILED_PRECONDITION, Code.ALREADY_EXISTS})

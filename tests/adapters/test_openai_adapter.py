@@ -19,6 +19,7 @@ from adapters.errors import (
     ContextTooLong,
     DeadlineError,
     InferenceError,
+    ServerFailed,
     TooLarge,
     TransportError,
     Unsupported,
@@ -385,7 +386,7 @@ async def broken(rest: bytes, expected: type[InferenceError]) -> None:
 @pytest.mark.parametrize(
     ("rest", "expected"),
     [
-        (piece(ERROR), BackendError),
+        (piece(ERROR), ServerFailed),
         (piece(b'data: {"choices": [], "usage": 5}'), BackendError),
         (piece(b'data: {"usage" oops'), BackendError),
         (END, TransportError),
@@ -515,7 +516,7 @@ STATUS: dict[int, tuple[type[InferenceError], str]] = {
     415: (CallerError, "invalid_request"),
     422: (CallerError, "invalid_request"),
     429: (CapacityError, "overloaded"),
-    500: (BackendError, "upstream_error"),
+    500: (ServerFailed, "upstream_error"),
     501: (BackendError, "upstream_error"),
     502: (BackendError, "upstream_error"),
     503: (CapacityError, "overloaded"),
@@ -532,8 +533,10 @@ async def test_statuses(status: int, expected: tuple[type[InferenceError], str],
     with pytest.raises(InferenceError) as caught:
         await call(http(body, "application/json", status, "Location: http://elsewhere/"), chat(stream=wants_stream))
     assert (type(caught.value), caught.value.code) == expected
-    # What is wrong with a request is the client's to read; what is wrong with an upstream is not.
-    assert ("secret" in caught.value.message) is (caught.value.kind == "caller")
+    # The client reads what is wrong with its request, and a server's report of its own failure without addresses.
+    shown = caught.value.kind == "caller" or isinstance(caught.value, ServerFailed)
+    assert ("secret" in caught.value.message) is shown
+    assert "10.0.0.5" not in caught.value.message or caught.value.kind == "caller"
 
 
 async def test_what_the_upstream_says_of_a_bad_request_is_passed_on() -> None:

@@ -197,5 +197,5 @@ async def _raise(response: ClientResponse) -> NoReturn:
     finally:
         response.close()
     if status not in CALLER_STATUS:
-        raise upstream_error(status, response.headers)
+        raise upstream_error(status, response.headers, error.message)
     raise errors.refusal_of(error, too_large=status == 413)

@@ -17,7 +17,6 @@ from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.registry import Address
 from adapters.tensors import Inference, Inferred, Tensor
 from adapters.types import OIP_JSON, AppRequest, Deadline, InferRequest, ModelQuery, ModelRequest, Usage
-from adapters.upstreams import model_failures
 from adapters.upstreams.apps.calls import AppCalls
 from adapters.upstreams.apps.http_app import target_of
 from adapters.upstreams.declared_tensors import described
@@ -27,7 +26,7 @@ from adapters.upstreams.inferred import MAX_ANSWER, answer_of
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.oip.inference import FRESH, Reader
 from adapters.upstreams.text.text_stream import TextStream
-from adapters.wire import decoding
+from adapters.wire import decoding, model_failures
 from adapters.wire.apps import bentoml_calls
 from adapters.wire.apps import bentoml_schema as bentoml
 from adapters.wire.apps.bentoml_schema import Api

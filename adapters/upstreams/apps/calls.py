@@ -10,8 +10,10 @@ from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.http1.message import Headers
 from adapters.types import APP, AppRequest, Form, ModelRequest, Usage
 from adapters.upstreams.failed_status import upstream_error
+from adapters.wire.openai import errors
 
 MAX_REFUSAL = 1024 * 1024
+MAX_TEXT = 64 * 1024
 WHOLE = 256 * 1024
 """Bytes of an answer up to which it is waited for, where it says how long it is. Others go on piece by piece."""
 _KEPT = ("content-encoding", "content-language", "content-disposition")
@@ -30,7 +32,18 @@ Judge = Callable[[ModelRequest, int, Headers, bytes], InferenceError | None]
 
 def by_status(request: ModelRequest, status: int, headers: Headers, body: bytes) -> InferenceError | None:
     """The judge of apps that follow HTTP."""
-    return upstream_error(status, headers) if status == 429 or status >= 500 else None
+    if status != 429 and status < 500:
+        return None
+    return upstream_error(status, headers, _text_of(headers, body))
+
+
+def _text_of(headers: Headers, body: bytes) -> str | None:
+    """The text of a failure: the message in a JSON body, or a plain text. A page of HTML is none."""
+    content_type = (headers.get("content-type") or "").partition(";")[0].strip().lower()
+    if content_type == "application/json":
+        return errors.decode_error(body).message
+    is_text = content_type in ("", "text/plain") and not body.lstrip().startswith(b"<")
+    return body[:MAX_TEXT].decode("utf-8", "replace") if is_text else None
 
 
 class AppCalls:

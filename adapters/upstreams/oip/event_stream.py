@@ -3,9 +3,8 @@
 from adapters.base import Answer
 from adapters.http1.client import ClientResponse
 from adapters.types import OIP_JSON, Usage
-from adapters.upstreams import model_failures
 from adapters.upstreams.event_stream import EventStream
-from adapters.wire import sse
+from adapters.wire import model_failures, sse
 from adapters.wire.oip import generate as oip_generate
 from adapters.wire.oip import responses as oip_answers
 

@@ -4,9 +4,9 @@ from adapters.base import Answer
 from adapters.http2.exchange import Exchange
 from adapters.http2.status import GrpcError
 from adapters.types import OIP_GRPC, InferRequest, Usage
-from adapters.upstreams import model_failures
 from adapters.upstreams.grpc_refusals import device_ms_of, refuse
 from adapters.upstreams.oip import refusals as oip_refusals
+from adapters.wire import model_failures
 from adapters.wire.oip import proto_responses as oip_proto_answers
 
 

@@ -5,11 +5,10 @@ from typing import NoReturn
 from adapters.errors import BackendError, CallerError, TooLarge, Unsupported
 from adapters.http1.client import ClientResponse
 from adapters.types import DEVICE_MS, ERROR_CODE, InferRequest, ModelRequest, Usage
-from adapters.upstreams import model_failures
 from adapters.upstreams.failed_status import CALLER_STATUS, retry_after, upstream_error
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.oip.refusals import device_ms
-from adapters.wire import decoding, sse
+from adapters.wire import decoding, model_failures, sse
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip import responses as oip_answers
 

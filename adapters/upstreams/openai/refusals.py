@@ -31,9 +31,9 @@ def about_the_model(error: wire.ErrorBody) -> bool:
 
 
 def refusal(status: int, headers: Headers, error: wire.ErrorBody) -> InferenceError:
-    """The typed error behind a status that is not 200, with what was said."""
+    """The typed error of a status other than 200, with the server's message."""
     if status not in CALLER_STATUS:
-        return upstream_error(status, headers)
+        return upstream_error(status, headers, error.message)
     message = (error.message or "The upstream refused the request.")[: wire.MAX_MESSAGE]
     if wire.is_too_long(error):
         return ContextTooLong(message, param=error.param)

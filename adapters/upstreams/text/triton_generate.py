@@ -20,13 +20,13 @@ from adapters.types import (
     ModelRequest,
     Usage,
 )
-from adapters.upstreams import model_failures
 from adapters.upstreams.dial import http1_client, probe_path
 from adapters.upstreams.failed_status import MAX_MESSAGE
 from adapters.upstreams.oip.http_client import OipHttpAdapter
 from adapters.upstreams.oip.inference import FRESH, MOST
 from adapters.upstreams.text.prompts import Prompts, prompts
 from adapters.upstreams.transcoded_stream import TextStream
+from adapters.wire import model_failures
 from adapters.wire.oip import request_view as oip_asked
 from adapters.wire.openai import refusals
 from adapters.wire.openai.chat import BYTES_PER_TOKEN

@@ -24,12 +24,13 @@ from adapters.types import (
     ModelRequest,
     Usage,
 )
-from adapters.upstreams import health, model_failures
+from adapters.upstreams import health
 from adapters.upstreams.dial import http1_client, names, probe_path
 from adapters.upstreams.failed_status import CALLER_STATUS, upstream_error
 from adapters.upstreams.inferred import JSON, answer_of, takes_plain_inference
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.tfserving.models import Models, untold, wanted
+from adapters.wire import model_failures
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import responses as oip_answers
 from adapters.wire.tfserving import predict_v1_upstream

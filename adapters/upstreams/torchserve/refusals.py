@@ -6,10 +6,10 @@ from adapters.errors import CallerError, InferenceError, UpstreamTimeout
 from adapters.http1.client import ClientResponse
 from adapters.http1.message import Headers
 from adapters.types import ModelRequest
-from adapters.upstreams import model_failures
 from adapters.upstreams.apps.calls import by_status
 from adapters.upstreams.failed_status import CALLER_STATUS, credential_refused, model_not_known, upstream_error
 from adapters.upstreams.oip import refusals as oip_refusals
+from adapters.wire import model_failures
 from adapters.wire.torchserve import management as wire
 
 MAX_ERROR_BODY = 64 * 1024

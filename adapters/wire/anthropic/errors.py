@@ -14,7 +14,7 @@ from adapters.errors import (
     TooLarge,
     UpstreamTimeout,
 )
-from adapters.wire import decoding
+from adapters.wire import decoding, model_failures
 from adapters.wire.openai import refusals
 
 MAX_MESSAGE = 2_000
@@ -73,7 +73,7 @@ def told_in_the_stream(error: ErrorBody) -> InferenceError:
             return BackendError("The upstream does not know the model.", code="upstream_model_not_found")
         case "invalid_request_error" | "request_too_large":
             return refusal_of(error, too_large=error.type == "request_too_large")
-    return BackendError("The upstream failed in the middle of its answer.")
+    return model_failures.server_failed(error.message, "The upstream failed in the middle of its answer.")
 
 
 def encode_error(error: InferenceError, type_: str, request_id: str | None) -> bytes:

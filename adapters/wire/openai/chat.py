@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import msgspec
 from msgspec import Meta, Raw
 
-from adapters.errors import BackendError, CallerError, ContextTooLong, InferenceError
+from adapters.errors import CallerError, ContextTooLong, InferenceError
 from adapters.types import (
     ChatRequest,
     Codec,
@@ -24,7 +24,7 @@ from adapters.types import (
     ResponsesRequest,
     Usage,
 )
-from adapters.wire import canonical, decoding
+from adapters.wire import canonical, decoding, model_failures
 from adapters.wire.body import field as _field
 from adapters.wire.body import open_body as _open
 from adapters.wire.openai import features, operation_fields, refusals
@@ -239,7 +239,7 @@ def usage_of_body(body: bytes, answered: str = "choices") -> Usage | None:
     """What a whole answer says it cost. Raises `BackendError` when it is none: it has no list named `answered`."""
     whole = decoding.decode(_whole, body)
     if whole.error != _NULL or whole.object == "error":
-        raise told_with_200(decode_error(body), "The upstream failed.")
+        raise told_with_200(decode_error(body))
     if whole.choices is None if answered == "choices" else bytes(memoryview(whole.data)[:1]) != b"[":
         raise decoding.bad_response(f"The upstream's response has no `{answered}`.")
     return _usage(whole.usage)
@@ -276,14 +276,15 @@ def is_too_long(error: ErrorBody) -> bool:
     return refusals.is_too_long(error.message, error.type, error.code)
 
 
-def told_with_200(error: ErrorBody, failed: str) -> InferenceError:
-    """A server that answers before it looks at the request has no status left to refuse it with."""
+def told_with_200(error: ErrorBody, otherwise: str = model_failures.FAILED) -> InferenceError:
+    """The typed error of a body with status 200 that holds an error. A failure without a text has the message
+    `otherwise`."""
     message = (error.message or "The upstream refused the request.")[:MAX_MESSAGE]
     if is_too_long(error):
         return ContextTooLong(message, param=error.param)
     if refusals.blames_the_caller(error.type, error.code):
         return CallerError(message, param=error.param)
-    return BackendError(failed)
+    return model_failures.server_failed(error.message, otherwise)
 
 
 def encode_error(error: InferenceError, type_: str) -> bytes:

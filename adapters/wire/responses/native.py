@@ -6,9 +6,9 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta, Raw
 
-from adapters.errors import BackendError, CallerError, CapacityError, InferenceError
+from adapters.errors import CallerError, CapacityError, InferenceError
 from adapters.types import Usage
-from adapters.wire import decoding, sse
+from adapters.wire import decoding, model_failures, sse
 from adapters.wire.openai.chat import MAX_MESSAGE, Count
 
 _WHOLE = (b'"response.completed"', b'"response.incomplete"')
@@ -98,7 +98,7 @@ def _failure(told: _Error) -> InferenceError:
         return CapacityError("The upstream is overloaded.", scope="unknown")
     if code.startswith("invalid_") or "image" in code:
         return CallerError((told.message or "The upstream refused the request.")[:MAX_MESSAGE], code=code)
-    return BackendError("The upstream failed.")
+    return model_failures.server_failed(told.message)
 
 
 class Told:

@@ -10,11 +10,12 @@ from typing import Any, NoReturn
 import msgspec
 from msgspec import Raw
 
-from adapters.errors import BackendError, CallerError
+from adapters.errors import CallerError
 from adapters.tensors import Inference, Inferred, Tensor
-from adapters.wire import decoding
+from adapters.wire import decoding, model_failures
 from adapters.wire.oip import json_data as oip_data
 from adapters.wire.oip.bodies import TensorMetadata
+from adapters.wire.oip.responses import error_of
 from adapters.wire.tfserving import predict_v1, predict_v1_answers
 
 _ANSWERED = frozenset({"predictions", "outputs", "explanations", "result", "results"})
@@ -57,7 +58,7 @@ def checked(body: bytes) -> bytes:
             _unreadable()
         body, fields = _encode(found), {name: Raw() for name in found}
     if "error" in fields and not _ANSWERED & fields.keys():
-        raise BackendError("The upstream failed.")
+        raise model_failures.failed(error_of(body))
     return body
 
 
@@ -75,7 +76,7 @@ def decode_answer(body: bytes, outputs: Sequence[TensorMetadata], model: str, ve
     key = next((key for key in ("outputs", "predictions", "explanations") if key in found), None)
     if key is None:
         if "error" in found:
-            raise BackendError("The upstream failed.")
+            raise model_failures.failed(error_of(body))
         _unreadable()
     try:
         values = _named(found[key], outputs, by_row=key != "outputs")

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from adapters.errors import BackendError, CallerError, ContextTooLong
+from adapters.errors import CallerError, ContextTooLong, ServerFailed
 from adapters.wire.openai import chat as wire
 
 TOO_LONG: dict[str, Any] = {
@@ -76,8 +76,8 @@ def test_other_refusals_are_about_something_else(body: Any) -> None:
         (TOO_LONG["SGLang"]["error"], ContextTooLong),
         ({"message": "m", "type": "BadRequestError", "code": 400}, CallerError),
         ({"message": "m", "type": "invalid_request_error"}, CallerError),
-        ({"message": "m", "type": "InternalServerError", "code": 500}, BackendError),
-        ("m", BackendError),
+        ({"message": "m", "type": "InternalServerError", "code": 500}, ServerFailed),
+        ("m", ServerFailed),
     ],
 )
 def test_a_refusal_in_a_stream_blames_whom_it_should(error: Any, expected: type[Exception]) -> None:

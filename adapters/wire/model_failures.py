@@ -1,4 +1,4 @@
-"""What servers report of a model that failed on a request, as typed errors."""
+"""Typed errors of failures that servers report in their own text."""
 
 from math import inf
 
@@ -12,21 +12,33 @@ from adapters.errors import (
     ModelFailed,
     ModelNotReady,
     PoisonRequest,
+    ServerFailed,
 )
 from adapters.wire import failure_text
 
+FAILED = "The upstream failed."
+
 
 def failed(text: str | None) -> BackendError:
-    """Of a server that reports its own failure in these words."""
-    if not text or not (told := failure_text.for_clients(text)):
-        return BackendError("The upstream failed.")
-    return ModelFailed(told, detail=failure_text.for_log(text))
+    """The error of a tensor server whose model failed with this text: a second attempt would fail likewise."""
+    return _reported(ModelFailed, text, FAILED)
+
+
+def server_failed(text: str | None, otherwise: str = FAILED) -> BackendError:
+    """The error of a server that failed with this text for any reason. Without a text the message is `otherwise`."""
+    return _reported(ServerFailed, text, otherwise)
+
+
+def _reported(kind: type[ModelFailed], text: str | None, otherwise: str) -> BackendError:
+    if not text or not (message := failure_text.for_clients(text)):
+        return BackendError(otherwise)
+    return kind(message, detail=failure_text.for_log(text))
 
 
 def reported(code: str | None, text: str | None, retry_after: float | None = None) -> InferenceError | None:
-    """What a runtime reports by a code of its own; None for any other code.
+    """The error that a runtime reports by a code of its own; None for any other code.
 
-    A model that is not ready and has no time to wait for is not going to be loaded by waiting.
+    Without a `retry_after`, waiting does not load a model that is not ready.
     """
     if code == MODEL_FAILED:
         text = text or "The model failed."
