@@ -24,57 +24,57 @@ class _Refused(NamedTuple):
 class Refusals:
     """Of one endpoint, by tenant. Tenants that it never refused, or answered since, cost nothing."""
 
-    __slots__ = ("_of",)
+    __slots__ = ("tenants",)
 
     def __init__(self) -> None:
-        self._of: dict[str, _Refused] = {}
+        self.tenants: dict[str, _Refused] = {}  # empty as a rule: callers check that before they call
 
     def refused(self, tenant: str, retry_after: float | None, now: float, like: Breaker, *, known: bool) -> bool:
         """The endpoint refused the tenant. `known`: it said that this is the tenant's own. True when the endpoint is
         to blame: another tenant was refused lately, too, and nobody knows for what. `like` is the endpoint's breaker.
         """
-        before = self._of.pop(tenant, None)
-        if before is None and len(self._of) >= MOST:
-            del self._of[next(iter(self._of))]
+        before = self.tenants.pop(tenant, None)
+        if before is None and len(self.tenants) >= MOST:
+            del self.tenants[next(iter(self.tenants))]
         breaker = Breaker(like.failures, like.open_for) if before is None else before.breaker
         breaker.failure(now)
         if retry_after is not None:
             breaker.rest(retry_after, now)
-        others = (one for one in self._of.values() if not one.known and now - one.at < WITNESS)
+        others = (one for one in self.tenants.values() if not one.known and now - one.at < WITNESS)
         blamed = not known and any(others)
-        self._of[tenant] = _Refused(breaker, now, known)
+        self.tenants[tenant] = _Refused(breaker, now, known)
         return blamed
 
     def begin(self, tenant: str, now: float) -> None:
         """A request of the tenant was let through."""
-        if (one := self._of.get(tenant)) is not None:
+        if (one := self.tenants.get(tenant)) is not None:
             one.breaker.begin(now)
 
     def answered(self, tenant: str) -> None:
         """The endpoint takes the tenant's requests again."""
-        if self._of:
-            self._of.pop(tenant, None)
+        if self.tenants:
+            self.tenants.pop(tenant, None)
 
     def abandoned(self, tenant: str, now: float) -> None:
         """A request of the tenant ended with no verdict."""
-        if (one := self._of.get(tenant)) is not None:
+        if (one := self.tenants.get(tenant)) is not None:
             one.breaker.abandoned(now)
 
     def allows(self, tenant: str, now: float) -> bool:
         """Whether a request of the tenant may be sent."""
-        return not self._of or (one := self._of.get(tenant)) is None or one.breaker.allows(now)
+        return not self.tenants or (one := self.tenants.get(tenant)) is None or one.breaker.allows(now)
 
     def rests(self, tenant: str, now: float) -> float:
         """Seconds for which the endpoint asked to be left alone by the tenant; 0 when it does not."""
-        one = self._of.get(tenant)
+        one = self.tenants.get(tenant)
         return 0.0 if one is None else one.breaker.rests(now)
 
     def retry_after(self, tenant: str, now: float) -> float:
         """Seconds until `allows` may say yes; 0 when it does."""
-        one = self._of.get(tenant)
+        one = self.tenants.get(tenant)
         return 0.0 if one is None else one.breaker.retry_after(now)
 
     def next_change(self, now: float) -> float:
         """Seconds until time alone changes what `allows` says of any tenant; 0 when it changes nothing."""
-        waits = (one.breaker.next_change(now) for one in self._of.values())
+        waits = (one.breaker.next_change(now) for one in self.tenants.values())
         return min((wait for wait in waits if wait > 0), default=0.0)

@@ -92,6 +92,10 @@ class Incoming(Request):
             self.budget.give(self._charged)
             self._charged = 0
 
+    async def read(self) -> bytes:
+        body = await self.read_encoded()
+        return await self.decoded(body) if self.encoded else body
+
     async def read_encoded(self) -> bytes:
         self.budget.check()
         if self.error is None:

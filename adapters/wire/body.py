@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from adapters.errors import CallerError
 from adapters.wire import decoding
-from adapters.wire.openai.operation_fields import is_misspelled
+from adapters.wire.openai.operation_fields import FIELDS, is_misspelled
 
 T = TypeVar("T")
 
@@ -24,6 +24,8 @@ def open_body(body: bytes) -> dict[str, Raw]:
         raise CallerError("The body must be a JSON object.", code="invalid_json") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CallerError(f"The body is not valid JSON: {error}.", code="invalid_json") from None
+    if FIELDS.issuperset(fields):
+        return fields
     for name in fields:
         if is_misspelled(name):
             message = f"`{name}` is not a field. Write `{name.casefold()}`: some servers would read one as the other."

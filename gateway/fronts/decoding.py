@@ -47,7 +47,7 @@ async def decode(
     that route keeps the field. Raises `CallerError`.
     """
     try:
-        return await offload.parse(body, read, body)
+        return read(body) if len(body) < offload.LARGE else await offload.parse(body, read, body)
     except CallerError as error:
         default = snapshot.config.default_models.of(operation)
         if default is None or error.param != "model" or await offload.parse(body, named.names_model, "", body):

@@ -89,7 +89,7 @@ class Endpoint:
 
     def allows(self, tenant: str, now: float) -> bool:
         """Whether a request of the tenant may be sent, as far as past answers tell."""
-        return self.breaker.allows(now) and self.refusals.allows(tenant, now)
+        return self.breaker.allows(now) and (not self.refusals.tenants or self.refusals.allows(tenant, now))
 
     def rests(self, tenant: str, now: float) -> float:
         """Seconds for which it asked to be left alone, by all or by the tenant; 0 when it does not."""
@@ -108,7 +108,8 @@ class Endpoint:
         """A request of the tenant was given to it."""
         self.in_flight += 1
         self.breaker.begin(now)
-        self.refusals.begin(tenant, now)
+        if self.refusals.tenants:
+            self.refusals.begin(tenant, now)
         self.latency.asked(now)
 
     def end(self, error: BaseException | None, now: float, tenant: str = "") -> None:

@@ -82,5 +82,5 @@ def test_the_tenants_that_are_remembered_are_bounded(known: bool) -> None:
     refusals = Refusals()
     for number in range(MOST + 10):
         refusals.refused(str(number), 10.0, 0.0, LIKE, known=known)
-    assert len(refusals._of) == MOST
+    assert len(refusals.tenants) == MOST
     assert refusals.allows("0", 0.0)

@@ -86,13 +86,14 @@ _TABLE: dict[str, frozenset[str]] = {
     "/v1/moderations": frozenset({"input", "model"}),
 }  # fmt: skip
 """By path: of text the API's, of passed calls the gateway's."""
-_NAMED = frozenset().union(COUNT, *_TABLE.values())
+FIELDS = frozenset().union(COUNT, *_TABLE.values())
+"""The fields of all operations."""
 
 
 def is_misspelled(name: str) -> bool:
     """Whether a name is that of a field in another case. Some servers read `Stream` as `stream`, others do not: what is
     authorised, counted and decoded has to be what the server reads."""
-    return not (name.isascii() and name.islower()) and name.casefold() in _NAMED and name not in _NAMED
+    return not (name.isascii() and name.islower()) and name.casefold() in FIELDS and name not in FIELDS
 
 
 def fields_of(path: str) -> frozenset[str]:
@@ -102,4 +103,4 @@ def fields_of(path: str) -> frozenset[str]:
 
 def takes(fields: frozenset[str], name: str) -> bool:
     """Whether an operation with these fields may be sent a field of this name."""
-    return name in fields or name not in _NAMED
+    return name in fields or name not in FIELDS

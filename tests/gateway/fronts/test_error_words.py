@@ -103,7 +103,7 @@ async def test_an_error_names_a_field_of_its_door(door: Opener, path: str) -> No
             words = set(re.findall(r"[a-z_]+", error["message"]))
             assert not words & FOREIGN[path] - set(re.findall(r"[a-z_]+", str(body))), (body, error)
             # Types, as msgspec writes them, and parts of a field stand in backticks too.
-            strange = named(error["message"]) & (operation_fields._NAMED | anthropic_chat.FIELDS)
+            strange = named(error["message"]) & (operation_fields.FIELDS | anthropic_chat.FIELDS)
             assert strange <= OWN[path] | body.keys(), (body, error)
     assert refused > 20
 

@@ -101,7 +101,7 @@ async def test_a_chat_receives_every_field_of_the_rewrite(rig: Rig) -> None:
 
 # ── every field of every operation ────────────────────────────────────────────────────────────────────
 
-NAMED = sorted(operation_fields._NAMED - {"model", "messages", "prompt", "stream", "stream_options"})
+NAMED = sorted(operation_fields.FIELDS - {"model", "messages", "prompt", "stream", "stream_options"})
 PATHS = sorted(operation_fields._TABLE)
 NUMBERS = {"n": 1, "max_tokens": 1, "max_completion_tokens": 1, "max_output_tokens": 1, "n_predict": 1}
 
