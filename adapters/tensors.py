@@ -29,7 +29,7 @@ CLASSES = "classification"
 SHARED_MEMORY = "shared_memory_region"
 FINAL = "triton_final_response"
 """A response's parameter in a stream: whether it is the last to its request."""
-WANTS_FINAL = "triton_enable_empty_final_response"
+EMPTY_FINAL = "triton_enable_empty_final_response"
 """A request's parameter: where the last response is not known to be the last, an empty response follows it."""
 FRAMING = frozenset({BINARY_SIZE, BINARY, BINARY_OUTPUT})
 """Parameters that tell how the bytes of one message lie, and say nothing about the tensor."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 from msgspec import Raw
 
 from adapters.paths import check_path
-from adapters.wire.openai.ignored_fields import Hints
+from adapters.wire.openai.ignored_fields import IgnoredFields
 
 if TYPE_CHECKING:
     from adapters.errors import InferenceError
@@ -57,7 +57,7 @@ class Codec:
     This one knows none, for a request that came by no wire.
     """
 
-    def asks_for(self, request: ModelRequest, feature: Feature) -> bool:
+    def uses_feature(self, request: ModelRequest, feature: Feature) -> bool:
         return False
 
     def rename(self, request: ModelRequest, model: str) -> None:
@@ -71,7 +71,7 @@ class Codec:
     def rewrite(self, request: ModelRequest, fields: dict[str, Raw]) -> None:
         """Put others in the place of its fields."""
 
-    def takes(self, request: ModelRequest, name: str) -> bool:
+    def accepts(self, request: ModelRequest, name: str) -> bool:
         """Whether the request's operation has a field of this name, so that a route may add the field."""
         return True
 
@@ -149,7 +149,7 @@ class ModelRequest:
     place: str = ""
     """The only endpoint that may answer it, where there is one."""
     codec: Codec = field(default=NO_WIRE, repr=False)
-    hints: Hints = field(default_factory=Hints)
+    hints: IgnoredFields = field(default_factory=IgnoredFields)
     """Its fields that the model has no use for. Copies of a request share them."""
     removed: tuple[frozenset[str], ...] = ()
     """Fields that were not valid and that a route may drop, each under all of its names."""
@@ -168,13 +168,13 @@ class ModelRequest:
         """Whether it may be sent once more after a failure."""
         return self.repeatable or not error.delivered
 
-    def asks_for(self, feature: Feature) -> bool:
+    def uses_feature(self, feature: Feature) -> bool:
         """Found out when it is first wanted, and then remembered."""
         known = self._features
         if known is None:
             known = self._features = {}
         if feature not in known:
-            known[feature] = self.codec.asks_for(self, feature)
+            known[feature] = self.codec.uses_feature(self, feature)
         return known[feature]
 
 

@@ -261,7 +261,7 @@ def facts_of(principal: Principal, request: ModelRequest, known: Known, now_utc:
         request.n,
         now_utc,
         request.sequence,
-        request.asks_for,
+        request.uses_feature,
     )
 
 
@@ -269,7 +269,7 @@ def _rewrite(rewrite: Rewrite, request: ModelRequest) -> None:
     """Before anything is reserved, so that what is held is what may be used."""
     try:
         codec = request.codec
-        codec.rewrite(request, rewrite(codec.fields(request), lambda name: codec.takes(request, name)))
+        codec.rewrite(request, rewrite(codec.fields(request), lambda name: codec.accepts(request, name)))
     except NotANumber as error:
         raise CallerError(str(error), param=error.field) from None
 

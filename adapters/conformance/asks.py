@@ -10,7 +10,7 @@ from adapters.conformance.subject import Ask
 from adapters.tensors import Inference, Tensor
 from adapters.types import AppRequest, InferKind
 from adapters.upstreams import inferred
-from adapters.wire.oip import request_view as oip_asked
+from adapters.wire.oip import request_view as oip_view
 from adapters.wire.oip import requests as oip
 from adapters.wire.openai import chat as openai
 
@@ -38,12 +38,12 @@ def tensors(model: str, *inputs: Tensor, kind: InferKind = "infer", **parameters
     """Tensors, written as HTTP clients do; what speaks another wire writes them anew."""
     inference = Inference(model, inputs=list(inputs), parameters=parameters)
     body, length = oip.encode_request(inference, binary=False)
-    return lambda: oip_asked.request_of(body, model=model, version="", kind=kind, header_length=length)
+    return lambda: oip_view.request_of(body, model=model, version="", kind=kind, header_length=length)
 
 
 def prompt(model: str, body: Mapping[str, Any], kind: InferKind = "generate") -> Ask:
     """Triton's generate extension."""
-    return lambda: oip_asked.request_of(_encode(body), model=model, version="", kind=kind)
+    return lambda: oip_view.request_of(_encode(body), model=model, version="", kind=kind)
 
 
 def app(model: str, path: str = "/", method: str = "GET", body: bytes = b"", content_type: str = "") -> Ask:

@@ -4,7 +4,7 @@ pool.py     `run`: call a codec's function, at once for a small body and in a wo
 density.py  how many values a JSON text may have
 codecs.py   codecs that the gateway and the tensor runtime both run
 messages.py the same for messages that the gateway turns into chats
-lane.py     one worker process, and the jobs that wait for it
+worker_queue.py  one worker process and the calls that wait for it
 process.py  the server's side of a worker process; worker.py: its own side
 jobs.py     calls and their outcomes; packets.py: the form in which arguments and results cross
 

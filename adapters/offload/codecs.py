@@ -6,10 +6,9 @@ from adapters.offload.pool import LARGE, run
 from adapters.tensors import Inference, Inferred
 from adapters.types import InferRequest, Verb
 from adapters.wire.oip import requests as oip
-from adapters.wire.oip import responses as oip_answers
+from adapters.wire.oip import responses as oip_responses
 from adapters.wire.oip.bodies import ModelMetadata
-from adapters.wire.tfserving import predict_v1_answers
-from adapters.wire.tfserving import predict_v1_view as predict_v1_asked
+from adapters.wire.tfserving import predict_v1_responses, predict_v1_view
 
 
 async def decode_message(message: bytes) -> Inference:
@@ -29,12 +28,12 @@ async def decode_body(body: bytes, header_length: int | None, model: str, versio
     return await run(size, oip.decode_request, body, header_length, model, version)
 
 
-async def encode_body(inferred: Inferred, wanted: oip_answers.Wanted = False) -> tuple[bytes, int | None]:
+async def encode_response(inferred: Inferred, binary: oip_responses.BinaryOutputs = False) -> tuple[bytes, int | None]:
     """A response over HTTP. Raises `CallerError`."""
-    size = oip_answers.json_bytes(inferred, wanted)
+    size = oip_responses.json_bytes(inferred, binary)
     if size < LARGE:
-        return oip_answers.encode_response(inferred, wanted)
-    return await run(size, oip_answers.encode_response, plain(inferred), wanted)
+        return oip_responses.encode_response(inferred, binary)
+    return await run(size, oip_responses.encode_response, without_extras(inferred), binary)
 
 
 async def encode_request(inference: Inference, *, binary: bool) -> tuple[bytes, int | None]:
@@ -43,23 +42,23 @@ async def encode_request(inference: Inference, *, binary: bool) -> tuple[bytes, 
     return await run(size, oip.encode_request, inference, binary=binary)
 
 
-async def decode_answer(body: bytes, header_length: int | None) -> Inferred:
+async def decode_response(body: bytes, header_length: int | None) -> Inferred:
     """A server's response over HTTP. Raises `BackendError`."""
     size = len(body) if header_length is None else header_length
-    return await run(size, oip_answers.decode_response, body, header_length)
+    return await run(size, oip_responses.decode_response, body, header_length)
 
 
-async def encode_rows(inferred: Inferred, verb: Verb, *, by_row: bool) -> bytes:
+async def encode_predict_v1(inferred: Inferred, verb: Verb, *, by_row: bool) -> bytes:
     """A response as KServe's v1 has it. Raises `InferenceError`."""
-    if (size := oip_answers.json_bytes(inferred)) < LARGE:
-        return predict_v1_answers.encode_answer(inferred, verb, by_row=by_row)
-    return await run(size, predict_v1_answers.encode_answer, plain(inferred), verb, by_row=by_row)
+    if (size := oip_responses.json_bytes(inferred)) < LARGE:
+        return predict_v1_responses.encode_answer(inferred, verb, by_row=by_row)
+    return await run(size, predict_v1_responses.encode_answer, without_extras(inferred), verb, by_row=by_row)
 
 
 async def inference_of(request: InferRequest) -> Inference:
     """What a request asks for, decoded once. Raises `CallerError`."""
     if not request.is_decoded and request.size >= LARGE:
-        request.inference = await run(_parsed_bytes(request), request.codec.inference, bare(request))
+        request.inference = await run(_parsed_bytes(request), request.codec.inference, codec_fields(request))
     return request.inference
 
 
@@ -74,16 +73,16 @@ def _parsed_bytes(request: InferRequest) -> int:
 async def inference_of_values(request: InferRequest, known: ModelMetadata) -> Inference:
     """What a request of KServe's v1 asks for, by what the model's server tells of it. Raises `CallerError`."""
     if len(request.body) < LARGE:
-        return predict_v1_asked.inference(request, known)
-    inference, request.rows = await run(len(request.body), _of_values, bare(request), known)
+        return predict_v1_view.inference(request, known)
+    inference, request.rows = await run(len(request.body), _of_values, codec_fields(request), known)
     return inference
 
 
 def _of_values(request: InferRequest, known: ModelMetadata) -> tuple[Inference, int]:
-    return predict_v1_asked.inference(request, known), request.rows
+    return predict_v1_view.inference(request, known), request.rows
 
 
-def bare(request: InferRequest) -> InferRequest:
+def codec_fields(request: InferRequest) -> InferRequest:
     """As much of a request as its codec reads."""
     return InferRequest(
         model=request.model,
@@ -100,6 +99,6 @@ def bare(request: InferRequest) -> InferRequest:
     )
 
 
-def plain(inferred: Inferred) -> Inferred:
+def without_extras(inferred: Inferred) -> Inferred:
     """The response alone, without what a server adds to it."""
     return Inferred(inferred.model_name, inferred.model_version, inferred.id, inferred.parameters, inferred.outputs)

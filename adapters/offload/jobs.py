@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from adapters.errors import InferenceError
 
 
-class Job(NamedTuple):
+class CodecCall(NamedTuple):
     """One call."""
 
     function: Any
@@ -21,7 +21,7 @@ class Failed(NamedTuple):
     """Its own attributes."""
 
 
-class OutOfMemory(NamedTuple):
+class MemoryExceeded(NamedTuple):
     """The job needs more memory than the worker may take."""
 
 
@@ -37,4 +37,4 @@ class Done(NamedTuple):
     value: Any
 
 
-Outcome = Done | Failed | OutOfMemory | Crashed
+Outcome = Done | Failed | MemoryExceeded | Crashed

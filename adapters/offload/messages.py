@@ -8,18 +8,18 @@ from adapters.offload.pool import LARGE, parse, run
 from adapters.types import ChatRequest, ModelRequest
 from adapters.upstreams.anthropic.requests import MessagesRequest, TokenCount
 from adapters.wire.anthropic import requests as anthropic
-from adapters.wire.openai.ignored_fields import Hints
+from adapters.wire.openai.ignored_fields import IgnoredFields
 from adapters.wire.responses import requests as responses
 
 
-async def word(request: ModelRequest) -> None:
+async def translate(request: ModelRequest) -> None:
     """Make the fields of the chat that asks for the same as a large message. Raises `CallerError`."""
-    if not isinstance(request, MessagesRequest) or request.is_worded or request.size < LARGE:
+    if not isinstance(request, MessagesRequest) or request.is_translated or request.size < LARGE:
         return
     largest = max([memoryview(raw) for raw in request.native.values()], key=len)
     fields, hints = await parse(largest, _worded, _asked(request))
     request.hints.ignored[:] = hints.ignored
-    request.word(fields)
+    request.translate(fields)
 
 
 async def estimate(request: ChatRequest, size: int) -> int:
@@ -32,7 +32,7 @@ def decode_response_count(body: bytes) -> TokenCount:
     return anthropic.count_of(responses.decode(body)[0])
 
 
-def _worded(request: MessagesRequest) -> tuple[dict[str, Raw], Hints]:
+def _worded(request: MessagesRequest) -> tuple[dict[str, Raw], IgnoredFields]:
     return request.fields, request.hints
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Final, ParamSpec, TypeVar
 
 from adapters.offload.density import has_many_values
-from adapters.offload.jobs import Job
-from adapters.offload.lane import Lane
+from adapters.offload.jobs import CodecCall
+from adapters.offload.worker_queue import WorkerQueue
 
 LARGE: Final = 64 * 1024
 """Bytes from which a codec that looks at each element leaves the process. They take about 5 ms."""
@@ -19,8 +19,8 @@ _MEDIUM: Final = 2 * _MiB
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_medium = Lane(512 * _MiB)
-_large = Lane(2048 * _MiB)
+_medium = WorkerQueue(512 * _MiB)
+_large = WorkerQueue(2048 * _MiB)
 """Bodies of usual sizes do not wait behind a huge one."""
 
 
@@ -33,7 +33,7 @@ async def run(size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kw
     if size < LARGE:
         return function(*args, **kwargs)
     lane = _medium if size < _MEDIUM else _large
-    future = lane.submit(Job(function, args, dict(kwargs)))
+    future = lane.submit(CodecCall(function, args, dict(kwargs)))
     try:
         value: T = await asyncio.wrap_future(future)
     except asyncio.CancelledError:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from adapters.offload import packets
-from adapters.offload.jobs import Job, Outcome
+from adapters.offload.jobs import CodecCall, Outcome
 
 JOB_SECONDS: Final = 60.0
 _ROOT: Final = str(Path(__file__).parents[2])
@@ -18,7 +18,7 @@ _INHERITED: Final = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ"
 """Variables of the server's environment that the worker sees. Others may hold secrets."""
 
 
-class Lost(Exception):
+class CodecWorkerLost(Exception):
     """The process ended, or took too long."""
 
 
@@ -40,8 +40,8 @@ class Process:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def ask(self, job: Job) -> Outcome:
-        """Raises `Lost`, and `OSError` where there is no memory for the arguments."""
+    def run(self, job: CodecCall) -> Outcome:
+        """Raises `CodecWorkerLost`, and `OSError` where there is no memory for the arguments."""
         question = packets.open_file()
         try:
             packets.write(question, job)
@@ -51,9 +51,9 @@ class Process:
         try:
             data, fds, _, _ = socket.recv_fds(self._socket, 1, 1)
         except TimeoutError:
-            raise Lost(f"a job took longer than {JOB_SECONDS:g} s") from None
+            raise CodecWorkerLost(f"a job took longer than {JOB_SECONDS:g} s") from None
         if not data or not fds:
-            raise Lost("it ended before its answer")
+            raise CodecWorkerLost("it ended before its answer")
         try:
             outcome: Outcome = packets.read(fds[0])
             return outcome

@@ -15,7 +15,7 @@ from typing import Any
 
 from adapters.errors import InferenceError
 from adapters.offload import packets
-from adapters.offload.jobs import Crashed, Done, Failed, Outcome, OutOfMemory
+from adapters.offload.jobs import Crashed, Done, Failed, MemoryExceeded, Outcome
 
 
 def main() -> int:
@@ -53,7 +53,7 @@ def _serve(question: int, answer: int) -> None:
     except (MemoryError, OSError):
         del outcome
         os.ftruncate(answer, 0)
-        packets.write(answer, OutOfMemory())
+        packets.write(answer, MemoryExceeded())
 
 
 def _outcome(question: int) -> Outcome:
@@ -63,7 +63,7 @@ def _outcome(question: int) -> Outcome:
     except InferenceError as error:
         return Failed(type(error), vars(error))
     except MemoryError:
-        return OutOfMemory()
+        return MemoryExceeded()
     except Exception:
         return Crashed(traceback.format_exc())
 

@@ -17,7 +17,7 @@ from adapters.http2.status import Code, GrpcError, Reported, Unreadable
 from adapters.types import DEVICE_MS, ERROR_CODE, Deadline, ModelRequest
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.wire import decoding, model_failures
-from adapters.wire.oip import responses as oip_answers
+from adapters.wire.oip import responses as oip_responses
 
 _CALLERS = frozenset({Code.INVALID_ARGUMENT, Code.OUT_OF_RANGE, Code.FAILED_PRECONDITION, Code.ALREADY_EXISTS})
 FAILED = frozenset({Code.INTERNAL, Code.UNKNOWN})
@@ -30,7 +30,7 @@ _TOO_LARGE = "larger than max"
 
 def refuse(request: ModelRequest, error: GrpcError) -> NoReturn:
     """The typed error behind a status that is not OK."""
-    message = (error.message or "The upstream refused the request.")[: oip_answers.MAX_MESSAGE]
+    message = (error.message or "The upstream refused the request.")[: oip_responses.MAX_MESSAGE]
     if isinstance(error, Unreadable):
         raise decoding.malformed() from None
     if (found := model_failures.reported(_trailer(error, ERROR_CODE), message, _pushback(error))) is not None:

@@ -6,13 +6,13 @@ from adapters import offload
 from adapters.base import Answer
 from adapters.errors import InferenceError, Unsupported
 from adapters.offload import codecs
-from adapters.offload.codecs import bare, inference_of
+from adapters.offload.codecs import codec_fields, inference_of
 from adapters.tensors import FINAL, Inferred
 from adapters.types import OIP_JSON, PREDICT_V1, Form, InferRequest, Usage
 from adapters.upstreams.oip.event_stream import OneEvent
 from adapters.wire import compression, decoding, sse
 from adapters.wire.oip import generate as oip_generate
-from adapters.wire.oip import responses as oip_answers
+from adapters.wire.oip import responses as oip_responses
 
 JSON = "application/json"
 MAX_ANSWER = 256 * 1024 * 1024
@@ -57,23 +57,23 @@ def _decode(body: bytes, form: Form) -> Inferred:
     if form.wire != "oip-http":
         raise decoding.bad_response("The upstream's response has no tensors.")
     if form.encoding:
-        with decoding.Guard(InferenceError):
+        with decoding.Checked(InferenceError):
             body = compression.decompress(body, form.encoding, MAX_ANSWER)
-    return oip_answers.decode_response(body, form.header_length)
+    return oip_responses.decode_response(body, form.header_length)
 
 
 async def answer_of(request: InferRequest, inferred: Inferred, usage: Usage) -> Answer:
     """Tensors in the form that the request's own client reads. Raises `InferenceError` where they have none there."""
     if request.wire == "predict-v1":
-        body = await codecs.encode_rows(inferred, request.verb, by_row=request.by_row)
+        body = await codecs.encode_predict_v1(inferred, request.verb, by_row=request.by_row)
         return Answer(content_type=JSON, body=body, usage=_of(usage, body), form=PREDICT_V1)
     if request.stream:
         return await only_event(request, inferred, usage)
     if request.kind == "generate":
         body = await _written(request, inferred)
         return Answer(content_type=JSON, body=body, usage=_of(usage, body), form=OIP_JSON)
-    wanted = oip_answers.wanted(await inference_of(request)) if request.wire == "oip-http" else True
-    body, length = await codecs.encode_body(inferred, wanted)
+    wanted = oip_responses.binary_outputs(await inference_of(request)) if request.wire == "oip-http" else True
+    body, length = await codecs.encode_response(inferred, wanted)
     content_type = JSON if length is None else "application/octet-stream"
     return Answer(content_type=content_type, body=body, usage=_of(usage, body), form=Form("oip-http", length))
 
@@ -86,16 +86,16 @@ async def only_event(request: InferRequest, inferred: Inferred, usage: Usage) ->
 
 
 async def _written(request: InferRequest, inferred: Inferred) -> bytes:
-    if (size := oip_answers.json_bytes(inferred)) < offload.LARGE:
+    if (size := oip_responses.json_bytes(inferred)) < offload.LARGE:
         return written(request, inferred)
-    return await offload.run(size, written, bare(request), codecs.plain(inferred))
+    return await offload.run(size, written, codec_fields(request), codecs.without_extras(inferred))
 
 
 def written(request: InferRequest, inferred: Inferred) -> bytes:
     """One response in JSON, as the request's kind has it. Raises `CallerError`."""
     if request.kind in ("generate", "generate_stream"):
         return oip_generate.encode_generate(inferred)
-    return oip_answers.encode_response(inferred)[0]
+    return oip_responses.encode_response(inferred)[0]
 
 
 def takes_plain_inference(request: InferRequest) -> None:

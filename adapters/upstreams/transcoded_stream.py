@@ -4,7 +4,7 @@ from adapters.base import Answer
 from adapters.errors import BackendError, InferenceError
 from adapters.types import Usage
 from adapters.wire import sse
-from adapters.wire.text.generated_text import Teller, Token
+from adapters.wire.text.generated_text import TextEncoder, Token
 from adapters.wire.text.stop_texts import StopTexts
 
 
@@ -94,7 +94,7 @@ class TextStream(RetoldStream):
 
     __slots__ = ("_opened", "_stops", "_teller")
 
-    def __init__(self, inner: Answer, usage: Usage, teller: Teller, stops: list[str]) -> None:
+    def __init__(self, inner: Answer, usage: Usage, teller: TextEncoder, stops: list[str]) -> None:
         super().__init__(inner, usage)
         self._teller = teller
         self._stops = StopTexts(stops)

@@ -21,14 +21,14 @@ except ImportError:
     brotli = None
 
 FREE_BYTES = 4 * 1024 * 1024
-MOST_RATIO = 256
-"""A body may become `FREE_BYTES` and `MOST_RATIO` times its size, whatever the limit: only a bomb becomes more."""
+MAX_RATIO = 256
+"""A body may become `FREE_BYTES` and `MAX_RATIO` times its size, whatever the limit: only a bomb becomes more."""
 SMALLEST = 860
 """Bytes. Less than that would rather grow."""
 _SLICE = 256
 _ZLIB_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 
-KNOWN = ", ".join(
+SUPPORTED = ", ".join(
     ["gzip", "deflate", *(["zstd"] if zstandard is not None else []), *(["br"] if brotli is not None else [])]
 )
 """For the `accept-encoding` of a refusal."""
@@ -39,7 +39,7 @@ def decompress(body: bytes, coding: str, limit: int) -> bytes:
     coding = coding.strip().lower()
     if coding in ("", "identity"):
         return body
-    limit = min(limit, FREE_BYTES + MOST_RATIO * len(body))
+    limit = min(limit, FREE_BYTES + MAX_RATIO * len(body))
     try:
         if (bits := _ZLIB_BITS.get(coding)) is not None:
             return _inflate(body, bits, limit)
@@ -50,7 +50,8 @@ def decompress(body: bytes, coding: str, limit: int) -> bytes:
     except (zlib.error, _ZSTD_ERROR, _BROTLI_ERROR):
         raise CallerError(f"The body is not valid {coding}.", code="invalid_encoding") from None
     raise CallerError(
-        f"The content-encoding `{coding[:32]}` is not known here. Send one of: {KNOWN}.", code="unsupported_media_type"
+        f"The content-encoding `{coding[:32]}` is not known here. Send one of: {SUPPORTED}.",
+        code="unsupported_media_type",
     )
 
 

@@ -31,7 +31,7 @@ def decode_or_none(decoder: Callable[[B], T], body: B) -> T | None:
         return None
 
 
-class Guard:
+class Checked:
     """A context in which malformed JSON, and the exceptions given, become a `BackendError`."""
 
     __slots__ = ("_exceptions", "_subject")

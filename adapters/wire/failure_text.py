@@ -5,9 +5,9 @@ A server writes what its model raised: that may hold a traceback, paths, address
 
 import re
 
-MOST_READ = 8_000
+MAX_SCANNED = 8_000
 """Characters that are looked at: the patterns take linear time, and a text may have megabytes."""
-MOST_TOLD = 1_000
+MAX_TEXT = 1_000
 
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n|\n)*")
 _FRAMES = re.compile(r"\n+At:\n(?:[ \t]+[^\n]*\n?)*")
@@ -37,13 +37,13 @@ _PATH = re.compile(r"(?<![\w.\])}>])~?(?:/[\w.@+%=~-]+){2,}/?|\b[A-Za-z]:\\[^\s\
 
 def for_log(text: str) -> str:
     """One line, bounded, without credentials."""
-    text = _TRACEBACK.sub("", text[:MOST_READ])
+    text = _TRACEBACK.sub("", text[:MAX_SCANNED])
     text = _FRAMES.sub("", text)
     text = _NAMED_SECRET.sub(r"\1[secret]", text)
     text = _BEARER.sub(r"\1 [secret]", text)
     text = _KNOWN_SECRET.sub("[secret]", text)
     printable = "".join([sign if sign.isprintable() else " " for sign in text])
-    return " ".join(printable.split())[:MOST_TOLD]
+    return " ".join(printable.split())[:MAX_TEXT]
 
 
 def for_clients(text: str) -> str:
@@ -51,4 +51,4 @@ def for_clients(text: str) -> str:
     text = _URL.sub("[address]", for_log(text))
     text = _IPV6.sub("[address]", _IPV4.sub("[address]", text))
     text = _PATH.sub("[path]", _HOST.sub("[address]", text))
-    return _OPAQUE.sub("[secret]", text)[:MOST_TOLD]
+    return _OPAQUE.sub("[secret]", text)[:MAX_TEXT]

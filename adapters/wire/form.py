@@ -16,7 +16,7 @@ _BOUNDARY = re.compile(r"[A-Za-z0-9'()+_,./:=? -]{0,69}[A-Za-z0-9'()+_,./:=?-]")
 _PARAMETER = re.compile(r';[ \t]*([A-Za-z0-9*_-]+)=("(?:[^"\\\r\n]|\\.)*"|[^\s;"]*)[ \t]*')
 
 
-class Field(NamedTuple):
+class FormField(NamedTuple):
     """Where a value is."""
 
     value: str
@@ -28,10 +28,10 @@ def is_form(content_type: str) -> bool:
     return content_type.partition(";")[0].strip().lower() == "multipart/form-data"
 
 
-def field_of(content_type: str, body: bytes, name: str) -> Field | None:
+def field_of(content_type: str, body: bytes, name: str) -> FormField | None:
     """The one field of that name. Raises `CallerError` for a form that cannot be read in one way only."""
     boundary = _boundary(content_type)
-    found: Field | None = None
+    found: FormField | None = None
     for start, end in _parts(body, boundary):
         head_end = body.find(b"\r\n\r\n", start, min(end, start + MAX_HEAD))
         if head_end < 0:
@@ -47,7 +47,7 @@ def field_of(content_type: str, body: bytes, name: str) -> Field | None:
         if found is not None or "filename" in options or end - head_end > MAX_NAME:
             raise _unreadable(f"`{name}` is there twice, or as a file, or too long")
         try:
-            found = Field(body[head_end + 4 : end].decode(), head_end + 4, end)
+            found = FormField(body[head_end + 4 : end].decode(), head_end + 4, end)
         except UnicodeDecodeError:
             raise _unreadable(f"`{name}` is not UTF-8") from None
     return found

@@ -7,7 +7,7 @@ from adapters.tensors import Data
 _DELIMITED = 2
 
 
-class Broken(ValueError):
+class MalformedMessage(ValueError):
     """Bytes that are no message of protobuf."""
 
 
@@ -17,7 +17,7 @@ def tag(number: int) -> int:
 
 
 def split(message: bytes, text: int, raw: int) -> tuple[bytes, str, list[Data]]:
-    """A message without two of its fields, and those: the last of tag `text`, and all of tag `raw`. Raises `Broken`.
+    """A message without two of its fields, and those: the last of tag `text`, and all of tag `raw`.
 
     From a tag on that no message of the Open Inference Protocol has, everything is left in the message.
     """
@@ -34,7 +34,7 @@ def split(message: bytes, text: int, raw: int) -> tuple[bytes, str, list[Data]]:
                 start, length = _length(message, at + 1)
             stop = start + length
             if stop > end:
-                raise Broken("a field is longer than the message")
+                raise MalformedMessage("a field is longer than the message")
             if this in (raw, text):
                 parts.append(message[kept:at])
                 kept = stop
@@ -46,7 +46,7 @@ def split(message: bytes, text: int, raw: int) -> tuple[bytes, str, list[Data]]:
         parts.append(message[kept:])
         return b"".join(parts), name.decode(), found
     except (IndexError, UnicodeDecodeError) as error:
-        raise Broken(str(error)) from None
+        raise MalformedMessage(str(error)) from None
 
 
 def bytes_beside(message: bytes, raw: int, most: int) -> int:
@@ -68,7 +68,7 @@ def bytes_beside(message: bytes, raw: int, most: int) -> int:
 
 
 def numbers(message: bytes) -> set[int]:
-    """Which fields a message has, as far as they are delimited. Raises `Broken`."""
+    """Which fields a message has, as far as they are delimited. Raises `MalformedMessage`."""
     found, at = set[int](), 0
     try:
         while at < len(message) and message[at] & 7 == _DELIMITED:
@@ -76,9 +76,9 @@ def numbers(message: bytes) -> set[int]:
             start, length = _length(message, at + 1)
             at = start + length
     except IndexError as error:
-        raise Broken(str(error)) from None
+        raise MalformedMessage(str(error)) from None
     if at > len(message):
-        raise Broken("a field is longer than the message")
+        raise MalformedMessage("a field is longer than the message")
     return found
 
 
@@ -92,7 +92,7 @@ def _length(message: bytes, at: int) -> tuple[int, int]:
         if byte < 128:
             return at, length
         if shift > 63:
-            raise Broken("a length has too many bytes")
+            raise MalformedMessage("a length has too many bytes")
 
 
 @lru_cache(maxsize=4096)

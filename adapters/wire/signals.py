@@ -15,7 +15,7 @@ from adapters.wire import decoding
 from adapters.wire.torchserve import management as torchserve
 
 
-class Report(NamedTuple):
+class ServerLoad(NamedTuple):
     """Requests that run and that wait, over all models and engines of the server, and its KV cache in use, 0 … 1."""
 
     running: float
@@ -93,7 +93,7 @@ SERVERS = {
 }
 
 
-def read(body: bytes, server: str) -> Report | None:
+def read(body: bytes, server: str) -> ServerLoad | None:
     """What `server` (or, for ``auto``, any of them) reports; None when nothing known is in it.
 
     Raises `ValueError` for what is not in the format. Several engines or ranks behind one address add up, and
@@ -110,7 +110,7 @@ def read(body: bytes, server: str) -> Report | None:
         if running or waiting:
             mean = sum(cache) / len(cache) if cache else 0.0
             size, blocks = (_first(_numbers(found, kind)) for kind in names[4:])
-            return Report(sum(running), sum(waiting), mean, _adapters(found, names.adapters), size, blocks)
+            return ServerLoad(sum(running), sum(waiting), mean, _adapters(found, names.adapters), size, blocks)
     return None
 
 
@@ -194,30 +194,30 @@ class _Iteration(msgspec.Struct, rename="camel"):
 _decode = msgspec.json.Decoder(list[_Iteration]).decode
 
 
-def _iterations(body: bytes) -> Report:
+def _iterations(body: bytes) -> ServerLoad:
     """The engine's steps since somebody asked last; none where it had nothing to do."""
     try:
         steps = _decode(body)
     except decoding.MALFORMED_JSON:
         raise ValueError("is no list of iterations") from None
     if not steps:
-        return Report(0.0, 0.0, 0.0)
+        return ServerLoad(0.0, 0.0, 0.0)
     last, cache = steps[-1], steps[-1].kv_cache_stats or _Cache()
     told: list[Any] = [last.num_active_requests, last.num_queued_requests, *msgspec.structs.astuple(cache)]
     if not all(0 <= number < 2**53 for number in told):
         raise ValueError("holds a number below zero, or none")
     used = cache.used_num_blocks / cache.max_num_blocks if cache.max_num_blocks else 0.0
     blocks = int(cache.tokens_per_block), int(cache.max_num_blocks)
-    return Report(last.num_active_requests, last.num_queued_requests, min(used, 1.0), frozenset(), *blocks)
+    return ServerLoad(last.num_active_requests, last.num_queued_requests, min(used, 1.0), frozenset(), *blocks)
 
 
 # ── TorchServe's management ───────────────────────────────────────────────────────────────────────────────
 
 
-def _workers(body: bytes) -> Report:
+def _workers(body: bytes) -> ServerLoad:
     """Its metrics tell nothing of its queues, and what it tells of a model does: of all versions together."""
     try:
         versions = torchserve.decode_described(body)
     except BackendError:
         raise ValueError("is no description of a model") from None
-    return Report(0.0, float(sum(version.pending for version in versions)), 0.0)
+    return ServerLoad(0.0, float(sum(version.pending for version in versions)), 0.0)

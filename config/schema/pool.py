@@ -143,11 +143,6 @@ class PoolConfig(Section):
         return "tensors" in self.serves
 
     @property
-    def takes_text(self) -> bool:
-        """Whether its endpoints can be asked for a text."""
-        return "text" in self.serves
-
-    @property
     def max_in_flight(self) -> int:
         """Requests that one endpoint has at a time."""
         cap = self.queue.max_in_flight if self.queue is not None else self.max_connections

@@ -12,10 +12,10 @@ from adapters.tensors import Inference, RequestedOutput
 from adapters.types import EmbeddingRequest, InferRequest, ModelQuery, ModelRequest, Usage
 from adapters.upstreams.inferred import decode
 from adapters.wire.oip import bodies as oip_bodies
-from adapters.wire.oip import request_view as oip_asked
+from adapters.wire.oip import request_view as oip_view
 from adapters.wire.oip.bodies import ModelMetadata
 from adapters.wire.openai import embeddings as wire
-from adapters.wire.openai.embeddings import Vector, Wanted
+from adapters.wire.openai.embeddings import EmbeddingFields, Vector
 from config.schema.config import EmbeddingsConfig
 from gateway.embeddings.texts import Batch, Texts
 from gateway.embeddings.vectors import inputs_of, vectors_of
@@ -95,7 +95,7 @@ class _Job:
         model: ModelMetadata,
         request: EmbeddingRequest,
         call: Call,
-        wanted: Wanted,
+        wanted: EmbeddingFields,
     ) -> None:
         self._upstream = upstream
         self._config = embedder.config
@@ -123,7 +123,7 @@ class _Job:
         outputs = [RequestedOutput(self._config.output)] if self._config.output is not None else []
         inference = Inference(self._wanted.model, asked.version, outputs=outputs)
         inference.inputs = inputs_of(batch.rows, self._config, self._model)
-        request = oip_asked.request_from(inference, 0)
+        request = oip_view.request_from(inference, 0)
         request.tenant, request.key, request.headers = asked.tenant, asked.key, asked.headers
         request.request_id, request.priority, request.share = asked.request_id, asked.priority, asked.share
         async with self._places:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tokenizers import Tokenizer
 
 from adapters.errors import CallerError, ContextTooLong
-from adapters.wire.openai.embeddings import Given
+from adapters.wire.openai.embeddings import Inputs
 from config.schema.config import EmbeddingsConfig
 
 FILE = "tokenizer.json"
@@ -82,7 +82,7 @@ class Texts:
         self._cut = config.too_long == "cut"
         self._batch = config.batch
 
-    async def rows(self, given: Given) -> list[Row]:
+    async def rows(self, given: Inputs) -> list[Row]:
         """The tokens of each. Raises `CallerError`."""
         rows = [tokens for tokens in given if isinstance(tokens, list)]
         if not rows:

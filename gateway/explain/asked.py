@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from adapters.types import InferKind, ModelRequest
-from adapters.wire.oip import request_view as oip_asked
+from adapters.wire.oip import request_view as oip_view
 from adapters.wire.openai import chat as wire
 from config.cases import AskedConfig
 from gateway.auth.keys import Principal
@@ -43,7 +43,7 @@ def _tensors(asked: AskedConfig) -> ModelRequest:
     """What stands in `body` are its parameters."""
     body = msgspec.json.encode({"inputs": [{"name": "x", "shape": [1, 1]}], "parameters": asked.body})
     kind: InferKind = "infer_stream" if asked.stream else "infer"
-    return oip_asked.request_of(body, model=asked.model, version="", kind=kind)
+    return oip_view.request_of(body, model=asked.model, version="", kind=kind)
 
 
 def body_of(asked: AskedConfig) -> dict[str, Any]:

@@ -129,7 +129,7 @@ class Policy:
         """The body as the first pool gets it. The request is rewritten, as what is held for it goes by that."""
         if route.rewrite is not None:
             codec = request.codec
-            fields = Rewrite(route.rewrite)(codec.fields(request), lambda name: codec.takes(request, name))
+            fields = Rewrite(route.rewrite)(codec.fields(request), lambda name: codec.accepts(request, name))
             codec.rewrite(request, fields)
         pool = next((pool for pool in self.config.pools if to is not None and pool.name == to.pool), None)
         name = None if pool is None else pool.model_name

@@ -15,7 +15,7 @@ from adapters.wire.anthropic import requests as wire
 from adapters.wire.anthropic.answers import message_of
 from adapters.wire.anthropic.events import MessageEvents
 from adapters.wire.anthropic.rewrite_names import route_names
-from adapters.wire.error_words import MESSAGES
+from adapters.wire.field_names import MESSAGES
 from gateway.auth.keys import Principal
 from gateway.explain import header
 from gateway.fronts import decoding, errors, rate_limits
@@ -85,11 +85,11 @@ class AnthropicFront:
         count = partial(wire.decode_count, betas=http.headers.get("anthropic-beta"))
         request = await decoding.decode(self._core.snapshot, count, body, route_names)
         request.request_id, request.size = record.request_id, len(body)
-        request.asked.request_id, request.asked.size = record.request_id, len(body)
+        request.chat.request_id, request.chat.size = record.request_id, len(body)
         try:
             answer = await self._core.handle(principal, request, http.headers, record)
         except Unsupported:
-            estimate = await messages.estimate(request.asked, request.size)
+            estimate = await messages.estimate(request.chat, request.size)
             response = self._told(record, _encode({"input_tokens": estimate}))
             return Response(200, [*response.headers, ESTIMATED], response.body)
         return Response(200, [("content-type", "application/json"), *self._headers(record)], answer.body or b"")

@@ -10,7 +10,7 @@ from adapters import offload
 from adapters.errors import CallerError
 from adapters.types import ModelRequest
 from adapters.wire.body import field, open_body
-from adapters.wire.openai import named_model as named
+from adapters.wire.openai import model_field as named
 from gateway.snapshot import Snapshot
 
 T = TypeVar("T")

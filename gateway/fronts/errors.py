@@ -20,7 +20,7 @@ from adapters.errors import (
 from adapters.http1.message import Response
 from adapters.types import ERROR_CODE
 from adapters.wire.anthropic import errors as anthropic
-from adapters.wire.oip import responses as oip_answers
+from adapters.wire.oip import responses as oip_responses
 from adapters.wire.openai import chat as wire
 from adapters.wire.torchserve import management as torchserve
 
@@ -86,7 +86,7 @@ def openai_response(error: InferenceError, headers: list[tuple[str, str]]) -> Re
 def oip_response(error: InferenceError, headers: list[tuple[str, str]]) -> Response:
     """The same for tensors' doors: the Open Inference Protocol's, KServe's and TensorFlow Serving's are alike."""
     fields = [("content-type", "application/json"), *headers, *_advice(error), (ERROR_CODE, error.code)]
-    return Response(status_of(error), fields, oip_answers.encode_error(error.message))
+    return Response(status_of(error), fields, oip_responses.encode_error(error.message))
 
 
 def app_response(error: InferenceError, headers: list[tuple[str, str]]) -> Response:

@@ -5,7 +5,7 @@ import msgspec
 from adapters.errors import CallerError, Unsupported
 from adapters.http1.message import Request, Response
 from adapters.offload import messages
-from adapters.wire.error_words import RESPONSES
+from adapters.wire.field_names import RESPONSES
 from adapters.wire.responses import requests as wire
 from gateway.auth.keys import Principal
 from gateway.fronts import decoding
@@ -45,11 +45,11 @@ class InputTokens:
             self._core.snapshot, messages.decode_response_count, body, wire.route_names, wire.OPERATION
         )
         request.request_id, request.size = record.request_id, len(body)
-        request.asked.request_id = record.request_id
+        request.chat.request_id = record.request_id
         try:
             answer = await self._core.handle(principal, request, http.headers, record)
         except Unsupported:
-            tokens = await messages.estimate(request.asked, request.size)
+            tokens = await messages.estimate(request.chat, request.size)
             response = self._door.told(record, _told(tokens))
             return Response(200, [*response.headers, ESTIMATED], response.body)
         except CallerError as error:

@@ -22,13 +22,13 @@ from adapters.wire.oip import (
     generate as oip_generate,
 )
 from adapters.wire.oip import (
-    request_view as oip_asked,
+    request_view as oip_view,
 )
 from adapters.wire.oip import (
     requests as oip,
 )
 from adapters.wire.oip import (
-    responses as oip_answers,
+    responses as oip_responses,
 )
 from gateway.auth.keys import Principal
 from gateway.fronts import errors, states, tensors
@@ -124,7 +124,7 @@ class OipFront:
         if what == b"live":
             return Response(200, headers, b'{"live":true}')
         if what != b"ready":
-            return Response(404, headers, oip_answers.encode_error(_NOT_FOUND))
+            return Response(404, headers, oip_responses.encode_error(_NOT_FOUND))
         return (
             Response(200, headers, b'{"ready":true}') if self._ready() else Response(503, headers, b'{"ready":false}')
         )
@@ -168,8 +168,8 @@ class OipFront:
         encoding = "" if encoding == "identity" else encoding
         seen = None
         if len(body) >= offload.SCANNED and not encoding:
-            seen = await offload.scan(len(body) if length is None else length, oip_asked.look, body, kind, length)
-        request = oip_asked.request_of(
+            seen = await offload.scan(len(body) if length is None else length, oip_view.summarize, body, kind, length)
+        request = oip_view.request_of(
             body,
             model=model,
             version=version,
@@ -209,11 +209,11 @@ async def _whole(request: InferRequest, answer: Answer, told: Fields) -> Respons
         return Response(answer.status, fields, body)
     response = await decode(answer)
     if request.kind == "generate":
-        size, length = oip_answers.json_bytes(response), None
+        size, length = oip_responses.json_bytes(response), None
         body = await offload.run(size, oip_generate.encode_generate, response)
     else:
-        wanted = oip_answers.wanted(await codecs.inference_of(request))
-        body, length = await codecs.encode_body(response, wanted)
+        wanted = oip_responses.binary_outputs(await codecs.inference_of(request))
+        body, length = await codecs.encode_response(response, wanted)
     fields = [("content-type", _JSON if length is None else _BINARY), *told]
     if length is not None:
         fields.append((_LENGTH, str(length)))
@@ -255,7 +255,7 @@ class EventBody:
             return piece if self._answer.form.wire == "oip-http" else await self._written(piece)
         except InferenceError as error:
             self._broken = True
-            return sse.encode(oip_answers.encode_error(error.message))
+            return sse.encode(oip_responses.encode_error(error.message))
 
     async def _written(self, piece: bytes) -> bytes:
         """One message of gRPC's stream as an event."""
@@ -265,12 +265,12 @@ class EventBody:
 
         error, message = oip_proto_answers.split_stream_response(piece)
         if error:
-            return sse.encode(oip_answers.encode_error(error))
+            return sse.encode(oip_responses.encode_error(error))
         response = oip_proto_answers.decode_infer_response(message)
         if self._generates:
-            size = oip_answers.json_bytes(response)
+            size = oip_responses.json_bytes(response)
             return sse.encode(await offload.run(size, oip_generate.encode_generate, response))
-        body, _ = await codecs.encode_body(response)
+        body, _ = await codecs.encode_response(response)
         return sse.encode(body)
 
     async def aclose(self) -> None:

@@ -5,8 +5,8 @@ from functools import partial
 from adapters.errors import CallerError
 from adapters.http1.message import Request, Response
 from adapters.types import AppRequest
-from adapters.wire.openai import named_model as named
-from adapters.wire.openai.calls import CALLS
+from adapters.wire.openai import model_field as named
+from adapters.wire.openai.passthrough import PASSTHROUGH
 from gateway.auth.keys import Principal
 from gateway.fronts import decoding, errors
 from gateway.fronts.apps import response_of
@@ -23,7 +23,7 @@ class PassedFront:
         self._door = door
         self._core = door.core
         self._routes = {
-            path.encode(): Route(("POST",), AppRequest.operation, partial(self._call, path)) for path in CALLS
+            path.encode(): Route(("POST",), AppRequest.operation, partial(self._call, path)) for path in PASSTHROUGH
         }
 
     def routes(self) -> list[Route]:
@@ -42,7 +42,7 @@ class PassedFront:
         try:
             model, stream, user = named.read(content_type, body)
         except CallerError as error:
-            filled = decoding.with_default_model(self._core.snapshot, CALLS[path].kind, content_type, body, error)
+            filled = decoding.with_default_model(self._core.snapshot, PASSTHROUGH[path].kind, content_type, body, error)
             if filled is None:
                 raise
             body = filled

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from adapters.http1.message import Request
-from adapters.wire.openai.named_model import with_model
+from adapters.wire.openai.model_field import with_model
 from gateway.fronts.apps import PATHS as APPS
 
 AZURE = b"/openai/"

@@ -15,8 +15,7 @@ from adapters.offload import codecs
 from adapters.types import InferRequest, Verb
 from adapters.upstreams.inferred import decode
 from adapters.wire.openai import chat as openai
-from adapters.wire.tfserving import predict_v1_answers
-from adapters.wire.tfserving import predict_v1_view as predict_v1_asked
+from adapters.wire.tfserving import predict_v1_responses, predict_v1_view
 from gateway.auth.keys import Principal
 from gateway.fronts import errors, tensors
 from gateway.fronts.door import Door, Route
@@ -81,7 +80,7 @@ class PredictFront:
         target = target_of(http.target)
         assert target is not None
         body = await http.read()
-        look = await offload.run(len(body), predict_v1_asked.look_at, body)
+        look = await offload.run(len(body), predict_v1_view.summarize, body)
         request = self._request(principal, target, body, look)
         answer = await tensors.inferred(self._core, principal, request, http.headers, record)
         told = [("content-type", "application/json"), *self._door.headers(record), *answer.headers]
@@ -90,7 +89,7 @@ class PredictFront:
             raise BackendError("The upstream answered with a stream.", code="upstream_bad_response")
         if answer.form.wire == "predict-v1":
             return Response(answer.status, told, answer.body)
-        body = await codecs.encode_rows(await decode(answer), request.verb, by_row=request.by_row)
+        body = await codecs.encode_predict_v1(await decode(answer), request.verb, by_row=request.by_row)
         return Response(200, told, body)
 
     def _request(self, principal: Principal, target: Target, body: bytes, look: tuple[int, bool]) -> InferRequest:
@@ -102,11 +101,11 @@ class PredictFront:
             known = self._door.known(principal, target.model)
             explainer = snapshot.explainers.get(known.rules.model)
             if explainer is not None:
-                request = predict_v1_asked.request_of(body, model=explainer, version="", verb=verb, look=look)
+                request = predict_v1_view.request_of(body, model=explainer, version="", verb=verb, look=look)
                 request.explainer = True
                 return request
         model, version = tensors.named(snapshot, target.model, target.version)
-        return predict_v1_asked.request_of(body, model=model, version=version, verb=verb, look=look)
+        return predict_v1_view.request_of(body, model=model, version=version, verb=verb, look=look)
 
     # ── what is told of a model ───────────────────────────────────────────────────────────────────────
 
@@ -115,8 +114,8 @@ class PredictFront:
         assert target is not None
         model, version = tensors.named(self._core.snapshot, target.model, target.version)
         known = await self._metadata.of(principal, model, version, http.headers)
-        newest = version or max(known.versions, key=predict_v1_answers.number, default="")
-        return self._door.told(record, predict_v1_answers.encode_metadata(target.model, newest, known))
+        newest = version or max(known.versions, key=predict_v1_responses.number, default="")
+        return self._door.told(record, predict_v1_responses.encode_metadata(target.model, newest, known))
 
     async def _status(self, principal: Principal, http: Request, record: Record) -> Response:
         """Of a model of tensors what all three protocols tell under this path; of any other OpenAI's."""
@@ -128,13 +127,13 @@ class PredictFront:
         if not is_tensor:
             if target.version:
                 raise NotFound(f"The model `{name[:128]}` has no versions of its own.", param="model")
-            return self._door.told(record, predict_v1_answers.encode(told))
+            return self._door.told(record, predict_v1_responses.encode(told))
         model, version = tensors.named(snapshot, name, target.version)
         standing, versions = await states(self._core, self._metadata, principal, http.headers, record, model, version)
         told |= {"name": name, "ready": standing.ready}
         if standing.reason:
             told["reason"] = standing.reason
-        body = predict_v1_answers.encode_status(
+        body = predict_v1_responses.encode_status(
             versions or ([""] if standing.reported else []), standing.state, standing.reason, told
         )
         return self._door.told(record, body)

@@ -11,11 +11,11 @@ from adapters.errors import CallerError, InferenceError
 from adapters.http1.message import Request, Response
 from adapters.types import ChatRequest, ResponsesRequest
 from adapters.wire.body import open_body
-from adapters.wire.error_words import RESPONSES
+from adapters.wire.field_names import RESPONSES
 from adapters.wire.responses import answers
 from adapters.wire.responses import requests as wire
-from adapters.wire.responses.events import Events, refusal_event
-from adapters.wire.responses.native import Told
+from adapters.wire.responses.events import ResponseEvents, refusal_event
+from adapters.wire.responses.native import NativeEvents
 from gateway.auth.keys import Principal
 from gateway.explain import header
 from gateway.fronts import decoding, errors, input_tokens
@@ -75,7 +75,7 @@ class ResponsesFront:
         headers = [*self._door.headers(record), *answer.headers]
         if answer.body is None:
             fields = [("content-type", "text/event-stream"), *headers, *STREAMED]
-            events = Told() if shell is None else Events(shell)
+            events = NativeEvents() if shell is None else ResponseEvents(shell)
             return Response(answer.status, fields, _Stream(answer, events, exchange))
         told = answer.body if shell is None else answers.whole(answer.body, shell, answer.usage)
         if exchange is not None:
@@ -129,7 +129,7 @@ class _Stream:
 
     __slots__ = ("_answer", "_ended", "_events", "_exchange", "_over")
 
-    def __init__(self, answer: Answer, events: Events | Told, exchange: Exchange | None) -> None:
+    def __init__(self, answer: Answer, events: ResponseEvents | NativeEvents, exchange: Exchange | None) -> None:
         self._answer = answer
         self._exchange = exchange
         self._events = events

@@ -26,7 +26,7 @@ async def statistics(door: Door, principal: Principal, headers: Mapping[str, str
         try:
             async with places:
                 answer = await door.core.look_up(principal, query, headers)
-            return oip_bodies.decode_told(answer.body or b"")
+            return oip_bodies.decode_response_object(answer.body or b"")
         except LimitExceeded:
             raise
         except InferenceError:

@@ -9,7 +9,7 @@ from adapters.errors import BackendError, InferenceError
 from adapters.types import GenerateRequest, ModelRequest
 from adapters.wire.openai import continuation
 from adapters.wire.openai.continuation import Fields, Mode
-from adapters.wire.openai.transcript import Said
+from adapters.wire.openai.transcript import Transcript
 from policies.resume import MOST, ResumeBudget
 
 BROKEN = ("transport", "backend")
@@ -33,7 +33,7 @@ class Resume:
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         if not isinstance(request, GenerateRequest) or not continuation.can_continue(request, self.mode):
             return await self._upstream.call(request, call)
-        answer = await self.ask(request, continuation.asked(request, self.mode), call)
+        answer = await self.ask(request, continuation.initial_fields(request, self.mode), call)
         return answer if answer.body is not None else ResumedStream(self, request, call, answer)
 
     async def ask(self, request: GenerateRequest, fields: Fields, call: Call) -> Answer:
@@ -58,7 +58,7 @@ class ResumedStream(Answer):
         self._request = request
         self._deadline = call
         self._inner = inner
-        self._said = Said(resume.mode)
+        self._said = Transcript(resume.mode)
         self._left = MOST
         resume.budget.open += 1
 

@@ -35,7 +35,7 @@ class Scraper:
     def __init__(self, endpoint: Endpoint, config: SignalsConfig, connect: Connect, rng: Random) -> None:
         self.config = config
         self.error = ""
-        self.report: signals.Report | None = None
+        self.report: signals.ServerLoad | None = None
         """The last one."""
         self._endpoint = endpoint
         self._connect = connect

@@ -146,4 +146,4 @@ def _cost(comparison: str, price: Price | None) -> Condition:
 
 
 def _feature(feature: Feature, wanted: bool) -> Condition:
-    return lambda facts: facts.asks_for(feature) is wanted
+    return lambda facts: facts.uses_feature(feature) is wanted

@@ -26,9 +26,9 @@ _READ: dict[str, Callable[[Facts], object]] = {
     "role": lambda facts: ", ".join(sorted(facts.roles)),
     "prompt_tokens": attrgetter("prompt_tokens"),
     "max_tokens": attrgetter("max_tokens"),
-    "tools": lambda facts: facts.asks_for("tools"),
-    "json_schema": lambda facts: facts.asks_for("json_schema"),
-    "vision": lambda facts: facts.asks_for("vision"),
+    "tools": lambda facts: facts.uses_feature("tools"),
+    "json_schema": lambda facts: facts.uses_feature("json_schema"),
+    "vision": lambda facts: facts.uses_feature("vision"),
 }
 
 

@@ -29,4 +29,4 @@ class Facts(NamedTuple):
     n: int = 1
     time: float = 0.0  # Unix seconds
     sequence: str = ""  # what the requests of one sequence have in common
-    asks_for: Callable[[Feature], bool] = lambda _: False  # found out when a rule wants to know
+    uses_feature: Callable[[Feature], bool] = lambda _: False  # found out when a rule wants to know

@@ -12,7 +12,7 @@ from typing import Any
 
 from adapters import offload
 from adapters.errors import BackendError, CapacityError, DeadlineError
-from adapters.tensors import FINAL, WANTS_FINAL, Inference, Inferred, Tensor
+from adapters.tensors import EMPTY_FINAL, FINAL, Inference, Inferred, Tensor
 from runtimes.tensor import delivery, text_index
 from runtimes.tensor.api.log_settings import LogSettings
 from runtimes.tensor.api.refusals import not_implemented
@@ -103,7 +103,7 @@ class InferenceService:
                 final = computed.final
                 computed.parameters = {**computed.parameters, FINAL: final}
                 yield computed
-        if not final and inference.parameters.get(WANTS_FINAL) is True:
+        if not final and inference.parameters.get(EMPTY_FINAL) is True:
             yield Computed(inference.model_name, "", inference.id, {FINAL: True})
 
     async def _responses(

@@ -31,7 +31,7 @@ from adapters.types import Codec, Deadline, Form, InferRequest, ModelOrder, Mode
 from adapters.upstreams.oip.http_client import OipHttpAdapter
 from adapters.wire import compression
 from adapters.wire.oip import requests as oip
-from adapters.wire.oip import responses as oip_answers
+from adapters.wire.oip import responses as oip_responses
 from adapters.wire.oip.request_view import request_of
 from tests.adapters.http1.scripted import Asked, Peer, Play, Upstream, answers, scripted
 from tests.adapters.test_openai_adapter import END, HEAD, chat, http, piece
@@ -41,9 +41,9 @@ X = Tensor("x", "INT32", (2, 1), b"\x01\0\0\0\x02\0\0\0")
 Y = Tensor("y", "INT32", (2, 1), b"\x03\0\0\0\x04\0\0\0")
 JSON, _ = oip.encode_request(Inference("m", inputs=[X]), binary=False)
 BINARY, LENGTH = oip.encode_request(Inference("m", inputs=[X]))
-ANSWER, _ = oip_answers.encode_response(Inferred("m", "1", outputs=[Y]))
-FINAL_ANSWER, _ = oip_answers.encode_response(Inferred("m", "1", parameters={FINAL: True}, outputs=[Y]))
-BINARY_ANSWER, ANSWER_LENGTH = oip_answers.encode_response(Inferred("m", "1", outputs=[Y]), True)
+ANSWER, _ = oip_responses.encode_response(Inferred("m", "1", outputs=[Y]))
+FINAL_ANSWER, _ = oip_responses.encode_response(Inferred("m", "1", parameters={FINAL: True}, outputs=[Y]))
+BINARY_ANSWER, ANSWER_LENGTH = oip_responses.encode_response(Inferred("m", "1", outputs=[Y]), True)
 LONG = 10.0
 
 
@@ -156,7 +156,7 @@ async def test_servers_without_binary_tensors_get_json_and_their_clients_binary_
     assert json.loads(got.body)["inputs"][0]["data"] == [1, 2]
     assert begun.form.header_length is not None
     assert begun.body is not None
-    assert same(oip_answers.decode_response(begun.body, begun.form.header_length).outputs[0], Y)
+    assert same(oip_responses.decode_response(begun.body, begun.form.header_length).outputs[0], Y)
     begun, got = await sent(grpc(), binary=False)
     assert got.headers["content-type"] == "application/json"
     assert begun.body == ANSWER

@@ -28,7 +28,7 @@ from adapters.errors import (
 from adapters.http1.client import Client
 from adapters.types import ChatRequest, Deadline, EmbeddingRequest, Usage
 from adapters.upstreams.openai.client import MAX_ERROR_BODY, OpenAIAdapter
-from adapters.wire import standing
+from adapters.wire import internal_headers
 from adapters.wire.openai import chat as wire
 from adapters.wire.sse import MAX_EVENT
 from tests.adapters.http1.raw import until
@@ -142,7 +142,7 @@ async def test_only_our_own_runtime_is_told_whose_a_request_is_and_how_urgent() 
         async with adapting(recording(got, http(BODY)), **options) as (adapter, _):
             await adapter.call(request, within())
     ours, others = got
-    told = standing.decode(ours.headers)
+    told = internal_headers.decode(ours.headers)
     assert told[:3] == ("acme", 2.5, 1)
     assert LONG - 1 < told.seconds <= LONG  # by the test's own clock, which stands still
     assert not [name for name in others.headers if name.startswith("x-headrace")]

@@ -21,7 +21,7 @@ from adapters.http1.client import Client
 from adapters.types import AppRequest, ModelOrder, Usage
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.wire.openai import chat as wire
-from adapters.wire.openai import named_model as named
+from adapters.wire.openai import model_field as named
 from adapters.wire.openai.dialects import DIALECTS
 from config.protocols.openai import OpenAIProtocol
 from tests.adapters.http1.scripted import Asked, Peer, scripted

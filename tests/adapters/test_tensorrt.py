@@ -13,7 +13,7 @@ from adapters.registry import Address
 from adapters.tensors import Inference, Tensor
 from adapters.types import Deadline, ModelQuery
 from adapters.wire.oip import requests as oip
-from adapters.wire.oip import responses as oip_answers
+from adapters.wire.oip import responses as oip_responses
 from adapters.wire.oip.request_view import request_of
 from tests.servers.stand_ins.serving import serving
 from tests.support.gateways import config
@@ -65,7 +65,7 @@ async def test_a_plan_behind_a_triton(binary: bool) -> None:
         body, length = oip.encode_request(inference, binary=binary) if binary else (_as_numbers(), None)
         answer = await adapter.call(request_of(body, model="resnet", version="", header_length=length), within())
         await adapter.aclose()
-    [scores] = oip_answers.decode_response(answer.body or b"", answer.form.header_length).outputs
+    [scores] = oip_responses.decode_response(answer.body or b"", answer.form.header_length).outputs
     assert (scores.datatype, scores.shape, bytes(scores.data)) == ("FP32", (2, 2), SCORES)
     [(headers, sent)] = seen
     if binary:

@@ -3,8 +3,8 @@
 from typing import Any
 
 from adapters.types import AppRequest, ModelRequest
-from adapters.wire.oip import request_view as oip_asked
-from adapters.wire.tfserving import predict_v1_view as predict_v1_asked
+from adapters.wire.oip import request_view as oip_view
+from adapters.wire.tfserving import predict_v1_view
 from tests.hostile.sample import EVENTS, JSON, Sample, dump, events
 
 TENSOR = {"name": "x", "shape": [1, 4], "datatype": "FP32"}
@@ -14,7 +14,7 @@ ANSWERED = dump(model_name="m", model_version="1", outputs=[{**TENSOR, "name": "
 
 
 def infer(stream: bool = False) -> ModelRequest:
-    return oip_asked.request_of(ASKED, model="m", version="", kind="infer_stream" if stream else "infer")
+    return oip_view.request_of(ASKED, model="m", version="", kind="infer_stream" if stream else "infer")
 
 
 def outputs(**changes: Any) -> bytes:
@@ -99,7 +99,7 @@ def signature(name: str) -> dict[str, Any]:
 SERVING = {"inputs": signature("x"), "outputs": signature("y"), "method_name": "tensorflow/serving/predict"}
 PREDICT = Sample(
     "predict",
-    lambda: predict_v1_asked.request_of(dump(instances=[[1, 2, 3, 4]]), model="m", version=""),
+    lambda: predict_v1_view.request_of(dump(instances=[[1, 2, 3, 4]]), model="m", version=""),
     dump(predictions=[[1.5, 2.5, 3.5, 4.5]]),
     lenient=frozenset({"json_with_nan"}),
     wrong={"an error inside": dump(error="no")},

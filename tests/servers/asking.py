@@ -24,7 +24,7 @@ from adapters.wire.oip import (
     requests as oip,
 )
 from adapters.wire.oip import (
-    responses as oip_answers,
+    responses as oip_responses,
 )
 from adapters.wire.oip.proto_request_view import request_of as grpc_request_of
 from adapters.wire.oip.request_view import request_of
@@ -88,4 +88,4 @@ async def streamed(answer: Answer) -> list[Inferred]:
         assert [error for error, _ in parts] == [""] * len(parts)
         return [oip_proto_answers.decode_infer_response(message) for _, message in parts]
     events = b"".join([piece async for piece in answer]).split(b"\n\n")
-    return [oip_answers.decode_response(sse.data_of(event), None) for event in events if event]
+    return [oip_responses.decode_response(sse.data_of(event), None) for event in events if event]

@@ -10,7 +10,7 @@ import pytest
 from adapters.errors import BackendError, CallerError, ModelFailed, NotFound, Unavailable, Unsupported
 from adapters.tensors import Inference, Tensor
 from adapters.types import AppRequest, InferRequest, ModelOrder, ModelQuery
-from adapters.wire.tfserving import predict_v1_view as predict_v1_asked
+from adapters.wire.tfserving import predict_v1_view
 from tests.servers.asking import PATIENCE, adapting, asked, outputs, prompted, streamed, within
 from tests.servers.kserve import kserve
 from tests.servers.started import Started
@@ -132,7 +132,7 @@ def transformer(server: Started) -> Iterator[Started]:
 
 def rows(model: str, *instances: Any, verb: Any = "predict") -> InferRequest:
     body = json.dumps({"instances": instances}).encode()
-    return predict_v1_asked.request_of(body, model=model, version="", verb=verb)
+    return predict_v1_view.request_of(body, model=model, version="", verb=verb)
 
 
 async def test_its_own_clients_bodies_go_on_as_they_came(server: Started) -> None:
@@ -192,7 +192,7 @@ async def test_what_v1_refuses(server: Started) -> None:
         with pytest.raises(CallerError, match="it refuses all"):
             await adapter.call(rows("refuses", ROW), within())
         with pytest.raises(CallerError, match="Send `instances`"):
-            await adapter.call(predict_v1_asked.request_of(b"{}", model="add_sub", version=""), within())
+            await adapter.call(predict_v1_view.request_of(b"{}", model="add_sub", version=""), within())
         with pytest.raises(BackendError, match="does not know the model"):
             await adapter.call(rows("nobody", ROW), within())
         with pytest.raises(ModelFailed, match=r"^RuntimeError : a secret of the server's$"):

@@ -17,7 +17,7 @@ from adapters.types import AppRequest, Deadline, ModelOrder, ModelRequest
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.wire import signals
 from adapters.wire.openai import chat as wire
-from adapters.wire.openai import named_model as named
+from adapters.wire.openai import model_field as named
 from config.protocols.openai import OpenAIProtocol
 from tests.servers.llama_cpp import NAME, llama_cpp
 from tests.servers.started import Started
@@ -64,7 +64,7 @@ def tokenize(**fields: Any) -> AppRequest:
     return AppRequest(model=NAME, path="/tokenize", content_type="application/json", body=body, codec=named.CODEC)
 
 
-def load_of(server: Started, whose: str) -> signals.Report:
+def load_of(server: Started, whose: str) -> signals.ServerLoad:
     with urllib.request.urlopen(f"{server.url()}/metrics", timeout=PATIENCE) as page:
         report = signals.read(page.read(), whose)
     assert report is not None

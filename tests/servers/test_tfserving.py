@@ -24,7 +24,7 @@ from adapters.wire.oip import proto_requests as oip_proto
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip.proto_request_view import request_of as grpc_request_of
 from adapters.wire.oip.request_view import request_of
-from adapters.wire.tfserving import predict_v1_view as predict_v1_asked
+from adapters.wire.tfserving import predict_v1_view
 from tests.servers.tfserving import TfServing, config_of, small, tfserving
 
 pytestmark = pytest.mark.timeout(900)  # the first run installs it
@@ -71,7 +71,7 @@ def asked(
 
 def plain(body: Any, verb: Any = "predict", version: str = "") -> InferRequest:
     written = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return predict_v1_asked.request_of(written, model="half", version=version, verb=verb)
+    return predict_v1_view.request_of(written, model="half", version=version, verb=verb)
 
 
 def floats(told: Inferred) -> dict[str, Any]:

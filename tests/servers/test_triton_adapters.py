@@ -28,7 +28,7 @@ from adapters.wire.oip import (
     requests as oip,
 )
 from adapters.wire.oip import (
-    responses as oip_answers,
+    responses as oip_responses,
 )
 from adapters.wire.oip.proto_request_view import request_of as grpc_request_of
 from adapters.wire.oip.request_view import request_of
@@ -74,7 +74,7 @@ def read(answer: Answer) -> Inferred:
     assert answer.body is not None
     if answer.form.wire == "oip-grpc":
         return oip_proto_answers.decode_infer_response(answer.body)
-    return oip_answers.decode_response(answer.body, answer.form.header_length)
+    return oip_responses.decode_response(answer.body, answer.form.header_length)
 
 
 async def streamed(answer: Answer) -> list[Inferred]:
@@ -84,7 +84,7 @@ async def streamed(answer: Answer) -> list[Inferred]:
         assert [error for error, _ in parts] == [""] * len(parts)
         return [oip_proto_answers.decode_infer_response(message) for _, message in parts]
     events = b"".join([piece async for piece in answer]).split(b"\n\n")
-    return [oip_answers.decode_response(sse.data_of(event), None) for event in events if event]
+    return [oip_responses.decode_response(sse.data_of(event), None) for event in events if event]
 
 
 @pytest.mark.parametrize("sent", ["json", "binary", "grpc"])
@@ -229,4 +229,4 @@ async def test_compressed_bodies(real_triton: Triton) -> None:
         answer = await adapter.call(request, within())
         assert answer.form.encoding == "gzip"
         plain = compression.decompress(answer.body or b"", "gzip", 10_000)
-        assert len(oip_answers.decode_response(plain, answer.form.header_length).outputs) == 2
+        assert len(oip_responses.decode_response(plain, answer.form.header_length).outputs) == 2

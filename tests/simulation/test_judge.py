@@ -9,7 +9,7 @@ import pytest
 from adapters.base import Answer, as_inference_error
 from adapters.errors import CallerError, ClientGone, InferenceError, Unavailable
 from adapters.http1.exchange import Exchange
-from adapters.wire.openai.transcript import Said
+from adapters.wire.openai.transcript import Transcript
 from gateway.core import Core
 from gateway.fronts.openai import StreamBody
 from gateway.limits.account import Account
@@ -232,7 +232,7 @@ def a_hedge_that_lost_goes_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_answer_is_begun_anew_and_not_carried_on(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Said, "rest", lambda self, request: request.fields)
+    patch.setattr(Transcript, "rest", lambda self, request: request.fields)
 
 
 BREAKS: tuple[tuple[Break, str], ...] = (

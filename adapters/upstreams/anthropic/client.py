@@ -22,7 +22,7 @@ from adapters.wire.anthropic import errors
 from adapters.wire.anthropic.answers import completion_of, read_message
 from adapters.wire.anthropic.messages import message_body
 from adapters.wire.anthropic.requests import VERSION
-from adapters.wire.error_words import CHAT
+from adapters.wire.field_names import CHAT
 from adapters.wire.openai.operation_fields import COUNT
 from config.protocols.anthropic import AnthropicProtocol
 from config.schema.config import PoolConfig
@@ -127,7 +127,7 @@ class AnthropicAdapter:
         return Answer(content_type="application/json", body=completion_of(read_message(body), created), usage=usage)
 
     async def _counted(self, request: TokenCount, call: Call) -> Answer:
-        asked = request.asked
+        asked = request.chat
         if isinstance(asked, MessagesRequest):
             native = {name: raw for name, raw in asked.native.items() if name not in ("max_tokens", "stream")}
             body, betas = self._own(asked, native), asked.betas
@@ -135,7 +135,7 @@ class AnthropicAdapter:
             message = _fields(message_body(asked, self._model, self._max_tokens))
             body, betas = _encode({name: raw for name, raw in message.items() if name in COUNT}), ""
         response = await self._post(self._counts, request, body, betas, call, may_be_missing=True)
-        with decoding.Guard():
+        with decoding.Checked():
             told = _count(await response.read(MAX_ERROR_BODY))
         return Answer(content_type="application/json", body=_encode(told), usage=Usage(exact=True), form=ANTHROPIC)
 

@@ -50,11 +50,11 @@ class MessagesRequest(ChatRequest):
         self.reworded = bool(fields)
 
     @property
-    def is_worded(self) -> bool:
+    def is_translated(self) -> bool:
         """Whether `fields` are there."""
         return bool(self._worded)
 
-    def word(self, fields: Fields) -> None:
+    def translate(self, fields: Fields) -> None:
         """Take over `fields` that were made elsewhere."""
         self._worded = fields
 
@@ -71,7 +71,7 @@ class TokenCount(ModelRequest):
     operation: ClassVar[str] = "chat"
 
     n: int = 0
-    asked: ChatRequest = field(repr=False)
+    chat: ChatRequest = field(repr=False)
 
     @property
     def shareable(self) -> bool:

@@ -6,7 +6,7 @@ from adapters.types import ANTHROPIC, OPENAI, ChatRequest, Form, Usage
 from adapters.upstreams.event_stream import EventStream
 from adapters.wire import decoding, sse
 from adapters.wire.anthropic import errors
-from adapters.wire.anthropic.chunks import ChatChunks, Event, read_event
+from adapters.wire.anthropic.chunks import ChatChunks, MessageEvent, read_event
 from adapters.wire.anthropic.usage import MessageUsage
 from adapters.wire.openai.chat import BYTES_PER_TOKEN
 
@@ -39,7 +39,7 @@ class MessageStream(EventStream):
         """Several tokens come in one event; how many is told at the end."""
         self.usage.completion_tokens += max((len(data) - ENVELOPE) // BYTES_PER_TOKEN, 1)
 
-    def _read_event(self, data: bytes) -> Event:
+    def _read_event(self, data: bytes) -> MessageEvent:
         """Raises what an `error` event stands for."""
         event = read_event(data)
         if event.type == "error":
@@ -86,4 +86,4 @@ class ChatStream(MessageStream):
 
 
 def _failure(data: bytes) -> InferenceError:
-    return errors.told_in_the_stream(errors.decode_error(data))
+    return errors.stream_error(errors.decode_error(data))

@@ -18,7 +18,7 @@ from adapters.upstreams.dial import http1_client, probe_path
 from adapters.upstreams.failed_status import CALLER_STATUS, upstream_error
 from adapters.wire import decoding
 from adapters.wire.oip import bodies as oip_bodies
-from adapters.wire.oip import responses as oip_answers
+from adapters.wire.oip import responses as oip_responses
 from config.protocols.apps import HttpProtocol
 from config.protocols.ray_serve import RayServeProtocol
 
@@ -137,7 +137,7 @@ async def tensors(call: Awaitable[Answer]) -> bytes:
     body = b"".join(pieces)
     if answer.status in CALLER_STATUS:
         kind = TooLarge if answer.status == 413 else CallerError
-        raise kind(oip_answers.error_of(body) or "The upstream refused the request.")
+        raise kind(oip_responses.error_of(body) or "The upstream refused the request.")
     if answer.status >= 300:
         raise upstream_error(answer.status, Headers({}))
     return body

@@ -76,7 +76,7 @@ class RayServeGrpcAdapter:
             listed, _ = await self._channel.ask(_LIST, b"", b"", call.deadline)
         except GrpcError as error:
             self._refuse(query, call, error)
-        if (self._application or self._model or query.model) not in wire.listed(listed):
+        if (self._application or self._model or query.model) not in wire.decode_listing(listed):
             raise oip_refusals.not_ready(query)
         return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
 

@@ -6,7 +6,7 @@ from adapters.types import OIP_JSON, Usage
 from adapters.upstreams.event_stream import EventStream
 from adapters.wire import model_failures, sse
 from adapters.wire.oip import generate as oip_generate
-from adapters.wire.oip import responses as oip_answers
+from adapters.wire.oip import responses as oip_responses
 
 
 class ResponseStream(EventStream):
@@ -21,10 +21,10 @@ class ResponseStream(EventStream):
 
     def _passes_on(self, event: bytes) -> bool:
         data = sse.data_of(event)
-        if data.startswith(oip_answers.ERROR):
-            raise model_failures.failed(oip_answers.error_of(data))
+        if data.startswith(oip_responses.ERROR):
+            raise model_failures.failed(oip_responses.error_of(data))
         if data and not self._begun:
-            oip_answers.check_object(data)  # of the others each client sees for itself
+            oip_responses.check_object(data)  # of the others each client sees for itself
         return bool(data) or (self._begun and event.startswith(b":"))
 
     def _over(self) -> None:
@@ -41,7 +41,7 @@ class PromptedStream(ResponseStream):
         return b"".join([self._told(sse.data_of(event)) for event in events])
 
     def _told(self, data: bytes) -> bytes:
-        return sse.encode(oip_generate.encode_generate(oip_answers.decode_response(data, None))) if data else b""
+        return sse.encode(oip_generate.encode_generate(oip_responses.decode_response(data, None))) if data else b""
 
 
 class OneEvent(Answer):

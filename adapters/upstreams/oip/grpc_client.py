@@ -206,5 +206,5 @@ class OipGrpcAdapter:
         method = METHODS[name]
         message = method.request(**asked).SerializeToString()
         answer, _ = await self._channel.ask(_PATHS[name], message, fields, call.deadline)
-        with decoding.Guard(DecodeError):
+        with decoding.Checked(DecodeError):
             return method.response.FromString(answer)

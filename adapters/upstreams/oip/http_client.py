@@ -117,7 +117,7 @@ class OipHttpAdapter:
         check(request, body, encoding)
         if not spliced and request.wire == "oip-http":
             # It may have asked for binary tensors, which its server has not, or by a prompt.
-            return await answer_of(request, await codecs.decode_answer(body, length), usage)
+            return await answer_of(request, await codecs.decode_response(body, length), usage)
         form = Form("oip-http", length, encoding or "")
         content_type = "application/json" if length is None else "application/octet-stream"
         return Answer(content_type=content_type, body=body, usage=usage, form=form)
@@ -205,7 +205,7 @@ class OipHttpAdapter:
             await self._refuse(request, response, call)
         body = await response.read(MAX_ANSWER)
         check(request, body)
-        inferred = await codecs.decode_answer(body, length_of(response))
+        inferred = await codecs.decode_response(body, length_of(response))
         return await only_event(request, inferred, usage_of(request, response, 0))
 
     # ── orders ────────────────────────────────────────────────────────────────────────────────────────

@@ -10,7 +10,7 @@ from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.oip.refusals import device_ms
 from adapters.wire import decoding, model_failures, sse
 from adapters.wire.oip import requests as oip
-from adapters.wire.oip import responses as oip_answers
+from adapters.wire.oip import responses as oip_responses
 
 MAX_ERROR_BODY = 64 * 1024
 
@@ -20,7 +20,7 @@ async def refuse(request: ModelRequest, response: ClientResponse, body: bytes | 
     status = response.status
     try:
         told = await response.read(MAX_ERROR_BODY) if body is None else body
-        message = oip_answers.error_of(sse.data_of(told) if told.startswith(b"data:") else told)
+        message = oip_responses.error_of(sse.data_of(told) if told.startswith(b"data:") else told)
     except BackendError:
         message = None  # it cannot be read; the status says enough
     finally:
@@ -46,15 +46,15 @@ def check(request: InferRequest, body: bytes, encoding: str | None = None) -> No
     """Find the failure in a 200. Triton's generate has one: for a model that gives no or several responses."""
     if not body.startswith(b"{") and not encoding and not body.lstrip().startswith(b"{"):
         raise decoding.bad_response("The upstream's response is not JSON.")
-    if body.startswith(oip_answers.ERROR):
+    if body.startswith(oip_responses.ERROR):
         if request.kind == "generate":
-            raise Unsupported(oip_answers.error_of(body) or "The model gives no single response.")
-        raise model_failures.failed(oip_answers.error_of(body))
+            raise Unsupported(oip_responses.error_of(body) or "The model gives no single response.")
+        raise model_failures.failed(oip_responses.error_of(body))
 
 
 def length_of(response: ClientResponse) -> int | None:
     """Of its JSON; None where all is JSON."""
-    with decoding.Guard(CallerError):
+    with decoding.Checked(CallerError):
         return oip.header_length(response.headers.get(oip.HEADER))
 
 

@@ -36,7 +36,7 @@ class ChunkStream(EventStream):
             self._done = True
             return True
         if event[0] != _DATA and (failure := _failure(event, data)):
-            raise wire.told_with_200(wire.decode_error(failure), wire.FAILED_AFTER_ALL)
+            raise wire.error_in_body(wire.decode_error(failure), wire.FAILED_MID_STREAM)
         if not data:
             # A comment keeps the client's connection alive, but no answer begins with one.
             return self._begun and event.startswith(b":")

@@ -33,14 +33,14 @@ from adapters.upstreams.openai.responses_stream import ResponsesStream
 from adapters.upstreams.openai.token_count import TokenCounter
 from adapters.upstreams.text.one_kind import OneKind
 from adapters.upstreams.text.prompts import prompts
-from adapters.wire import decoding, standing
+from adapters.wire import decoding, internal_headers
 from adapters.wire.openai import chat as wire
 from adapters.wire.openai import thinking
-from adapters.wire.openai.calls import CALLS
-from adapters.wire.openai.dialects import AUTO, DIALECTS, MODELS, OURS, PLAIN, Dialect, of_owners
+from adapters.wire.openai.dialects import AUTO, DIALECTS, MODELS, OURS, PLAIN, OpenAIDialect, of_owners
 from adapters.wire.openai.ignored_fields import IGNORED, STRICT
-from adapters.wire.openai.model_list import Listed, decode_models
-from adapters.wire.openai.named_model import usage_of, with_model
+from adapters.wire.openai.model_field import usage_of, with_model
+from adapters.wire.openai.model_list import ListedModel, decode_models
+from adapters.wire.openai.passthrough import PASSTHROUGH
 from adapters.wire.responses import native as responses_native
 from config.protocols.openai import OpenAIProtocol
 from config.schema.config import PoolConfig
@@ -100,7 +100,7 @@ class OpenAIAdapter:
         self._post_fields = self._fields + encode_fields([("content-type", "application/json")])
         self._counter = TokenCounter(client, self._post_fields, model)
 
-    def _as_told(self, dialect: Dialect) -> Dialect:
+    def _as_told(self, dialect: OpenAIDialect) -> OpenAIDialect:
         """With the name of an answer's length that the file gives."""
         name = self._options.length
         if name is None:
@@ -118,13 +118,13 @@ class OpenAIAdapter:
         if self._ours:
             left = max(call.deadline.at - asyncio.get_running_loop().time(), 0.001)
             priority, salt = request.priority or "normal", "" if self._share_prefixes else request.salt
-            fields += encode_fields(standing.encode(request.tenant, request.share, priority, left, salt))
+            fields += encode_fields(internal_headers.encode(request.tenant, request.share, priority, left, salt))
             if request.hints.strict:
                 fields += _STRICT
         salted = self._dialect.salts and not self._share_prefixes
         added = {}
         if isinstance(request, MessagesRequest):
-            await messages.word(request)
+            await messages.translate(request)
             added = thinking.of_message(request.native, request.fields, self._dialect.thinking)
         body = wire.upstream_body(request, self._model, self._dialect, request.salt if salted else "", added)
         target = self._paths.call(request.path, self._model or request.model)
@@ -146,7 +146,7 @@ class OpenAIAdapter:
             raise NotThere(f"The model `{request.model[:128]}` does not exist or you may not use it.", param="model")
         failure = refusal(response.status, response.headers, error)
         if self._ours and isinstance(failure, CapacityError):
-            failure.scope = "tenant" if response.headers.get(standing.REFUSED) == "tenant" else "server"
+            failure.scope = "tenant" if response.headers.get(internal_headers.REFUSED) == "tenant" else "server"
         raise failure
 
     async def _other(self, request: ModelRequest, call: Call) -> Answer:
@@ -160,7 +160,7 @@ class OpenAIAdapter:
 
     async def _pass(self, request: AppRequest, call: Call) -> Answer:
         """A call beside text, under the name that was authorised, whatever the body says."""
-        operation = CALLS.get(request.path)
+        operation = PASSTHROUGH.get(request.path)
         if operation is None or operation.kind not in self._passes or request.method != "POST":
             raise Unsupported(f"The model `{request.model}` has no such call, or its pool does not say so (`passes`).")
         model = self._model or request.model
@@ -216,7 +216,7 @@ class OpenAIAdapter:
             self._dialect = self._as_told(of_owners(owners) or PLAIN)
         self._unknown = False
 
-    async def _listed(self, call: Call) -> list[Listed]:
+    async def _listed(self, call: Call) -> list[ListedModel]:
         status, body = await self._get(self._paths.models(), call)
         if status != 200:
             raise BackendError(f"The list of models was answered with {status}.")

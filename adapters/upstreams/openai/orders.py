@@ -11,7 +11,7 @@ import msgspec
 from adapters.errors import CallerError, Unsupported
 from adapters.types import Order
 from adapters.wire import decoding
-from adapters.wire.openai.model_list import Listed
+from adapters.wire.openai.model_list import ListedModel
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 Below = Literal["api", "server"]
@@ -25,7 +25,7 @@ class Call(NamedTuple):
     body: dict[str, Any]
 
 
-def call_of(orders: str, order: Order, model: str, body: bytes, listed: list[Listed]) -> Call:
+def call_of(orders: str, order: Order, model: str, body: bytes, listed: list[ListedModel]) -> Call:
     """`orders`: whose way it is. `body`: the order's, with parameters of it. `listed`: the server's models.
 
     Raises `CallerError` and `Unsupported`.
@@ -44,7 +44,7 @@ def call_of(orders: str, order: Order, model: str, body: bytes, listed: list[Lis
     raise Unsupported(f"The server of `{model}` loads and unloads nothing, or is not known to: name its `dialect`.")
 
 
-def _vllm(order: Order, model: str, options: dict[str, Any], listed: list[Listed]) -> Call:
+def _vllm(order: Order, model: str, options: dict[str, Any], listed: list[ListedModel]) -> Call:
     if (adapter := _adapter(order, model, options, listed)) is not None:
         return Call("api", f"/{order}_lora_adapter", adapter)
     if order == "load":
@@ -55,13 +55,13 @@ def _vllm(order: Order, model: str, options: dict[str, Any], listed: list[Listed
     return Call("server", f"/sleep?level={level}", {})
 
 
-def _sglang(order: Order, model: str, options: dict[str, Any], listed: list[Listed]) -> Call:
+def _sglang(order: Order, model: str, options: dict[str, Any], listed: list[ListedModel]) -> Call:
     if (adapter := _adapter(order, model, options, listed)) is not None:
         return Call("server", f"/{order}_lora_adapter", adapter)
     return Call("server", "/resume_memory_occupation" if order == "load" else "/release_memory_occupation", {})
 
 
-def _adapter(order: Order, model: str, options: dict[str, Any], listed: list[Listed]) -> dict[str, Any] | None:
+def _adapter(order: Order, model: str, options: dict[str, Any], listed: list[ListedModel]) -> dict[str, Any] | None:
     """The body that names a LoRA adapter, where the order is about one: it has a path, or its model has a parent."""
     path = options.get("lora_path")
     if order == "load" and path is not None:

@@ -46,12 +46,12 @@ class TokenCounter:
         now = self._client.now()
         if now < self._none_until:
             raise _cannot(request)
-        await messages.word(request.asked)
-        fields = request.asked.fields
+        await messages.translate(request.chat)
+        fields = request.chat.fields
         model = _encode(self._model) if self._model is not None else bytes(fields["model"])
         body = {name: fields[name] for name in _PROMPT if name in fields} | {"model": msgspec.Raw(model)}
-        if thinks and isinstance(request.asked, MessagesRequest):
-            body |= thinking.of_message(request.asked.native, fields, "template")
+        if thinks and isinstance(request.chat, MessagesRequest):
+            body |= thinking.of_message(request.chat.native, fields, "template")
         response = await self._client.request(b"POST", self._target, self._fields, _encode(body), call.deadline)
         try:
             told = await response.read(MAX_ANSWER)

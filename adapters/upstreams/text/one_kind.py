@@ -10,7 +10,7 @@ from adapters.types import ChatRequest, CompletionRequest, ModelRequest
 from adapters.upstreams.text.prompts import Prompts
 from adapters.upstreams.transcoded_stream import RetoldStream
 from adapters.wire import sse
-from adapters.wire.error_words import CHAT, COMPLETION
+from adapters.wire.field_names import CHAT, COMPLETION
 from adapters.wire.openai import translation
 from adapters.wire.openai.chat import DONE
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from adapters.errors import Unsupported
 from adapters.registry import MissingExtra
 from adapters.types import ChatRequest, CompletionRequest, GenerateRequest
-from adapters.wire.text import prompt_request as text_asked
+from adapters.wire.text import prompt_request
 from config.protocols.openai import OpenAIProtocol
 from config.protocols.prompts import PromptProtocol
 
@@ -30,7 +30,7 @@ class Prompts:
                 )
             return self._template.prompt(request)
         assert isinstance(request, CompletionRequest)
-        return text_asked.prompt(request)
+        return prompt_request.prompt(request)
 
 
 def prompts(section: PromptProtocol | OpenAIProtocol) -> Prompts:

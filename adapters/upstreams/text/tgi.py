@@ -18,9 +18,9 @@ from adapters.upstreams.failed_status import refused
 from adapters.upstreams.text.prompts import Prompts, prompts
 from adapters.upstreams.transcoded_stream import TextStream
 from adapters.wire import decoding, sse
-from adapters.wire.text import prompt_request as text_asked
+from adapters.wire.text import prompt_request
 from adapters.wire.text import tgi as wire
-from adapters.wire.text.generated_text import Teller
+from adapters.wire.text.generated_text import TextEncoder
 from adapters.wire.text.prompt_request import Options
 from adapters.wire.text.stop_texts import StopTexts
 from config.protocols.tgi import TgiProtocol
@@ -62,7 +62,7 @@ class TgiAdapter:
             return await self._count(request, call)
         if not isinstance(request, ChatRequest | CompletionRequest):
             raise Unsupported(f"The model `{request.model}` is one of text: its servers answer chats and completions.")
-        options = text_asked.options(request, wire.KNOWN)
+        options = prompt_request.options(request, wire.SUPPORTED)
         prompt = self._prompts.of(request)
         body = wire.encode_request(prompt, options, stream=request.stream, adapter=self._model)
         fields = self._post_fields + encode_fields((("x-request-id", request.request_id),))
@@ -70,7 +70,7 @@ class TgiAdapter:
         response = await self._client.request(b"POST", target, fields, body, call.deadline)
         if response.status != 200:
             raise await _refusal(response)
-        teller = Teller(request, id_=request.request_id, created=int(time.time()), tokens=options.tops is not None)
+        teller = TextEncoder(request, id_=request.request_id, created=int(time.time()), tokens=options.tops is not None)
         if request.stream:
             return await self._stream(response, request, options, teller, prompt, call)
         return await _whole(response, request, options, teller, prompt)
@@ -80,7 +80,7 @@ class TgiAdapter:
         response: ClientResponse,
         request: GenerateRequest,
         options: Options,
-        teller: Teller,
+        teller: TextEncoder,
         prompt: str,
         call: Call,
     ) -> Answer:
@@ -93,7 +93,7 @@ class TgiAdapter:
 
     async def _count(self, request: TokenCount, call: Call) -> Answer:
         """By the server's own tokenizer, where it has a fast one. Raises `Unsupported` where it has not."""
-        body = wire.encode_prompt(self._prompts.of(request.asked))
+        body = wire.encode_prompt(self._prompts.of(request.chat))
         response = await self._client.request(b"POST", self._count_target, self._post_fields, body, call.deadline)
         if response.status == 404:
             response.close()
@@ -111,7 +111,7 @@ class TgiAdapter:
 
 
 async def _whole(
-    response: ClientResponse, request: GenerateRequest, options: Options, teller: Teller, prompt: str
+    response: ClientResponse, request: GenerateRequest, options: Options, teller: TextEncoder, prompt: str
 ) -> Answer:
     body = await response.read()
     text, details = wire.decode_whole(body)
@@ -133,7 +133,7 @@ async def _refusal(response: ClientResponse) -> InferenceError:
     try:
         told = wire.refusal(await response.read(MAX_ERROR_BODY), status)
     except BackendError:
-        told = wire.Refusal("", status)  # it cannot be read; the status says enough
+        told = wire.TgiRefusal("", status)  # it cannot be read; the status says enough
     finally:
         response.close()
     return refused(status, response.headers, told.message)
@@ -162,7 +162,7 @@ class TgiStream(TextStream):
 
     __slots__ = ("_echo",)
 
-    def __init__(self, events: EventStream, usage: Usage, teller: Teller, stops: list[str], echo: str) -> None:
+    def __init__(self, events: EventStream, usage: Usage, teller: TextEncoder, stops: list[str], echo: str) -> None:
         super().__init__(events, usage, teller, stops)
         self._echo = echo
 

@@ -27,14 +27,14 @@ from adapters.upstreams.oip.inference import FRESH, MOST
 from adapters.upstreams.text.prompts import Prompts, prompts
 from adapters.upstreams.transcoded_stream import TextStream
 from adapters.wire import model_failures
-from adapters.wire.oip import request_view as oip_asked
+from adapters.wire.oip import request_view as oip_view
 from adapters.wire.openai import refusals
 from adapters.wire.openai.chat import BYTES_PER_TOKEN
-from adapters.wire.text import prompt_request as text_asked
-from adapters.wire.text.generated_text import Teller
+from adapters.wire.text import prompt_request
+from adapters.wire.text.generated_text import TextEncoder
 from adapters.wire.text.prompt_request import Options
 from adapters.wire.text.stop_texts import StopTexts
-from adapters.wire.text.triton import Signature, Told, new_text
+from adapters.wire.text.triton import Signature, TextResponse, new_text
 from config.protocols.triton_generate import TritonGenerateProtocol
 from config.schema.config import PoolConfig
 
@@ -71,11 +71,11 @@ class TritonGenerateAdapter:
         if not isinstance(request, ChatRequest | CompletionRequest):
             raise Unsupported(f"The model `{request.model}` is one of text: its servers answer chats and completions.")
         signature = await self._signature(request, call)
-        options = text_asked.options(request, signature.known)
+        options = prompt_request.options(request, signature.known)
         asked = self._asked(request, signature, options)
         kind: InferKind = "generate_stream" if request.stream else "generate"
         body = signature.encode(asked.prompt, options, stream=request.stream, max_tokens=self._section.max_tokens)
-        infer = oip_asked.request_of(body, model=request.model, version=request.version, kind=kind)
+        infer = oip_view.request_of(body, model=request.model, version=request.version, kind=kind)
         infer.request_id = request.request_id
         try:
             answer = await self._triton.call(infer, call)
@@ -86,7 +86,7 @@ class TritonGenerateAdapter:
         return asked.whole(answer)
 
     def _asked(self, request: GenerateRequest, signature: Signature, options: Options) -> Asked:
-        teller = Teller(request, id_=request.request_id, created=int(time.time()))
+        teller = TextEncoder(request, id_=request.request_id, created=int(time.time()))
         most = self._section.max_tokens if options.length is None else options.length
         return Asked(request, signature, options, teller, self._prompts.of(request), most)
 
@@ -134,7 +134,7 @@ class Asked:
         request: GenerateRequest,
         signature: Signature,
         options: Options,
-        teller: Teller,
+        teller: TextEncoder,
         prompt: str,
         max_tokens: int,
     ) -> None:
@@ -163,7 +163,7 @@ class Asked:
         body = self.teller.whole(self.echo + text, reason, usage)
         return Answer(content_type="application/json", body=body, usage=usage)
 
-    def count(self, told: Told, *, so_far: int | None = None) -> None:
+    def count(self, told: TextResponse, *, so_far: int | None = None) -> None:
         """`so_far`: how many tokens the responses before this one had, of a stream whose responses tell their own."""
         usage = self.usage
         if told.prompt_tokens is not None:

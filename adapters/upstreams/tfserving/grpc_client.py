@@ -174,7 +174,7 @@ class TfServingGrpcAdapter:
         tfserving_predict.put_spec(asked.model_spec, model, version)
         answer = await self._asked("GetModelMetadata", asked.SerializeToString(), b"", call)
         told = tfserving_predict.decode_answer(serving.GetModelMetadataResponse, answer)
-        with decoding.Guard(DecodeError):
+        with decoding.Checked(DecodeError):
             found = serving.SignatureDefMap.FromString(told.metadata[_SIGNATURES].value)
         plain = MessageToDict(found, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
         signatures: dict[str, Any] = plain[_SIGNATURES]

@@ -99,7 +99,7 @@ class KserveV1Adapter:
                 told = await self._post(self._explainer, request, "explain", request.body, call)
         else:
             told = await self._post(self._client, request, request.verb, request.body, call)
-        body = await offload.scan(len(told), predict_v1_upstream.checked, told)
+        body = await offload.scan(len(told), predict_v1_upstream.check_response, told)
         usage = Usage(rows=request.rows, bytes=len(told), exact=True)
         return Answer(content_type=JSON, body=body, usage=usage, form=PREDICT_V1)
 

@@ -32,7 +32,7 @@ from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.tfserving.models import Models, untold, wanted
 from adapters.wire import model_failures
 from adapters.wire.oip import bodies as oip_bodies
-from adapters.wire.oip import responses as oip_answers
+from adapters.wire.oip import responses as oip_responses
 from adapters.wire.tfserving import predict_v1_upstream
 from adapters.wire.tfserving import rest as tfserving
 
@@ -100,7 +100,7 @@ class TfServingAdapter:
 
     async def _pass_on(self, request: InferRequest, call: Call) -> Answer:
         told = await self._post(request, request.verb, request.body, call)
-        body = await offload.scan(len(told), predict_v1_upstream.checked, told)
+        body = await offload.scan(len(told), predict_v1_upstream.check_response, told)
         usage = Usage(rows=request.rows, bytes=len(told), exact=True)
         return Answer(content_type=JSON, body=body, usage=usage, form=PREDICT_V1)
 
@@ -169,7 +169,7 @@ async def _refuse(request: ModelRequest, response: ClientResponse) -> NoReturn:
     """The typed error behind a status that is not 200."""
     status = response.status
     try:
-        message = oip_answers.error_of(await response.read(MAX_ERROR_BODY))
+        message = oip_responses.error_of(await response.read(MAX_ERROR_BODY))
     except BackendError:
         message = None  # it cannot be read; the status says enough
     finally:

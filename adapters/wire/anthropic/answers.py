@@ -77,7 +77,7 @@ _completion = msgspec.json.Decoder(_Completion)
 
 def message_of(body: bytes, usage: Usage, stops: list[str]) -> bytes:
     """The message that says what a chat's whole answer does. `usage` counts where the answer itself does not."""
-    with decoding.Guard(IndexError):
+    with decoding.Checked(IndexError):
         completion = _completion.decode(body)
         choice = completion.choices[0]
     reason, sequence = stop_reason(choice.finish_reason, (choice.stop_reason, choice.matched_stop), stops)
@@ -93,7 +93,7 @@ def message_of(body: bytes, usage: Usage, stops: list[str]) -> bytes:
             "content": _blocks(choice.message),
             "stop_reason": reason,
             "stop_sequence": sequence,
-            "usage": cost.told(),
+            "usage": cost.fields(),
         }
     )
 
@@ -165,7 +165,7 @@ def read_message(body: bytes) -> _Message:
 
 def completion_of(message: _Message, created: int) -> bytes:
     """The whole answer of a chat that says what a message does."""
-    with decoding.Guard():
+    with decoding.Checked():
         said = _said([(raw, _block.decode(raw)) for raw in message.content])
     ended = finish(message.stop_reason, message.stop_sequence)
     return _encode(
@@ -175,7 +175,7 @@ def completion_of(message: _Message, created: int) -> bytes:
             "created": created,
             "model": message.model,
             "choices": [{"index": 0, "message": said, "logprobs": None, **ended}],
-            "usage": (message.usage or MessageUsage()).told(),
+            "usage": (message.usage or MessageUsage()).fields(),
         }
     )
 

@@ -13,7 +13,7 @@ Object = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
 
 
-class Unsayable(ValueError):
+class Untranslatable(ValueError):
     """A chat has no word for it. The message goes on after the name of the field."""
 
 
@@ -51,13 +51,13 @@ class Stored(msgspec.Struct, tag_field="type", tag="file", forbid_unknown_fields
 
 
 class Inline(msgspec.Struct, tag_field="type", tag="content", forbid_unknown_fields=True):
-    content: "str | list[Text | Image]"
+    content: "str | list[TextBlock | ImageBlock]"
 
 
 # ── blocks ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Text(_Base, tag="text"):
+class TextBlock(_Base, tag="text"):
     text: str
     citations: Any = None
 
@@ -66,17 +66,17 @@ class Text(_Base, tag="text"):
         return as_parts(self.text)
 
 
-class Image(_Base, tag="image"):
+class ImageBlock(_Base, tag="image"):
     source: Base64 | Url | Stored
     transformations: None = None
 
     def parts(self) -> list[Object]:
         if isinstance(self.source, Stored):
-            raise Unsayable("names a file that only Anthropic's own API has: send the image itself.")
+            raise Untranslatable("names a file that only Anthropic's own API has: send the image itself.")
         return [{"type": "image_url", "image_url": {"url": self.source.url}}]
 
 
-class Document(_Base, tag="document"):
+class DocumentBlock(_Base, tag="document"):
     source: Base64 | Url | Stored | PlainText | Inline
     citations: _Cited | None = None
     context: str | None = None
@@ -84,7 +84,7 @@ class Document(_Base, tag="document"):
 
     def parts(self) -> list[Object]:
         if self.citations is not None and self.citations.enabled:
-            raise Unsayable("asks for citations, which only Anthropic's own API gives.")
+            raise Untranslatable("asks for citations, which only Anthropic's own API gives.")
         about = [text for text in (self.title, self.context) if text]
         source = self.source
         if isinstance(source, Base64):
@@ -96,31 +96,31 @@ class Document(_Base, tag="document"):
             inner = source.content
             told = as_parts(inner) if isinstance(inner, str) else [part for block in inner for part in block.parts()]
             return [*as_parts(*about), *told]
-        raise Unsayable("names a document that only Anthropic's own API fetches: send the document itself.")
+        raise Untranslatable("names a document that only Anthropic's own API fetches: send the document itself.")
 
 
-class SearchResult(_Base, tag="search_result"):
-    content: list[Text]
+class SearchResultBlock(_Base, tag="search_result"):
+    content: list[TextBlock]
     source: str
     title: str
     citations: _Cited | None = None
 
     def parts(self) -> list[Object]:
         if self.citations is not None and self.citations.enabled:
-            raise Unsayable("asks for citations, which only Anthropic's own API gives.")
+            raise Untranslatable("asks for citations, which only Anthropic's own API gives.")
         return as_parts("\n\n".join([f"{self.title}\n{self.source}", *[block.text for block in self.content]]))
 
 
-class Thinking(_Base, tag="thinking"):
+class ThinkingBlock(_Base, tag="thinking"):
     thinking: str
     signature: str
 
 
-class RedactedThinking(_Base, tag="redacted_thinking"):
+class RedactedThinkingBlock(_Base, tag="redacted_thinking"):
     data: str
 
 
-class ToolUse(_Base, tag="tool_use"):
+class ToolUseBlock(_Base, tag="tool_use"):
     id: str
     name: str
     input: dict[str, Raw]
@@ -139,13 +139,13 @@ class ToolUse(_Base, tag="tool_use"):
         return _encode(self.input).decode()
 
 
-class ToolResult(_Base, tag="tool_result"):
+class ToolResultBlock(_Base, tag="tool_result"):
     tool_use_id: str
-    content: str | list[Text | Image | Document | SearchResult] | None = None
+    content: str | list[TextBlock | ImageBlock | DocumentBlock | SearchResultBlock] | None = None
     is_error: bool | None = None
     toolset_name: None = None
 
-    def found(self) -> tuple[str | list[Object], list[Object]]:
+    def text_and_files(self) -> tuple[str | list[Object], list[Object]]:
         """What a chat's tool may say, which is text, and the pictures and files beside it."""
         parts = _parts(self.content) if isinstance(self.content, list) else as_parts(self.content or "")
         texts = [part["text"] for part in parts if part["type"] == "text"]
@@ -155,7 +155,16 @@ class ToolResult(_Base, tag="tool_result"):
         return said, [part for part in parts if part["type"] != "text"]
 
 
-Block = Text | Image | Document | SearchResult | Thinking | RedactedThinking | ToolUse | ToolResult
+Block = (
+    TextBlock
+    | ImageBlock
+    | DocumentBlock
+    | SearchResultBlock
+    | ThinkingBlock
+    | RedactedThinkingBlock
+    | ToolUseBlock
+    | ToolResultBlock
+)
 
 
 def as_parts(*content: str | list[Object]) -> list[Object]:
@@ -167,12 +176,12 @@ def as_parts(*content: str | list[Object]) -> list[Object]:
 
 
 def only(content: str | list[Block], *kinds: type) -> None:
-    """Raise `Unsayable` for a block that this side of a conversation does not have."""
+    """Raise `Untranslatable` for a block that this side of a conversation does not have."""
     for block in () if isinstance(content, str) else content:
         if not isinstance(block, kinds):
             name = block.__struct_config__.tag
-            raise Unsayable(f"has a block of type `{name}`, which has no place there.")
+            raise Untranslatable(f"has a block of type `{name}`, which has no place there.")
 
 
-def _parts(content: list[Text | Image | Document | SearchResult]) -> list[Object]:
+def _parts(content: list[TextBlock | ImageBlock | DocumentBlock | SearchResultBlock]) -> list[Object]:
     return [part for block in content for part in block.parts()]

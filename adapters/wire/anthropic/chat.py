@@ -47,7 +47,7 @@ class _Message(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _messages = msgspec.json.Decoder(list[_Message])
-_system = msgspec.json.Decoder(str | list[blocks.Text] | None)
+_system = msgspec.json.Decoder(str | list[blocks.TextBlock] | None)
 _output_config = msgspec.json.Decoder(_OutputConfig | None)
 _metadata = msgspec.json.Decoder(dict[str, Any] | None)
 _stops = msgspec.json.Decoder(list[str] | None)
@@ -109,7 +109,7 @@ def _conversation(native: dict[str, Raw]) -> Iterator[Object]:
     for i, message in enumerate(messages or ()):
         try:
             yield from _SIDES[message.role](message.content)
-        except blocks.Unsayable as error:
+        except blocks.Untranslatable as error:
             raise CallerError(f"`messages[{i}].content` {error}", param="messages") from None
 
 
@@ -122,7 +122,7 @@ def _content(content: Any) -> str | list[Object]:
 
 
 def _from_system(content: str | list[blocks.Block]) -> Iterator[Object]:
-    blocks.only(content, blocks.Text)
+    blocks.only(content, blocks.TextBlock)
     yield {"role": "system", "content": _content(content)}
 
 
@@ -132,11 +132,18 @@ def _from_user(content: str | list[blocks.Block]) -> Iterator[Object]:
     if isinstance(content, str):
         yield {"role": "user", "content": content}
         return
-    blocks.only(content, blocks.Text, blocks.Image, blocks.Document, blocks.SearchResult, blocks.ToolResult)
+    blocks.only(
+        content,
+        blocks.TextBlock,
+        blocks.ImageBlock,
+        blocks.DocumentBlock,
+        blocks.SearchResultBlock,
+        blocks.ToolResultBlock,
+    )
     shown, own = list[Object](), list[blocks.Block]()
     for block in content:
-        if isinstance(block, blocks.ToolResult):
-            text, pictures = block.found()
+        if isinstance(block, blocks.ToolResultBlock):
+            text, pictures = block.text_and_files()
             shown += pictures
             yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": text}
         else:
@@ -150,13 +157,13 @@ def _from_assistant(content: str | list[blocks.Block]) -> Iterator[Object]:
     if isinstance(content, str):
         yield {"role": "assistant", "content": content}
         return
-    blocks.only(content, blocks.Text, blocks.Thinking, blocks.RedactedThinking, blocks.ToolUse)
-    texts = [block for block in content if isinstance(block, blocks.Text)]
+    blocks.only(content, blocks.TextBlock, blocks.ThinkingBlock, blocks.RedactedThinkingBlock, blocks.ToolUseBlock)
+    texts = [block for block in content if isinstance(block, blocks.TextBlock)]
     message: Object = {"role": "assistant", "content": _content(texts) if texts else None}
-    thoughts = [block.thinking for block in content if isinstance(block, blocks.Thinking) and not block.signature]
+    thoughts = [block.thinking for block in content if isinstance(block, blocks.ThinkingBlock) and not block.signature]
     if thoughts:
         message["reasoning_content"] = "".join(thoughts)
-    if calls := [block.call() for block in content if isinstance(block, blocks.ToolUse)]:
+    if calls := [block.call() for block in content if isinstance(block, blocks.ToolUseBlock)]:
         message["tool_calls"] = calls
     if message["content"] is None and not calls:
         message["content"] = ""

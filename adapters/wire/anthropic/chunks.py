@@ -40,7 +40,7 @@ class _Block(msgspec.Struct):
     signature: str = ""
 
 
-class Event(msgspec.Struct):
+class MessageEvent(msgspec.Struct):
     """Any of them."""
 
     type: str
@@ -52,11 +52,11 @@ class Event(msgspec.Struct):
 
 
 _encode = msgspec.json.Encoder().encode
-_event = msgspec.json.Decoder(Event).decode
+_event = msgspec.json.Decoder(MessageEvent).decode
 _block = msgspec.json.Decoder(_Block).decode
 
 
-def read_event(data: bytes) -> Event:
+def read_event(data: bytes) -> MessageEvent:
     """Raises `BackendError` for what is no event."""
     return decoding.decode(_event, data, "stream")
 
@@ -74,7 +74,7 @@ class ChatChunks:
         self._calls = 0
         self._said = False
 
-    def take(self, event: Event, usage: MessageUsage) -> bytes:
+    def take(self, event: MessageEvent, usage: MessageUsage) -> bytes:
         """What an event is in a chat; may be nothing. `usage` is what the message has told of its cost."""
         match event.type:
             case "content_block_delta" if event.delta is not None:
@@ -134,7 +134,7 @@ class ChatChunks:
     def _end(self, usage: MessageUsage) -> bytes:
         told = b""
         if self._include_usage:
-            told = sse.encode(b'%b,"choices":[],"usage":%b}' % (self._opening(), _encode(usage.told())))
+            told = sse.encode(b'%b,"choices":[],"usage":%b}' % (self._opening(), _encode(usage.fields())))
         return told + sse.encode(DONE)
 
     # ── chunks ────────────────────────────────────────────────────────────────────────────────────────

@@ -58,7 +58,7 @@ def refusal_of(error: ErrorBody, *, too_large: bool = False) -> InferenceError:
     return TooLarge(message) if too_large else CallerError(message)
 
 
-def told_in_the_stream(error: ErrorBody) -> InferenceError:
+def stream_error(error: ErrorBody) -> InferenceError:
     """The typed form of an `error` event, which has no status."""
     match error.type:
         case "overloaded_error":

@@ -90,7 +90,7 @@ class MessageEvents:
     def _start(self, chunk: _Chunk) -> bytes:
         """The prompt's tokens are told here only if the server tells them with its first chunk: else with its last."""
         self._started = True
-        cost = (chunk.usage or ChatUsage()).told()
+        cost = (chunk.usage or ChatUsage()).fields()
         message: dict[str, Any] = {
             "id": message_id(chunk.id),
             "type": "message",
@@ -131,5 +131,5 @@ class MessageEvents:
             reason = "tool_use"
         cost = self._cost or ChatUsage(usage.prompt_tokens, usage.completion_tokens)
         delta = {"stop_reason": reason, "stop_sequence": sequence}
-        last = event("message_delta", {"delta": delta, "usage": cost.told()})
+        last = event("message_delta", {"delta": delta, "usage": cost.fields()})
         return b"".join([*self._blocks.end(), last, event("message_stop", {})])

@@ -15,7 +15,7 @@ from adapters.wire.anthropic import turns
 from adapters.wire.anthropic.tools import choice_of, tools_of
 from adapters.wire.body import field
 from adapters.wire.openai import thinking
-from adapters.wire.openai.ignored_fields import NAMES, Hints, allowed_tools
+from adapters.wire.openai.ignored_fields import NAMES, IgnoredFields, allowed_tools
 
 Object = dict[str, Any]
 
@@ -99,7 +99,7 @@ def _with_allowed_tools(fields: dict[str, Raw]) -> dict[str, Raw]:
     return fields | {name: Raw(_encode(value)) for name, value in told.items()}
 
 
-def _check_known(fields: dict[str, Raw], hints: Hints) -> None:
+def _check_known(fields: dict[str, Raw], hints: IgnoredFields) -> None:
     for name, raw in fields.items():
         if name in _KNOWN or (value := bytes(raw)) == _NULL:
             continue

@@ -19,7 +19,7 @@ from adapters.wire.anthropic import chat as anthropic_chat
 from adapters.wire.body import field, open_body
 from adapters.wire.openai import operation_fields
 from adapters.wire.openai.chat import BYTES_PER_TOKEN, LENGTHS, MAX_TOKENS
-from adapters.wire.openai.ignored_fields import Hints
+from adapters.wire.openai.ignored_fields import IgnoredFields
 
 VERSION = "2023-06-01"
 MAX_BETAS = 1024
@@ -72,7 +72,7 @@ def count_of(asked: ChatRequest) -> TokenCount:
         prompt_tokens=asked.prompt_tokens,
         user=asked.user,
         prompt=asked.prompt,
-        asked=asked,
+        chat=asked,
         hints=asked.hints,
         codec=_COUNTED,
     )
@@ -84,7 +84,7 @@ def _request(fields: dict[str, Raw], betas: str | None) -> MessagesRequest:
     model = field(fields, "model", _string, required=True)
     field(fields, "system", _system)
     fields["model"] = fields.pop("model")  # last, as in a chat
-    hints = Hints()
+    hints = IgnoredFields()
     _leave_thread(fields, hints)
     prompt = memoryview(fields["messages"])
     if "system" in fields:
@@ -107,7 +107,7 @@ def _request(fields: dict[str, Raw], betas: str | None) -> MessagesRequest:
     )
 
 
-def _leave_thread(fields: dict[str, Raw], hints: Hints) -> None:
+def _leave_thread(fields: dict[str, Raw], hints: IgnoredFields) -> None:
     """A client library asks for a conversation that the server holds, and sends all messages where there is none."""
     thread = field(fields, "thread", _thread)
     fields.pop("thread", None)
@@ -184,7 +184,7 @@ def encode_models(models: list[dict[str, object]]) -> bytes:
 class _Messages(Codec):
     """Its requests are all `MessagesRequest`s: they are made here."""
 
-    def asks_for(self, request: ModelRequest, feature: Feature) -> bool:
+    def uses_feature(self, request: ModelRequest, feature: Feature) -> bool:
         assert isinstance(request, MessagesRequest)
         native = request.native
         if feature == "tools":
@@ -241,25 +241,25 @@ class _Messages(Codec):
 class _Counted(Codec):
     """A count is what is asked of the request that it is about."""
 
-    def asks_for(self, request: ModelRequest, feature: Feature) -> bool:
+    def uses_feature(self, request: ModelRequest, feature: Feature) -> bool:
         assert isinstance(request, TokenCount)
-        return request.asked.asks_for(feature)
+        return request.chat.uses_feature(feature)
 
     def rename(self, request: ModelRequest, model: str) -> None:
         assert isinstance(request, TokenCount)
         request.model = model
-        request.asked.codec.rename(request.asked, model)
+        request.chat.codec.rename(request.chat, model)
 
     def fields(self, request: ModelRequest) -> dict[str, Raw]:
         assert isinstance(request, TokenCount)
-        return request.asked.codec.fields(request.asked)
+        return request.chat.codec.fields(request.chat)
 
     def rewrite(self, request: ModelRequest, fields: dict[str, Raw]) -> None:
         assert isinstance(request, TokenCount)
-        request.asked.codec.rewrite(request.asked, fields)
+        request.chat.codec.rewrite(request.chat, fields)
 
-    def takes(self, request: ModelRequest, name: str) -> bool:
-        return operation_fields.takes(operation_fields.COUNT, name)
+    def accepts(self, request: ModelRequest, name: str) -> bool:
+        return operation_fields.accepts(operation_fields.COUNT, name)
 
 
 _CODEC = _Messages()

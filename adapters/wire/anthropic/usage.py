@@ -27,7 +27,7 @@ class ChatUsage(msgspec.Struct):
     prompt_tokens_details: _PromptDetails | None = None
     completion_tokens_details: _CompletionDetails | None = None
 
-    def told(self) -> Object:
+    def fields(self) -> Object:
         """As a message's `usage`."""
         details = self.prompt_tokens_details or _PromptDetails()
         read, written = details.cached_tokens or 0, details.cache_write_tokens or 0
@@ -66,7 +66,7 @@ class MessageUsage(msgspec.Struct):
         read, written = self.cache_read_input_tokens or 0, self.cache_creation_input_tokens or 0
         return Usage((self.input_tokens or 0) + read + written, self.output_tokens or 0, exact=True)
 
-    def told(self) -> Object:
+    def fields(self) -> Object:
         """As a chat's `usage`."""
         usage = self.usage
         told: Object = {

@@ -8,10 +8,10 @@ import msgspec
 from adapters.errors import CallerError
 from adapters.tensors import Inference, Tensor, element_count, join_bytes, split_bytes
 from adapters.wire import decoding
-from adapters.wire.apps.bentoml_schema import OUTPUT, Api, Field
+from adapters.wire.apps.bentoml_schema import OUTPUT, Api, SchemaField
 from adapters.wire.apps.json_tensors import tensor_of
 from adapters.wire.oip import json_data as oip_data
-from adapters.wire.tfserving.predict_v1_answers import nested
+from adapters.wire.tfserving.predict_v1_responses import nested
 
 JSON, OCTETS = "application/json", "application/octet-stream"
 PICKLE = "application/vnd.bentoml+pickle"
@@ -53,7 +53,7 @@ def encode_call(api: Api, inference: Inference) -> tuple[bytes, str]:
     return _encode(values), JSON
 
 
-def _field_of(api: Api, name: str) -> tuple[Field, str]:
+def _field_of(api: Api, name: str) -> tuple[SchemaField, str]:
     """The argument that a tensor is for, and the column of it, where it is one of a data frame."""
     if (field := api.inputs.get(name)) is not None:
         return field, ""
@@ -65,7 +65,7 @@ def _field_of(api: Api, name: str) -> tuple[Field, str]:
     raise CallerError(f"The model has no input `{name[:64]}`. It has: {known}.", param=name)
 
 
-def _value(field: Field, tensor: Tensor) -> Any:
+def _value(field: SchemaField, tensor: Tensor) -> Any:
     if field.kind == "file":
         return split_bytes(_checked(field, tensor).data, element_count(tensor.shape), field.name)
     if field.kind in ("dataframe", "any"):
@@ -82,7 +82,7 @@ def _value(field: Field, tensor: Tensor) -> Any:
     return _parsed(elements[0], field.name) if field.kind == "json" else elements[0]
 
 
-def _checked(field: Field, tensor: Tensor) -> Tensor:
+def _checked(field: SchemaField, tensor: Tensor) -> Tensor:
     """The server itself would reshape and convert without a word."""
     if field.datatype and tensor.datatype != field.datatype:
         raise CallerError(
@@ -152,7 +152,7 @@ def decode_answer(api: Api, body: bytes, content_type: str) -> list[Tensor]:
     return [_output(whole, whole.name, value)]
 
 
-def _output(field: Field | None, name: str, value: Any) -> Tensor:
+def _output(field: SchemaField | None, name: str, value: Any) -> Tensor:
     if field is not None and field.kind == "json":
         return Tensor(name, "BYTES", (1,), join_bytes([_encode(value)]))
     return tensor_of(value, name, "" if field is None else field.datatype)

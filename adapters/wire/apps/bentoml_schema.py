@@ -29,7 +29,7 @@ _DATATYPES = {
 """Of numpy, torch and TensorFlow, by their names."""
 
 
-class Field(NamedTuple):
+class SchemaField(NamedTuple):
     """An argument, or a part of an answer. `datatype` is empty and `shape` None where the schema does not tell."""
 
     name: str
@@ -52,8 +52,8 @@ class Api(NamedTuple):
 
     name: str
     route: str
-    inputs: dict[str, Field]
-    outputs: dict[str, Field]
+    inputs: dict[str, SchemaField]
+    outputs: dict[str, SchemaField]
     is_root: bool
     is_object: bool
     """Whether its answer is an object of outputs."""
@@ -77,7 +77,7 @@ class Api(NamedTuple):
         return ModelMetadata(self.name, [], "bentoml", inputs, outputs)
 
 
-def _known(field: Field, tensors: Sequence[TensorMetadata]) -> Field:
+def _known(field: SchemaField, tensors: Sequence[TensorMetadata]) -> SchemaField:
     for tensor in tensors:
         if tensor.name == field.name and field.kind in ("tensor", "any"):
             datatype, shape = field.datatype or tensor.datatype, tensor.shape if field.shape is None else field.shape
@@ -128,39 +128,41 @@ def _is_object(schema: dict[str, Any]) -> bool:
     return schema.get("type") == "object" and isinstance(schema.get("properties"), dict)
 
 
-def _fields(schema: dict[str, Any]) -> dict[str, Field]:
+def _fields(schema: dict[str, Any]) -> dict[str, SchemaField]:
     required = schema.get("required") or []
     properties = schema.get("properties") or {}
     return {name: _field(name, one, name in required) for name, one in properties.items()}
 
 
-def _field(name: str, schema: dict[str, Any], required: bool = True) -> Field:
+def _field(name: str, schema: dict[str, Any], required: bool = True) -> SchemaField:
     kind = schema.get("type")
     if kind == "tensor":
         shape = schema.get("shape")
         datatype = _DATATYPES.get(str(schema.get("dtype") or ""), "")
-        return Field(name, "tensor", datatype, None if shape is None else tuple(map(int, shape)), required=required)
+        return SchemaField(
+            name, "tensor", datatype, None if shape is None else tuple(map(int, shape)), required=required
+        )
     if kind == "dataframe":
-        return Field(name, "dataframe", columns=tuple(map(str, schema.get("columns") or ())), required=required)
+        return SchemaField(name, "dataframe", columns=tuple(map(str, schema.get("columns") or ())), required=required)
     if kind == "file":
-        return Field(name, "file", "BYTES", (1,), required=required)
+        return SchemaField(name, "file", "BYTES", (1,), required=required)
     if kind in _SCALARS:
-        return Field(name, "scalar", _SCALARS[kind], (1,), required=required)
+        return SchemaField(name, "scalar", _SCALARS[kind], (1,), required=required)
     if kind == "array":
         return _array(name, schema, required)
     if kind == "object":
-        return Field(name, "json", "BYTES", (1,), required=required)
-    return Field(name, "any", required=required)
+        return SchemaField(name, "json", "BYTES", (1,), required=required)
+    return SchemaField(name, "any", required=required)
 
 
-def _array(name: str, schema: dict[str, Any], required: bool) -> Field:
+def _array(name: str, schema: dict[str, Any], required: bool) -> SchemaField:
     """Lists of lists of one scalar type are a tensor; of files, each is an element; of anything else it is JSON."""
     rank, item = 0, schema
     while isinstance(item, dict) and item.get("type") == "array" and rank < _DEEPEST:
         rank, item = rank + 1, item.get("items") or {}
     shape = (-1,) * rank
     if item.get("type") == "file" and rank == 1:
-        return Field(name, "file", "BYTES", shape, required=required)
+        return SchemaField(name, "file", "BYTES", shape, required=required)
     if item.get("type") in _SCALARS:
-        return Field(name, "tensor", _SCALARS[item["type"]], shape, required=required)
-    return Field(name, "json", "BYTES", (1,), required=required)
+        return SchemaField(name, "tensor", _SCALARS[item["type"]], shape, required=required)
+    return SchemaField(name, "json", "BYTES", (1,), required=required)

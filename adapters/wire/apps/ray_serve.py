@@ -49,9 +49,9 @@ def details_of(body: bytes, application: str) -> msgspec.Raw | None:
     return told.applications.get(application)
 
 
-def listed(message: bytes) -> list[str]:
+def decode_listing(message: bytes) -> list[str]:
     """The names in a ListApplicationsResponse. Raises `BackendError`."""
-    with decoding.Guard(proto_fields.Broken):
+    with decoding.Checked(proto_fields.MalformedMessage):
         _, _, names = proto_fields.split(message, 0, proto_fields.tag(1))
         return [bytes(name).decode() for name in names]
 

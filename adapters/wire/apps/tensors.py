@@ -13,7 +13,7 @@ from adapters.errors import BackendError, CallerError
 from adapters.tensors import Inference, Tensor
 from adapters.wire import decoding
 from adapters.wire.oip.bodies import TensorMetadata
-from adapters.wire.tfserving import predict_v1_answers, predict_v1_upstream
+from adapters.wire.tfserving import predict_v1_responses, predict_v1_upstream
 
 Layout = Literal["object", "instances"]
 """`object`: `{"NAME": VALUE}` both ways. `instances`: `{"instances": [ROW]}`, answered by `{"predictions": [ROW]}`."""
@@ -25,7 +25,7 @@ def encode(inference: Inference, layout: Layout) -> bytes:
     """A request's body. Raises `CallerError` for what JSON has no form for, and where tensors have no rows."""
     if layout == "instances":
         return predict_v1_upstream.encode_request(inference, by_row=True)
-    values = {tensor.name: predict_v1_answers.nested(tensor) for tensor in inference.inputs}
+    values = {tensor.name: predict_v1_responses.nested(tensor) for tensor in inference.inputs}
     body = _encode(values)
     return json.dumps(values).encode() if b"null" in body else body
 

@@ -169,7 +169,7 @@ def decode_index(body: bytes) -> list[IndexEntry]:
     return _answered(_index, body)
 
 
-def decode_told(body: bytes) -> dict[str, Any]:
+def decode_response_object(body: bytes) -> dict[str, Any]:
     """Any object that an upstream answered. Raises `BackendError`."""
     return _answered(_object, body)
 

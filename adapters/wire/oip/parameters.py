@@ -11,8 +11,8 @@ from adapters.tensors import (
     BINARY,
     BINARY_OUTPUT,
     CLASSES,
+    EMPTY_FINAL,
     SHARED_MEMORY,
-    WANTS_FINAL,
     Parameters,
 )
 
@@ -45,7 +45,7 @@ OF_A_REQUEST: Mapping[str, tuple[Fits, str]] = {
     "priority": _COUNT,
     "timeout": _COUNT,
     BINARY_OUTPUT: _FLAG,
-    WANTS_FINAL: _FLAG,
+    EMPTY_FINAL: _FLAG,
 }
 OF_AN_INPUT: Mapping[str, tuple[Fits, str]] = _MEMORY
 OF_AN_OUTPUT: Mapping[str, tuple[Fits, str]] = {**_MEMORY, CLASSES: _COUNT, BINARY: _FLAG}

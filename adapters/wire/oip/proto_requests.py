@@ -36,10 +36,10 @@ from adapters.wire.oip import (
 from adapters.wire.oip import (
     requests as oip,
 )
-from adapters.wire.proto_fields import Broken, bytes_beside, head, split, tag
+from adapters.wire.proto_fields import MalformedMessage, bytes_beside, head, split, tag
 from adapters.wire.protos import inference as messages
 
-LONGEST_KNOWN = 1024
+MAX_CACHED_ENVELOPE = 1024
 """Bytes. What is longer is parsed each time, so that what is remembered stays small."""
 
 MOST_FIELDS = 1024
@@ -82,8 +82,8 @@ def decode_infer_request(message: bytes) -> Inference:
     """Raises `CallerError` that names what is wrong and what to change."""
     try:
         envelope, id_, raw = split(message, _ID, _RAW)
-        asked = _known(envelope) if len(envelope) <= LONGEST_KNOWN else _read(envelope)
-    except (Broken, DecodeError, UnicodeDecodeError):
+        asked = _known(envelope) if len(envelope) <= MAX_CACHED_ENVELOPE else _read(envelope)
+    except (MalformedMessage, DecodeError, UnicodeDecodeError):
         raise CallerError("The message is not a ModelInferRequest.", code="invalid_message") from None
     if asked.raw:
         raw += asked.raw

@@ -11,8 +11,8 @@ from adapters.tensors import FINAL, ITEM_SIZE, SHARED_MEMORY, Data, Inferred, Pa
 from adapters.types import ERROR_CODE
 from adapters.wire import decoding
 from adapters.wire.oip import proto_contents as oip_contents
-from adapters.wire.oip.proto_requests import LONGEST_KNOWN, MOST_FIELDS, Described, add_id, describe, put_tensor
-from adapters.wire.proto_fields import Broken, bytes_beside, head, numbers, split, tag
+from adapters.wire.oip.proto_requests import MAX_CACHED_ENVELOPE, MOST_FIELDS, Described, add_id, describe, put_tensor
+from adapters.wire.proto_fields import MalformedMessage, bytes_beside, head, numbers, split, tag
 from adapters.wire.protos import inference as messages
 
 _ID, _RAW = tag(3), tag(6)
@@ -78,9 +78,9 @@ def parsed_bytes(message: bytes) -> int:
 
 def decode_infer_response(message: bytes) -> Inferred:
     """What an upstream answered, with raw or typed contents. Raises `BackendError` when it cannot be read."""
-    with decoding.Guard(Broken, DecodeError, CallerError):
+    with decoding.Checked(MalformedMessage, DecodeError, CallerError):
         envelope, id_, raw = split(message, _ID, _RAW)
-        told = _known(envelope) if len(envelope) <= LONGEST_KNOWN else _read(envelope)
+        told = _known(envelope) if len(envelope) <= MAX_CACHED_ENVELOPE else _read(envelope)
         outputs = list(told.outputs) if told.typed else _with_data(told.outputs, raw)
     return Inferred(told.model_name, told.model_version, id_, told.parameters, outputs)
 
@@ -116,10 +116,10 @@ def _with_data(told: tuple[Tensor, ...], raw: list[Data]) -> list[Tensor]:
         data = b"" if elsewhere and not each else next(rest, None)
         if data is None:
             if prod(shape):
-                raise Broken("an output has no contents")
+                raise MalformedMessage("an output has no contents")
             data = b""
         elif not elsewhere and (size := ITEM_SIZE.get(datatype)) is not None and len(data) != size * prod(shape):
-            raise Broken("an output is not as long as its shape says")
+            raise MalformedMessage("an output is not as long as its shape says")
         outputs.append(Tensor(name, datatype, shape, data, parameters))
     return outputs
 
@@ -146,12 +146,12 @@ def with_final(message: bytes, final: bool) -> bytes:
     return message + _FINAL[final]
 
 
-def says_final(message: bytes) -> bool:
+def is_final(message: bytes) -> bool:
     """Whether the response in a message of a stream has the parameter `triton_final_response`."""
     try:
         _, _, responses = split(message, tag(_FAILURE), _STREAMED)
         return any(_FINAL_NAME in split(bytes(response), _ID, _RAW)[0] for response in responses)
-    except Broken:
+    except MalformedMessage:
         return False
 
 
@@ -182,7 +182,7 @@ def decode_stream_error(message: bytes) -> tuple[str, bool, str]:
 
 def is_bare(message: bytes) -> bool:
     """Whether a message of a stream is a `ModelInferResponse` itself, as MLServer sends them. Raises `BackendError`."""
-    with decoding.Guard(Broken, subject="stream"):
+    with decoding.Checked(MalformedMessage, subject="stream"):
         return not numbers(message) <= _OF_A_STREAM
 
 
@@ -200,5 +200,5 @@ def split_stream_response(message: bytes) -> tuple[str, bytes]:
 
 
 def _streamed(message: bytes) -> Any:
-    with decoding.Guard(DecodeError, subject="stream"):
+    with decoding.Checked(DecodeError, subject="stream"):
         return messages.ModelStreamInferResponse.FromString(message)

@@ -55,7 +55,7 @@ _fields = msgspec.json.Decoder(Fields).decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Seen(NamedTuple):
+class RequestSummary(NamedTuple):
     """What there is to know of a request before it is sent on."""
 
     rows: int = 1
@@ -91,7 +91,7 @@ def request_of(
     encoding: str = "",
     accepts: str = "",
     opened: bytes = b"",
-    seen: Seen | None = None,
+    seen: RequestSummary | None = None,
 ) -> InferRequest:
     """What a front got; `opened` is the body without its `encoding`. Raises `CallerError` for no such request."""
     request = InferRequest(
@@ -108,7 +108,7 @@ def request_of(
         size=len(body),
         codec=HTTP,
     )
-    seen = look(request.plain, kind, header_length) if seen is None else seen
+    seen = summarize(request.plain, kind, header_length) if seen is None else seen
     request.rows, request.sequence, request.starts, request.ends = seen
     return request
 
@@ -130,10 +130,10 @@ def request_from(inference: Inference, size: int) -> InferRequest:
     return request
 
 
-def look(body: bytes, kind: InferKind, header_length: int | None) -> Seen:
+def summarize(body: bytes, kind: InferKind, header_length: int | None) -> RequestSummary:
     """What routing reads of a body. Raises `CallerError`."""
     if header_length == 0:
-        return Seen()
+        return RequestSummary()
     head, _ = oip.split(body, header_length)
     try:
         if kind in ("generate", "generate_stream"):
@@ -143,12 +143,12 @@ def look(body: bytes, kind: InferKind, header_length: int | None) -> Seen:
     except decoding.MALFORMED_JSON as error:
         raise oip.not_json(error) from None
     rows = rows_of(asked.inputs[0].shape) if asked.inputs else 1
-    return _told(rows, asked.parameters) if asked.parameters is not None else Seen(rows)
+    return _told(rows, asked.parameters) if asked.parameters is not None else RequestSummary(rows)
 
 
-def _told(rows: int, parameters: _Parameters) -> Seen:
+def _told(rows: int, parameters: _Parameters) -> RequestSummary:
     sequence = sequence_name(parameters.sequence_id)
-    return Seen(rows, sequence, parameters.sequence_start, parameters.sequence_end)
+    return RequestSummary(rows, sequence, parameters.sequence_start, parameters.sequence_end)
 
 
 def without_model(fields: Fields) -> Fields:

@@ -24,7 +24,7 @@ from adapters.wire import decoding
 from adapters.wire.oip import json_data as oip_data
 from adapters.wire.oip import requests as oip
 
-Wanted = bool | Mapping[str, bool]
+BinaryOutputs = bool | Mapping[str, bool]
 """Which outputs go out in binary form: all or none, or by name."""
 
 ERROR = b'{"error"'
@@ -53,7 +53,7 @@ _decode = msgspec.json.Decoder(_Response).decode
 _object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-def wanted(inference: Inference) -> Wanted:
+def binary_outputs(inference: Inference) -> BinaryOutputs:
     """Which outputs a request wants in binary form: each by its own parameter, else by the request's. The decoder has
     checked that they are booleans."""
     default = bool(inference.parameters.get(BINARY_OUTPUT))
@@ -63,7 +63,7 @@ def wanted(inference: Inference) -> Wanted:
     return default
 
 
-def json_bytes(inferred: Inferred, wanted: Wanted = False) -> int:
+def json_bytes(inferred: Inferred, wanted: BinaryOutputs = False) -> int:
     """Bytes of tensors that `encode_response` writes as JSON."""
     size = 0
     for tensor in inferred.outputs:
@@ -72,7 +72,7 @@ def json_bytes(inferred: Inferred, wanted: Wanted = False) -> int:
     return size
 
 
-def encode_response(inferred: Inferred, wanted: Wanted = False) -> tuple[bytes, int | None]:
+def encode_response(inferred: Inferred, wanted: BinaryOutputs = False) -> tuple[bytes, int | None]:
     """A body, and the length of its JSON, None where that is all of it.
 
     Raises `CallerError` for an output that JSON has no form for, and that was not asked for in binary form.
@@ -98,7 +98,7 @@ def encode_response(inferred: Inferred, wanted: Wanted = False) -> tuple[bytes, 
 
 def decode_response(body: bytes, header_length: int | None) -> Inferred:
     """What an upstream answered. Raises `BackendError` when it cannot be read."""
-    with decoding.Guard(CallerError, ValueError):
+    with decoding.Checked(CallerError, ValueError):
         head, rest = oip.split(body, header_length)
         response = _parse(head)
         at, outputs = 0, list[Tensor]()
@@ -156,7 +156,7 @@ def error_of(body: bytes) -> str | None:
 
 def check_object(body: bytes) -> None:
     """Raise `BackendError` for what is not even an object."""
-    with decoding.Guard():
+    with decoding.Checked():
         _object(body)  # its values are skipped, with whatever bytes are in their texts
         if not body.isascii():
             body.decode()

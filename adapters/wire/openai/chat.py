@@ -28,7 +28,7 @@ from adapters.wire import canonical, decoding, model_failures
 from adapters.wire.body import field as _field
 from adapters.wire.body import open_body as _open
 from adapters.wire.openai import features, operation_fields, refusals
-from adapters.wire.openai.dialects import PLAIN, Dialect
+from adapters.wire.openai.dialects import PLAIN, OpenAIDialect
 from adapters.wire.openai.errors import ErrorBody as ErrorBody
 from adapters.wire.openai.errors import decode_error as decode_error
 
@@ -40,7 +40,7 @@ LENGTHS = ("max_tokens", "max_completion_tokens", "n_predict", "max_output_token
 """Names of one field: which of them counts differs from server to server."""
 MAX_MESSAGE = 2_000
 CACHE_SALT = "cache_salt"
-FAILED_AFTER_ALL = "The upstream failed in the middle of its answer."
+FAILED_MID_STREAM = "The upstream failed in the middle of its answer."
 
 _TRUE, _NULL, _ABSENT = Raw(b"true"), Raw(b"null"), Raw(b"")
 
@@ -147,7 +147,7 @@ def _max_tokens(fields: dict[str, Raw]) -> int | None:
 class _OpenAI(Codec):
     """Its requests are all `GenerateRequest`s: they are made here."""
 
-    def asks_for(self, request: ModelRequest, feature: Feature) -> bool:
+    def uses_feature(self, request: ModelRequest, feature: Feature) -> bool:
         return features.READ[feature](self.fields(request))
 
     def rename(self, request: ModelRequest, model: str) -> None:
@@ -168,9 +168,9 @@ class _OpenAI(Codec):
             request.max_tokens = _max_tokens(fields)
             request.n = _field(fields, "n", _choices) or 1
 
-    def takes(self, request: ModelRequest, name: str) -> bool:
+    def accepts(self, request: ModelRequest, name: str) -> bool:
         assert isinstance(request, GenerateRequest)
-        return operation_fields.takes(operation_fields.fields_of(request.path), name)
+        return operation_fields.accepts(operation_fields.fields_of(request.path), name)
 
     def canonical(self, request: ModelRequest) -> bytes:
         assert isinstance(request, GenerateRequest)
@@ -193,7 +193,7 @@ def _as_responses(fields: dict[str, Raw]) -> dict[str, Raw]:
 def upstream_body(
     request: GenerateRequest,
     model: str | None,
-    dialect: Dialect = PLAIN,
+    dialect: OpenAIDialect = PLAIN,
     salt: str = "",
     added: Mapping[str, Raw] = MappingProxyType({}),
 ) -> bytes:
@@ -239,13 +239,13 @@ def usage_of_body(body: bytes, answered: str = "choices") -> Usage | None:
     """What a whole answer says it cost. Raises `BackendError` when it is none: it has no list named `answered`."""
     whole = decoding.decode(_whole, body)
     if whole.error != _NULL or whole.object == "error":
-        raise told_with_200(decode_error(body))
+        raise error_in_body(decode_error(body))
     if whole.choices is None if answered == "choices" else bytes(memoryview(whole.data)[:1]) != b"[":
         raise decoding.bad_response(f"The upstream's response has no `{answered}`.")
     return _usage(whole.usage)
 
 
-class Event(NamedTuple):
+class ChatEvent(NamedTuple):
     """What one event of a stream means to us."""
 
     usage: Usage | None
@@ -253,13 +253,13 @@ class Event(NamedTuple):
     """The extra last chunk that `include_usage` asks for: no choices."""
 
 
-def read_event(data: bytes) -> Event:
+def read_event(data: bytes) -> ChatEvent:
     """Raises `BackendError` for an error event and for what is no chunk at all."""
     whole = decoding.decode(_whole, data, "stream")
     if whole.error != _NULL or whole.object == "error":
-        raise told_with_200(decode_error(data), FAILED_AFTER_ALL)
+        raise error_in_body(decode_error(data), FAILED_MID_STREAM)
     usage = _usage(whole.usage)
-    return Event(usage, usage is not None and not whole.choices)
+    return ChatEvent(usage, usage is not None and not whole.choices)
 
 
 def _usage(usage: _Usage | None) -> Usage | None:
@@ -276,7 +276,7 @@ def is_too_long(error: ErrorBody) -> bool:
     return refusals.is_too_long(error.message, error.type, error.code)
 
 
-def told_with_200(error: ErrorBody, otherwise: str = model_failures.FAILED) -> InferenceError:
+def error_in_body(error: ErrorBody, otherwise: str = model_failures.FAILED) -> InferenceError:
     """The typed error of a body with status 200 that holds an error. A failure without a text has the message
     `otherwise`."""
     message = (error.message or "The upstream refused the request.")[:MAX_MESSAGE]

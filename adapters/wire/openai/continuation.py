@@ -60,14 +60,14 @@ def _one_prompt(fields: Fields, mode: Mode) -> bool:
     return prompt.startswith(b'"') or (prompt.startswith(b"[") and prompt[1:].lstrip()[:1].isdigit())
 
 
-def asked(request: GenerateRequest, mode: Mode) -> Fields:
+def initial_fields(request: GenerateRequest, mode: Mode) -> Fields:
     """The fields to begin with, so that a rest can be asked for later."""
     return {**request.fields, "return_token_ids": _TRUE} if mode == "tokens" else request.fields
 
 
 def after_tokens(request: GenerateRequest, said: Sequence[int]) -> Fields:
     """The fields that ask for what follows these tokens of the answer."""
-    return {**asked(request, "tokens"), "continue_token_ids": Raw(_encode(said))}
+    return {**initial_fields(request, "tokens"), "continue_token_ids": Raw(_encode(said))}
 
 
 def after_text(request: GenerateRequest, said: str, tokens: int) -> Fields | None:

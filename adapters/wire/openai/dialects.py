@@ -9,7 +9,7 @@ MODELS = "models"
 """The list of models, below the API's root, in the place of a path that tells of health."""
 
 
-class Dialect(NamedTuple):
+class OpenAIDialect(NamedTuple):
     """One server's. What is not said here is as OpenAI has it."""
 
     health: tuple[str, ...] = ("/health",)
@@ -35,34 +35,34 @@ class Dialect(NamedTuple):
 _TO_MAX_TOKENS = {"max_completion_tokens": "max_tokens"}
 _TO_MAX_COMPLETION_TOKENS = {"max_tokens": "max_completion_tokens"}
 
-PLAIN = Dialect()
-OURS = Dialect(thinking="own")
+PLAIN = OpenAIDialect()
+OURS = OpenAIDialect(thinking="own")
 """Of our own runtime."""
 DIALECTS = {
-    "openai": Dialect((MODELS,), _TO_MAX_COMPLETION_TOKENS),  # many call their models OpenAI's
-    "azure": Dialect((MODELS,), _TO_MAX_COMPLETION_TOKENS, root="/openai/v1"),
-    "mistral": Dialect(
+    "openai": OpenAIDialect((MODELS,), _TO_MAX_COMPLETION_TOKENS),  # many call their models OpenAI's
+    "azure": OpenAIDialect((MODELS,), _TO_MAX_COMPLETION_TOKENS, root="/openai/v1"),
+    "mistral": OpenAIDialect(
         (MODELS,),
         {**_TO_MAX_TOKENS, "seed": "random_seed"},
         takes_stream_options=False,
         owners=frozenset({"mistralai"}),
     ),
-    "groq": Dialect((MODELS,), root="/openai/v1"),
-    "vllm": Dialect(owners=frozenset({"vllm"}), sleeps=True, salts=True, orders="vllm", thinking="template"),
-    "sglang": Dialect(owners=frozenset({"sglang"}), salts=True, orders="sglang", thinking="template"),
-    "llama.cpp": Dialect(owners=frozenset({"llamacpp"}), orders="llama.cpp", thinking="template"),
-    "ollama": Dialect(("/",), _TO_MAX_TOKENS, owners=frozenset({"library"}), orders="ollama"),
-    "lm-studio": Dialect((MODELS,), _TO_MAX_TOKENS, owners=frozenset({"organization_owner"})),
-    "tensorrt-llm": Dialect(owners=frozenset({"tensorrt_llm"})),
-    "tgi": Dialect(renames=_TO_MAX_TOKENS),
-    "openvino": Dialect(("/v2/health/ready",), root="/v3", owners=frozenset({"OVMS"})),
-    "kserve": Dialect(("/v2/health/ready",), root="/openai/v1"),
+    "groq": OpenAIDialect((MODELS,), root="/openai/v1"),
+    "vllm": OpenAIDialect(owners=frozenset({"vllm"}), sleeps=True, salts=True, orders="vllm", thinking="template"),
+    "sglang": OpenAIDialect(owners=frozenset({"sglang"}), salts=True, orders="sglang", thinking="template"),
+    "llama.cpp": OpenAIDialect(owners=frozenset({"llamacpp"}), orders="llama.cpp", thinking="template"),
+    "ollama": OpenAIDialect(("/",), _TO_MAX_TOKENS, owners=frozenset({"library"}), orders="ollama"),
+    "lm-studio": OpenAIDialect((MODELS,), _TO_MAX_TOKENS, owners=frozenset({"organization_owner"})),
+    "tensorrt-llm": OpenAIDialect(owners=frozenset({"tensorrt_llm"})),
+    "tgi": OpenAIDialect(renames=_TO_MAX_TOKENS),
+    "openvino": OpenAIDialect(("/v2/health/ready",), root="/v3", owners=frozenset({"OVMS"})),
+    "kserve": OpenAIDialect(("/v2/health/ready",), root="/openai/v1"),
 }
-AUTO = Dialect(("/health", MODELS))
+AUTO = OpenAIDialect(("/health", MODELS))
 """Of a server that is not known yet."""
 
 
-def of_owners(owners: set[str]) -> Dialect | None:
+def of_owners(owners: set[str]) -> OpenAIDialect | None:
     """The dialect of a server whose models are all owned so; None where that tells nothing."""
     for dialect in DIALECTS.values():
         if owners and owners <= dialect.owners:

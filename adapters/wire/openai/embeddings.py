@@ -14,7 +14,7 @@ from adapters.errors import CallerError
 MAX_INPUTS = 2048
 T = TypeVar("T")
 Tokens = list[Annotated[int, Meta(ge=0, le=2**31 - 1)]]
-Given = list[str] | list[Tokens]
+Inputs = list[str] | list[Tokens]
 
 _texts = msgspec.json.Decoder(list[str]).decode
 _text = msgspec.json.Decoder(str).decode
@@ -26,17 +26,17 @@ _dimensions = msgspec.json.Decoder(Annotated[int, Meta(ge=1)] | None)
 _encode = msgspec.json.Encoder().encode
 
 
-class Wanted(NamedTuple):
+class EmbeddingFields(NamedTuple):
     """Texts, or their tokens; and the form of the vectors."""
 
     model: str
     """As a route may have written it; empty if the request has none."""
-    inputs: Given
+    inputs: Inputs
     base64: bool
     dimensions: int | None
 
 
-def decode(fields: dict[str, Raw]) -> Wanted:
+def decode(fields: dict[str, Raw]) -> EmbeddingFields:
     """Raises `CallerError` that names the field at fault."""
     inputs = _inputs(fields["input"])
     if len(inputs) > MAX_INPUTS:
@@ -45,10 +45,10 @@ def decode(fields: dict[str, Raw]) -> Wanted:
         raise CallerError("`input` is empty, or has an empty entry.", param="input")
     format_ = _field(fields, "encoding_format", _format)
     model = _field(fields, "model", _model) or ""
-    return Wanted(model, inputs, format_ == "base64", _field(fields, "dimensions", _dimensions))
+    return EmbeddingFields(model, inputs, format_ == "base64", _field(fields, "dimensions", _dimensions))
 
 
-def _inputs(raw: Raw) -> Given:
+def _inputs(raw: Raw) -> Inputs:
     """A text or several, the tokens of one or of several."""
     first = bytes(memoryview(raw)[:1])
     with suppress(msgspec.DecodeError, UnicodeDecodeError):

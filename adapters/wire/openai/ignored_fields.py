@@ -23,7 +23,7 @@ class Headers(Protocol):
 
 
 @dataclass(slots=True)
-class Hints:
+class IgnoredFields:
     """What one request has lost on its way. The names are a chat's, whichever door the request came through."""
 
     strict: bool = False
@@ -32,7 +32,7 @@ class Hints:
     """Fields that the route drops."""
 
     @classmethod
-    def of(cls, headers: Headers) -> "Hints":
+    def of(cls, headers: Headers) -> "IgnoredFields":
         """As the gateway's header has it."""
         return cls(headers.get(STRICT) == "true")
 

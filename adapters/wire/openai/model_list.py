@@ -5,7 +5,7 @@ import msgspec
 from adapters.wire import decoding
 
 
-class Listed(msgspec.Struct):
+class ListedModel(msgspec.Struct):
     """One of them."""
 
     id: str = ""
@@ -15,12 +15,12 @@ class Listed(msgspec.Struct):
 
 
 class _List(msgspec.Struct):
-    data: list[Listed] = []
+    data: list[ListedModel] = []
 
 
 _decode = msgspec.json.Decoder(_List).decode
 
 
-def decode_models(body: bytes) -> list[Listed]:
+def decode_models(body: bytes) -> list[ListedModel]:
     """Raises `BackendError`."""
     return decoding.decode(_decode, body, "list of models").data

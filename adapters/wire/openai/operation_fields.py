@@ -101,6 +101,6 @@ def fields_of(path: str) -> frozenset[str]:
     return _TABLE[path]
 
 
-def takes(fields: frozenset[str], name: str) -> bool:
+def accepts(fields: frozenset[str], name: str) -> bool:
     """Whether an operation with these fields may be sent a field of this name."""
     return name in fields or name not in FIELDS

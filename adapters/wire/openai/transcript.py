@@ -8,9 +8,9 @@ from msgspec import Raw
 from adapters.types import GenerateRequest, Usage
 from adapters.wire import decoding, sse
 from adapters.wire.openai.chat import DONE
-from adapters.wire.openai.continuation import NOTHING, NULL, Fields, Mode, after_text, after_tokens, asked
+from adapters.wire.openai.continuation import NOTHING, NULL, Fields, Mode, after_text, after_tokens, initial_fields
 
-MAX_KEPT = 1024 * 1024
+MAX_TRANSCRIPT = 1024 * 1024
 """Characters, or tokens, beyond which a stream is not carried on."""
 
 _encode = msgspec.json.Encoder().encode
@@ -59,7 +59,7 @@ class _Chunk(msgspec.Struct):
 _chunk = msgspec.json.Decoder(_Chunk).decode
 
 
-class Said:
+class Transcript:
     """What one stream has said so far. `take` each piece of it in turn, and of the streams that carry it on."""
 
     __slots__ = ("_before", "_count", "_head", "_known", "_mode", "_resumed", "_size", "_text", "_tokens", "finished")
@@ -132,7 +132,7 @@ class Said:
             self._count = self._size = len(self._tokens)
         elif not self.finished:
             self._forget()
-        if self._size > MAX_KEPT:
+        if self._size > MAX_TRANSCRIPT:
             self._forget()
 
     def _forget(self) -> None:
@@ -148,7 +148,7 @@ class Said:
         if not self._known or self.finished:
             return None
         if not self._count:
-            return asked(request, self._mode)
+            return initial_fields(request, self._mode)
         if self._mode == "tokens":
             return after_tokens(request, self._tokens)
         return after_text(request, "".join(self._text), self._count)

@@ -11,7 +11,7 @@ from adapters.types import ChatRequest, CompletionRequest, GenerateRequest
 from adapters.wire import decoding
 from adapters.wire.openai.continuation import NOTHING
 from adapters.wire.openai.ignored_fields import NAMES
-from adapters.wire.text import prompt_request as text_asked
+from adapters.wire.text import prompt_request
 
 Fields = dict[str, Raw]
 
@@ -87,12 +87,12 @@ def completion_of(request: ChatRequest, prompt: str, max_tokens: int) -> Complet
 def chat_of(request: CompletionRequest) -> ChatRequest:
     """The prompt is what a user says. Raises `CallerError`."""
     _refuse(request, _ONLY_COMPLETIONS)
-    prompt = text_asked.prompt(request)
+    prompt = prompt_request.prompt(request)
     asked = request.fields
     given = {name: raw for name, raw in asked.items() if name not in ("prompt", "logprobs", *_ONLY_COMPLETIONS)}
     given["messages"] = Raw(_encode([{"role": "user", "content": prompt}]))
     if not _is_given(asked, "max_tokens"):
-        given["max_tokens"] = Raw(_encode(text_asked.DEFAULT_TOKENS))
+        given["max_tokens"] = Raw(_encode(prompt_request.DEFAULT_TOKENS))
     if _is_given(asked, "logprobs"):
         given |= {"logprobs": Raw(b"true"), "top_logprobs": asked["logprobs"]}
     return _same(ChatRequest, request, given, given["messages"])
@@ -178,7 +178,7 @@ def completion_chunk(data: bytes) -> bytes:
 
 
 def _translated(body: bytes, kind: bytes, choice_of: Any) -> bytes:
-    with decoding.Guard(KeyError):
+    with decoding.Checked(KeyError):
         told = _whole(body)
         told["object"] = Raw(kind)
         choices = [choice_of(choice) for choice in _list(told.get("choices", b"[]"))]

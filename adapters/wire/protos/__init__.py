@@ -14,7 +14,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
 
-class Method(NamedTuple):
+class RpcMethod(NamedTuple):
     """One call of a service, and its messages."""
 
     path: str
@@ -37,10 +37,10 @@ def messages(file: Any) -> Any:
     return SimpleNamespace(**{name: GetMessageClass(d) for name, d in file.message_types_by_name.items()})
 
 
-def methods(service: Any) -> dict[str, Method]:
+def methods(service: Any) -> dict[str, RpcMethod]:
     """The calls of a service, by name."""
     return {
-        method.name: Method(
+        method.name: RpcMethod(
             f"/{service.full_name}/{method.name}",
             GetMessageClass(method.input_type),
             GetMessageClass(method.output_type),

@@ -10,7 +10,7 @@ from msgspec import Meta, Raw
 from adapters.types import Usage
 from adapters.wire import decoding
 from adapters.wire.openai.chat import Count
-from adapters.wire.responses.chat_fields import Asked
+from adapters.wire.responses.chat_fields import ResponsesBody
 
 Item = dict[str, Any]
 
@@ -54,7 +54,7 @@ class ToolCall(msgspec.Struct):
     id: str | None = None
 
 
-class Message(msgspec.Struct):
+class ChatMessage(msgspec.Struct):
     """An answer's message, or a piece of one. Servers have two names for what a model thinks."""
 
     content: str | None = None
@@ -75,7 +75,7 @@ class LogProbs(msgspec.Struct):
 
 
 class _Choice(msgspec.Struct):
-    message: Message
+    message: ChatMessage
     finish_reason: str | None = None
     logprobs: LogProbs | None = None
 
@@ -106,7 +106,7 @@ class Shell:
 
     __slots__ = ("_repeated", "ids")
 
-    def __init__(self, asked: Asked, given: dict[str, Raw]) -> None:
+    def __init__(self, asked: ResponsesBody, given: dict[str, Raw]) -> None:
         self.ids = Ids()
         reasoning, text = asked.reasoning, asked.text
         format_ = (
@@ -184,7 +184,7 @@ def whole(body: bytes, shell: Shell, counted: Usage) -> bytes:
     return _encode(shell.response(status, output, finish=choice.finish_reason, usage=usage))
 
 
-def _items(message: Message, ids: Ids, status: str, logprobs: LogProbs | None) -> list[Item]:
+def _items(message: ChatMessage, ids: Ids, status: str, logprobs: LogProbs | None) -> list[Item]:
     items: list[Item] = []
     if message.thought:
         items.append(reasoning(ids.item("rs", 0), [reasoning_text(message.thought)], "completed"))

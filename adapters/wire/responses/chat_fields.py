@@ -7,7 +7,7 @@ from msgspec import Meta, Raw
 
 from adapters.errors import CallerError
 from adapters.wire.openai.chat import MAX_TOKENS
-from adapters.wire.openai.ignored_fields import Hints
+from adapters.wire.openai.ignored_fields import IgnoredFields
 
 _NULL, _ABSENT = Raw(b"null"), Raw(b"")
 _INCLUDE = frozenset({
@@ -35,7 +35,7 @@ class TextFormat(msgspec.Struct, omit_defaults=True):
     strict: bool | None = None
 
 
-class Text(msgspec.Struct):
+class TextOptions(msgspec.Struct):
     """What the answer's text is to be like."""
 
     format: TextFormat | None = None
@@ -61,7 +61,7 @@ class _StreamOptions(msgspec.Struct):
     include_obfuscation: bool | None = None
 
 
-class Asked(msgspec.Struct):
+class ResponsesBody(msgspec.Struct):
     """What a request says, as far as an answer repeats it or a chat says it otherwise."""
 
     model: str
@@ -79,7 +79,7 @@ class Asked(msgspec.Struct):
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
     temperature: float | None = None
-    text: Text | None = None
+    text: TextOptions | None = None
     tool_choice: str | _Choice | None = None
     tools: list[_Tool] | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
@@ -87,7 +87,7 @@ class Asked(msgspec.Struct):
     user: str | None = None
 
 
-def chat_fields(asked: Asked, hints: Hints) -> dict[str, Any]:
+def chat_fields(asked: ResponsesBody, hints: IgnoredFields) -> dict[str, Any]:
     """All but the messages. Raises `CallerError` for what no chat can say."""
     return {**_limits(asked), **_wishes(asked, hints), **_format(asked), **_tools(asked)}
 
@@ -96,7 +96,7 @@ def unsupported(param: str, why: str) -> CallerError:
     return CallerError(f"`{param}` {why}.", param=param, code="unsupported_parameter")
 
 
-def _limits(asked: Asked) -> dict[str, Any]:
+def _limits(asked: ResponsesBody) -> dict[str, Any]:
     said: dict[str, Any] = {}
     if asked.max_output_tokens is not None:
         said["max_tokens"] = asked.max_output_tokens
@@ -105,7 +105,7 @@ def _limits(asked: Asked) -> dict[str, Any]:
     return said
 
 
-def _wishes(asked: Asked, hints: Hints) -> dict[str, Any]:
+def _wishes(asked: ResponsesBody, hints: IgnoredFields) -> dict[str, Any]:
     said: dict[str, Any] = {}
     if asked.stream_options is not None and asked.stream_options.include_obfuscation:
         raise unsupported("stream_options.include_obfuscation", "is not possible here")
@@ -122,7 +122,7 @@ def _wishes(asked: Asked, hints: Hints) -> dict[str, Any]:
     return said
 
 
-def _format(asked: Asked) -> dict[str, Any]:
+def _format(asked: ResponsesBody) -> dict[str, Any]:
     text = asked.text
     if text is None:
         return {}
@@ -141,7 +141,7 @@ def _format(asked: Asked) -> dict[str, Any]:
     return {**said, "response_format": {"type": "json_schema", "json_schema": schema}}
 
 
-def _tools(asked: Asked) -> dict[str, Any]:
+def _tools(asked: ResponsesBody) -> dict[str, Any]:
     tools = [_function(tool, index) for index, tool in enumerate(asked.tools or ())]
     choice = asked.tool_choice
     if isinstance(choice, _Choice):

@@ -9,8 +9,8 @@ from adapters.errors import BackendError, InferenceError
 from adapters.types import Usage
 from adapters.wire import decoding, sse
 from adapters.wire.openai.chat import DONE
-from adapters.wire.responses.answers import ChatUsage, LogProbs, Message, Shell, ToolCall, ending, usage_of
-from adapters.wire.responses.streamed_items import CallItem, Item, TextItem, TextPart
+from adapters.wire.responses.answers import ChatMessage, ChatUsage, LogProbs, Shell, ToolCall, ending, usage_of
+from adapters.wire.responses.streamed_items import CallItem, Item, StreamedPart, TextItem
 
 MAX_ANSWER = 16 * 1024 * 1024
 """Characters of an answer: at its end all of it is told again."""
@@ -19,7 +19,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Choice(msgspec.Struct):
-    delta: Message | None = None
+    delta: ChatMessage | None = None
     finish_reason: str | None = None
     logprobs: LogProbs | None = None
 
@@ -40,7 +40,7 @@ def refusal_event(body: bytes) -> bytes:
     return b"event: error\ndata: %b\n\n" % _encode({"type": "error", "sequence_number": 0, **told})
 
 
-class Events:
+class ResponseEvents:
     """Writes one Response's events. `take` each piece of the chat's stream; `end` once it is `done`, or `fail`."""
 
     __slots__ = (
@@ -118,7 +118,7 @@ class Events:
                 self._say(choice.delta, choice.logprobs)
             self._finish = choice.finish_reason or self._finish
 
-    def _say(self, delta: Message, logprobs: LogProbs | None) -> None:
+    def _say(self, delta: ChatMessage, logprobs: LogProbs | None) -> None:
         if delta.thought:
             self._write("reasoning_text", delta.thought)
         if delta.content:
@@ -137,7 +137,7 @@ class Events:
             part.logprobs += logprobs
         self._emit(f"response.{kind}.delta", delta=text, **part.place, **more)
 
-    def _part(self, kind: str) -> TextPart:
+    def _part(self, kind: str) -> StreamedPart:
         """The part of this kind that is being written; a new one where there is none."""
         item, is_reasoning = self._text, kind == "reasoning_text"
         if item is None or item.is_reasoning != is_reasoning:
@@ -150,7 +150,7 @@ class Events:
             if item.parts:
                 self._close_part(item.parts[-1])
             part = item.add(kind)
-            self._emit("response.content_part.added", part=part.told(), **part.place)
+            self._emit("response.content_part.added", part=part.fields(), **part.place)
         return item.parts[-1]
 
     def _call(self, piece: ToolCall) -> None:
@@ -183,7 +183,7 @@ class Events:
 
     def _open(self, item: Item) -> None:
         self._items.append(item)
-        self._emit("response.output_item.added", output_index=item.index, item=item.told())
+        self._emit("response.output_item.added", output_index=item.index, item=item.fields())
 
     def _close_before_a_call(self) -> None:
         """What cannot go on: text, and calls whose arguments are whole."""
@@ -203,14 +203,14 @@ class Events:
                 self._close_part(part)
         elif isinstance(item, CallItem):
             self._emit("response.function_call_arguments.done", name=item.name, arguments=item.arguments, **item.place)
-        self._emit("response.output_item.done", output_index=item.index, item=item.told())
+        self._emit("response.output_item.done", output_index=item.index, item=item.fields())
 
-    def _close_part(self, part: TextPart) -> None:
-        self._emit(f"response.{part.kind}.done", **part.place, **part.said())
-        self._emit("response.content_part.done", part=part.told(), **part.place)
+    def _close_part(self, part: StreamedPart) -> None:
+        self._emit(f"response.{part.kind}.done", **part.place, **part.done_fields())
+        self._emit("response.content_part.done", part=part.fields(), **part.place)
 
     def _told(self) -> list[dict[str, Any]]:
-        return [item.told() for item in self._items]
+        return [item.fields() for item in self._items]
 
     # ── events ────────────────────────────────────────────────────────────────────────────────────────
 

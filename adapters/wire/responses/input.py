@@ -14,7 +14,7 @@ _ABSENT = Raw(b"")
 _TEXTS = frozenset({"input_text", "output_text", "text"})
 _ROLES = frozenset({"user", "assistant", "system", "developer"})
 _SAYS = frozenset({"content", "refusal", "tool_calls"})
-KEPT_ELSEWHERE = "no files and no responses are kept here, so say it in full"
+NOT_STORED = "no files and no responses are kept here, so say it in full"
 
 
 class _Item(msgspec.Struct):
@@ -92,7 +92,7 @@ def _add(messages: list[Message], item: _Item, *, is_old: bool) -> None:
         if not is_old and (text := _thought(item.content)):
             _assistant(messages, without="reasoning_content")["reasoning_content"] = text
     elif kind == "item_reference":
-        raise _Wrong("", f"refers to what is kept: {KEPT_ELSEWHERE}")
+        raise _Wrong("", f"refers to what is kept: {NOT_STORED}")
     else:
         raise _Wrong(".type", f"is {kind!r}, which no chat can say" if kind else "is missing")
 
@@ -153,12 +153,12 @@ def _part(part: _Part, where: str, *, only_text: bool) -> dict[str, Any]:
         raise _Wrong(f"{where}.type", f"is {part.type!r}: a chat has only text here")
     if part.type == "input_image":
         if part.image_url is None:
-            raise _Wrong(where, f"has no image_url: {KEPT_ELSEWHERE}")
+            raise _Wrong(where, f"has no image_url: {NOT_STORED}")
         image = {"url": part.image_url} | ({"detail": part.detail} if part.detail else {})
         return {"type": "image_url", "image_url": image}
     if part.type == "input_file":
         if part.file_data is None:
-            raise _Wrong(where, f"has no file_data: {KEPT_ELSEWHERE}")
+            raise _Wrong(where, f"has no file_data: {NOT_STORED}")
         return {"type": "file", "file": {"file_data": part.file_data, "filename": part.filename or "file"}}
     if part.type == "input_audio" and part.input_audio != _ABSENT:
         return {"type": "input_audio", "input_audio": part.input_audio}

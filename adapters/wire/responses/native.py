@@ -54,7 +54,7 @@ _final = msgspec.json.Decoder(_Final).decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Event(NamedTuple):
+class ResponseEvent(NamedTuple):
     """What one event means to us."""
 
     opening: bool
@@ -74,7 +74,7 @@ def usage_of_body(body: bytes) -> Usage | None:
     return _usage(told)
 
 
-def read_event(data: bytes) -> Event:
+def read_event(data: bytes) -> ResponseEvent:
     """Raises `BackendError` for what is none."""
     told = decoding.decode(_event, data, "stream")
     error = None
@@ -83,7 +83,7 @@ def read_event(data: bytes) -> Event:
     elif told.type == "response.failed":
         error = _failure((told.response and told.response.error) or _Error())
     usage = _usage(told.response) if told.response is not None else None
-    return Event(told.type in _OPENINGS, told.type in _LAST, usage, error)
+    return ResponseEvent(told.type in _OPENINGS, told.type in _LAST, usage, error)
 
 
 def _usage(told: _Response) -> Usage | None:
@@ -101,7 +101,7 @@ def _failure(told: _Error) -> InferenceError:
     return model_failures.server_failed(told.message)
 
 
-class Told:
+class NativeEvents:
     """Counts a stream's events as they pass, so that a break can be said as the next of them."""
 
     __slots__ = ("_failed", "_number", "final")

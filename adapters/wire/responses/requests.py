@@ -15,14 +15,14 @@ from adapters.types import ChatRequest, ResponsesRequest
 from adapters.wire import decoding
 from adapters.wire.body import open_body
 from adapters.wire.openai import chat as wire
-from adapters.wire.openai.ignored_fields import Hints
-from adapters.wire.responses.chat_fields import Asked as Asked
+from adapters.wire.openai.ignored_fields import IgnoredFields
+from adapters.wire.responses.chat_fields import ResponsesBody as ResponsesBody
 from adapters.wire.responses.chat_fields import chat_fields, unsupported
-from adapters.wire.responses.input import KEPT_ELSEWHERE, messages_of
+from adapters.wire.responses.input import NOT_STORED, messages_of
 
 OPERATION = "responses"
 _FALSE = Raw(b"false")
-_NOT_KEPT = f"is not possible: {KEPT_ELSEWHERE}"
+_NOT_KEPT = f"is not possible: {NOT_STORED}"
 _NOTHING = frozenset({b"null"})
 _OF_KEPT = {
     "background": (_NOT_KEPT, _NOTHING | {b"false"}),
@@ -61,12 +61,12 @@ class _Named(msgspec.Struct):
     model: str = ""
 
 
-_asked = msgspec.json.Decoder(Asked).decode
+_asked = msgspec.json.Decoder(ResponsesBody).decode
 _named = msgspec.json.Decoder(_Named).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def decode(body: bytes) -> tuple[ChatRequest, Asked, dict[str, Raw]]:
+def decode(body: bytes) -> tuple[ChatRequest, ResponsesBody, dict[str, Raw]]:
     """As a chat; what an answer is to repeat, decoded and as it was written. Raises `CallerError` that names the
     field at fault, also where no chat can say what it asks for."""
     given = open_body(body)
@@ -81,7 +81,7 @@ def decode(body: bytes) -> tuple[ChatRequest, Asked, dict[str, Raw]]:
         raise CallerError(
             f"`{foreign[0]}` is a chat's: Responses has none.", param=foreign[0], code="unknown_parameter"
         )
-    hints = Hints()
+    hints = IgnoredFields()
     said = {"messages": messages_of(asked.input, asked.instructions), **chat_fields(asked, hints)}
     fields |= {name: Raw(_encode(value)) for name, value in said.items()}
     request = wire.chat_request(fields)
@@ -89,7 +89,7 @@ def decode(body: bytes) -> tuple[ChatRequest, Asked, dict[str, Raw]]:
     return request, asked, given
 
 
-def decode_to_repeat(body: bytes) -> tuple[ChatRequest, Asked, dict[str, Raw]]:
+def decode_to_repeat(body: bytes) -> tuple[ChatRequest, ResponsesBody, dict[str, Raw]]:
     """The same without the input, which no answer repeats."""
     request, asked, given = decode(body)
     asked.input = _NO_INPUT

@@ -21,12 +21,12 @@ class Item:
         """What each event says of it."""
         return {"item_id": self.id, "output_index": self.index}
 
-    def told(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         """As it is so far."""
         raise NotImplementedError
 
 
-class TextPart:
+class StreamedPart:
     """One of a text's parts; `kind` is `output_text`, `refusal` or `reasoning_text`."""
 
     __slots__ = ("kind", "logprobs", "pieces", "place")
@@ -41,13 +41,13 @@ class TextPart:
     def text(self) -> str:
         return "".join(self.pieces)
 
-    def said(self) -> dict[str, Any]:
+    def done_fields(self) -> dict[str, Any]:
         """All of it, as the event says it that closes it."""
         if self.kind == "output_text":
             return {"text": self.text, "logprobs": self.logprobs}
         return {"refusal" if self.kind == "refusal" else "text": self.text}
 
-    def told(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         if self.kind == "output_text":
             return answers.output_text(self.text, self.logprobs)
         return answers.refusal(self.text) if self.kind == "refusal" else answers.reasoning_text(self.text)
@@ -61,17 +61,17 @@ class TextItem(Item):
     def __init__(self, ids: Ids, index: int, *, is_reasoning: bool) -> None:
         super().__init__(ids.item("rs" if is_reasoning else "msg", index), index)
         self.is_reasoning = is_reasoning
-        self.parts: list[TextPart] = []
+        self.parts: list[StreamedPart] = []
 
-    def add(self, kind: str) -> TextPart:
+    def add(self, kind: str) -> StreamedPart:
         """Begin a part."""
-        part = TextPart(kind, self, len(self.parts))
+        part = StreamedPart(kind, self, len(self.parts))
         self.parts.append(part)
         return part
 
-    def told(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         make = answers.reasoning if self.is_reasoning else answers.output_message
-        return make(self.id, [part.told() for part in self.parts], self.status)
+        return make(self.id, [part.fields() for part in self.parts], self.status)
 
 
 class CallItem(Item):
@@ -89,5 +89,5 @@ class CallItem(Item):
     def arguments(self) -> str:
         return "".join(self.pieces)
 
-    def told(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         return answers.function_call(self.id, self.call_id, self.name, self.arguments, self.status)

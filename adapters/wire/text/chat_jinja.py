@@ -34,7 +34,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset(("*", "**"))
 
     def __init__(self) -> None:
-        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols])
         self._steps = threading.local()  # threads may render at the same time
         self.filters["tojson"] = _to_json
         self.filters[_COUNTED] = self._counted
@@ -93,7 +93,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
 
-class Generation(Extension):
+class GenerationTag(Extension):
     """`{% generation %}` marks what the model said, for those who train it; here it is text like any other."""
 
     tags = frozenset(("generation",))  # type: ignore[assignment]  # Jinja only looks into it

@@ -19,7 +19,7 @@ class Part(msgspec.Struct):
     text: str | None = None
 
 
-class Message(msgspec.Struct, omit_defaults=True):
+class TemplateMessage(msgspec.Struct, omit_defaults=True):
     """One turn."""
 
     role: Annotated[str, Meta(min_length=1, max_length=64)]
@@ -32,7 +32,7 @@ class Message(msgspec.Struct, omit_defaults=True):
     reasoning_content: str | None = None
 
 
-_messages = msgspec.json.Decoder(Annotated[list[Message], Meta(min_length=1)]).decode
+_messages = msgspec.json.Decoder(Annotated[list[TemplateMessage], Meta(min_length=1)]).decode
 
 
 def for_template(raw: Raw, *, parts: bool = False) -> list[dict[str, Any]]:
@@ -44,7 +44,7 @@ def for_template(raw: Raw, *, parts: bool = False) -> list[dict[str, Any]]:
     return [_told(message, parts) for message in messages]
 
 
-def _told(message: Message, parts: bool) -> dict[str, Any]:
+def _told(message: TemplateMessage, parts: bool) -> dict[str, Any]:
     if message.tool_calls or message.function_call is not None or message.role in ("tool", "function"):
         raise CallerError(
             "The model's servers know no tools: no message calls one or answers for one.", param="messages"
@@ -57,7 +57,7 @@ def _told(message: Message, parts: bool) -> dict[str, Any]:
     return told
 
 
-def _content(message: Message, parts: bool) -> str | list[dict[str, str]]:
+def _content(message: TemplateMessage, parts: bool) -> str | list[dict[str, str]]:
     content = message.content
     if isinstance(content, str):
         return content

@@ -20,7 +20,7 @@ class Token(NamedTuple):
     tops: Sequence[tuple[str, float]] = ()
 
 
-class Teller:
+class TextEncoder:
     """Tells one answer. `created` is Unix seconds."""
 
     __slots__ = ("_chat", "_head", "_offset", "_tail", "_usage", "_whole", "tokens")

@@ -10,7 +10,7 @@ from adapters.wire.openai.chat import Count
 from adapters.wire.text.generated_text import Token
 from adapters.wire.text.prompt_request import LENGTHS, Options
 
-KNOWN = LENGTHS | {
+SUPPORTED = LENGTHS | {
     "temperature", "top_p", "top_k", "typical_p", "seed", "stop", "frequency_penalty", "repetition_penalty",
     "logprobs", "top_logprobs", "best_of", "echo", "response_format", "truncate", "watermark",
 }  # fmt: skip
@@ -22,7 +22,7 @@ _ANY_JSON = {"type": "object", "properties": {}, "additionalProperties": True}
 _UNSIGNED = 2**64
 
 
-class Generated(msgspec.Struct):
+class GeneratedToken(msgspec.Struct):
     """A token. In a prompt the first has no likelihood, and none is special."""
 
     text: str
@@ -36,12 +36,12 @@ class Details(msgspec.Struct):
     finish_reason: str
     generated_tokens: Count = 0
     input_length: Count | None = None
-    prefill: list[Generated] = []
-    tokens: list[Generated] = []
-    top_tokens: list[list[Generated]] = []
+    prefill: list[GeneratedToken] = []
+    tokens: list[GeneratedToken] = []
+    top_tokens: list[list[GeneratedToken]] = []
 
 
-class Whole(msgspec.Struct):
+class GenerateResponse(msgspec.Struct):
     """An answer, or the failure in a 200."""
 
     generated_text: str | None = None
@@ -50,14 +50,14 @@ class Whole(msgspec.Struct):
     error_type: str = ""
 
 
-class Event(Whole):
+class StreamResponse(GenerateResponse):
     """One of a stream: a token, and with the last one the whole text."""
 
-    token: Generated | None = None
-    top_tokens: list[Generated] = []
+    token: GeneratedToken | None = None
+    top_tokens: list[GeneratedToken] = []
 
 
-class Refusal(NamedTuple):
+class TgiRefusal(NamedTuple):
     """What an error says, and the status that it would have alone."""
 
     message: str
@@ -74,8 +74,8 @@ class _Error(msgspec.Struct):
 
 
 _encode = msgspec.json.Encoder().encode
-_whole = msgspec.json.Decoder(Whole).decode
-_event = msgspec.json.Decoder(Event).decode
+_whole = msgspec.json.Decoder(GenerateResponse).decode
+_event = msgspec.json.Decoder(StreamResponse).decode
 _all_tokens = msgspec.json.Decoder(list[_Id]).decode
 _error = msgspec.json.Decoder(_Error).decode
 
@@ -140,7 +140,7 @@ def encode_prompt(prompt: str) -> bytes:
 
 def encode_count(body: bytes) -> bytes:
     """How many there are, as Anthropic tells it. Raises `BackendError`."""
-    with decoding.Guard():
+    with decoding.Checked():
         return _encode({"input_tokens": len(_all_tokens(body))})
 
 
@@ -154,7 +154,7 @@ def decode_whole(body: bytes) -> tuple[str, Details]:
     return whole.generated_text, whole.details
 
 
-def decode_event(data: bytes) -> Event:
+def decode_event(data: bytes) -> StreamResponse:
     """Raises `BackendError` for what is none."""
     event = decoding.decode(_event, data, "stream")
     if event.error is None and event.token is None:
@@ -167,13 +167,13 @@ def is_last(data: bytes) -> bool:
     return b'"generated_text":null' not in data
 
 
-def refusal(body: bytes, status: int) -> Refusal:
+def refusal(body: bytes, status: int) -> TgiRefusal:
     """Of an error's body, or of an event that holds one and had `status` 200."""
     try:
         told = _error(body)
     except decoding.MALFORMED_JSON:
-        return Refusal("", status)
-    return Refusal(told.error or "", STATUS_OF_TYPE.get(told.error_type, 500) if status == 200 else status)
+        return TgiRefusal("", status)
+    return TgiRefusal(told.error or "", STATUS_OF_TYPE.get(told.error_type, 500) if status == 200 else status)
 
 
 def tokens(details: Details, *, echo: bool) -> list[Token]:
@@ -183,7 +183,7 @@ def tokens(details: Details, *, echo: bool) -> list[Token]:
     return before + [token(one, top) for one, top in zip(details.tokens, tops, strict=False) if not one.special]
 
 
-def token(generated: Generated, tops: list[Generated]) -> Token:
+def token(generated: GeneratedToken, tops: list[GeneratedToken]) -> Token:
     """One of a stream."""
     likely = [(top.text, top.logprob) for top in tops if top.logprob is not None]
     return Token(generated.text, generated.logprob, likely)

@@ -74,7 +74,7 @@ _fields = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Told(NamedTuple):
+class TextResponse(NamedTuple):
     """What one response says. The text of a stream's is a piece, or all so far."""
 
     text: str
@@ -143,7 +143,7 @@ class Signature:
                 body[one.name] = _nothing(one)
         return _encode(body)
 
-    def decode(self, body: bytes) -> Told:
+    def decode(self, body: bytes) -> TextResponse:
         """Of one response. Raises `BackendError`."""
         told = decoding.decode(_fields, body)
         text = _first(told.get(self._output))
@@ -156,7 +156,7 @@ class Signature:
             raise BackendError("The upstream gave its answer up.")
         else:
             reason = _REASONS.get(str(reason), "stop")
-        return Told(text, reason, _count(told.get("num_input_tokens")), _count(told.get("num_output_tokens")))
+        return TextResponse(text, reason, _count(told.get("num_input_tokens")), _count(told.get("num_output_tokens")))
 
 
 def new_text(text: str, before: str, *, last: bool = False) -> str:

@@ -42,7 +42,7 @@ def decode(kind: Any, message: bytes) -> Any:
 
 def decode_answer(kind: Any, message: bytes) -> Any:
     """A server's message. Raises `BackendError`."""
-    with decoding.Guard(DecodeError):
+    with decoding.Checked(DecodeError):
         return kind.FromString(message)
 
 
@@ -68,7 +68,7 @@ def encode_request(inference: Inference, model: str) -> bytes:
 def decode_response(message: bytes, model: str) -> Inferred:
     """What a server answered of the model that its client calls so. Raises `BackendError`."""
     told = decode_answer(serving.PredictResponse, message)
-    with decoding.Guard(CallerError):
+    with decoding.Checked(CallerError):
         outputs = [tfserving_tensors.decode(name, told.outputs[name]) for name in sorted(told.outputs)]
     return Inferred(model, version_of(told.model_spec), outputs=outputs)
 

@@ -1,7 +1,7 @@
 """KServe's v1 and TensorFlow Serving's REST, requests: plain JSON values, made tensors by what a model tells of itself.
 
 A request has `instances`, which are rows (each a value, or an object of named ones), or `inputs`, which are whole
-tensors. Its answer is the same way round (`predict_v1_answers`). NaN and the infinities, which are no JSON and which
+tensors. Its answer is the same way round (`predict_v1_responses`). NaN and the infinities, which are no JSON and which
 these clients write all the same, are read.
 """
 
@@ -30,7 +30,7 @@ _NUMBERS: Mapping[str, frozenset[type]] = {"BOOL": frozenset({bool})} | {
 _decode = msgspec.json.Decoder().decode
 
 
-class Asked(NamedTuple):
+class PredictV1Request(NamedTuple):
     """A request's tensors, and how its answer is to be told."""
 
     inputs: list[Tensor]
@@ -38,22 +38,26 @@ class Asked(NamedTuple):
     parameters: dict[str, Parameter]
 
 
-def decode_predict(body: bytes, model: ModelMetadata) -> Asked:
+def decode_predict(body: bytes, model: ModelMetadata) -> PredictV1Request:
     """Raises `CallerError` that names what is wrong and what to change."""
     fields = object_of(body)
     by_row = "instances" in fields
     if by_row == ("inputs" in fields):
         raise CallerError("Send either `instances`, which are rows, or `inputs`, which are whole tensors.")
     values = _columns(fields["instances"], model) if by_row else _named(fields["inputs"], model)
-    return Asked([_tensor(values[name], known, by_row) for name, known in _known(values, model)], by_row, _more(fields))
+    return PredictV1Request(
+        [_tensor(values[name], known, by_row) for name, known in _known(values, model)], by_row, _more(fields)
+    )
 
 
-def decode_examples(body: bytes, model: ModelMetadata) -> Asked:
+def decode_examples(body: bytes, model: ModelMetadata) -> PredictV1Request:
     """What is to be classified or valued: `examples` of named features, and features they have in `context`."""
     fields = object_of(body)
     examples, context = examples_of(fields)
     values = _columns([{**(context or {}), **example} for example in examples], model)
-    return Asked([_tensor(values[name], known, True) for name, known in _known(values, model)], True, _more(fields))
+    return PredictV1Request(
+        [_tensor(values[name], known, True) for name, known in _known(values, model)], True, _more(fields)
+    )
 
 
 def examples_of(fields: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:

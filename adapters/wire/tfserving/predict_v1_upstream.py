@@ -16,7 +16,7 @@ from adapters.wire import decoding, model_failures
 from adapters.wire.oip import json_data as oip_data
 from adapters.wire.oip.bodies import TensorMetadata
 from adapters.wire.oip.responses import error_of
-from adapters.wire.tfserving import predict_v1, predict_v1_answers
+from adapters.wire.tfserving import predict_v1, predict_v1_responses
 
 _ANSWERED = frozenset({"predictions", "outputs", "explanations", "result", "results"})
 _DATATYPES: dict[type, str] = {bool: "BOOL", int: "INT64", float: "FP64", str: "BYTES", dict: "BYTES"}
@@ -30,7 +30,7 @@ def encode_request(inference: Inference, *, by_row: bool = False) -> bytes:
 
     Raises `CallerError` for what has no form in JSON, or no rows. What is no number is written as Python does.
     """
-    values = {tensor.name: predict_v1_answers.nested(tensor) for tensor in inference.inputs}
+    values = {tensor.name: predict_v1_responses.nested(tensor) for tensor in inference.inputs}
     told: dict[str, Any] = {"instances": _rows(inference.inputs, values)} if by_row else {"inputs": values}
     if signature := inference.parameters.get(predict_v1.SIGNATURE):
         told = {predict_v1.SIGNATURE: signature, **told}
@@ -47,7 +47,7 @@ def _rows(inputs: Sequence[Tensor], values: dict[str, Any]) -> list[Any]:
     return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
 
 
-def checked(body: bytes) -> bytes:
+def check_response(body: bytes) -> bytes:
     """An answer as it came, or as JSON has it where it holds what is no number. Raises `BackendError`."""
     try:
         fields = _fields(body)

@@ -40,7 +40,7 @@ def request_of(
     """What a front got, and may have looked at. Raises `CallerError` for what is no JSON object; NaN and the infinities
     are let pass.
     """
-    rows, by_row = look_at(body) if look is None else look
+    rows, by_row = summarize(body) if look is None else look
     return InferRequest(
         model=model,
         version=version,
@@ -54,7 +54,7 @@ def request_of(
     )
 
 
-def look_at(body: bytes) -> tuple[int, bool]:
+def summarize(body: bytes) -> tuple[int, bool]:
     """How many rows there are, and whether they are told one by one."""
     try:
         asked = _asked(body)

@@ -9,7 +9,7 @@ import msgspec
 from adapters.errors import CallerError
 from adapters.tensors import Inference
 from adapters.types import Codec, InferRequest, ModelRequest
-from adapters.wire.oip import request_view as oip_asked
+from adapters.wire.oip import request_view as oip_view
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip.request_view import Fields, rows_of, with_model, without_model
 from adapters.wire.protos.tfserving import serving
@@ -19,7 +19,7 @@ _encode = msgspec.json.Encoder().encode
 _parameters = msgspec.json.Decoder(dict[str, str | int | float | bool]).decode
 
 
-class Look(NamedTuple):
+class PredictSummary(NamedTuple):
     """As much of a message as a gateway knows."""
 
     model: str
@@ -28,13 +28,13 @@ class Look(NamedTuple):
     rows: int
 
 
-def look(message: bytes) -> Look:
+def summarize(message: bytes) -> PredictSummary:
     """Raises `CallerError`."""
     asked = tfserving_predict.decode(serving.PredictRequest, message)
     spec = asked.model_spec
     first = min(asked.inputs, default="")
     shape = tuple([dim.size for dim in asked.inputs[first].tensor_shape.dim]) if first else ()
-    return Look(spec.name, tfserving_predict.version_of(spec), spec.signature_name, rows_of(shape))
+    return PredictSummary(spec.name, tfserving_predict.version_of(spec), spec.signature_name, rows_of(shape))
 
 
 def with_version(message: bytes, version: str) -> bytes:
@@ -46,7 +46,7 @@ def with_version(message: bytes, version: str) -> bytes:
     return bytes(asked.SerializeToString())
 
 
-def request_of(look: Look, message: bytes, *, model: str, version: str) -> InferRequest:
+def request_of(look: PredictSummary, message: bytes, *, model: str, version: str) -> InferRequest:
     """What a front got. `version` is what the server is to be asked for."""
     return InferRequest(
         model=model,
@@ -84,7 +84,7 @@ class _TfServing(Codec):
         except msgspec.ValidationError:
             raise CallerError("A parameter that this route writes has no form there: only plain values do.") from None
         request.write(*oip.encode_request(inference))
-        request.wire, request.codec, request.inference = "oip-http", oip_asked.HTTP, inference
+        request.wire, request.codec, request.inference = "oip-http", oip_view.HTTP, inference
 
     def inference(self, request: InferRequest) -> Inference:
         inference = tfserving_predict.decode_request(request.body)

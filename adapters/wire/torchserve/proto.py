@@ -23,7 +23,7 @@ def encode_request(model: str, version: str, name: str, body: bytes) -> bytes:
     return _field(_FIRST, model.encode()) + told + _field(_THIRD, entry)
 
 
-class Asked(NamedTuple):
+class PredictionsRequest(NamedTuple):
     """A client's PredictionsRequest."""
 
     model: str
@@ -31,7 +31,7 @@ class Asked(NamedTuple):
     body: bytes
 
 
-def decode_request(message: bytes) -> Asked:
+def decode_request(message: bytes) -> PredictionsRequest:
     """One with one input, whatever it is called. Raises `CallerError`."""
     try:
         rest, model, inputs = proto_fields.split(message, _FIRST, _THIRD)
@@ -39,9 +39,9 @@ def decode_request(message: bytes) -> Asked:
         if len(inputs) != 1:
             raise CallerError("Send one `input`: servers behind a gateway may take nothing but a body.", param="input")
         _, _, bodies = proto_fields.split(bytes(inputs[0]), _FIRST, _SECOND)
-    except proto_fields.Broken:
+    except proto_fields.MalformedMessage:
         raise CallerError("The message is no PredictionsRequest.", code="invalid_message") from None
-    return Asked(model, version, bytes(bodies[-1]) if bodies else b"")
+    return PredictionsRequest(model, version, bytes(bodies[-1]) if bodies else b"")
 
 
 def encode_response(body: bytes) -> bytes:
@@ -51,10 +51,10 @@ def encode_response(body: bytes) -> bytes:
 
 def decode_response(message: bytes) -> bytes:
     """The first field of an answer: what a handler said, or the server of its health. Raises `BackendError`."""
-    with decoding.Guard(proto_fields.Broken):
+    with decoding.Checked(proto_fields.MalformedMessage):
         rest, _, found = proto_fields.split(message, 0, _FIRST)
         if rest:
-            raise proto_fields.Broken("there is no other field")
+            raise proto_fields.MalformedMessage("there is no other field")
     return bytes(found[-1]) if found else b""
 
 

@@ -122,7 +122,7 @@ class OipGrpcFront:
         model, version = tensors.named(self._core.snapshot, name, version)
         query = ModelQuery(model=model, version=version, about=about, timeout=rpcs.time_left(call))
         body = await tensors.asked(self._core, principal, query, call.metadata, record)
-        return {} if about == "ready" else oip_bodies.decode_told(body)
+        return {} if about == "ready" else oip_bodies.decode_response_object(body)
 
     async def _infer(self, principal: Principal, call: Call, record: Record) -> None:
         request = await self._request(await call.unary(), "infer", call)
@@ -169,5 +169,5 @@ async def _elsewhere(principal: Principal, call: Call, record: Record) -> None:
 
 def _fill(kind: Any, told: dict[str, Any]) -> Any:
     """An upstream's JSON response as a message."""
-    with decoding.Guard(CallerError):
+    with decoding.Checked(CallerError):
         return proto_json.fill(kind(), told)

@@ -15,12 +15,12 @@ from adapters.base import Answer
 from adapters.errors import MODEL_NOT_READY, REPORTED, BackendError, ClientGone, InferenceError, ModelFailed
 from adapters.http2.call import Call
 from adapters.http2.status import GrpcError
-from adapters.tensors import FINAL, WANTS_FINAL, Inferred
+from adapters.tensors import EMPTY_FINAL, FINAL, Inferred
 from adapters.types import InferRequest
 from adapters.upstreams.inferred import decode
 from adapters.wire import sse
 from adapters.wire.oip import proto_responses as oip_proto_answers
-from adapters.wire.oip import responses as oip_answers
+from adapters.wire.oip import responses as oip_responses
 from gateway.auth.keys import Principal
 from gateway.fronts import errors, tensors
 from gateway.fronts.door import Door
@@ -35,9 +35,9 @@ AS_STATUS = "triton_grpc_error"
 
 def _event(data: bytes) -> Inferred:
     """Raises `BackendError` for an error."""
-    if (message := oip_answers.error_of(data)) is not None:
+    if (message := oip_responses.error_of(data)) is not None:
         raise BackendError(message)
-    return oip_answers.decode_response(data, None)
+    return oip_responses.decode_response(data, None)
 
 
 Decode = Callable[[bytes], Awaitable[InferRequest]]
@@ -142,7 +142,7 @@ class InferStream:
         """Of an upstream over gRPC. One that marks its first response marks the final response too."""
         marks = False
         async for message in answer:
-            marks = marks or oip_proto_answers.says_final(message)
+            marks = marks or oip_proto_answers.is_final(message)
             await self._send(message if marks else oip_proto_answers.with_final(message, False))
             begun.set()
         if not marks:
@@ -161,7 +161,7 @@ class InferStream:
 
     async def _end(self, request: InferRequest, last: Inferred) -> None:
         """Write an empty final response where the request enables it."""
-        if request.inference.parameters.get(WANTS_FINAL) is True:
+        if request.inference.parameters.get(EMPTY_FINAL) is True:
             await self._write(replace(last, parameters={FINAL: True}, outputs=[]))
 
     @staticmethod

@@ -19,11 +19,9 @@ from adapters.wire.tfserving import (
 from adapters.wire.tfserving import (
     predict as tfserving_predict,
 )
+from adapters.wire.tfserving import predict_v1_responses
 from adapters.wire.tfserving import (
-    predict_v1_answers,
-)
-from adapters.wire.tfserving import (
-    predict_v1_view as predict_v1_asked,
+    predict_v1_view as predict_v1_view,
 )
 from adapters.wire.tfserving import (
     predict_view as tfserving_asked,
@@ -64,7 +62,7 @@ class TfServingFront:
 
     async def _predict(self, principal: Principal, call: Call, record: Record) -> None:
         message = await call.unary()
-        asked = await offload.run(len(message), tfserving_asked.look, message)
+        asked = await offload.run(len(message), tfserving_asked.summarize, message)
         model, version = tensors.named(self._core.snapshot, asked.model, asked.version)
         if version != asked.version:
             message = await offload.run(len(message), tfserving_asked.with_version, message, version)
@@ -90,12 +88,12 @@ class TfServingFront:
         encoded, body = await offload.run(len(message), tfserving_examples.decode_request, name, message)
         spec = serving.ModelSpec.FromString(encoded)
         model, version = tensors.named(self._core.snapshot, spec.name, tfserving_predict.version_of(spec))
-        look = await offload.run(len(body), predict_v1_asked.look_at, body)
-        request = predict_v1_asked.request_of(body, model=model, version=version, verb=verb, look=look)
+        look = await offload.run(len(body), predict_v1_view.summarize, body)
+        request = predict_v1_view.request_of(body, model=model, version=version, verb=verb, look=look)
         answer = await self._answer(principal, call, record, request)
         told = answer.body or b""
         if answer.form.wire != "predict-v1":
-            told = await codecs.encode_rows(await decode(answer), verb, by_row=True)
+            told = await codecs.encode_predict_v1(await decode(answer), verb, by_row=True)
         response = await offload.run(len(told), tfserving_examples.encode_response, name, encoded, told)
         self._reply(call, record, answer, response)
 
@@ -119,9 +117,10 @@ class TfServingFront:
         spec = asked.model_spec
         model, version = tensors.named(self._core.snapshot, spec.name, tfserving_predict.version_of(spec))
         known = await self._metadata.of(principal, model, version, call.metadata)
-        signatures = proto_json.fill(serving.SignatureDefMap(), {_SIGNATURES: predict_v1_answers.signatures_of(known)})
+        described = {_SIGNATURES: predict_v1_responses.signatures_of(known)}
+        signatures = proto_json.fill(serving.SignatureDefMap(), described)
         told = serving.GetModelMetadataResponse()
-        newest = version or max(known.versions, key=predict_v1_answers.number, default="")
+        newest = version or max(known.versions, key=predict_v1_responses.number, default="")
         tfserving_predict.put_spec(told.model_spec, spec.name, newest)
         packed = told.metadata[_SIGNATURES]
         packed.type_url = f"type.googleapis.com/{signatures.DESCRIPTOR.full_name}"
@@ -137,7 +136,7 @@ class TfServingFront:
         told = serving.GetModelStatusResponse()
         for number in [each for each in versions if each.isdigit()] or [""]:
             one = told.model_version_status.add(version=int(number or 0))
-            one.state = one.State.Value(predict_v1_answers.tfserving_state(standing.state))
+            one.state = one.State.Value(predict_v1_responses.tfserving_state(standing.state))
             one.status.error_code = 0 if standing.ready else _UNAVAILABLE
             one.status.error_message = standing.reason
         rpcs.told(self._door, call, record, told)

@@ -18,7 +18,7 @@ class Asked(NamedTuple):
     """A request. `truncate` is vLLM's: a longer text is cut to so many tokens, or by -1 to what the model takes."""
 
     model: str | None
-    inputs: wire.Given
+    inputs: wire.Inputs
     base64: bool
     dimensions: int | None
     truncate: int | None

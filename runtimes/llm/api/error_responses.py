@@ -2,8 +2,8 @@
 
 from adapters.errors import CallerError, CapacityError, DeadlineError, InferenceError, NotFound, TooLarge, Unavailable
 from adapters.http1.message import Response
+from adapters.wire.internal_headers import REFUSED
 from adapters.wire.openai import chat as openai
-from adapters.wire.standing import REFUSED
 from runtimes.llm.engine.async_engine import EngineDead
 
 RETRY_SECONDS = 1

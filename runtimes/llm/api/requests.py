@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from adapters import offload
 from adapters.errors import CallerError
-from adapters.wire.openai.ignored_fields import NAMES, Hints, allowed_tools
+from adapters.wire.openai.ignored_fields import NAMES, IgnoredFields, allowed_tools
 from runtimes.llm.api.answer_format import Options, ResponseFormat, StructuredOutputs
 from runtimes.llm.api.messages import MAX_MESSAGES, Message, check_continued, check_messages
 from runtimes.llm.api.sampling_fields import MAX_CHOICES, Count, SamplingFields, TokenId, check_ids
@@ -248,20 +248,22 @@ class CompletionBody(GenerateBody, kw_only=True):
 B = TypeVar("B", bound=GenerateBody)
 
 
-async def decoded(decode: Callable[[bytes, Hints], B], body: bytes, hints: Hints) -> B:
+async def decoded(decode: Callable[[bytes, IgnoredFields], B], body: bytes, hints: IgnoredFields) -> B:
     """What `decode` returns, from another process where the body has many values. Raises CallerError."""
     request, found = await offload.parse(body, _with_hints, decode, body, hints)
     hints.ignored = found.ignored
     return request
 
 
-def _with_hints(decode: Callable[[bytes, Hints], B], body: bytes, hints: Hints) -> tuple[B, Hints]:
+def _with_hints(
+    decode: Callable[[bytes, IgnoredFields], B], body: bytes, hints: IgnoredFields
+) -> tuple[B, IgnoredFields]:
     return decode(body, hints), hints
 
 
-def decode_chat(body: bytes, hints: Hints | None = None) -> ChatBody:
+def decode_chat(body: bytes, hints: IgnoredFields | None = None) -> ChatBody:
     """Raises CallerError that names the parameter at fault."""
-    decoded = _decode(body, ChatBody, hints or Hints())
+    decoded = _decode(body, ChatBody, hints or IgnoredFields())
     check_messages(decoded.messages)
     if decoded.continue_token_ids and decoded.tools:
         raise CallerError("`continue_token_ids` is for answers without `tools`.", param="continue_token_ids")
@@ -273,9 +275,9 @@ def decode_chat(body: bytes, hints: Hints | None = None) -> ChatBody:
     return decoded
 
 
-def decode_completion(body: bytes, hints: Hints | None = None) -> CompletionBody:
+def decode_completion(body: bytes, hints: IgnoredFields | None = None) -> CompletionBody:
     """Raises CallerError that names the parameter at fault."""
-    decoded = _decode(body, CompletionBody, hints or Hints())
+    decoded = _decode(body, CompletionBody, hints or IgnoredFields())
     if len(decoded.prompts) * decoded.candidates > MAX_CHOICES:
         several = "n" if decoded.best_of is None else "best_of"
         raise CallerError(f"prompts times `{several}` must be at most {MAX_CHOICES}.", param=several)
@@ -284,7 +286,7 @@ def decode_completion(body: bytes, hints: Hints | None = None) -> CompletionBody
     return decoded
 
 
-def _decode(body: bytes, kind: type[B], hints: Hints) -> B:
+def _decode(body: bytes, kind: type[B], hints: IgnoredFields) -> B:
     try:
         fields = msgspec.json.decode(body, type=dict[str, Any])
     except msgspec.ValidationError:
@@ -312,7 +314,7 @@ def _decode(body: bytes, kind: type[B], hints: Hints) -> B:
     return decoded
 
 
-def _check_unsupported(name: str, value: Any, hints: Hints) -> None:
+def _check_unsupported(name: str, value: Any, hints: IgnoredFields) -> None:
     if name in _BOOKKEEPING or (value is None and name in _NEUTRAL):
         return
     if name not in _NEUTRAL:

@@ -7,10 +7,10 @@ from adapters import offload
 from adapters.errors import BackendError, CallerError
 from adapters.types import ChatRequest, Usage
 from adapters.wire.body import open_body
-from adapters.wire.openai.named_model import with_model
+from adapters.wire.openai.model_field import with_model
 from adapters.wire.responses import answers
 from adapters.wire.responses import requests as wire
-from adapters.wire.responses.events import Events
+from adapters.wire.responses.events import ResponseEvents
 from runtimes.llm.api.generation import EventStream
 
 NULL = b"null"
@@ -20,7 +20,7 @@ _encode = msgspec.json.Encoder().encode
 class Asked:
     """One request: its chat, and the Response that its answer becomes."""
 
-    def __init__(self, chat: ChatRequest, asked: wire.Asked, given: dict[str, Raw]) -> None:
+    def __init__(self, chat: ChatRequest, asked: wire.ResponsesBody, given: dict[str, Raw]) -> None:
         self.chat = _encode(chat.fields)
         """As `/v1/chat/completions` takes it."""
         self.ignored = chat.hints.ignored
@@ -33,7 +33,7 @@ class Asked:
 
     def events(self, chat: EventStream) -> "ResponseStream":
         """The stream of it."""
-        return ResponseStream(chat, Events(self._shell))
+        return ResponseStream(chat, ResponseEvents(self._shell))
 
 
 async def asked(body: bytes, default: str) -> Asked:
@@ -53,7 +53,7 @@ async def asked(body: bytes, default: str) -> Asked:
 class ResponseStream:
     """A chat's stream in a Response's events. One that breaks off ends with `response.failed`."""
 
-    def __init__(self, chat: EventStream, events: Events) -> None:
+    def __init__(self, chat: EventStream, events: ResponseEvents) -> None:
         self._chat = chat
         self._events = events
         self._ended = False

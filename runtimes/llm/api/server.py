@@ -18,9 +18,9 @@ from adapters.errors import (
     Unsupported,
 )
 from adapters.http1.message import Request, Response
-from adapters.wire.error_words import RESPONSES
-from adapters.wire.openai.ignored_fields import IGNORED, Hints
-from adapters.wire.standing import decode as decode_standing
+from adapters.wire.field_names import RESPONSES
+from adapters.wire.internal_headers import decode as decode_standing
+from adapters.wire.openai.ignored_fields import IGNORED, IgnoredFields
 from runtimes.llm.api import embedding_fields, embeddings, responses
 from runtimes.llm.api.answers import AnswerWriter, ChatWriter, CompletionWriter
 from runtimes.llm.api.error_responses import RETRY_SECONDS, error_response
@@ -95,11 +95,14 @@ class App:
     # ── generation ────────────────────────────────────────────────────────────────────────────────────
 
     async def _chat(self, request: Request) -> Response:
-        hints = Hints.of(request.headers)
+        hints = IgnoredFields.of(request.headers)
         return _reported(await self._answer_chat(request, await _json_body(request), hints), hints)
 
     async def _responses(self, request: Request) -> Response:
-        asked, hints = await responses.asked(await _json_body(request), self.served_name), Hints.of(request.headers)
+        asked, hints = (
+            await responses.asked(await _json_body(request), self.served_name),
+            IgnoredFields.of(request.headers),
+        )
         try:
             for name in asked.ignored:
                 hints.ignore(name)
@@ -111,7 +114,7 @@ class App:
         assert isinstance(answer.body, bytes)
         return _reported(Response(200, [_JSON], asked.whole(answer.body)), hints)
 
-    async def _answer_chat(self, request: Request, written: bytes, hints: Hints) -> Response:
+    async def _answer_chat(self, request: Request, written: bytes, hints: IgnoredFields) -> Response:
         body = await decoded(decode_chat, written, hints)
         model = self._answering(body.model)
         if model.chat_template is None:
@@ -151,7 +154,7 @@ class App:
         return await self._generate(model, body, [prompt], asker, writer, form, "messages", default_max_tokens=None)
 
     async def _completions(self, request: Request) -> Response:
-        hints = Hints.of(request.headers)
+        hints = IgnoredFields.of(request.headers)
         body = await decoded(decode_completion, await _json_body(request), hints)
         model = self._answering(body.model)
         prompts = [await encode_prompt(model, prompt) for prompt in body.prompts]
@@ -298,7 +301,7 @@ async def _streamed(events: EventStream) -> Response:
     return Response(200, _STREAM_HEADERS, events)
 
 
-def _reported(answer: Response, hints: Hints) -> Response:
+def _reported(answer: Response, hints: IgnoredFields) -> Response:
     """The answer, with a header that lists the fields which were left out."""
     if not hints.ignored:
         return answer

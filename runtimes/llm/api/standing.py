@@ -5,7 +5,7 @@ from hashlib import blake2b
 from math import inf
 from typing import NamedTuple
 
-from adapters.wire.standing import Told
+from adapters.wire.internal_headers import InternalHeaders
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Asker(NamedTuple):
     standing: Standing
 
     @classmethod
-    def of(cls, told: Told, salt: str | None, priority: int | None, now: float) -> "Asker":
+    def of(cls, told: InternalHeaders, salt: str | None, priority: int | None, now: float) -> "Asker":
         """Of what the gateway told in headers, and of what the request itself says: a `priority` that can only be
         lower than what the gateway told, and a `salt` within the tenant's own."""
         whose = f"{told.tenant if told.salt is None else told.salt}\n{salt or ''}".encode(errors="surrogatepass")

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable
 
-from adapters.wire.openai.ignored_fields import Hints
+from adapters.wire.openai.ignored_fields import IgnoredFields
 from runtimes.llm.api.requests import ChatBody
 from runtimes.llm.api.submission import LoadedModel
 from runtimes.llm.api.thinking_fields import FIELDS, ThinkingWish
@@ -16,7 +16,7 @@ from runtimes.llm.text.think_parser import ThinkParser
 _WITHOUT_EFFECT = {"reasoning_effort": "none", "enable_thinking": False}
 
 
-def ignore_thinking(body: ChatBody, template: ChatTemplate, hints: Hints) -> None:
+def ignore_thinking(body: ChatBody, template: ChatTemplate, hints: IgnoredFields) -> None:
     """Leave out what a model that does not think has no use for. Raises CallerError on a strict route."""
     if template.think_format is not None:
         return

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from adapters.errors import InferenceError
 from adapters.http1.message import Response
-from adapters.wire.oip import responses as oip_answers
+from adapters.wire.oip import responses as oip_responses
 from runtimes.tensor.service import Computed
 
 _FIELDS = [("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache")]
@@ -37,7 +37,7 @@ class Events:
             return _event(await self._encode(await anext(self._responses)))
         except InferenceError as error:
             self._over = True
-            return _event(oip_answers.encode_error(error.message))
+            return _event(oip_responses.encode_error(error.message))
 
     async def aclose(self) -> None:
         await self._responses.aclose()

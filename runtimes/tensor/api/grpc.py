@@ -18,7 +18,7 @@ from adapters.wire.oip import proto_contents as oip_contents
 from adapters.wire.oip import proto_responses as oip_proto_answers
 from adapters.wire.oip.bodies import Load
 from adapters.wire.proto_json import fill
-from adapters.wire.protos import METHODS, Method
+from adapters.wire.protos import METHODS, RpcMethod
 from runtimes.tensor.api.control import Control, no_cuda
 from runtimes.tensor.api.grpc_stream import InferStream
 from runtimes.tensor.api.refusals import grpc_code, grpc_trailers
@@ -92,7 +92,7 @@ class GrpcDoor:
     async def _stream(self, call: Call) -> None:
         await InferStream(self._service, self._control, call).run()
 
-    def _unary(self, method: Method, answer: Answer) -> Callable[[Call], Awaitable[None]]:
+    def _unary(self, method: RpcMethod, answer: Answer) -> Callable[[Call], Awaitable[None]]:
         async def answered(call: Call) -> None:
             try:
                 request = method.request.FromString(await call.unary())

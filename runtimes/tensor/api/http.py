@@ -23,7 +23,7 @@ from adapters.wire.oip import (
     requests as oip,
 )
 from adapters.wire.oip import (
-    responses as oip_answers,
+    responses as oip_responses,
 )
 from runtimes.tensor.api import events, routes
 from runtimes.tensor.api.control import Control
@@ -79,7 +79,7 @@ class HttpDoor:
         if size == 0:
             inference = self._complete(inference)
         computed = await self._service.infer(inference)
-        body, size = await codecs.encode_body(computed, oip_answers.wanted(inference))
+        body, size = await codecs.encode_response(computed, oip_responses.binary_outputs(inference))
         device = (DEVICE_MS, f"{computed.device_seconds * 1000:.3f}")
         fields = [JSON, device] if size is None else [_BINARY, (oip.HEADER, str(size)), device]
         if b"accept-encoding" in headers and len(body) >= compression.SMALLEST:
@@ -123,13 +123,13 @@ class HttpDoor:
 
 
 async def _encode_event(computed: Computed) -> bytes:
-    body, _ = await codecs.encode_body(computed)
+    body, _ = await codecs.encode_response(computed)
     return body
 
 
 async def _encode_generated(computed: Computed) -> bytes:
-    size = oip_answers.json_bytes(computed)
-    return await offload.run(size, oip_generate.encode_generate, codecs.plain(computed))
+    size = oip_responses.json_bytes(computed)
+    return await offload.run(size, oip_generate.encode_generate, codecs.without_extras(computed))
 
 
 def _not_one(count: str, model: str) -> CallerError:

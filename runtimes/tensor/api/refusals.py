@@ -17,7 +17,7 @@ from adapters.http1.message import Response
 from adapters.http2.status import Code, Metadata
 from adapters.types import ERROR_CODE
 from adapters.wire import compression
-from adapters.wire.oip import responses as oip_answers
+from adapters.wire.oip import responses as oip_responses
 
 # The first class that an error is an instance of decides: HTTP's status, gRPC's.
 _TABLE: tuple[tuple[type[InferenceError], int, Code], ...] = (
@@ -57,14 +57,14 @@ def http_response(error: InferenceError) -> Response:
     if isinstance(error, CapacityError) and error.retry_after != math.inf:
         fields.append(("retry-after", str(max(1, math.ceil(_wait(error))))))
     if error.code == "unsupported_media_type":
-        fields.append(("accept-encoding", compression.KNOWN))
-    return Response(http_status(error), fields, oip_answers.encode_error(error.message))
+        fields.append(("accept-encoding", compression.SUPPORTED))
+    return Response(http_status(error), fields, oip_responses.encode_error(error.message))
 
 
 def http_refusal(status: int, code: str, message: str) -> Response:
     """For what never became a request."""
     del code  # the protocol has no place for it
-    return Response(status, [JSON], oip_answers.encode_error(message))
+    return Response(status, [JSON], oip_responses.encode_error(message))
 
 
 def grpc_code(error: InferenceError) -> Code:

@@ -181,7 +181,7 @@ async def test_a_body_is_decoded(coding: str) -> None:
 @pytest.mark.parametrize("coding", ENCODERS)
 async def test_a_bomb_is_refused_at_the_ratio_and_at_the_limit(coding: str) -> None:
     bomb = ENCODERS[coding](bytes(64 * KiB * KiB))
-    most = compression.FREE_BYTES + compression.MOST_RATIO * len(bomb)
+    most = compression.FREE_BYTES + compression.MAX_RATIO * len(bomb)
     async with serving(size_of, Limits(max_body=1 << 30)) as served:
         client = await served.connect()
         client.send(post(f"Content-Encoding: {coding}", f"Content-Length: {len(bomb)}", body=bomb))

@@ -16,9 +16,9 @@ from msgspec import Raw
 from adapters import offload
 from adapters.errors import CallerError, CapacityError, LimitExceeded, TooLarge
 from adapters.offload import density, packets
-from adapters.offload import lane as lanes
-from adapters.offload.jobs import Job
-from adapters.offload.lane import MAX_WAITING, Lane
+from adapters.offload import worker_queue as lanes
+from adapters.offload.jobs import CodecCall
+from adapters.offload.worker_queue import MAX_WAITING, WorkerQueue
 from adapters.tensors import NO_PARAMETERS, Inference, Tensor
 from adapters.types import ModelRequest
 from adapters.upstreams.anthropic.requests import TokenCount
@@ -85,7 +85,7 @@ def test_requests_cross_unchanged(texts: list[str], times: int) -> None:
         assert type(first.codec) is type(second.codec)
         second.codec = first.codec
         if isinstance(first, TokenCount):
-            second.asked.codec = first.asked.codec
+            second.chat.codec = first.chat.codec
         assert arrived == sent
         assert bytes(second.prompt) == bytes(first.prompt)
 
@@ -93,7 +93,7 @@ def test_requests_cross_unchanged(texts: list[str], times: int) -> None:
 def test_a_message_crosses_before_its_chat_is_made() -> None:
     arrived = crossed(anthropic.decode_message(b'{"model":"m","max_tokens":1,"messages":[1]}'))
     assert not arrived.reworded
-    assert not arrived.is_worded
+    assert not arrived.is_translated
     with pytest.raises(CallerError):
         _ = arrived.fields
 
@@ -167,15 +167,15 @@ def divides() -> float:
 
 
 @pytest.fixture
-def lane(monkeypatch: pytest.MonkeyPatch) -> Lane:
+def lane(monkeypatch: pytest.MonkeyPatch) -> WorkerQueue:
     """Its process ends soon after its last job."""
     monkeypatch.setattr(lanes, "IDLE_SECONDS", 0.5)
-    return Lane(256 * MiB)
+    return WorkerQueue(256 * MiB)
 
 
-async def on(lane: Lane, function: Any, *args: Any) -> Any:
+async def on(lane: WorkerQueue, function: Any, *args: Any) -> Any:
     async with asyncio.timeout(30):
-        return await asyncio.wrap_future(lane.submit(Job(function, args, {})))
+        return await asyncio.wrap_future(lane.submit(CodecCall(function, args, {})))
 
 
 async def test_a_small_body_stays_and_a_large_one_leaves() -> None:
@@ -202,27 +202,27 @@ async def test_a_refusal_arrives_as_it_was_raised(kind: type[CallerError]) -> No
     assert str(there.value) == str(here.value)
 
 
-async def test_a_worker_that_ends_fails_its_job_and_the_next_one_runs(lane: Lane) -> None:
+async def test_a_worker_that_ends_fails_its_job_and_the_next_one_runs(lane: WorkerQueue) -> None:
     with pytest.raises(CapacityError):
         await on(lane, exits)
     assert await on(lane, of_process) != os.getpid()
 
 
-async def test_a_job_that_takes_too_much_memory_is_refused(lane: Lane) -> None:
+async def test_a_job_that_takes_too_much_memory_is_refused(lane: WorkerQueue) -> None:
     assert await on(lane, takes, 64 * MiB) == 64 * MiB
     with pytest.raises(TooLarge, match="256 MiB"):
         await on(lane, takes, 512 * MiB)
     assert await on(lane, takes, MiB) == MiB
 
 
-async def test_an_error_of_ours_names_its_place(lane: Lane) -> None:
+async def test_an_error_of_ours_names_its_place(lane: WorkerQueue) -> None:
     with pytest.raises(RuntimeError, match="in divides"):
         await on(lane, divides)
 
 
-async def test_a_job_ends_with_its_request(lane: Lane) -> None:
+async def test_a_job_ends_with_its_request(lane: WorkerQueue) -> None:
     worker = await on(lane, of_process)
-    job = lane.submit(Job(sleeps, (60.0,), {}))
+    job = lane.submit(CodecCall(sleeps, (60.0,), {}))
     async with asyncio.timeout(30):
         while not job.running():
             await asyncio.sleep(0.001)
@@ -230,22 +230,22 @@ async def test_a_job_ends_with_its_request(lane: Lane) -> None:
         assert await on(lane, of_process) != worker
 
 
-async def test_no_more_jobs_wait_than_may(lane: Lane) -> None:
+async def test_no_more_jobs_wait_than_may(lane: WorkerQueue) -> None:
     await on(lane, of_process)
-    first = lane.submit(Job(sleeps, (60.0,), {}))
+    first = lane.submit(CodecCall(sleeps, (60.0,), {}))
     async with asyncio.timeout(30):
         while not first.running():
             await asyncio.sleep(0.001)
-    waiting = [lane.submit(Job(of_process, (), {})) for _ in range(MAX_WAITING)]
+    waiting = [lane.submit(CodecCall(of_process, (), {})) for _ in range(MAX_WAITING)]
     with pytest.raises(CapacityError):
-        lane.submit(Job(of_process, (), {}))
+        lane.submit(CodecCall(of_process, (), {}))
     for job in [*waiting, first]:
         lane.abandon(job)
     assert all(job.cancelled() for job in waiting)
     assert await on(lane, of_process) != os.getpid()
 
 
-async def test_a_worker_without_jobs_ends(lane: Lane) -> None:
+async def test_a_worker_without_jobs_ends(lane: WorkerQueue) -> None:
     worker = await on(lane, of_process)
     async with asyncio.timeout(30):
         while _exists(worker):
@@ -253,7 +253,7 @@ async def test_a_worker_without_jobs_ends(lane: Lane) -> None:
     assert await on(lane, of_process) != worker
 
 
-async def test_the_worker_sees_no_secret(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_worker_sees_no_secret(lane: WorkerQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UPSTREAM_KEY", "sk-secret")
     assert await on(lane, os.getenv, "UPSTREAM_KEY") is None
 

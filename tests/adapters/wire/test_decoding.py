@@ -41,7 +41,7 @@ DECODERS: dict[str, Callable[[bytes], Any]] = {
     "predictions": lambda body: predict_v1_upstream.decode_answer(body, [], "m", ""),
     "bentoml": bentoml_schema.decode_schema,
     "ray applications": lambda body: ray_serve.status_of(body, "a"),
-    "ray listing": ray_serve.listed,
+    "ray listing": ray_serve.decode_listing,
     "tgi": tgi.decode_whole,
     "tgi event": tgi.decode_event,
     "infer event": proto_responses.split_stream_response,
@@ -78,12 +78,12 @@ def test_malformed_json_raises_one_error(body: bytes) -> None:
 
 
 def test_a_guard_converts_the_exceptions_that_it_is_given() -> None:
-    with pytest.raises(BackendError), decoding.Guard(KeyError):
+    with pytest.raises(BackendError), decoding.Checked(KeyError):
         raise KeyError("choices")
-    with pytest.raises(KeyError), decoding.Guard(IndexError):
+    with pytest.raises(KeyError), decoding.Checked(IndexError):
         raise KeyError("choices")
 
 
 def _guarded(decoder: Callable[[bytes], Any], body: bytes, subject: str) -> None:
-    with decoding.Guard(subject=subject):
+    with decoding.Checked(subject=subject):
         decoder(body)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.wire.failure_text import MOST_TOLD, for_clients, for_log
+from adapters.wire.failure_text import MAX_TEXT, for_clients, for_log
 
 OCTET = st.integers(0, 255)
 NAME = st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=12).map(lambda name: f"h{name}x")
@@ -45,7 +45,7 @@ def test_no_client_sees_a_secret_or_an_address(
     text, needle = hidden
     told = for_clients(before + left + text + right + after)
     assert needle not in told
-    assert len(told) <= MOST_TOLD
+    assert len(told) <= MAX_TEXT
     assert told.isprintable()
 
 

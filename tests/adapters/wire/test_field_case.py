@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from adapters.errors import CallerError
 from adapters.wire.anthropic import requests as anthropic
 from adapters.wire.openai import chat as openai
-from adapters.wire.openai import named_model as named
+from adapters.wire.openai import model_field as named
 from adapters.wire.openai.operation_fields import CHAT, COMPLETION, EMBEDDING, RESPONSE
 from adapters.wire.responses import requests as responses
 

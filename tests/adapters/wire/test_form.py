@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from adapters.errors import CallerError
 from adapters.wire import form
-from adapters.wire.openai import named_model as named
+from adapters.wire.openai import model_field as named
 
 TYPE = "multipart/form-data; boundary=XX"
 AUDIO = bytes(range(256)) * 4

@@ -50,10 +50,10 @@ FORMS: dict[str, Callable[[str], InferenceError]] = {
     "a Response that failed": lambda text: raised(
         native.usage_of_body, encoded({"status": "failed", "error": {"code": "server_error", "message": text}})
     ),
-    "an event of Anthropic's": lambda text: anthropic.told_in_the_stream(anthropic.ErrorBody("api_error", text)),
+    "an event of Anthropic's": lambda text: anthropic.stream_error(anthropic.ErrorBody("api_error", text)),
     "a status of TGI's": lambda text: refused(424, JSON, text),
     "a text with 200": lambda text: raised(tgi.decode_whole, encoded({"error": text})),
-    "predictions with 200": lambda text: raised(predict_v1_upstream.checked, encoded({"error": text})),
+    "predictions with 200": lambda text: raised(predict_v1_upstream.check_response, encoded({"error": text})),
     "tensors with 200": lambda text: raised(predict_v1_upstream.decode_answer, encoded({"error": text}), (), "m", ""),
     "an app's text": lambda text: _judged(PLAIN, text.encode()),
     "an app's JSON": lambda text: _judged(JSON, encoded({"message": text})),
@@ -71,8 +71,8 @@ def _judged(headers: Headers, body: bytes) -> InferenceError:
 def test_a_failure_keeps_its_text_and_no_secret(form: str, text: str) -> None:
     error = FORMS[form](text)
     if isinstance(error, ModelFailed):
-        assert 0 < len(error.message) <= failure_text.MOST_TOLD
-        assert 0 < len(error.detail) <= failure_text.MOST_TOLD
+        assert 0 < len(error.message) <= failure_text.MAX_TEXT
+        assert 0 < len(error.detail) <= failure_text.MAX_TEXT
     elif failure_text.for_clients(text) and not text.lstrip().startswith("<"):
         assert error.kind == "caller" or "too long" in text  # the text itself blames the request
     else:

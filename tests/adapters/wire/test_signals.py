@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.wire.signals import SERVERS, Report, read
+from adapters.wire.signals import SERVERS, ServerLoad, read
 
 VLLM = b"""\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -26,15 +26,15 @@ nv_inference_request_success{model="a",version="1"} 12345
 
 
 def test_engines_add_up_and_their_caches_are_averaged() -> None:
-    assert read(VLLM, "vllm") == read(VLLM, "auto") == Report(7.0, 1.0, 0.5)
+    assert read(VLLM, "vllm") == read(VLLM, "auto") == ServerLoad(7.0, 1.0, 0.5)
 
 
 def test_a_former_name_is_known_too() -> None:
-    assert read(b"vllm:num_requests_running 1\nvllm:gpu_cache_usage_perc 0.9\n", "vllm") == Report(1.0, 0.0, 0.9)
+    assert read(b"vllm:num_requests_running 1\nvllm:gpu_cache_usage_perc 0.9\n", "vllm") == ServerLoad(1.0, 0.0, 0.9)
 
 
 def test_models_of_one_server_add_up() -> None:
-    assert read(TRITON, "auto") == Report(0.0, 7.0, 0.0)
+    assert read(TRITON, "auto") == ServerLoad(0.0, 7.0, 0.0)
 
 
 def line(name: str, value: object) -> str:
@@ -51,7 +51,7 @@ def line(name: str, value: object) -> str:
 def test_every_server_is_found_by_its_own_names(server: str) -> None:
     names = SERVERS[server]
     page = "".join(line(kind[0], value) for kind, value in zip(names, (2, 3, 0.5, "a,b", 16, 100), strict=True) if kind)
-    expected = Report(
+    expected = ServerLoad(
         2.0 if names.running else 0.0,
         3.0 if names.waiting else 0.0,
         0.5 if names.cache else 0.0,
@@ -91,8 +91,8 @@ nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="m",versi
 nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="tokens_per",model="m",version="1"} 64
 nv_inference_pending_request_count{model="m",version="1"} 7
 """
-    assert read(page, "triton-tensorrt-llm") == read(page, "auto") == Report(5.0, 2.0, 0.25, block_size=64)
-    assert read(page, "triton") == Report(0.0, 7.0, 0.0)
+    assert read(page, "triton-tensorrt-llm") == read(page, "auto") == ServerLoad(5.0, 2.0, 0.25, block_size=64)
+    assert read(page, "triton") == ServerLoad(0.0, 7.0, 0.0)
 
 
 def test_the_newest_list_of_adapters_counts_with_those_that_wait() -> None:
@@ -102,7 +102,7 @@ vllm:lora_requests_info{max_lora="4",running_lora_adapters="old",waiting_lora_ad
 vllm:lora_requests_info{max_lora="4",running_lora_adapters="sql, chat",waiting_lora_adapters="next"} 200.5
 vllm:cache_config_info{block_size="16",num_gpu_blocks="None"} 1
 """
-    assert read(page, "auto") == Report(1.0, 0.0, 0.0, frozenset({"sql", "chat", "next"}), 16, 0)
+    assert read(page, "auto") == ServerLoad(1.0, 0.0, 0.0, frozenset({"sql", "chat", "next"}), 16, 0)
 
 
 STEP = {
@@ -115,9 +115,11 @@ STEP = {
 
 def test_trtllm_serve_tells_of_its_last_step_in_json() -> None:
     page = json.dumps([{"numActiveRequests": 9}, STEP]).encode()
-    assert read(page, "tensorrt-llm") == read(page, "auto") == Report(3.0, 2.0, 0.25, block_size=32, blocks=100)
-    assert read(b"[]", "auto") == Report(0.0, 0.0, 0.0)
-    assert read(json.dumps([{"numActiveRequests": 1, "kvCacheStats": None}]).encode(), "auto") == Report(1.0, 0.0, 0.0)
+    assert read(page, "tensorrt-llm") == read(page, "auto") == ServerLoad(3.0, 2.0, 0.25, block_size=32, blocks=100)
+    assert read(b"[]", "auto") == ServerLoad(0.0, 0.0, 0.0)
+    assert read(json.dumps([{"numActiveRequests": 1, "kvCacheStats": None}]).encode(), "auto") == ServerLoad(
+        1.0, 0.0, 0.0
+    )
 
 
 @pytest.mark.parametrize("page", [b"[1]", b"[", b'[{"numActiveRequests": -1}]', b'[{"numQueuedRequests": 1e300}]'])
@@ -130,6 +132,6 @@ def test_torchserve_tells_how_many_wait_for_each_version_of_a_model() -> None:
     versions = [
         {"modelVersion": name, "jobQueueStatus": {"pendingRequests": count}} for name, count in (("1", 3), ("2", 4))
     ]
-    assert read(json.dumps(versions).encode(), "torchserve") == Report(0.0, 7.0, 0.0)
+    assert read(json.dumps(versions).encode(), "torchserve") == ServerLoad(0.0, 7.0, 0.0)
     with pytest.raises(ValueError):
         read(b'{"code": 404}', "torchserve")

@@ -33,7 +33,7 @@ from adapters.wire.oip import (
     requests as oip,
 )
 from adapters.wire.oip import (
-    responses as oip_answers,
+    responses as oip_responses,
 )
 from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
 from tests.adapters.tensor_service import Service, echo, serving
@@ -72,8 +72,8 @@ class HttpEcho:
         if what == "generate_stream":
             return _events(oip_generate.encode_generate(answer))
         if what == "infer_stream":
-            return _events(oip_answers.encode_response(answer)[0])
-        told, length = oip_answers.encode_response(answer, oip_answers.wanted(inference))
+            return _events(oip_responses.encode_response(answer)[0])
+        told, length = oip_responses.encode_response(answer, oip_responses.binary_outputs(inference))
         headers = [(oip.HEADER, str(length))] if length is not None else []
         if self._binary and (accepted := compression.chosen(http.headers.get("accept-encoding"))):
             told = compression.compress(told, accepted)

@@ -203,7 +203,7 @@ async def test_the_official_client_counts_a_responses_input() -> None:
             await sdk.responses.input_tokens.count(model="chat", input=[])
         assert refused.value.param == "input"
     assert isinstance(asked := fake.calls[0].request, TokenCount)
-    assert json.loads(bytes(asked.asked.fields["messages"])) == [
+    assert json.loads(bytes(asked.chat.fields["messages"])) == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "hi"},
     ]

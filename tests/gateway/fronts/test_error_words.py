@@ -10,7 +10,7 @@ import pytest
 from adapters.errors import CallerError
 from adapters.fake import FakeAdapter, Script
 from adapters.wire.anthropic import chat as anthropic_chat
-from adapters.wire.error_words import CHAT, MESSAGES, RESPONSES, Words
+from adapters.wire.field_names import CHAT, MESSAGES, RESPONSES, FieldNames
 from adapters.wire.openai import operation_fields
 from tests.gateway.fronts.test_ignored_fields import CHATS, HI, Opener
 from tests.gateway.fronts.test_ignored_fields import MESSAGES as MESSAGES_PATH
@@ -115,7 +115,7 @@ async def test_an_error_names_a_field_of_its_door(door: Opener, path: str) -> No
     "At most 0 image_url(s) may be provided in one prompt.",
     "messages[2] has tool_calls without tool_call_id",
 ])  # fmt: skip
-async def test_a_foreign_servers_refusal_is_worded_anew(door: Opener, message: str) -> None:
+async def test_a_foreign_servers_refusal_is_translated_anew(door: Opener, message: str) -> None:
     fault = CallerError(message, param="messages[1].content")
     for path in (RESPONSES_PATH, MESSAGES_PATH):
         async with door(FakeAdapter(Script(fault=CallerError(fault.message, param=fault.param)))) as d:
@@ -126,7 +126,7 @@ async def test_a_foreign_servers_refusal_is_worded_anew(door: Opener, message: s
 
 
 @pytest.mark.parametrize("words", [MESSAGES, RESPONSES, CHAT])
-def test_words_are_said_once(words: Words) -> None:
+def test_words_are_said_once(words: FieldNames) -> None:
     error = CallerError("`messages[0].tool_calls` and `stop_sequences` and `prompt`", param="prompt")
     first = words.of(error).message, error.param
     assert (words.of(error).message, error.param) == first

@@ -139,7 +139,7 @@ async def test_the_official_client_parses_what_fits_a_schema(door: Opener) -> No
         async with d.sdk.responses.stream(model="chat", input="1+2?", text_format=Sum) as stream:
             assert (await stream.get_final_response()).output_parsed == Sum(total=3)
     request = fake.calls[0].request
-    assert request.asks_for("json_schema")
+    assert request.uses_feature("json_schema")
 
 
 async def test_a_break_in_mid_stream_is_said_and_nothing_is_invented(door: Opener) -> None:

@@ -14,8 +14,8 @@ from adapters.fake import FakeAdapter, Script
 from adapters.types import AppRequest, ChatRequest, CompletionRequest, EmbeddingRequest, GenerateRequest
 from adapters.wire.openai import chat as wire
 from adapters.wire.openai import operation_fields
-from adapters.wire.openai.calls import CALLS
-from adapters.wire.openai.named_model import CODEC
+from adapters.wire.openai.model_field import CODEC
+from adapters.wire.openai.passthrough import PASSTHROUGH
 from config.schema.config import RewriteConfig
 from config.schema.rewrite import twins
 from policies.routing.rewrite import Rewrite
@@ -108,14 +108,14 @@ NUMBERS = {"n": 1, "max_tokens": 1, "max_completion_tokens": 1, "max_output_toke
 
 def test_every_operation_has_a_table() -> None:
     paths = {kind.path for kind in (ChatRequest, CompletionRequest, EmbeddingRequest)}
-    assert set(PATHS) == {*CALLS, *paths, "/responses"}
+    assert set(PATHS) == {*PASSTHROUGH, *paths, "/responses"}
 
 
 @given(st.sampled_from(PATHS), st.sampled_from(NAMED), st.sampled_from(["force", "defaults"]))
 def test_a_rewrite_adds_a_field_only_where_the_operation_has_it(path: str, name: str, kind: str) -> None:
     rewrite = Rewrite(RewriteConfig.model_validate({kind: {name: NUMBERS.get(name, "x")}}))
     request = AppRequest(model="m", path=path, codec=CODEC, body=b'{"model":"m"}')
-    added = rewrite({"model": Raw(b'"m"')}, lambda field: CODEC.takes(request, field)).keys() - {"model"}
+    added = rewrite({"model": Raw(b'"m"')}, lambda field: CODEC.accepts(request, field)).keys() - {"model"}
     table = operation_fields.fields_of(path)
     assert added <= table
     assert bool(added) == bool(twins(name) & table)
@@ -124,8 +124,8 @@ def test_a_rewrite_adds_a_field_only_where_the_operation_has_it(path: str, name:
 def test_a_cap_reaches_an_operation_by_the_operations_own_name() -> None:
     rewrite = Rewrite(RewriteConfig(caps={"max_completion_tokens": 5}))
     request = chat()
-    assert "max_completion_tokens" in rewrite(request.fields, lambda name: request.codec.takes(request, name))
+    assert "max_completion_tokens" in rewrite(request.fields, lambda name: request.codec.accepts(request, name))
     completion = wire.decode_completion(b'{"model": "m", "prompt": "a"}')
-    fields = rewrite(completion.fields, lambda name: completion.codec.takes(completion, name))
+    fields = rewrite(completion.fields, lambda name: completion.codec.accepts(completion, name))
     assert fields["max_tokens"] == Raw(b"5")
     assert "max_completion_tokens" not in fields

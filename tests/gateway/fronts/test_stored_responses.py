@@ -193,7 +193,7 @@ async def test_stored_items_count_as_input(door: Opener) -> None:
         made = await d.sdk.responses.create(model="chat", input="hi", store=True)
         await d.sdk.responses.input_tokens.count(model="chat", input="2?", previous_response_id=made.id)
         asked: Any = d._fake.calls[-1].request
-        assert [message["content"] for message in json.loads(bytes(asked.asked.fields["messages"]))] == [
+        assert [message["content"] for message in json.loads(bytes(asked.chat.fields["messages"]))] == [
             "hi",
             "One.",
             "2?",

@@ -18,7 +18,7 @@ from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.wire.anthropic.messages import message_body
 from adapters.wire.anthropic.requests import decode_message
 from adapters.wire.openai.chat import decode_chat, upstream_body
-from adapters.wire.openai.dialects import DIALECTS, OURS, PLAIN, Dialect
+from adapters.wire.openai.dialects import DIALECTS, OURS, PLAIN, OpenAIDialect
 from adapters.wire.openai.thinking import of_message
 from runtimes.llm.engine.async_engine import Runner
 from tests.gateway.fronts.test_anthropic_front import chunk, completion
@@ -147,7 +147,9 @@ VARIABLES = {True: {"enable_thinking": True, "thinking": True}, False: {"enable_
         (DIALECTS["sglang"], {"type": "disabled"}, {"chat_template_kwargs": VARIABLES[False]}),
     ],
 )
-def test_a_message_s_thinking_as_each_server_of_chats_takes_it(dialect: Dialect, thinking: Any, expected: Any) -> None:
+def test_a_message_s_thinking_as_each_server_of_chats_takes_it(
+    dialect: OpenAIDialect, thinking: Any, expected: Any
+) -> None:
     fields = {"model": "m", "max_tokens": 9, "messages": HI} | ({} if thinking is None else {"thinking": thinking})
     request = decode_message(json.dumps(fields).encode(), None)
     added = of_message(request.native, request.fields, dialect.thinking)

@@ -14,7 +14,7 @@ from adapters.tensors import Inferred
 from adapters.types import Deadline
 from adapters.wire.oip import proto_responses as oip_proto_answers
 from adapters.wire.oip import requests as oip
-from adapters.wire.oip import responses as oip_answers
+from adapters.wire.oip import responses as oip_responses
 from adapters.wire.oip.request_view import request_of
 from gateway.traffic.fleet import Fleet
 from gateway.traffic.member import FleetError, tls_of
@@ -36,8 +36,8 @@ class Echo:
             return Response(200)
         length = oip.header_length(http.headers.get(oip.HEADER))
         inference = oip.decode_request(await http.read(), length, "m")
-        body, length = oip_answers.encode_response(
-            Inferred("m", "1", outputs=inference.inputs), oip_answers.wanted(inference)
+        body, length = oip_responses.encode_response(
+            Inferred("m", "1", outputs=inference.inputs), oip_responses.binary_outputs(inference)
         )
         return Response(200, [(oip.HEADER, str(length))] if length is not None else [], body)
 
@@ -93,7 +93,7 @@ async def test_oip_http(more: dict[str, Any]) -> None:
             await asyncio.sleep(0.005)
     answer = await pool.call(request_of(REQUEST, model="chat", version=""), Call(Deadline(1e9, 30.0, 30.0)))
     assert answer.body is not None
-    assert bytes(oip_answers.decode_response(answer.body, answer.form.header_length).outputs[0].data) == bytes(
+    assert bytes(oip_responses.decode_response(answer.body, answer.form.header_length).outputs[0].data) == bytes(
         [1, 0, 0, 0, 2, 0, 0, 0]
     )
     key = f"Bearer {more['key']}" if "key" in more else None

@@ -58,12 +58,12 @@ def test_each_condition(when: dict[str, Any], facts: dict[str, Any], expected: b
 @pytest.mark.parametrize("wanted", [True, False])
 @pytest.mark.parametrize("asked", [True, False])
 def test_features(feature: Feature, wanted: bool, asked: bool) -> None:
-    assert matches({feature: wanted}, asks_for=lambda name: asked and name == feature) is (wanted is asked)
+    assert matches({feature: wanted}, uses_feature=lambda name: asked and name == feature) is (wanted is asked)
 
 
 def test_what_takes_time_to_find_out_is_asked_last_and_only_by_who_wants_it() -> None:
     looked: list[Feature] = []
-    facts = {"asks_for": looked.append}
+    facts = {"uses_feature": looked.append}
     assert not matches({"vision": True, "tenant": ["other"], "cost": ">100 usd"}, **facts)
     assert matches({"tenant": ["acme"]}, **facts)
     assert not looked

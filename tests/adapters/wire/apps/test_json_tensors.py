@@ -12,7 +12,7 @@ from adapters.errors import BackendError
 from adapters.tensors import Tensor, join_bytes
 from adapters.wire.apps.json_tensors import tensor_of
 from adapters.wire.oip.json_data import CODES
-from adapters.wire.tfserving.predict_v1_answers import nested
+from adapters.wire.tfserving.predict_v1_responses import nested
 
 SHAPES = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple)
 

@@ -85,7 +85,7 @@ def test_noise_is_the_callers_fault_or_the_upstreams(noise: bytes) -> None:
         except CallerError:
             continue
         assert isinstance(json.loads(noise.strip() or b"{}"), dict)
-    for answered in (oip_bodies.decode_metadata, oip_bodies.decode_index, oip_bodies.decode_told):
+    for answered in (oip_bodies.decode_metadata, oip_bodies.decode_index, oip_bodies.decode_response_object):
         try:
             answered(noise)
         except BackendError:

@@ -18,7 +18,7 @@ from adapters.wire.oip import (
     proto_requests as oip_proto,
 )
 from adapters.wire.oip import (
-    request_view as oip_asked,
+    request_view as oip_view,
 )
 from adapters.wire.oip import (
     requests as oip,
@@ -123,7 +123,7 @@ def test_every_parameter_refuses_every_other_type(place: str) -> None:
         if (asked := message(place, name, value)) is not None:
             assert refused(oip_proto.decode_infer_request, asked) is not fits, told
         if place == "request":
-            seen = refused(lambda sent: oip_asked.request_of(sent, model="m", version=""), body(place, name, value))
+            seen = refused(lambda sent: oip_view.request_of(sent, model="m", version=""), body(place, name, value))
             assert seen is not fits, told
             inputs = {"X": TensorMetadata("X", "INT32", (-1, 1))}
             for prompt in ({"X": 1, name: value}, {"X": 1, "parameters": {name: value}}):

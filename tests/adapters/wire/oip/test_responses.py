@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from adapters.errors import BackendError, CallerError
 from adapters.tensors import Inferred, Parameter, Tensor
 from adapters.wire.oip import requests as oip
-from adapters.wire.oip import responses as oip_answers
+from adapters.wire.oip import responses as oip_responses
 from tests.adapters.wire.tensors import WORDS, lists, parameters, same
 
 Y = Tensor("y", "INT32", (2,), b"\x01\0\0\0\x02\0\0\0")
@@ -27,7 +27,7 @@ def inferreds(draw: st.DrawFn, *, text: bool) -> Inferred:
 @given(st.data(), st.booleans())
 def test_what_is_written_is_read_again(data: st.DataObject, in_binary: bool) -> None:
     inferred = data.draw(inferreds(text=not in_binary))
-    again = oip_answers.decode_response(*oip_answers.encode_response(inferred, in_binary))
+    again = oip_responses.decode_response(*oip_responses.encode_response(inferred, in_binary))
     assert (again.model_name, again.model_version, again.id) == ("m", "3", inferred.id)
     assert dict(again.parameters) == dict(inferred.parameters)
     assert len(again.outputs) == len(inferred.outputs)
@@ -35,7 +35,7 @@ def test_what_is_written_is_read_again(data: st.DataObject, in_binary: bool) -> 
 
 
 def test_json_is_flat_and_says_who_answered() -> None:
-    body, length = oip_answers.encode_response(Inferred("m", "1", outputs=[Tensor("y", "INT32", (1, 2), Y.data)]))
+    body, length = oip_responses.encode_response(Inferred("m", "1", outputs=[Tensor("y", "INT32", (1, 2), Y.data)]))
     assert length is None
     assert json.loads(body) == {
         "model_name": "m", "model_version": "1",
@@ -62,9 +62,11 @@ def test_json_is_flat_and_says_who_answered() -> None:
         ),
     ],
 )
-def test_each_outputs_own_word_goes_before_the_requests(request_: dict[str, Any], expected: oip_answers.Wanted) -> None:
+def test_each_outputs_own_word_goes_before_the_requests(
+    request_: dict[str, Any], expected: oip_responses.BinaryOutputs
+) -> None:
     inference = oip.decode_request(json.dumps({"inputs": [], **request_}).encode(), None, "m")
-    assert oip_answers.wanted(inference) == expected
+    assert oip_responses.binary_outputs(inference) == expected
 
 
 def test_a_form_that_is_neither_true_nor_false_is_the_callers_mistake() -> None:
@@ -77,7 +79,7 @@ def test_a_form_that_is_neither_true_nor_false_is_the_callers_mistake() -> None:
 
 
 def test_binary_and_json_outputs_in_one_response() -> None:
-    body, length = oip_answers.encode_response(Inferred("m", "1", outputs=[Y, Z]), {"z": True})
+    body, length = oip_responses.encode_response(Inferred("m", "1", outputs=[Y, Z]), {"z": True})
     assert length is not None
     head = json.loads(body[:length])
     assert head["outputs"][0]["data"] == [1, 2]
@@ -87,7 +89,7 @@ def test_binary_and_json_outputs_in_one_response() -> None:
 
 def test_what_is_no_number_is_null() -> None:
     data = struct.pack("<3d", math.nan, math.inf, 1.5)
-    body, _ = oip_answers.encode_response(Inferred("m", outputs=[Tensor("y", "FP64", (3,), data)]))
+    body, _ = oip_responses.encode_response(Inferred("m", outputs=[Tensor("y", "FP64", (3,), data)]))
     assert json.loads(body, parse_constant=pytest.fail)["outputs"][0]["data"] == [None, None, 1.5]
 
 
@@ -96,15 +98,15 @@ def test_what_is_no_number_is_null() -> None:
 )
 def test_what_json_has_no_form_for_must_be_asked_for_in_binary(tensor: Tensor) -> None:
     with pytest.raises(CallerError, match=r"`y` .*`binary_data: true`"):
-        oip_answers.encode_response(Inferred("m", outputs=[tensor]))
-    body, length = oip_answers.encode_response(Inferred("m", outputs=[tensor]), True)
-    assert same(oip_answers.decode_response(body, length).outputs[0], tensor)
+        oip_responses.encode_response(Inferred("m", outputs=[tensor]))
+    body, length = oip_responses.encode_response(Inferred("m", outputs=[tensor]), True)
+    assert same(oip_responses.decode_response(body, length).outputs[0], tensor)
 
 
 def test_an_output_in_shared_memory_has_neither_data_nor_parameters() -> None:
     """As Triton tells it: its C++ client takes one with parameters for one in binary form, and fails."""
     where: dict[str, Parameter] = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
-    body, length = oip_answers.encode_response(Inferred("m", outputs=[Tensor("y", "INT32", (2,), b"", where)]), True)
+    body, length = oip_responses.encode_response(Inferred("m", outputs=[Tensor("y", "INT32", (2,), b"", where)]), True)
     assert length is None
     assert json.loads(body)["outputs"] == [{"name": "y", "datatype": "INT32", "shape": [2]}]
 
@@ -113,7 +115,7 @@ def test_an_output_that_says_where_it_lies_needs_no_data() -> None:
     where = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
     output = {"name": "y", "datatype": "INT32", "shape": [2], "parameters": where}
     body = json.dumps({"model_name": "m", "outputs": [output]}).encode()
-    assert oip_answers.decode_response(body, None).outputs[0].parameters == where
+    assert oip_responses.decode_response(body, None).outputs[0].parameters == where
 
 
 def test_servers_of_this_family_are_read_with_their_ways() -> None:
@@ -122,7 +124,7 @@ def test_servers_of_this_family_are_read_with_their_ways() -> None:
         b'{"model_name":"m","model_version":null,"id":null,"parameters":{"content_type":"np","headers":{"a":"b"}},'
         b'"outputs":[{"name":"y","shape":[1,3],"datatype":"FP32","parameters":null,"data":[[NaN,null,Infinity]]}]}'
     )
-    inferred = oip_answers.decode_response(body, None)
+    inferred = oip_responses.decode_response(body, None)
     assert (inferred.model_version, inferred.id, inferred.parameters) == ("", "", {"content_type": "np"})
     assert [math.isnan(value) for value in memoryview(inferred.outputs[0].data).cast("f")] == [True, True, True]
 
@@ -144,13 +146,13 @@ def test_servers_of_this_family_are_read_with_their_ways() -> None:
 )
 def test_an_answer_that_cannot_be_read_is_the_upstreams_fault(body: bytes, length: int | None) -> None:
     with pytest.raises(BackendError):
-        oip_answers.decode_response(body, length)
+        oip_responses.decode_response(body, length)
 
 
 @given(st.binary(max_size=64), st.one_of(st.none(), st.integers(0, 80)))
 def test_noise_is_an_answer_or_the_upstreams_fault(noise: bytes, length: int | None) -> None:
     try:
-        read = oip_answers.decode_response(noise, length)
+        read = oip_responses.decode_response(noise, length)
     except BackendError:
         return
     assert noise.strip()[:1] == b"{"
@@ -171,13 +173,13 @@ def test_noise_is_an_answer_or_the_upstreams_fault(noise: bytes, length: int | N
     ],
 )
 def test_errors_in_the_shapes_of_this_family(body: bytes, message: str | None) -> None:
-    assert oip_answers.error_of(body) == message
+    assert oip_responses.error_of(body) == message
 
 
 @given(st.binary(max_size=40))
 def test_noise_is_no_error_that_anybody_can_read(noise: bytes) -> None:
-    assert oip_answers.error_of(noise) is None or noise.lstrip().startswith(b"{")
+    assert oip_responses.error_of(noise) is None or noise.lstrip().startswith(b"{")
 
 
 def test_an_error_is_written_as_the_protocol_has_it() -> None:
-    assert json.loads(oip_answers.encode_error('a "b"')) == {"error": 'a "b"'}
+    assert json.loads(oip_responses.encode_error('a "b"')) == {"error": 'a "b"'}

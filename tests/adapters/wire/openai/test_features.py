@@ -15,9 +15,9 @@ TEXT = {"type": "text", "text": 'an "image_url" and {"type": "image_url", "image
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
 
 
-def asks_for(feature: Feature, messages: Any = None, **fields: Any) -> bool:
+def uses_feature(feature: Feature, messages: Any = None, **fields: Any) -> bool:
     body = {"model": "m", "messages": messages or [{"role": "user", "content": "hi"}], **fields}
-    return wire.decode_chat(json.dumps(body).encode()).asks_for(feature)
+    return wire.decode_chat(json.dumps(body).encode()).uses_feature(feature)
 
 
 def said(*contents: Any) -> list[Any]:
@@ -41,18 +41,18 @@ def said(*contents: Any) -> list[Any]:
     ],
 )
 def test_an_image_is_a_part_and_no_word(messages: Any, expected: bool) -> None:
-    assert asks_for("vision", messages) is expected
+    assert uses_feature("vision", messages) is expected
 
 
 def test_an_image_may_be_spelt_with_escapes() -> None:
     body = b'{"model": "m", "messages": [{"content": [{"type": "\\u0069mage\\u005furl"}]}]}'
-    assert wire.decode_chat(body).asks_for("vision")
+    assert wire.decode_chat(body).uses_feature("vision")
 
 
 @given(st.recursive(st.text(max_size=9) | st.just("image"), lambda inner: st.lists(inner, max_size=3)))
 def test_whatever_messages_hold_vision_is_known(content: Any) -> None:
-    assert asks_for("vision", said(content, [IMAGE]))
-    assert not asks_for("vision", said(content))
+    assert uses_feature("vision", said(content, [IMAGE]))
+    assert not uses_feature("vision", said(content))
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_whatever_messages_hold_vision_is_known(content: Any) -> None:
     ],
 )
 def test_tools(fields: dict[str, Any], expected: bool) -> None:
-    assert asks_for("tools", **fields) is expected
+    assert uses_feature("tools", **fields) is expected
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_tools(fields: dict[str, Any], expected: bool) -> None:
     ],
 )
 def test_json_schema(given: Any, expected: bool) -> None:
-    assert asks_for("json_schema", response_format=given) is expected
+    assert uses_feature("json_schema", response_format=given) is expected
 
 
 def test_a_feature_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,11 +96,11 @@ def test_a_feature_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(features.READ, "vision", look)
     request = wire.decode_chat(json.dumps({"model": "m", "messages": said("hi")}).encode())
     assert not looked
-    assert request.asks_for("vision")
-    assert request.asks_for("vision")
+    assert request.uses_feature("vision")
+    assert request.uses_feature("vision")
     assert len(looked) == 1
 
 
 def test_completions_have_no_messages() -> None:
     request = wire.decode_completion(b'{"model": "m", "prompt": "image_url"}')
-    assert not request.asks_for("vision")
+    assert not request.uses_feature("vision")

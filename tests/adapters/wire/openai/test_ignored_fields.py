@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.errors import CallerError
-from adapters.wire.openai.ignored_fields import MAX_LISTED, Hints, allowed_tools
+from adapters.wire.openai.ignored_fields import MAX_LISTED, IgnoredFields, allowed_tools
 
 
 def tool(name: str) -> dict[str, Any]:
@@ -39,13 +39,13 @@ def test_a_tool_that_is_not_there_is_refused() -> None:
 
 
 def test_the_list_is_bounded_and_has_no_name_twice() -> None:
-    hints = Hints()
+    hints = IgnoredFields()
     for i in range(100):
         hints.ignore(f"f{i // 2}")
     assert len(hints.ignored) == len(set(hints.ignored)) == MAX_LISTED
 
 
 def test_an_empty_stop_ends_no_answer() -> None:
-    hints = Hints()
+    hints = IgnoredFields()
     assert (hints.stops(None), hints.stops("a"), hints.stops(["a"]), hints.ignored) == ([], ["a"], ["a"], [])
     assert (hints.stops(""), hints.stops(["", "b"]), hints.ignored) == ([], ["b"], ["stop"])

@@ -9,7 +9,7 @@ from adapters.types import Usage
 from adapters.wire.openai import transcript as module
 from adapters.wire.openai.chat import decode_chat, decode_completion
 from adapters.wire.openai.continuation import Mode, can_continue
-from adapters.wire.openai.transcript import Said
+from adapters.wire.openai.transcript import Transcript
 from tests.support.gateways import chat
 
 HEAD = {"id": "first", "object": "chat.completion.chunk", "created": 1, "model": "m"}
@@ -21,8 +21,8 @@ def event(delta: dict[str, Any], reason: str | None = None, **more: Any) -> byte
     return b"data: " + json.dumps({**HEAD, "choices": [choice], **more}, separators=(",", ":")).encode() + b"\n\n"
 
 
-def saying(mode: Mode, *events: bytes) -> Said:
-    said = Said(mode)
+def saying(mode: Mode, *events: bytes) -> Transcript:
+    said = Transcript(mode)
     for each in events:
         said.take(each)
     return said
@@ -65,7 +65,7 @@ def test_a_finish_reason_is_the_end() -> None:
 @pytest.mark.parametrize("mode", ["text", "tokens"])
 def test_what_is_kept_is_bounded(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_KEPT", 4)
-    said = Said(mode)
+    said = Transcript(mode)
     for i in range(5):
         assert (said.rest(REQUEST) is None) == (i > 4)
         said.take(event({"content": "x"}, choice={"token_ids": [i]}))
@@ -75,7 +75,7 @@ def test_what_is_kept_is_bounded(mode: Mode, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_comments_and_the_end_pass() -> None:
-    said = Said("tokens")
+    said = Transcript("tokens")
     for piece in (b": ping\n\n", b"data: [DONE]\n\n", b"event: x\n\n"):
         assert said.take(piece) == piece
 
@@ -84,7 +84,7 @@ def test_comments_and_the_end_pass() -> None:
 def test_token_ids_are_taken_out_and_nothing_else(text: str, token_ids: list[int]) -> None:
     """Not even out of a text that spells them."""
     spelled = text + ',"token_ids":[1]'
-    said = Said("tokens")
+    said = Transcript("tokens")
     plain = event({"content": spelled}, choice={"logprobs": None})
     assert said.take(event({"content": spelled}, choice={"logprobs": None, "token_ids": token_ids})) == plain
     fields = said.rest(REQUEST)

@@ -15,7 +15,7 @@ from adapters.errors import BackendError, TransportError
 from adapters.types import Usage
 from adapters.wire.responses import answers as responses_answers
 from adapters.wire.responses import requests as responses
-from adapters.wire.responses.events import MAX_ANSWER, Events
+from adapters.wire.responses.events import MAX_ANSWER, ResponseEvents
 
 STREAM_EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 COUNTED = Usage(3, 2)
@@ -60,7 +60,7 @@ def parsed(written: bytes) -> list[dict[str, Any]]:
 
 
 def streamed(*pieces: bytes, **fields: Any) -> list[dict[str, Any]]:
-    events = Events(shell(**fields))
+    events = ResponseEvents(shell(**fields))
     out = b"".join(events.take(piece) for piece in pieces)
     assert events.done
     return parsed(out + events.end(COUNTED))
@@ -148,13 +148,13 @@ def test_an_answer_of_nothing_is_an_empty_text() -> None:
 
 
 def test_comments_keep_the_connection_alive() -> None:
-    events = Events(shell())
+    events = ResponseEvents(shell())
     assert events.take(chunk({"content": "A"}))
     assert events.take(b": ping\n\n") == b": ping\n\n"
 
 
 def test_a_break_is_said_with_what_came() -> None:
-    events = Events(shell())
+    events = ResponseEvents(shell())
     out = events.take(chunk({"reasoning": "Hm"}) + chunk({"content": "Hel"}))
     (*_, last) = parsed(out + events.fail(TransportError("It broke."), COUNTED))
     assert last["type"] == "response.failed"
@@ -165,7 +165,7 @@ def test_a_break_is_said_with_what_came() -> None:
         "It broke.",
     )
     assert [item["status"] for item in response["output"]] == ["completed", "incomplete"]
-    parsed(Events(shell()).fail(TransportError("It broke."), COUNTED))
+    parsed(ResponseEvents(shell()).fail(TransportError("It broke."), COUNTED))
 
 
 @pytest.mark.parametrize(
@@ -183,11 +183,11 @@ def test_a_break_is_said_with_what_came() -> None:
 )
 def test_what_is_no_chunk_is_the_upstream_s_failure(piece: bytes) -> None:
     with pytest.raises(BackendError):
-        Events(shell()).take(piece)
+        ResponseEvents(shell()).take(piece)
 
 
 def test_an_answer_without_an_end_is_too_large() -> None:
-    events, piece = Events(shell()), chunk({"content": "x" * (1 << 20)})
+    events, piece = ResponseEvents(shell()), chunk({"content": "x" * (1 << 20)})
     for _ in range(MAX_ANSWER // (1 << 20)):
         events.take(piece)
     with pytest.raises(BackendError, match="too large"):

@@ -245,6 +245,6 @@ def test_what_rules_ask_of_it() -> None:
     tools = [{"type": "function", "name": "f"}]
     told = {"text": schema, "tools": tools, "input": [{"role": "user", "content": [IMAGE]}]}
     for request in (wire.decode(body(**told))[0], wire.decode_native(body(**told))):
-        assert [request.asks_for(feature) for feature in ("json_schema", "tools", "vision")] == [True] * 3
+        assert [request.uses_feature(feature) for feature in ("json_schema", "tools", "vision")] == [True] * 3
     for request in (wire.decode(body())[0], wire.decode_native(body(text={"format": {"type": "text"}}))):
-        assert [request.asks_for(feature) for feature in ("json_schema", "tools", "vision")] == [False] * 3
+        assert [request.uses_feature(feature) for feature in ("json_schema", "tools", "vision")] == [False] * 3

@@ -12,7 +12,7 @@ from adapters.errors import BackendError, CallerError
 from adapters.tensors import Inferred, Tensor, join_bytes
 from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
 from adapters.wire.tfserving.predict_v1 import decode_examples, decode_predict
-from adapters.wire.tfserving.predict_v1_answers import encode_classes, encode_metadata, encode_predict, encode_values
+from adapters.wire.tfserving.predict_v1_responses import encode_classes, encode_metadata, encode_predict, encode_values
 
 
 def model(*inputs: tuple[str, str, tuple[int, ...]]) -> ModelMetadata:

@@ -13,7 +13,7 @@ from adapters.errors import BackendError, CallerError
 from adapters.tensors import Inference, Tensor, join_bytes
 from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
 from adapters.wire.tfserving.predict_v1 import decode_predict
-from adapters.wire.tfserving.predict_v1_upstream import checked, decode_answer, encode_request
+from adapters.wire.tfserving.predict_v1_upstream import check_response, decode_answer, encode_request
 from tests.adapters.wire.tensors import same
 
 Y = TensorMetadata("y", "FP32", (-1, 2))
@@ -94,9 +94,9 @@ def test_what_cannot_be_read_is_the_servers_fault(body: Any) -> None:
 
 def test_an_answer_of_the_same_wire_goes_on_as_it_is() -> None:
     body = b'{ "predictions": [[1.50, "\xc3\xa9", {"any": []}]] }'
-    assert checked(body) is body
-    assert checked(b'{"predictions": [NaN, -Infinity, "NaN"]}') == b'{"predictions":[null,null,"NaN"]}'
-    assert json.loads(checked(b'{"results": [["\\ud83d\\ude00", NaN]]}')) == {"results": [["\U0001f600", None]]}
+    assert check_response(body) is body
+    assert check_response(b'{"predictions": [NaN, -Infinity, "NaN"]}') == b'{"predictions":[null,null,"NaN"]}'
+    assert json.loads(check_response(b'{"results": [["\\ud83d\\ude00", NaN]]}')) == {"results": [["\U0001f600", None]]}
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_an_answer_of_the_same_wire_goes_on_as_it_is() -> None:
 )
 def test_an_answer_that_is_none_does_not_go_on(body: bytes) -> None:
     with pytest.raises(BackendError):
-        checked(body)
+        check_response(body)
 
 
 @settings(max_examples=60, deadline=None)

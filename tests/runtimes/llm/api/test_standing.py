@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapters.wire.standing import Told
+from adapters.wire.internal_headers import InternalHeaders
 from runtimes.llm.api.standing import Asker
 from tests.runtimes.llm.server_fixtures import MODEL, Running, post, serving, until_idle
 
@@ -21,11 +21,15 @@ BODY = {"model": MODEL, "prompt": "hi", "max_tokens": 5}
 def test_a_client_lowers_what_the_gateway_told_and_cannot_raise_it(
     told: int | None, written: int | None, priority: int
 ) -> None:
-    assert Asker.of(Told(priority=told), None, written, 0.0).standing.priority == priority
+    assert Asker.of(InternalHeaders(priority=told), None, written, 0.0).standing.priority == priority
 
 
 def test_a_salt_is_within_a_tenants_own() -> None:
-    salts = {Asker.of(Told(tenant), salt, None, 0.0).salt for tenant in ("", "a", "b") for salt in (None, "a", "b")}
+    salts = {
+        Asker.of(InternalHeaders(tenant), salt, None, 0.0).salt
+        for tenant in ("", "a", "b")
+        for salt in (None, "a", "b")
+    }
     assert len(salts) == 9
 
 

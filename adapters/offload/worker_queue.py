@@ -9,8 +9,8 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from adapters.errors import CapacityError, InferenceError, TooLarge
-from adapters.offload.jobs import Crashed, Done, Failed, Job, Outcome
-from adapters.offload.process import Lost, Process
+from adapters.offload.jobs import CodecCall, Crashed, Done, Failed, Outcome
+from adapters.offload.process import CodecWorkerLost, Process
 
 IDLE_SECONDS: Final = 60.0
 """The process ends after this time without a job."""
@@ -18,19 +18,19 @@ MAX_WAITING: Final = 64
 log = logging.getLogger(__name__)
 
 
-class Lane:
+class WorkerQueue:
     """Runs one job at a time, in the order of arrival. `memory` bounds the process, in bytes."""
 
     def __init__(self, memory: int) -> None:
         self._memory = memory
-        self._jobs: queue.SimpleQueue[tuple[Future[Any], Job]] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[Future[Any], CodecCall]] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._process: Process | None = None
         self._waiting: set[Future[Any]] = set()
         self._running: Future[Any] | None = None
 
-    def submit(self, job: Job) -> Future[Any]:
+    def submit(self, job: CodecCall) -> Future[Any]:
         """Raises `CapacityError` where too many jobs wait."""
         future: Future[Any] = Future()
         with self._lock:
@@ -63,7 +63,7 @@ class Lane:
                 self._perform(future, job)
             del entry, future, job  # the next one may arrive much later
 
-    def _next(self) -> tuple[Future[Any], Job] | None:
+    def _next(self) -> tuple[Future[Any], CodecCall] | None:
         """None when the lane has been idle for long."""
         while True:
             try:
@@ -75,10 +75,10 @@ class Lane:
                         self._end()
                         return None
 
-    def _perform(self, future: Future[Any], job: Job) -> None:
+    def _perform(self, future: Future[Any], job: CodecCall) -> None:
         try:
             outcome = self._asked(future, job)
-        except (Lost, OSError) as error:
+        except (CodecWorkerLost, OSError) as error:
             log.warning("the process that decodes large bodies was lost: %s", error)
             future.set_exception(CapacityError("The process that decodes large bodies was lost. Try again."))
         except BaseException as error:
@@ -86,7 +86,7 @@ class Lane:
         else:
             self._settle(future, outcome)
 
-    def _asked(self, future: Future[Any], job: Job) -> Outcome:
+    def _asked(self, future: Future[Any], job: CodecCall) -> Outcome:
         with self._lock:
             if self._process is not None and not self._process.alive:
                 self._end()
@@ -95,7 +95,7 @@ class Lane:
             self._running = future
         kept = False
         try:
-            outcome = self._process.ask(job)
+            outcome = self._process.run(job)
             kept = True
             return outcome
         finally:

@@ -15,7 +15,7 @@ _optional_bool = msgspec.json.Decoder(bool | None)
 _optional_string = msgspec.json.Decoder(str | None)
 
 
-class Named(Codec):
+class ModelFieldCodec(Codec):
     """The codec of such requests."""
 
     def rename(self, request: ModelRequest, model: str) -> None:
@@ -32,12 +32,12 @@ class Named(Codec):
         if not form.is_form(request.content_type):
             request.body = _encode(fields)
 
-    def takes(self, request: ModelRequest, name: str) -> bool:
+    def accepts(self, request: ModelRequest, name: str) -> bool:
         assert isinstance(request, AppRequest)
-        return operation_fields.takes(operation_fields.fields_of(request.path), name)
+        return operation_fields.accepts(operation_fields.fields_of(request.path), name)
 
 
-CODEC = Named()
+CODEC = ModelFieldCodec()
 
 
 def read(content_type: str, body: bytes) -> tuple[str, bool, str | None]:

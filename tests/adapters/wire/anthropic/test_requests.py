@@ -367,7 +367,7 @@ def test_whatever_is_put_in_the_place_of_a_value_is_read_or_refused(body: Object
     with suppress(CallerError):
         request = wire.decode_message(json.dumps(body).encode())
         for feature in FEATURES:
-            request.asks_for(feature)
+            request.uses_feature(feature)
         wire.estimate(wire.estimated_fields(request))
         message_body(ChatRequest(model="m", fields=request.fields), None, 5)
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.errors import CallerError
-from adapters.wire.standing import PRIORITIES, Told, decode, encode
+from adapters.wire.internal_headers import PRIORITIES, InternalHeaders, decode, encode
 
 
 @given(
@@ -19,7 +19,7 @@ def test_what_is_written_is_read(tenant: str, share: float, priority: str, secon
 
 
 def test_nothing_said() -> None:
-    assert decode({}) == Told("", 1.0, None, inf)
+    assert decode({}) == InternalHeaders("", 1.0, None, inf)
 
 
 @pytest.mark.parametrize("field", ["share", "timeout"])

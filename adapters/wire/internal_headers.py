@@ -22,13 +22,13 @@ PRIORITIES: Mapping[str, int] = {"high": -1, "normal": 0, "low": 1}
 """As vLLM's `priority` counts: the lowest goes first."""
 
 
-class Fields(Protocol):
+class HeaderFields(Protocol):
     """Of a message."""
 
     def get(self, name: str, /) -> str | None: ...
 
 
-class Told(NamedTuple):
+class InternalHeaders(NamedTuple):
     """`priority` None: nothing was said. `seconds` is how long the answer may take from now on."""
 
     tenant: str = ""
@@ -45,17 +45,17 @@ def encode(tenant: str, share: float, priority: str, seconds: float, salt: str) 
     return (*standing, (SALT, salt))
 
 
-def decode(fields: Fields) -> Told:
+def decode(fields: HeaderFields) -> InternalHeaders:
     """Raises `CallerError` for what `encode` does not write."""
     priority = fields.get(PRIORITY)
     if priority is not None and priority not in PRIORITIES:
         raise CallerError(f"`{PRIORITY}` is {', '.join(PRIORITIES)}.", param=PRIORITY)
     rank = None if priority is None else PRIORITIES[priority]
     tenant, salt = fields.get(TENANT) or "", fields.get(SALT)
-    return Told(tenant, _number(fields, SHARE, 1.0), rank, _number(fields, TIMEOUT, inf), salt)
+    return InternalHeaders(tenant, _number(fields, SHARE, 1.0), rank, _number(fields, TIMEOUT, inf), salt)
 
 
-def _number(fields: Fields, name: str, default: float) -> float:
+def _number(fields: HeaderFields, name: str, default: float) -> float:
     text = fields.get(name)
     if text is None:
         return default

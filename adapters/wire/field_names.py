@@ -16,7 +16,7 @@ _WORD = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
 E = TypeVar("E", bound=InferenceError)
 
 
-class Words:
+class FieldNames:
     """`fields` are one protocol's top-level fields and their names in another; `inner` are words within them.
 
     A field that is built anew is among `fields` under its own name too: the places in it are other ones.
@@ -50,7 +50,7 @@ class Words:
         return error
 
 
-MESSAGES = Words(
+MESSAGES = FieldNames(
     {
         "add_generation_prompt": "messages",
         "continue_final_message": "messages",
@@ -76,7 +76,7 @@ MESSAGES = Words(
     },
 )
 """A chat's words for a client of Anthropic's Messages."""
-RESPONSES = Words(
+RESPONSES = FieldNames(
     {
         "continue_final_message": "input",
         "logprobs": "top_logprobs",
@@ -91,7 +91,7 @@ RESPONSES = Words(
     {"reasoning_content": "reasoning", "tool_call_id": "call_id", "tool_calls": "function_call"},
 )
 """A chat's words for a client of Responses."""
-CHAT = Words(
+CHAT = FieldNames(
     {
         "output_config": "response_format",
         "prompt": "messages",
@@ -106,5 +106,5 @@ CHAT = Words(
     },
 )
 """The words of Anthropic's Messages, and of completions, for a client of chats."""
-COMPLETION = Words({"max_completion_tokens": "max_tokens", "messages": "prompt"}, {})
+COMPLETION = FieldNames({"max_completion_tokens": "max_tokens", "messages": "prompt"}, {})
 """A chat's words for a client of completions."""

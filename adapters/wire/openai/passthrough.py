@@ -1,0 +1,33 @@
+"""OpenAI's calls beside text, and those that its family has added, which are passed on as they are."""
+
+from typing import Literal, NamedTuple
+
+Kind = Literal["rerank", "score", "tokenize", "audio", "images", "moderations"]
+
+
+class PassthroughOperation(NamedTuple):
+    """One path."""
+
+    kind: Kind
+    path: str
+    below: Literal["api", "server"] = "api"
+    """What the path is below, at a server."""
+
+
+PASSTHROUGH = {
+    "/v1/rerank": PassthroughOperation("rerank", "/rerank"),
+    "/rerank": PassthroughOperation("rerank", "/rerank"),
+    "/v2/rerank": PassthroughOperation("rerank", "/v2/rerank", "server"),
+    "/v1/score": PassthroughOperation("score", "/score"),
+    "/score": PassthroughOperation("score", "/score"),
+    "/tokenize": PassthroughOperation("tokenize", "/tokenize", "server"),
+    "/detokenize": PassthroughOperation("tokenize", "/detokenize", "server"),
+    "/v1/audio/transcriptions": PassthroughOperation("audio", "/audio/transcriptions"),
+    "/v1/audio/translations": PassthroughOperation("audio", "/audio/translations"),
+    "/v1/audio/speech": PassthroughOperation("audio", "/audio/speech"),
+    "/v1/images/generations": PassthroughOperation("images", "/images/generations"),
+    "/v1/images/edits": PassthroughOperation("images", "/images/edits"),
+    "/v1/images/variations": PassthroughOperation("images", "/images/variations"),
+    "/v1/moderations": PassthroughOperation("moderations", "/moderations"),
+}
+"""By the gateway's path."""
