@@ -1,10 +1,9 @@
-"""The command line: `headrace serve | check | explain | probe | conformance | models | keys | audit | …`."""
+"""One endpoint for every model server: run, check and administer the gateway."""
 
 import json
 import logging
 import os
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -29,21 +28,20 @@ app.add_typer(keys, name="keys")
 app.add_typer(audit, name="audit")
 
 
-class Kind(StrEnum):
-    """The bundled runtimes."""
+runtime = typer.Typer(no_args_is_help=True, help="Run a bundled runtime alone, without the gateway.")
+app.add_typer(runtime, name="runtime")
 
-    llm = "llm"
-    tensor = "tensor"
+_PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
 @app.command()
 def serve(
     config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="YAML file; the bundled default without.")
+        Path | None, typer.Option("--config", "-c", help="YAML file. The bundled default when not given.")
     ] = None,
 ) -> None:
     """Run the gateway."""
-    from gateway.serve import run  # a check needs neither sockets nor an event loop
+    from gateway.serve import run  # the other commands need neither sockets nor an event loop
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     problems = foreign_rooms()
@@ -58,36 +56,35 @@ def serve(
     raise typer.Exit(run(path, reading.config))
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
-def runtime(
-    context: typer.Context,
-    kind: Annotated[Kind, typer.Argument(help="Which one.")],
-) -> None:
-    """Run a bundled runtime alone: `headrace runtime tensor --help` has its options."""
-    command = [sys.executable, "-m", f"runtimes.{kind.value}", *context.args]
-    os.execv(command[0], command)  # noqa: S606 - this process becomes it, so that signals reach it
+@runtime.command(context_settings=_PASSED_ON)
+def llm(context: typer.Context) -> None:
+    """Serve one language model, over OpenAI's API."""
+    _become("runtimes.llm", context.args)
+
+
+@runtime.command(context_settings=_PASSED_ON)
+def tensor(context: typer.Context) -> None:
+    """Serve a repository of models of any framework, over the Open Inference Protocol."""
+    _become("runtimes.tensor", context.args)
 
 
 @app.command(hidden=True)
-def worker(slot: Annotated[int, typer.Argument(help="Which one, for who looks at the process list.")]) -> None:
-    """One of several workers, started by `serve` with its orders on standard input."""
+def worker(slot: Annotated[int, typer.Argument(help="Number of the worker, shown in the process list.")]) -> None:
+    """Run one of several workers. `serve` starts it, with its orders on standard input."""
     from gateway.supervisor.worker import run
 
     del slot
     raise typer.Exit(run())
 
 
-_HANDED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-
-
-@app.command(context_settings=_HANDED_ON)
+@app.command(context_settings=_PASSED_ON)
 def models(context: typer.Context) -> None:
-    """List small real models for the tensor runtime, and put them into a model repository."""
+    """List small models for the tensor runtime, and download them into a model repository."""
     _become("runtimes.tensor.catalogue", context.args)
 
 
 def _become(module: str, arguments: list[str]) -> None:
-    """Let a program of another room take this process over: the gateway imports none of them."""
+    """Replace this process by a module that the gateway does not import. Signals then reach the module."""
     os.execv(sys.executable, [sys.executable, "-m", module, *arguments])  # noqa: S606 - no shell is wanted
 
 

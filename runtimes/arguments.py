@@ -5,8 +5,8 @@ from argparse import ArgumentParser, ArgumentTypeError
 from config.schema.units import HELD_COPIES, format_size, parse_duration, parse_size, parse_size_or_share
 
 MAX_HELD_HELP = (
-    f"bytes that request bodies may hold at once; a body counts {HELD_COPIES} times. 2GiB, or room for eight of the"
-    " largest bodies, if not given"
+    f"memory for request bodies, of which each counts {HELD_COPIES} times; 2GiB, or room for eight of the largest"
+    " bodies, if not given"
 )
 
 

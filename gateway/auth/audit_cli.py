@@ -12,17 +12,17 @@ from gateway.auth.audit import Entry
 from gateway.auth.listing import utc
 from gateway.auth.terminal import ConfigFile, open_store, plain_errors, say, settings_of, stop
 
-app = typer.Typer(name="audit", help="Show and verify the log of administrative acts.", no_args_is_help=True)
+app = typer.Typer(name="audit", help="List and verify the audit log.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_entries(
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many, from the newest back.")] = 50,
-    before: Annotated[int | None, typer.Option(help="Only entries numbered below this.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON array.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Number of entries.")] = 50,
+    before: Annotated[int | None, typer.Option(help="Only entries with a lower number.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON array.")] = False,
     config: ConfigFile = None,
 ) -> None:
-    """Show entries, newest first."""
+    """List entries, newest first."""
     with plain_errors():
         entries = open_store(settings_of(config)).read_audit(limit, before)
     if json:
@@ -38,10 +38,10 @@ def list_entries(
 
 @app.command()
 def verify(
-    head: Annotated[str | None, typer.Option(help="SEQ:DIGEST as an earlier `verify` printed it.")] = None,
+    head: Annotated[str | None, typer.Option(help="SEQ:DIGEST that an earlier `verify` printed.")] = None,
     config: ConfigFile = None,
 ) -> None:
-    """Follow the chain of digests; exit status 1 when it does not hold. Prints the head, to be kept elsewhere."""
+    """Verify the chain of digests and print its head, to store elsewhere. Exit status 1 if the chain is broken."""
     with plain_errors():
         found = open_store(settings_of(config)).verify_audit(head)
     if found.problem:

@@ -26,15 +26,21 @@ Names = list[str]
 
 @app.command()
 def create(
-    tenant: Annotated[str, typer.Option(help="Whose key it is: a tenant of the YAML file.")],
-    label: Annotated[str, typer.Option(help="What it is for; shown by `list`.")] = "",
-    expires: Annotated[str | None, typer.Option(help="Last day in UTC (2027-06-30), or from now on (90d).")] = None,
+    tenant: Annotated[str, typer.Option(help="Tenant of the key, as in the YAML file.")],
+    label: Annotated[str, typer.Option(help="Note on the purpose of the key, shown by `list`.")] = "",
+    expires: Annotated[str | None, typer.Option(help="Last day in UTC (2027-06-30), or a duration (90d).")] = None,
     role: Annotated[str, typer.Option(help="user, tenant-admin or operator.")] = "user",
-    models: Annotated[Names | None, typer.Option(help="Only models of this glob; may be repeated.")] = None,
-    fronts: Annotated[Names | None, typer.Option(help="Only this operation, such as chat; may be repeated.")] = None,
-    routes: Annotated[Names | None, typer.Option(help="Only routes of this name; may be repeated.")] = None,
-    labels: Annotated[Names | None, typer.Option(help="NAME=VALUE, for routes; may be repeated.")] = None,
-    yaml: Annotated[bool, typer.Option("--yaml", help="Store nothing: print the line to paste into the YAML.")] = False,
+    models: Annotated[
+        Names | None, typer.Option(help="Restrict the key to models that match this glob. May be repeated.")
+    ] = None,
+    fronts: Annotated[
+        Names | None, typer.Option(help="Restrict the key to this operation, such as chat. May be repeated.")
+    ] = None,
+    routes: Annotated[
+        Names | None, typer.Option(help="Restrict the key to routes of this name. May be repeated.")
+    ] = None,
+    labels: Annotated[Names | None, typer.Option(help="NAME=VALUE for routes to match. May be repeated.")] = None,
+    yaml: Annotated[bool, typer.Option("--yaml", help="Store nothing; print an entry for the YAML file.")] = False,
     config: ConfigFile = None,
 ) -> None:
     """Issue a key and print it, once."""
@@ -56,9 +62,9 @@ def create(
 
 @app.command("list")
 def list_keys(
-    json: Annotated[bool, typer.Option("--json", help="One JSON array.")] = False, config: ConfigFile = None
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON array.")] = False, config: ConfigFile = None
 ) -> None:
-    """Show every key: issued ones and those kept in the YAML file."""
+    """List every key, issued or stored in the YAML file."""
     with plain_errors():
         settings = settings_of(config)
         keys = listed(settings, open_store(settings).read_all(), time.time())
@@ -70,7 +76,7 @@ def list_keys(
 
 @app.command()
 def revoke(key_id: KeyId, config: ConfigFile = None) -> None:
-    """End a key at once, on every gateway within a second."""
+    """Revoke a key. Every running gateway refuses it within a second."""
     with plain_errors():
         settings = settings_of(config)
         _check_issued(settings, key_id)
@@ -81,11 +87,13 @@ def revoke(key_id: KeyId, config: ConfigFile = None) -> None:
 @app.command()
 def rotate(
     key_id: KeyId,
-    overlap: Annotated[str, typer.Option(help="How long the old key still works.")] = "24h",
-    expires: Annotated[str | None, typer.Option(help="The new key's end; the old one's otherwise.")] = None,
+    overlap: Annotated[str, typer.Option(help="How long the old key stays valid.")] = "24h",
+    expires: Annotated[
+        str | None, typer.Option(help="Expiry of the new key. That of the old key when not given.")
+    ] = None,
     config: ConfigFile = None,
 ) -> None:
-    """Issue a key in another's place and print it, once."""
+    """Replace a key: print a new one, once, and expire the old one."""
     now = time.time()
     with plain_errors():
         settings = settings_of(config)

@@ -22,7 +22,7 @@ from gateway.auth.pepper import load_pepper
 from gateway.auth.store import KeyStore
 
 ConfigFile = Annotated[
-    Path | None, typer.Option("--config", help="The gateway's YAML file; the packaged one otherwise.")
+    Path | None, typer.Option("--config", help="YAML file of the gateway. The bundled default when not given.")
 ]
 
 

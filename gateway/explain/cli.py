@@ -21,11 +21,11 @@ Pairs = list[str] | None
 def check(
     file: Annotated[Path, typer.Argument(help="YAML file.")],
     tests: Annotated[
-        Path | None, typer.Option(help="Tests of the policy; else NAME.tests.yaml beside NAME.yaml, if it is there.")
+        Path | None, typer.Option(help="Tests of the policy. NAME.tests.yaml beside NAME.yaml when not given.")
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Warnings count as errors.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
 ) -> None:
-    """Print every error and warning of a configuration and run its tests; exit status 1 for errors and failures."""
+    """Print every error and warning of a configuration, and run its tests. Exit status 1 if one fails."""
     reading = read(file)
     for problem in (*reading.problems, *reading.warnings):
         typer.echo(str(problem))
@@ -61,29 +61,32 @@ def _counted(count: int, what: str) -> str:
 
 
 def explain(
-    tenant: Annotated[str, typer.Option(help="Who asks.")],
-    model: Annotated[str, typer.Option(help="As a client writes it: NAME or NAME@VERSION.")],
-    key: Annotated[str, typer.Option(help="The key's id.")] = "",
-    role: Annotated[Pairs, typer.Option(metavar="NAME", help="A role; may be given several times.")] = None,
-    label: Annotated[Pairs, typer.Option(metavar="K=V", help="A label of the key.")] = None,
+    tenant: Annotated[str, typer.Option(help="Tenant of the request.")],
+    model: Annotated[str, typer.Option(help="Model as a client writes it: NAME or NAME@VERSION.")],
+    key: Annotated[str, typer.Option(help="Id of a key in the file: applies its roles, labels and scopes.")] = "",
+    role: Annotated[Pairs, typer.Option(metavar="NAME", help="A role of the client. May be repeated.")] = None,
+    label: Annotated[Pairs, typer.Option(metavar="K=V", help="A label of the key. May be repeated.")] = None,
     front: Annotated[str, typer.Option(help="chat, text_completion, embeddings or infer.")] = "chat",
-    header: Annotated[Pairs, typer.Option(metavar="K=V", help="A header.")] = None,
-    user: Annotated[str | None, typer.Option(help="The end user.")] = None,
-    prompt_tokens: Annotated[int | None, typer.Option(help="The prompt's length.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="The longest answer asked for.")] = None,
-    stream: Annotated[bool, typer.Option("--stream", help="A stream is wanted.")] = False,
-    tools: Annotated[bool, typer.Option("--tools", help="The request brings tools.")] = False,
-    json_schema: Annotated[bool, typer.Option("--json-schema", help="The answer must fit a schema.")] = False,
-    vision: Annotated[bool, typer.Option("--vision", help="The request holds an image.")] = False,
-    at: Annotated[str | None, typer.Option(help="When: 2026-03-02T10:30, in UTC, or +01:00; now without.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    header: Annotated[Pairs, typer.Option(metavar="K=V", help="A request header. May be repeated.")] = None,
+    user: Annotated[str | None, typer.Option(help="End user: the `user` field of the request.")] = None,
+    prompt_tokens: Annotated[int | None, typer.Option(help="Length of the prompt in tokens.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Requested maximum of completion tokens.")] = None,
+    stream: Annotated[bool, typer.Option("--stream", help="The client requests a stream.")] = False,
+    tools: Annotated[bool, typer.Option("--tools", help="The request offers tools.")] = False,
+    json_schema: Annotated[bool, typer.Option("--json-schema", help="The response must match a JSON schema.")] = False,
+    vision: Annotated[bool, typer.Option("--vision", help="The request contains an image.")] = False,
+    at: Annotated[
+        str | None,
+        typer.Option(help="Time of the request: 2026-03-02T10:30 in UTC, or with +01:00. Now when not given."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="The gateway's YAML file; the bundled default without.")
+        Path | None, typer.Option("--config", "-c", help="The gateway's YAML file. The bundled default when not given.")
     ] = None,
 ) -> None:
-    """Why a request goes where it goes: model, routes with every condition, arm, pools, limits, what is sent.
+    """Explain the route of a request: conditions of each route, arm, pools, limits, changed fields.
 
-    Exit status 1 for a request that is refused, 2 for a wrong argument or configuration.
+    Exit status 1 if the request is refused, 2 for an invalid argument or configuration.
     """
     written: dict[str, Any] = {
         "tenant": tenant, "model": model, "key": key, "roles": role or [], "labels": _pairs("--label", label),

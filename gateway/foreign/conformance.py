@@ -22,15 +22,24 @@ MARKS = {"passed": "[green]passed[/]", "failed": "[red]failed[/]", "absent": "[d
 
 def conformance(
     url: Annotated[str, typer.Argument(help="http://HOST:PORT, https://HOST:PORT or unix:/PATH.")],
-    protocol: Annotated[str, typer.Option(help="As a pool has it, also of another package; found out without.")] = "",
-    model: Annotated[str, typer.Option(help="Which one is asked; the first that the server lists without.")] = "",
-    key: Annotated[str | None, typer.Option(envvar=KEY, help="What the server knows us by.")] = None,
-    key_header: Annotated[str | None, typer.Option(help="The key's header, where it is no bearer token.")] = None,
-    ca: Annotated[Path | None, typer.Option(help="Roots to trust for https://, instead of the system's.")] = None,
-    metrics: Annotated[str, typer.Option(metavar="URL", help="Its metrics, where they are not at /metrics.")] = "",
-    load: Annotated[str, typer.Option(metavar="MODEL", help="A model that may be unloaded and loaded again.")] = "",
+    protocol: Annotated[
+        str, typer.Option(help="Protocol, as in a pool; another package may provide it. Detected when not given.")
+    ] = "",
+    model: Annotated[str, typer.Option(help="Model to call. The first that the server lists when not given.")] = "",
+    key: Annotated[str | None, typer.Option(envvar=KEY, help="Key that the server expects.")] = None,
+    key_header: Annotated[str | None, typer.Option(help="Header of the key. A bearer token when not given.")] = None,
+    ca: Annotated[
+        Path | None, typer.Option(help="Root certificates for https://. The system's when not given.")
+    ] = None,
+    metrics: Annotated[
+        str, typer.Option(metavar="URL", help="URL of the metrics, if not /metrics of the server.")
+    ] = "",
+    load: Annotated[
+        str,
+        typer.Option(metavar="MODEL", help="A model that the suite may unload and load again. None when not given."),
+    ] = "",
 ) -> None:
-    """Examine a server, and the adapter that speaks to it, with the suite that Headrace's own pass.
+    """Run the conformance suite against a server and its adapter.
 
     The model is asked some small questions; failures are had from an impostor on loopback. Exit status 1 where
     something failed.

@@ -16,15 +16,19 @@ Names = list[str] | None
 
 def probe(
     url: Annotated[str, typer.Argument(help="http://HOST:PORT, https://HOST:PORT or unix:/PATH.")],
-    key: Annotated[str | None, typer.Option(envvar=KEY, help="What the server knows us by.")] = None,
-    key_header: Annotated[str | None, typer.Option(help="The key's header, where it is no bearer token.")] = None,
-    ca: Annotated[Path | None, typer.Option(help="Roots to trust for https://, instead of the system's.")] = None,
-    model: Annotated[Names, typer.Option(help="A model that is there; for servers that do not list theirs.")] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, max=300, help="Seconds for all of it.")] = SECONDS,
+    key: Annotated[str | None, typer.Option(envvar=KEY, help="Key that the server expects.")] = None,
+    key_header: Annotated[str | None, typer.Option(help="Header of the key. A bearer token when not given.")] = None,
+    ca: Annotated[
+        Path | None, typer.Option(help="Root certificates for https://. The system's when not given.")
+    ] = None,
+    model: Annotated[
+        Names, typer.Option(help="Name of a model, for servers that do not list theirs. May be repeated.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, max=300, help="Seconds for the whole probe.")] = SECONDS,
 ) -> None:
-    """Tell what a server is and which models it has, as YAML that `headrace serve` takes.
+    """Identify a server and its models, and print a YAML file for `headrace serve`.
 
-    Only GETs, and what lists models; redirects are not followed. Exit status 1 for a server that is not known or does
+    Sends GET requests and calls that list models; follows no redirect. Exit status 1 if the server is unknown or does
     not answer.
     """
     pool = pool_at(url, "auto", key, key_header, ca)

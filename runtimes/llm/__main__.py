@@ -1,4 +1,4 @@
-"""`python -m runtimes.llm`: an OpenAI-compatible server for one language model."""
+"""An OpenAI-compatible server for one language model."""
 
 import argparse
 import functools
@@ -69,14 +69,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--model", required=True, help="bundled:NAME, hf:ORG/NAME, hf:ORG/NAME/FILE.gguf or a path")
-    add("--served-name", help="the name that clients use; the model's own if not given")
+    add("--served-name", help="name for clients; the model's own if not given")
     add("--socket", type=Path, help="listen on this Unix socket")
     add("--host", default="127.0.0.1", help="listen on this address, if --port is given")
     add(
         "--port",
         type=port,
         metavar="PORT",
-        help="listen on this port; 0 takes a free one, which the log names",
+        help="listen on this port; 0 selects a free port, which is logged",
     )
     add("--dtype", choices=["auto", "float32", "bfloat16", "float16"], default="auto")
     add("--device", choices=["auto", "cpu", "cuda"], default="auto")
@@ -84,33 +84,46 @@ def _parser() -> argparse.ArgumentParser:
         "--weights",
         choices=["auto", "unquantized", "int8", "int4", "stored"],
         default="auto",
-        help="how matrices are kept: as --dtype says, in 8 or 4 bits, or in the blocks of a GGUF file",
+        help="storage of weight matrices: as --dtype, 8 or 4 bits, or the blocks of a GGUF file",
     )
     add(
         "--executor",
         choices=["auto", "native", "torch"],
         default="auto",
-        help="what computes: the step in C++, or torch; auto is the former where it can be compiled and runs the model",
+        help="implementation of a step: C++ or torch; auto selects C++ if it compiles and supports the model",
     )
-    add("--threads", type=positive, help="threads of one step; torch's choice if not given")
-    add("--max-model-len", type=positive, help="tokens of prompt and answer; the most that fits if not given")
+    add("--threads", type=positive, help="CPU threads; torch's choice if not given")
+    add(
+        "--max-model-len",
+        type=positive,
+        help="longest prompt plus completion in tokens; the most that fits if not given",
+    )
     add("--max-num-seqs", type=positive, default=64, help="sequences in one step")
     add("--max-num-batched-tokens", type=positive, default=512, help="tokens in one step")
-    add("--kv-cache", type=size_or_share, default="1GiB", help="the KV cache: 512MiB, or 30%% of all memory")
-    add("--kv-cache-dtype", choices=["auto", "int8"], default="auto", help="numbers as --dtype says, or codes")
+    add("--kv-cache", type=size_or_share, default="1GiB", help="memory for the KV cache: 512MiB, or 30%% of all memory")
+    add(
+        "--kv-cache-dtype",
+        choices=["auto", "int8"],
+        default="auto",
+        help="number format of the KV cache: as --dtype, or int8",
+    )
     add("--max-queue", type=positive, default=256, help="sequences that may wait")
-    add("--no-prefix-cache", dest="prefix_cache", action="store_false", help="compute every prompt from its beginning")
+    add("--no-prefix-cache", dest="prefix_cache", action="store_false", help="do not reuse computed prompt prefixes")
     add(
         "--pooling",
         choices=["auto", "mean", "last", "cls"],
         default="auto",
-        help="which of a text's hidden states its embedding is: as the model's own files say; where they do not,"
-        " the last one, and of an encoder the mean",
+        help="hidden states that form an embedding; auto: as the model's files specify, else the last one, and the mean"
+        " for an encoder",
     )
-    add("--matryoshka", action="store_true", help="embeddings may be cut to any `dimensions`: the model is trained so")
+    add(
+        "--matryoshka",
+        action="store_true",
+        help="let clients truncate embeddings to any `dimensions`, for models trained for it",
+    )
     add("--max-held", type=size, help=MAX_HELD_HELP)
-    add("--drain-seconds", type=float, default=30.0, help="how long SIGTERM lets answers end")
-    add("--exit-with-parent", action="store_true", help="stop when stdin, a pipe from the parent, is closed")
+    add("--drain-seconds", type=float, default=30.0, help="seconds that SIGTERM waits for requests in flight")
+    add("--exit-with-parent", action="store_true", help="stop when stdin, a pipe from the parent process, closes")
     return parser
 
 

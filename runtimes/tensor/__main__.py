@@ -1,4 +1,4 @@
-"""`python -m runtimes.tensor`: a server for models of any framework, over the Open Inference Protocol."""
+"""A server for models of any framework, over the Open Inference Protocol."""
 
 from __future__ import annotations
 
@@ -75,15 +75,20 @@ def _parser() -> argparse.ArgumentParser:
     _where(parser.add_argument_group("where to listen"))
     _models(parser.add_argument_group("models"))
     add = parser.add_argument
-    add("--max-body", type=size, default="64MiB", help="bytes of one request")
+    add("--max-body", type=size, default="64MiB", help="largest request body")
     add("--max-held", type=size, help=MAX_HELD_HELP)
-    add("--cache-size", type=size, default="64MiB", help="bytes of kept answers, of all models with a response cache")
+    add(
+        "--cache-size",
+        type=size,
+        default="64MiB",
+        help="memory for cached responses of all models with a response cache",
+    )
     add(
         "--shared-memory",
         action="append",
         default=[],
         metavar="GLOB",
-        help="let clients use POSIX shared memory of such keys; may be repeated",
+        help="let clients use POSIX shared memory with matching keys; may be repeated",
     )
     add(
         "--restrict",
@@ -91,25 +96,25 @@ def _parser() -> argparse.ArgumentParser:
         type=_restriction,
         default=[],
         metavar="GROUP,GROUP:HEADER=SECRET",
-        help="only who sends the secret may use these parts of the interface; may be repeated",
+        help="require this header for these parts of the interface; may be repeated",
     )
     add(
         "--pass-env",
         action="append",
         default=[],
         metavar="GLOB",
-        help="environment variables that models get beside the usual ones of a machine; may be repeated",
+        help="pass matching environment variables to models, beside the usual ones; may be repeated",
     )
-    add("--trace-file", default="", help="where clients may have requests traced to; nowhere if not given")
-    add("--exit-with-parent", action="store_true", help="stop when stdin, a pipe from the parent, is closed")
+    add("--trace-file", default="", help="file for request traces that clients enable; none if not given")
+    add("--exit-with-parent", action="store_true", help="stop when stdin, a pipe from the parent process, closes")
     return parser
 
 
 def _where(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--host", default="127.0.0.1", help="address of the ports")
-    add("--http-port", type=port, metavar="PORT", help="0 takes a free one, which the log names")
-    add("--grpc-port", type=port, metavar="PORT", help="the same for gRPC")
+    add("--http-port", type=port, metavar="PORT", help="HTTP port; 0 selects a free port, which is logged")
+    add("--grpc-port", type=port, metavar="PORT", help="gRPC port; 0 selects a free port")
     add("--socket", type=Path, help="HTTP on this Unix socket")
     add("--grpc-socket", type=Path, help="gRPC on this Unix socket")
 
@@ -121,14 +126,20 @@ def _models(group: argparse._ArgumentGroup) -> None:
         "--mode",
         choices=["none", "explicit", "poll"],
         default="none",
-        help="none: all models, once; explicit: those of --load and what is asked for; poll: as the folder changes",
+        help="none: load all models once; explicit: those of --load and on request; poll: follow changes of the folder",
     )
-    add("--load", action="append", default=[], metavar="MODEL", help="with --mode explicit; `*` for all")
-    add("--poll-interval", type=duration, default="5s", help="between two looks into the folder")
-    add("--load-timeout", type=duration, default="10m", help="for one version of a model")
-    add("--drain-timeout", type=duration, default="30s", help="how long requests in flight may take to end")
-    add("--parallel-loads", type=positive, default=2, help="versions that are loaded at a time")
-    add("--memory-budget", type=size, default="0", help="bytes of all loaded models, such as 4GiB; 0 for no bound")
+    add(
+        "--load",
+        action="append",
+        default=[],
+        metavar="MODEL",
+        help="model to load with --mode explicit; `*` for all; may be repeated",
+    )
+    add("--poll-interval", type=duration, default="5s", help="time between two scans with --mode poll")
+    add("--load-timeout", type=duration, default="10m", help="longest time to load one version of a model")
+    add("--drain-timeout", type=duration, default="30s", help="how long SIGTERM waits for requests in flight")
+    add("--parallel-loads", type=positive, default=2, help="versions loaded at the same time")
+    add("--memory-budget", type=size, default="0", help="memory of all loaded models, such as 4GiB; 0 for no bound")
 
 
 def _restriction(text: str) -> Restriction:

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 from typer.testing import CliRunner
@@ -159,3 +161,9 @@ def test_every_command_has_help() -> None:
         result = run(app, [*arguments, "--help"])
         assert result.exit_code == 0
         assert "Usage" in result.output
+
+
+def test_the_runtimes_have_help_and_pass_on_theirs() -> None:
+    assert "tensor" in run(app, ["runtime", "--help"]).output
+    command = [sys.executable, "-m", "gateway", "runtime", "tensor", "--help"]  # its process becomes the runtime
+    assert "--repository" in subprocess.run(command, capture_output=True, text=True, check=True).stdout

