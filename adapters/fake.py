@@ -39,6 +39,7 @@ class Played:
     """What became of one call."""
 
     request: ModelRequest
+    call: Call
     end: End = "running"
 
 
@@ -59,7 +60,7 @@ class FakeAdapter:
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         script = next(self._scripts)
-        record = Played(request)
+        record = Played(request, call)
         self.calls.append(record)
         try:
             await _wait(script.latency, call.deadline.first_byte, call.deadline.at)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
@@ -75,7 +74,7 @@ class Codec:
         """Whether the request's operation has a field of this name, so that a route may add the field."""
         return True
 
-    def separate(self, request: ModelRequest) -> None:
+    def separate(self, request: ModelRequest, tenant: str) -> None:
         """Have the server know its sequence by a name that no other tenant's has, whatever they are called."""
 
     def inference(self, request: InferRequest) -> Inference:
@@ -124,30 +123,6 @@ class ModelRequest:
     sequence: str = ""
     """Of a request that is one of several: what they have in common. The endpoint that has the first keeps state
     for the others, so they go there too, and no other endpoint is ever asked in its place."""
-    tenant: str = ""
-    key: str = ""
-    """The key's id, never its secret."""
-    salt: str = ""
-    """What keeps the tenant's prompts apart from others' in a server's prefix cache; nobody else can compute it."""
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Lower-case names. With tenant and key, what balancing may go by; no adapter sends them on."""
-    request_id: str = ""
-    tried: tuple[str, ...] = ()
-    """Endpoints that were asked: for another attempt, others are preferred."""
-    events: tuple[tuple[str, str], ...] = ()
-    """What happened to it on its way beyond an attempt, each with the pool's or model's name."""
-    upstream_seconds: float = 0.0
-    """Time spent waiting for upstreams to begin; the rest, but for the queue, is the gateway's own."""
-    queue_seconds: float = 0.0
-    """Time spent waiting for a place at an upstream."""
-    priority: Literal["high", "normal", "low"] | None = None
-    """In a full pool; None for its tenant's."""
-    share: float = 1.0
-    """Its tenant's part of what is full, beside other tenants."""
-    passed_by: list[str] | None = None
-    """Pools that were full, of a request that is to go elsewhere first; None: it waits where it comes to."""
-    place: str = ""
-    """The only endpoint that may answer it, where there is one."""
     codec: Codec = field(default=NO_WIRE, repr=False)
     hints: IgnoredFields = field(default_factory=IgnoredFields)
     """Its fields that the model has no use for. Copies of a request share them."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from adapters.base import Answer, as_inference_error
-from adapters.call import Call
+from adapters.call import Call, Trace
 from adapters.errors import (
     BackendError,
     CallerError,
@@ -75,11 +75,7 @@ class Core:
         """
         snapshot = self.snapshot
         record.stream = request.stream
-        request.tenant, request.key, request.headers = principal.tenant, principal.key_id, headers
-        facts, decision = self._decide(snapshot, principal, request, record)
-        standing = snapshot.standings[principal.tenant]
-        request.share, request.salt = standing.share, snapshot.salts[principal.tenant]
-        request.priority = priority_of(decision.priority or standing.priority, headers)
+        facts, decision = self._decide(snapshot, principal, request, headers, record)
         if not request.repeatable and decision.retry.methods == "all":
             request.repeatable = True
         record.ignored, dropped = request.hints.ignored, NONE if decision.rewrite is None else decision.rewrite.gone
@@ -99,27 +95,38 @@ class Core:
         else:
             reservation = self.ledger.reserve(facts, record.allowances, amounts, cost, now)
         record.shadowed = reservation.shadowed
-        deadline = _deadline(decision.timeout, request, now)
-        plan = snapshot.plan(decision)
+        plan, home = snapshot.plan(decision), ""
         if request.sequence:
             if record.model in snapshot.shared_models:
-                request.codec.separate(request)
-            plan, record.arm = self._sequences.place(record.model, request, plan, snapshot.pools, record.arm)
+                request.codec.separate(request, principal.tenant)
+            place = self._sequences.place(principal.tenant, record.model, request, snapshot.pools)
+            if place is not None:
+                plan, record.arm, home = snapshot.pools[place.pool], place.arm, place.endpoint
+        standing, trace = snapshot.standings[principal.tenant], record.trace
+        call = Call(
+            _deadline(decision.timeout, request, now),
+            record.request_id,
+            principal.tenant,
+            principal.key_id,
+            headers,
+            salt=snapshot.salts[principal.tenant],
+            share=standing.share,
+            priority=priority_of(decision.priority or standing.priority, headers),
+            home=home,
+            trace=trace,
+        )
         try:
-            answer = await plan.call(request, Call(deadline))
+            answer = await plan.call(request, call)
         except BaseException as error:
-            record.pool = _last_pool(request)
+            record.pool = _last_pool(trace)
             self._settle(reservation, price, request, record, None, error)
             if decision.hide_model_errors:
                 _hide(error)
             raise
-        finally:
-            record.queue_seconds = request.queue_seconds
-        record.first_chunk = self.clock()
-        record.upstream_seconds = request.upstream_seconds
+        trace.first_chunk = self.clock()
         record.pool, record.endpoint = answer.pool, answer.endpoint
         if request.sequence:
-            self._sequences.answered(record.model, request, answer, record.arm)
+            self._sequences.answered(principal.tenant, record.model, request, answer, record.arm)
         if decision.hide_model_errors:
             answer.when_ended(lambda _, error: _hide(error))
         answer.when_ended(lambda answer, error: self._finish(reservation, price, request, record, answer, error))
@@ -128,9 +135,10 @@ class Core:
     async def look_up(self, principal: Principal, query: ModelQuery, headers: Mapping[str, str]) -> Answer:
         """What a model's server tells of it, for the gateway's own use: nothing is reserved, charged or told of."""
         snapshot, now = self.snapshot, self.clock()
-        query.tenant, query.key, query.headers = principal.tenant, principal.key_id, headers
-        _, decision = self._decide(snapshot, principal, query, Record("", "models", "", now))
-        return await snapshot.plan(decision).call(query, Call(_deadline(decision.timeout, query, now)))
+        _, decision = self._decide(snapshot, principal, query, headers, Record("", "models", "", now))
+        deadline = _deadline(decision.timeout, query, now)
+        call = Call(deadline, "", principal.tenant, principal.key_id, headers)
+        return await snapshot.plan(decision).call(query, call)
 
     async def order(self, order: ModelOrder) -> None:
         """Forward an order to every endpoint of every pool that a route of its model leads to, all at once.
@@ -162,7 +170,12 @@ class Core:
         return (1, prompt + output, request.rows, request.size, device_ms), cost
 
     def _decide(
-        self, snapshot: Snapshot, principal: Principal, request: ModelRequest, record: Record
+        self,
+        snapshot: Snapshot,
+        principal: Principal,
+        request: ModelRequest,
+        headers: Mapping[str, str],
+        record: Record,
     ) -> tuple[Facts, Decision]:
         """A model that is unknown, not allowed, out of scope or without a matching route is all the same to the
         client."""
@@ -178,7 +191,7 @@ class Core:
             record.model = known.rules.model
             if name != asked:
                 request.codec.rename(request, name)
-            facts = facts_of(principal, request, known, self.wall())
+            facts = facts_of(principal, request, known, headers, record.request_id, self.wall())
             decision = known.rules.decide(facts, self.rng)
             if decision is not None and (scope is None or scope.allows_route(decision.name)):
                 record.arm = decision.arm
@@ -213,7 +226,7 @@ class Core:
         A prompt that is refused as too long costs the work of reading it: its estimated tokens count against the limits
         of the tenant, but have no price.
         """
-        if usage is None and isinstance(as_inference_error(error), ClientGone) and request.upstream_seconds:
+        if usage is None and isinstance(as_inference_error(error), ClientGone) and record.trace.upstream_seconds:
             # The client left while the upstream was at work on its prompt, which is what it pays for.
             usage = Usage(prompt_tokens=request.prompt_tokens, rows=request.rows)
         if usage is not None and usage.device_ms:
@@ -225,8 +238,6 @@ class Core:
             charged = Usage(prompt_tokens=request.prompt_tokens)
         reservation.settle(_amounts(request, charged), record.cost, self.clock())
         record.usage = usage
-        record.attempts = len(request.tried)
-        record.events = request.events
 
 
 def _hide(error: BaseException | None) -> None:
@@ -241,17 +252,19 @@ def _deadline(timeout: TimeoutConfig, request: ModelRequest, now: float) -> Dead
     return Deadline(now + total, timeout.first_byte, timeout.idle)
 
 
-def facts_of(principal: Principal, request: ModelRequest, known: Known, now_utc: float) -> Facts:
-    """What the rules may know. The request has its headers, and the model's own name."""
+def facts_of(
+    principal: Principal, request: ModelRequest, known: Known, headers: Mapping[str, str], id: str, now_utc: float
+) -> Facts:
+    """The facts that rules may read. The request has the model's own name."""
     return Facts(
         principal.tenant,
         principal.key_id,
         request.model,
-        request.headers,
+        headers,
         request.stream,
         request.prompt_tokens,
         request.user,
-        request.request_id,
+        id,
         principal.roles,
         principal.labels,
         known.asked or request.model,
@@ -274,9 +287,9 @@ def _rewrite(rewrite: Rewrite, request: ModelRequest) -> None:
         raise CallerError(str(error), param=error.field) from None
 
 
-def _last_pool(request: ModelRequest) -> str:
-    """Where it was tried last; endpoints' ids begin with their pool's name."""
-    return request.tried[-1].rpartition("/")[0] if request.tried else ""
+def _last_pool(trace: Trace) -> str:
+    """The pool of the last attempt; the id of an endpoint begins with the name of its pool."""
+    return trace.attempts[-1].rpartition("/")[0] if trace.attempts else ""
 
 
 def _amounts(request: ModelRequest, usage: Usage | None) -> Amounts:

@@ -7,11 +7,10 @@ heap of events is the clock, and a call that waits is a coroutine that an event 
 
 import heapq
 from collections import OrderedDict, deque
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from math import inf
 from random import Random
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from adapters import call as calls
@@ -36,7 +35,6 @@ DETECT = 2.0
 ATTEMPTS = 3
 
 _FOREVER = Deadline(inf, inf, inf)
-_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class Turn(NamedTuple):
@@ -71,7 +69,8 @@ class Clock:
 class Job:
     """One request at one replica. Awaiting it gives the answer when that begins."""
 
-    def __init__(self, replica: "Replica", request: ModelRequest) -> None:
+    def __init__(self, replica: "Replica", request: ModelRequest, tenant: str) -> None:
+        self.tenant = tenant
         self.replica = replica
         self.request = request
         self.call: Call | None = None
@@ -98,7 +97,7 @@ class Replica:
     async def call(self, request: ModelRequest, call: calls.Call) -> Answer:
         if not self.up:
             raise TransportError("connection refused")
-        return await Job(self, request)
+        return await Job(self, request, call.tenant)
 
     async def probe(self, timeout: float) -> None:
         """Health follows the faults that are played, see `SimulatedFleet.kill`."""
@@ -130,12 +129,12 @@ class Replica:
         while self._waiting and len(self._running) < SLOTS:
             job = self._waiting.popleft()
             self._running[job] = None
-            begin = max(self._clock.now, self.stalled_until) + self._prefill(job.request) * self.slowness
+            begin = max(self._clock.now, self.stalled_until) + self._prefill(job.request, job.tenant) * self.slowness
             self._clock.at(begin, partial(self._begin, job))
 
-    def _prefill(self, request: ModelRequest) -> float:
+    def _prefill(self, request: ModelRequest, tenant: str) -> float:
         """Seconds for what is not remembered."""
-        conversation, size = (request.tenant, request.user or ""), len(request.prompt)
+        conversation, size = (tenant, request.user or ""), len(request.prompt)
         known = self._cache.pop(conversation, 0)
         self._cache[conversation] = size
         self._cached += size - known
@@ -168,14 +167,14 @@ class Call:
         self.turn = turn
         self._attempt = 0
         self._coroutine: Coroutine[Any, Any, Answer]
+        self._call = calls.Call(_FOREVER, tenant=turn.tenant, key=turn.tenant)
         self._request = ChatRequest(
-            model="chat", fields={}, prompt=turn.prompt, tenant=turn.tenant, key=turn.tenant, user=turn.user,
-            headers=_NO_HEADERS,
+            model="chat", fields={}, prompt=turn.prompt, user=turn.user
         )  # fmt: skip
 
     def start(self) -> None:
         self._attempt += 1
-        self._coroutine = self._fleet.pools[self._gateway].call(self._request, calls.Call(_FOREVER))
+        self._coroutine = self._fleet.pools[self._gateway].call(self._request, self._call)
         try:
             job: Job = self._coroutine.send(None)
         except InferenceError:

@@ -9,7 +9,7 @@ from adapters.base import Answer, Upstream
 from adapters.call import Call
 from adapters.errors import BackendError
 from adapters.tensors import Inference, RequestedOutput
-from adapters.types import EmbeddingRequest, InferRequest, ModelQuery, ModelRequest, Usage
+from adapters.types import EmbeddingRequest, ModelQuery, ModelRequest, Usage
 from adapters.upstreams.inferred import decode
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import request_view as oip_view
@@ -75,8 +75,7 @@ class Embed:
         """The model's inputs, asked for once in a while."""
         now = self._clock()
         if self._metadata is None or now - self._metadata[0] > FRESH_SECONDS:
-            query = ModelQuery(model=model, version=request.version, request_id=request.request_id)
-            query.tenant, query.key, query.headers = request.tenant, request.key, request.headers
+            query = ModelQuery(model=model, version=request.version)
             answer = await self._upstream.call(query, call)
             if answer.body is None:
                 await answer.aclose()
@@ -86,7 +85,7 @@ class Embed:
 
 
 class _Job:
-    """The inferences of one request. What became of them counts for the request itself."""
+    """The inferences of one request. They share its trace."""
 
     def __init__(
         self,
@@ -101,7 +100,7 @@ class _Job:
         self._config = embedder.config
         self._model = model
         self._request = request
-        self._deadline = call
+        self._call = call
         self._wanted = wanted
         self._places = asyncio.Semaphore(AT_ONCE)
         self._vectors: dict[int, Vector] = {}
@@ -119,18 +118,12 @@ class _Job:
         return [self._vectors[place] for place in range(len(self._vectors))]
 
     async def _one(self, batch: Batch) -> None:
-        asked = self._request
         outputs = [RequestedOutput(self._config.output)] if self._config.output is not None else []
-        inference = Inference(self._wanted.model, asked.version, outputs=outputs)
+        inference = Inference(self._wanted.model, self._request.version, outputs=outputs)
         inference.inputs = inputs_of(batch.rows, self._config, self._model)
         request = oip_view.request_from(inference, 0)
-        request.tenant, request.key, request.headers = asked.tenant, asked.key, asked.headers
-        request.request_id, request.priority, request.share = asked.request_id, asked.priority, asked.share
         async with self._places:
-            try:
-                answer = await self._upstream.call(request, self._deadline)
-            finally:
-                self._note(request)
+            answer = await self._upstream.call(request, self._call.part())
         if answer.body is None:
             await answer.aclose()
             raise BackendError("The upstream answered with a stream.", code="upstream_bad_response")
@@ -141,10 +134,3 @@ class _Job:
         large = len(answer.body) > INLINE
         made = await asyncio.to_thread(vectors_of, *args) if large else vectors_of(*args)
         self._vectors.update(zip(batch.places, made, strict=True))
-
-    def _note(self, request: InferRequest) -> None:
-        whole = self._request
-        whole.tried += request.tried
-        whole.events += request.events
-        whole.upstream_seconds = max(whole.upstream_seconds, request.upstream_seconds)
-        whole.queue_seconds = max(whole.queue_seconds, request.queue_seconds)

@@ -26,9 +26,12 @@ def request_of(asked: AskedConfig) -> ModelRequest:
     request = _tensors(asked) if asked.front == "infer" else _DECODE[asked.front](msgspec.json.encode(body_of(asked)))
     if asked.prompt_tokens is not None:
         request.prompt_tokens = asked.prompt_tokens
-    request.headers = {name.lower(): value for name, value in asked.header.items()}
-    request.tenant, request.key = asked.tenant, asked.key
     return request
+
+
+def headers_of(asked: AskedConfig) -> dict[str, str]:
+    """Its header fields, with lower-case names."""
+    return {name.lower(): value for name, value in asked.header.items()}
 
 
 def principal_of(asked: AskedConfig, holder: Principal | None) -> Principal:

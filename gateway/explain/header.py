@@ -27,9 +27,8 @@ def told(
     snapshot: Snapshot, principal: Principal, request: ModelRequest, headers: Mapping[str, str], now_utc: float
 ) -> str:
     """The header's value. The request is used up."""
-    request.headers = headers
     policy = Policy(snapshot.config, snapshot.catalogue, snapshot.allowed, lambda _: None)
-    return in_header(policy.explain(principal, request, now_utc))
+    return in_header(policy.explain(principal, request, headers, now_utc))
 
 
 def in_header(found: Explanation) -> str:

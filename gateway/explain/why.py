@@ -15,7 +15,7 @@ from config.schema.config import Config, RouteConfig
 from gateway.auth.keys import Principal
 from gateway.auth.table import written_keys
 from gateway.core import facts_of
-from gateway.explain.asked import principal_of, request_of
+from gateway.explain.asked import headers_of, principal_of, request_of
 from policies.limits.price import Price
 from policies.routing import explain
 from policies.routing.explain import MAX_SHOWN, Explanation, Side
@@ -56,17 +56,19 @@ class Policy:
         except CallerError as error:
             return Explanation(asked.tenant, asked.model, refused=error.code, because=error.message)
         principal = principal_of(asked, holder or self.holder(asked.key))
-        return self.explain(principal, request, asked.at.timestamp() if asked.at else now_utc)
+        return self.explain(principal, request, headers_of(asked), asked.at.timestamp() if asked.at else now_utc)
 
-    def explain(self, principal: Principal, request: ModelRequest, now_utc: float) -> Explanation:
-        """Of a request as a front decodes it, with its headers; the request is used up."""
+    def explain(
+        self, principal: Principal, request: ModelRequest, headers: Mapping[str, str], now_utc: float
+    ) -> Explanation:
+        """Explain a request as a front decodes it. This changes the request, which no one may use after."""
         found = Explanation(principal.tenant, request.model[:MAX_SHOWN])
         before = request.codec.fields(request)
         try:
             known = self._known(principal, request)
             if known.name and known.name != request.model:
                 request.codec.rename(request, known.name)
-            facts = facts_of(principal, request, known, now_utc)
+            facts = facts_of(principal, request, known, headers, "", now_utc)
             routes = tuple(explain.routes_of(self.config, self._index(known.rules.model), facts))
             found = replace(found, model=known.rules.model, version=known.version or None, routes=routes)
             return self._led(found, principal, request, facts, before)

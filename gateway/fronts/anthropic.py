@@ -66,7 +66,7 @@ class AnthropicFront:
         snapshot = self._core.snapshot
         read = partial(decoding.decode, snapshot, partial(wire.decode_message, betas=betas), words=route_names)
         request = await read(body)
-        request.request_id, request.size = record.request_id, len(body)
+        request.size = len(body)
         if header.NAME in http.headers and header.may_ask(snapshot, principal):
             record.explanation = header.told(snapshot, principal, await read(body), http.headers, self._core.wall())
         answer = await self._core.handle(principal, request, http.headers, record)
@@ -84,8 +84,8 @@ class AnthropicFront:
         body = await http.read()
         count = partial(wire.decode_count, betas=http.headers.get("anthropic-beta"))
         request = await decoding.decode(self._core.snapshot, count, body, route_names)
-        request.request_id, request.size = record.request_id, len(body)
-        request.chat.request_id, request.chat.size = record.request_id, len(body)
+        request.size = len(body)
+        request.chat.size = len(body)
         try:
             answer = await self._core.handle(principal, request, http.headers, record)
         except Unsupported:

@@ -87,7 +87,6 @@ class AppsFront:
             size=len(body),
             stream="text/event-stream" in accept,
             repeatable=target.predicts or http.method in IDEMPOTENT,
-            request_id=record.request_id,
         )
         answer = await self._core.handle(principal, request, http.headers, record)
         return response_of(answer, self._door.headers(record))

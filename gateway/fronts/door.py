@@ -163,8 +163,8 @@ class Door:
             headers.append(("x-headrace-model", record.model))
             headers.append(("x-headrace-endpoint", record.endpoint))
             headers.append(("x-headrace-overhead-ms", f"{record.overhead * 1000:.2f}"))
-            if record.queue_seconds:
-                headers.append(("x-headrace-queue-ms", f"{record.queue_seconds * 1000:.2f}"))
+            if record.trace.queue_seconds:
+                headers.append(("x-headrace-queue-ms", f"{record.trace.queue_seconds * 1000:.2f}"))
         if record.arm is not None:  # kept answers and failures are its own too
             headers.append(("x-headrace-arm", record.arm))
         if record.ignored:

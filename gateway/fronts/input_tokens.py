@@ -44,8 +44,7 @@ class InputTokens:
         request = await decoding.decode(
             self._core.snapshot, messages.decode_response_count, body, wire.route_names, wire.OPERATION
         )
-        request.request_id, request.size = record.request_id, len(body)
-        request.chat.request_id = record.request_id
+        request.size = len(body)
         try:
             answer = await self._core.handle(principal, request, http.headers, record)
         except Unsupported:

@@ -59,7 +59,7 @@ class OpenAIFront:
         snapshot = self._core.snapshot
         read = partial(decoding.decode, snapshot, decode, operation=operation)
         request = await read(body)
-        request.request_id, request.size = record.request_id, len(body)
+        request.size = len(body)
         if header.may_ask(snapshot, principal) and header.NAME in http.headers:
             record.explanation = header.told(snapshot, principal, await read(body), http.headers, self._core.wall())
         answer = await self._core.handle(principal, request, http.headers, record)

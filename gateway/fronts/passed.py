@@ -56,7 +56,6 @@ class PassedFront:
             size=len(body),
             stream=stream,
             user=user,
-            request_id=record.request_id,
             codec=named.CODEC,
         )
         answer = await self._core.handle(principal, request, http.headers, record)

@@ -97,7 +97,7 @@ class ResponsesFront:
         self, principal: Principal, request: ChatRequest | ResponsesRequest, body: bytes, http: Request, record: Record
     ) -> Answer:
         """The begun answer. What is refused is called by the names that the client knows."""
-        request.request_id, request.size = record.request_id, len(body)
+        request.size = len(body)
         snapshot = self._core.snapshot
         if header.NAME in http.headers and header.may_ask(snapshot, principal):
             record.explanation = header.told(

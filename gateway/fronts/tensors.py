@@ -76,7 +76,6 @@ async def asked(
     core: Core, principal: Principal, query: ModelQuery, headers: Mapping[str, str], record: Record
 ) -> bytes:
     """What a model's server answers to a question. Raises `InferenceError`."""
-    query.request_id = record.request_id
     answer = await core.handle(principal, query, headers, record)
     if answer.body is None:
         await answer.aclose()
@@ -88,7 +87,6 @@ async def inferred(
     core: Core, principal: Principal, request: InferRequest, headers: Mapping[str, str], record: Record
 ) -> Answer:
     """The begun answer to an inference, and in the record why it went where it went, for who asks and may."""
-    request.request_id = record.request_id
     snapshot = core.snapshot
     if header.NAME in headers and header.may_ask(snapshot, principal):
         record.explanation = header.told(snapshot, principal, replace(request), headers, core.wall())

@@ -88,7 +88,7 @@ class AccessLog:
             self._flushing = asyncio.get_running_loop().create_task(self._flush_soon())
 
     def _line(self, record: Record) -> Line:
-        started, first_chunk, usage, error = record.started, record.first_chunk, record.usage, record.error
+        started, first_chunk, usage, error = record.started, record.trace.first_chunk, record.usage, record.error
         return Line(
             time=self._timestamp(record.time),
             request_id=record.request_id,
@@ -101,12 +101,12 @@ class AccessLog:
             endpoint=record.endpoint,
             roles=_authority(record.roles) if record.roles is not USER else None,
             arm=record.arm,
-            attempts=record.attempts,
+            attempts=len(record.trace.attempts),
             stream=record.stream,
             status=record.status,
             duration_ms=round((record.ended - started) * 1000, 2),
             first_chunk_ms=round((first_chunk - started) * 1000, 2) if first_chunk else None,
-            queue_ms=round(record.queue_seconds * 1000, 2) if record.queue_seconds else None,
+            queue_ms=round(record.trace.queue_seconds * 1000, 2) if record.trace.queue_seconds else None,
             overhead_ms=round(record.overhead * 1000, 3) if first_chunk else None,
             prompt_tokens=usage.prompt_tokens if usage is not None else None,
             completion_tokens=usage.completion_tokens if usage is not None else None,
@@ -115,9 +115,9 @@ class AccessLog:
             device_ms=round(usage.device_ms, 3) or None if usage is not None else None,
             cost=str(record.cost) if record.cost is not None else None,
             shadow_limits=[f"{unit} per {per}" for unit, per in record.shadowed] if record.shadowed else None,
-            hedged=times(record.events, "hedge") if record.events else None,
-            resumed=times(record.events, "resume") if record.events else None,
-            cache=cached(record.events) if record.events else None,
+            hedged=times(record.trace.events, "hedge") if record.trace.events else None,
+            resumed=times(record.trace.events, "resume") if record.trace.events else None,
+            cache=cached(record.trace.events) if record.trace.events else None,
             error=error.kind if error is not None else None,
             code=error.code if error is not None else None,
             detail=error.detail or None if error is not None else None,

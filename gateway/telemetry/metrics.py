@@ -60,11 +60,11 @@ class Metrics(Collector):
         model, pool, error = record.model, record.pool, record.error
         kind = error.kind if error is not None else ""
         self._requests[record.tenant, model, record.arm or "", pool, record.status, kind] += 1
-        if record.first_chunk:
+        if record.trace.first_chunk:
             served = self._served.get((model, pool))
             if served is None:
                 served = self._served[model, pool] = Served()
-            waited = record.first_chunk - record.started
+            waited = record.trace.first_chunk - record.started
             served.duration.observe(record.ended - record.started)
             served.first_chunk.observe(waited)
             self._overhead.observe(record.overhead)
@@ -77,8 +77,8 @@ class Metrics(Collector):
                 self._device_ms[payer] += usage.device_ms
         if (cost := record.cost) is not None:
             self._spend[cost.currency, record.tenant, model] += cost.picos
-        if record.events:
-            self._events.update(record.events)
+        if record.trace.events:
+            self._events.update(record.trace.events)
         for unit, per in record.shadowed:
             self._shadowed[record.tenant, unit, per] += 1
 

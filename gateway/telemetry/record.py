@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from adapters.call import Trace
 from adapters.errors import InferenceError
 from adapters.types import Usage
 from config.schema.money import Money
@@ -14,16 +15,16 @@ if TYPE_CHECKING:
 
 
 class Record:
-    """Filled in as the request goes along. `started`, `first_chunk` and `ended` are loop time, 0 for not yet;
+    """Filled in as the request goes along. `started` and `ended` are loop time, 0 for not yet;
     `time` is the end in Unix seconds.
 
     It holds no prompt, no answer and no credential: only what may be logged.
     """
 
     __slots__ = (
-        "allowances", "arm", "attempts", "client", "cost", "early", "ended", "endpoint", "error", "events",
-        "explanation", "first_chunk", "ignored", "key", "model", "operation", "pool", "queue_seconds", "request_id",
-        "roles", "shadowed", "started", "status", "stream", "tenant", "time", "upstream_seconds", "usage",
+        "allowances", "arm", "client", "cost", "early", "ended", "endpoint", "error", "explanation", "ignored", "key",
+        "model", "operation", "pool", "request_id", "roles", "shadowed", "started", "status", "stream", "tenant",
+        "time", "trace", "usage",
     )  # fmt: skip
 
     def __init__(self, request_id: str, operation: str, client: str, started: float) -> None:
@@ -31,7 +32,7 @@ class Record:
         self.operation = operation
         self.client = client
         self.started = started
-        self.first_chunk = 0.0
+        self.trace = Trace()
         self.tenant = ""
         self.key = ""
         self.roles = USER
@@ -39,8 +40,6 @@ class Record:
         self.pool = ""
         self.endpoint = ""
         self.arm: str | None = None
-        self.attempts = 0
-        self.events: tuple[tuple[str, str], ...] = ()
         self.stream = False
         self.status = 200
         self.usage: Usage | None = None
@@ -48,8 +47,6 @@ class Record:
         self.allowances: tuple[Allowance, ...] = ()
         """What the request draws on, for the headers that tell what is left."""
         self.shadowed: tuple[Shadowed, ...] = ()
-        self.upstream_seconds = 0.0
-        self.queue_seconds = 0.0
         self.ignored: Sequence[str] = ()
         """Fields of the request that the model had no use for."""
         self.early: Reservation | None = None
@@ -62,5 +59,6 @@ class Record:
 
     @property
     def overhead(self) -> float:
-        """Seconds to the first chunk in which nobody but the gateway had the request."""
-        return self.first_chunk - self.started - self.upstream_seconds - self.queue_seconds
+        """Seconds up to the first chunk that the request spent in the gateway itself."""
+        trace = self.trace
+        return trace.first_chunk - self.started - trace.upstream_seconds - trace.queue_seconds

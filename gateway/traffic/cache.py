@@ -58,35 +58,35 @@ class Cache:
         self._clock = clock
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
-        wanted = wish(request.headers.get("cache-control"))
+        wanted = wish(call.headers.get("cache-control"))
         certain = self._config.only == "all" or request.codec.is_deterministic(request)
         if not (wanted.store and certain and request.shareable):
             answer = await self._upstream.call(request, call)
-            return self._told(request, answer, "bypass")
-        digest = await self._digest_of(request)
+            return self._told(call, answer, "bypass")
+        digest = await self._digest_of(request, call)
         now = self._clock()
         if wanted.max_age >= 0:
             entry = self._shelf.store.get(digest, wanted.max_age, now)
             if entry is not None:
-                return self._told(request, _replayed(entry, stream=request.stream), "hit", int(now - entry.at))
+                return self._told(call, _replayed(entry, stream=request.stream), "hit", int(now - entry.at))
             flight = self._shelf.flights.get(digest)
             if flight is not None and self._may_join(flight, call, now):
-                return await self._join(flight, request, now)
+                return await self._join(flight, call, now)
         flight = Flight(
             self._upstream, request, call, self._shelf.store.largest, lambda flight: self._landed(digest, flight)
         )
         self._shelf.flights[digest] = flight
-        return self._told(request, await Reader(flight).begun(), "miss")
+        return self._told(call, await Reader(flight).begun(), "miss")
 
-    async def _digest_of(self, request: ModelRequest) -> bytes:
+    async def _digest_of(self, request: ModelRequest, call: Call) -> bytes:
         """A large body is hashed on a thread, which does not hold Python's lock meanwhile."""
         if request.size < LARGE_BODY:
-            return self._digest(request)
-        return await asyncio.to_thread(self._digest, request)
+            return self._digest(request, call)
+        return await asyncio.to_thread(self._digest, request, call)
 
-    def _digest(self, request: ModelRequest) -> bytes:
+    def _digest(self, request: ModelRequest, call: Call) -> bytes:
         """What is asked, of which pools, and among whom it is shared."""
-        whose = (request.tenant, request.key if self._config.share == "key" else "")
+        whose = (call.tenant, call.key if self._config.share == "key" else "")
         hashed = hashlib.blake2b(self._salt + _encode(whose), digest_size=32)
         hashed.update(request.codec.canonical(request))
         return hashed.digest()
@@ -95,15 +95,15 @@ class Cache:
         """A call whose time is nearly up would fail somebody who has time."""
         return flight.is_whole and flight.call.deadline.at - now >= WORTH_JOINING * (call.deadline.at - now)
 
-    async def _join(self, flight: Flight, request: ModelRequest, now: float) -> Answer:
+    async def _join(self, flight: Flight, call: Call, now: float) -> Answer:
         try:
             answer = await Reader(flight).begun()
         except BaseException:
             if not flight.readers and flight.over:  # it was the last one, and pays for the prompt
-                request.upstream_seconds = self._clock() - now
+                call.trace.upstream_seconds += self._clock() - now
             raise
-        request.upstream_seconds = self._clock() - now
-        return self._told(request, answer, "coalesced")
+        call.trace.upstream_seconds += self._clock() - now
+        return self._told(call, answer, "coalesced")
 
     def _landed(self, digest: bytes, flight: Flight) -> None:
         if self._shelf.flights.get(digest) is flight:
@@ -115,9 +115,9 @@ class Cache:
             entry = Entry(answer.content_type, b"".join(flight.pieces), self._clock(), answer.form)
             self._shelf.store.put(digest, entry)
 
-    def _told(self, request: ModelRequest, answer: Answer, result: str, age: int | None = None) -> Answer:
+    def _told(self, call: Call, answer: Answer, result: str, age: int | None = None) -> Answer:
         answer.headers += ((RESULT, result),) if age is None else ((RESULT, result), ("age", str(age)))
-        request.events += ((f"cache_{result}", self._model),)
+        call.trace.event(f"cache_{result}", self._model)
         return answer
 
 

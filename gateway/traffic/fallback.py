@@ -41,8 +41,8 @@ class Fallback:
                 upstream = step.upstream
             else:
                 event = ("fallback", answer.pool)
-                if upstream is not self._first and event not in request.events:  # a fallback within told of it
-                    request.events += (event,)
+                if upstream is not self._first and event not in call.trace.events:  # a fallback within has recorded it
+                    call.trace.event(*event)
                 return answer
 
 
@@ -68,13 +68,11 @@ class ElsewhereFirst:
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         if request.sequence:
             return await self._plan.call(request, call)
-        full: list[str] = []
-        request.passed_by = full
+        first, full = call.attempt(), list[str]()
+        first.full_pools = full
         try:
-            return await self._plan.call(request, call)
+            return await self._plan.call(request, first)
         except InferenceError as error:
             if not (full and error.retryable and request.again_after(error)):
                 raise
-        finally:
-            request.passed_by = None
         return await self._branches[full[0]].call(request, call)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from adapters.base import Answer, Upstream
@@ -44,31 +43,28 @@ class Hedge:
         seconds = self.patience.seconds(stream=request.stream)
         if seconds is not None and request.repeatable and not request.sequence:
             return await _Race(self, request, call, seconds).run()
-        before = request.upstream_seconds
         answer = await self.pool.call(request, call)
-        self.patience.observe(request.upstream_seconds - before, stream=request.stream)
+        if call.sent_at is not None:
+            self.patience.observe(self.clock() - call.sent_at, stream=request.stream)
         return answer
 
-    def grants(self, hedges: int, tenant: str, tried: Sequence[str]) -> bool:
-        """Whether one more is allowed, possible and affordable; if so it is spent."""
-        return hedges < self._most and self.pool.spare(tenant, tried) and self._budget.allow(self.clock())
+    def grants(self, hedges: int, call: Call) -> bool:
+        """Whether one more hedge is allowed, possible and affordable; if so, the budget pays for it."""
+        return hedges < self._most and self.pool.spare(call.tenant, call.tried) and self._budget.allow(self.clock())
 
 
 class _Attempt:
-    """One of those that race, with a copy of the request, so that they do not write into each other's."""
+    """One of the attempts that race."""
 
-    def __init__(self, race: "_Race", tried: tuple[str, ...]) -> None:
-        hedge = race.hedge
-        self.began = hedge.clock()
-        self.request = replace(race.request, tried=tried, upstream_seconds=0.0)
-        self._tried = tried
-        call = hedge.pool.call(self.request, race.deadline)
-        self.task: asyncio.Task[Answer] = asyncio.get_running_loop().create_task(call)
+    def __init__(self, race: "_Race") -> None:
+        self.call = race.call.attempt()
+        answer = race.hedge.pool.call(race.request, self.call)
+        self.task: asyncio.Task[Answer] = asyncio.get_running_loop().create_task(answer)
 
     @property
     def waits(self) -> bool:
         """It has no endpoint yet."""
-        return self.request.tried == self._tried
+        return self.call.sent_at is None
 
     def drop(self) -> None:
         """It is not wanted any more."""
@@ -82,9 +78,9 @@ class _Race:
     def __init__(self, hedge: Hedge, request: ModelRequest, call: Call, seconds: float) -> None:
         self.hedge = hedge
         self.request = request
-        self.deadline = call
+        self.call = call
         self._seconds = seconds
-        self._all = [_Attempt(self, request.tried)]
+        self._all = [_Attempt(self)]
 
     async def run(self) -> Answer:
         try:
@@ -97,8 +93,7 @@ class _Race:
                 attempt.drop()
         self._learn(winner)
         if winner is not self._all[0]:
-            self.request.events += (("hedge_win", self.hedge.pool.name),)
-        self._note(winner)
+            self.call.trace.event("hedge_win", self.hedge.pool.name)
         return winner.task.result()
 
     async def _winner(self) -> _Attempt:
@@ -115,9 +110,9 @@ class _Race:
                 if not running or not (isinstance(error, InferenceError) and error.retryable):
                     raise error
             if not done and not self._all[-1].waits:
-                if self.hedge.grants(len(self._all) - 1, self.request.tenant, tried := self._tried()):
-                    self.request.events += (("hedge", self.hedge.pool.name),)
-                    self._all.append(attempt := _Attempt(self, tried))
+                if self.hedge.grants(len(self._all) - 1, self.call):
+                    self.call.trace.event("hedge", self.hedge.pool.name)
+                    self._all.append(attempt := _Attempt(self))
                     running[attempt.task] = attempt
                 else:
                     patience = None
@@ -127,24 +122,12 @@ class _Race:
         for attempt in self._all:
             attempt.drop()
         await asyncio.wait([attempt.task for attempt in self._all])
-        self._note(max(self._all, key=lambda attempt: attempt.request.upstream_seconds))
-
-    def _tried(self) -> tuple[str, ...]:
-        """Everybody who was asked, by any of them."""
-        return tuple(dict.fromkeys(id_ for attempt in self._all for id_ in attempt.request.tried))
-
-    def _note(self, decisive: _Attempt) -> None:
-        """What became of the attempts, in the request itself."""
-        self.request.tried = self._tried()
-        self.request.queue_seconds = decisive.request.queue_seconds
-        self.request.upstream_seconds += decisive.began - self._all[0].began + decisive.request.upstream_seconds
 
     def _learn(self, winner: _Attempt) -> None:
-        """How long the first took, or was given: without those that lost, nobody would seem to be slow."""
-        first = self._all[0]
-        if first is winner or not first.task.done():
-            seconds = first.request.upstream_seconds or self.hedge.clock() - first.began
-            self.hedge.patience.observe(seconds, stream=self.request.stream)
+        """Observe the time of the first attempt, also of one that lost: else no endpoint would seem slow."""
+        first, hedge = self._all[0], self.hedge
+        if first.call.sent_at is not None and (first is winner or not first.task.done()):
+            hedge.patience.observe(hedge.clock() - first.call.sent_at, stream=self.request.stream)
 
 
 def _release(task: asyncio.Task[Answer]) -> None:

@@ -64,29 +64,29 @@ class Pool:
         started, queue = self._clock(), self._queue
         waiter: Waiter | None = None
         # Nobody passes those that wait.
-        endpoint = self.lease(request, started) if queue is None or not queue.line.size else None
+        endpoint = self.lease(request, call, started) if queue is None or not queue.line.size else None
         if endpoint is None:
             waiter = await self._wait(request, call, started)
             endpoint, started = waiter.place, self._clock()
-        request.tried += (endpoint.id,)
+        call.sent(endpoint.id, started)
         try:
             answer = await endpoint.adapter.call(request, call)
         except BaseException as error:
             now = self._clock()
-            request.upstream_seconds += now - started
+            call.trace.returned(now)
             if queue is not None:
-                queue.settle(request, waiter, _begun(request, error))
-            endpoint.failed_to_begin(error, now - started, now, request.tenant)
+                queue.settle(request, call, waiter, _begun(request, error))
+            endpoint.failed_to_begin(error, now - started, now, call.tenant)
             raise
         now = self._clock()
-        request.upstream_seconds += now - started
+        call.trace.returned(now)
         endpoint.latency.answered(now - started, now)
         answer.pool = self.name
         answer.endpoint = endpoint.id
         if queue is None:
-            answer.when_ended(lambda _, error: endpoint.end(error, self._clock(), request.tenant))
+            answer.when_ended(lambda _, error: endpoint.end(error, self._clock(), call.tenant))
         else:
-            answer.when_ended(lambda answer, error: self._end(queue, endpoint, request, waiter, answer, error))
+            answer.when_ended(lambda answer, error: self._end(queue, endpoint, request, call, waiter, answer, error))
         return answer
 
     def spare(self, tenant: str, tried: Sequence[str]) -> bool:
@@ -98,33 +98,34 @@ class Pool:
 
     async def _wait(self, request: ModelRequest, call: Call, now: float) -> Waiter:
         """For a place. Raises `Unavailable` at once where there is no queue, or the request is to go on elsewhere."""
-        if request.passed_by is not None:
-            request.passed_by.append(self.name)
+        if call.full_pools is not None:
+            call.full_pools.append(self.name)
         elif self._queue is not None:
             return await self._queue.wait(request, call)
-        raise self._full(request.tenant, now)
+        raise self._full(call.tenant, now)
 
     def _end(
         self,
         queue: PoolQueue,
         endpoint: Endpoint,
         request: ModelRequest,
+        call: Call,
         waiter: Waiter | None,
         answer: Answer,
         error: BaseException | None,
     ) -> None:
-        queue.settle(request, waiter, answer.usage)
-        endpoint.end(error, self._clock(), request.tenant)
+        queue.settle(request, call, waiter, answer.usage)
+        endpoint.end(error, self._clock(), call.tenant)
 
-    def lease(self, request: ModelRequest, now: float) -> Endpoint | None:
+    def lease(self, request: ModelRequest, call: Call, now: float) -> Endpoint | None:
         """Pick an endpoint, and count the request there; None when all that may be picked are full.
 
         Raises `Unavailable` when none may be. There is no await in here: a burst must not see the same endpoint
         idle.
         """
         if request.sequence:
-            return self._at_home(request, now)
-        limit, tried, tenant = self._max_in_flight, request.tried, request.tenant
+            return self._at_home(request, call, now)
+        limit, tried, tenant = self._max_in_flight, call.tried, call.tenant
         alive = self._alive()
         ready = [e for e in alive if e.in_flight < limit and e.allows(tenant, now)]
         if tried:
@@ -136,7 +137,7 @@ class Pool:
         for endpoint in ready:
             if endpoint.warming:
                 endpoint.warm(now)
-        endpoint = self._picker.pick(ready, request, now, self._rng)
+        endpoint = self._picker.pick(ready, request, call, now, self._rng)
         endpoint.begin(now, tenant)
         return endpoint
 
@@ -148,23 +149,23 @@ class Pool:
             return any(e.breaker.allows(now) for e in free)
         return any(not e.breaker.rests(now) for e in free)
 
-    def _at_home(self, request: ModelRequest, now: float) -> Endpoint | None:
+    def _at_home(self, request: ModelRequest, call: Call, now: float) -> Endpoint | None:
         """As `lease`, of the only endpoint that may answer a request of a sequence.
 
         Who does not know where a sequence is goes by its name, as every gateway does: another one may have begun it.
         """
-        if request.place:
+        if call.home:
             everybody = (*self._endpoints, *self.leaving)
-            home = next((e for e in everybody if e.id == request.place), None)
+            home = next((e for e in everybody if e.id == call.home), None)
         else:
             alive = self._alive()
-            home = home_of(f"{request.tenant}\0{request.sequence}", alive) if alive else None
+            home = home_of(f"{call.tenant}\0{request.sequence}", alive) if alive else None
         if home is None:
             message = f"{self.name}: the endpoint that kept this sequence is gone. Start the sequence again."
-            raise Unavailable(message, code="sequence_lost", retry_after=self._retry_after(request.tenant, now))
+            raise Unavailable(message, code="sequence_lost", retry_after=self._retry_after(call.tenant, now))
         if home.in_flight >= self._max_in_flight:
             return None
-        home.begin(now, request.tenant)
+        home.begin(now, call.tenant)
         return home
 
     def next_change(self, now: float) -> float:

@@ -37,10 +37,9 @@ async def _ask(endpoint: Endpoint, model: str, timeout: float) -> None:
     request = wire.decode_chat(
         msgspec.json.encode({"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]})
     )
-    request.request_id = "health-check"
     now = asyncio.get_running_loop().time()
     try:
-        await endpoint.adapter.call(request, Call(Deadline(now + timeout, timeout, timeout)))
+        await endpoint.adapter.call(request, Call(Deadline(now + timeout, timeout, timeout), "health-check"))
     except CapacityError:
         return
 

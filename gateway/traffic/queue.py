@@ -35,7 +35,7 @@ def priority_of(own: Priority, headers: Mapping[str, str]) -> Priority:
 class Places(Protocol):
     """Where places come from: a pool."""
 
-    def lease(self, request: ModelRequest, now: float) -> Endpoint | None:
+    def lease(self, request: ModelRequest, call: Call, now: float) -> Endpoint | None:
         """An endpoint with the request counted; None when all are full. Raises `Unavailable`."""
 
     def has_room(self, now: float) -> bool:
@@ -48,11 +48,12 @@ class Places(Protocol):
 class Waiter(Ticket):
     """One request's wait. When `turn` is over without an error it has its place at `endpoint`."""
 
-    __slots__ = ("end", "endpoint", "request", "turn")
+    __slots__ = ("call", "end", "endpoint", "request", "turn")
 
-    def __init__(self, request: ModelRequest, band: int, due: float) -> None:
-        super().__init__(request.tenant, band, due, work(request.prompt_tokens, 0, request.rows))
+    def __init__(self, request: ModelRequest, call: Call, band: int, due: float) -> None:
+        super().__init__(call.tenant, band, due, work(request.prompt_tokens, 0, request.rows))
         self.request = request
+        self.call = call
         self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.endpoint: Endpoint | None = None
         self.end: End = "served"
@@ -103,6 +104,7 @@ class PoolQueue:
         began = self._clock()
         waiter = self._enter(request, call, began)
         timer = asyncio.get_running_loop().call_later(waiter.due - began, self._expire, waiter, call)
+        call.trace.queued(began)
         try:
             await waiter.turn
         except asyncio.CancelledError:
@@ -112,12 +114,12 @@ class PoolQueue:
         finally:
             timer.cancel()
             waited = self._clock() - began
-            request.queue_seconds += waited
+            call.trace.dequeued(self._clock())
             self.ends[PRIORITIES[waiter.band], waiter.end] += 1
         self.waits.observe(waited)
         return waiter
 
-    def settle(self, request: ModelRequest, waiter: Waiter | None, usage: Usage | None) -> None:
+    def settle(self, request: ModelRequest, call: Call, waiter: Waiter | None, usage: Usage | None) -> None:
         """Charge the tenant what the request took; None when nothing was answered. Before its place is free.
 
         Who never waited is charged at the end only, and only while others wait: it has what they want.
@@ -125,38 +127,38 @@ class PoolQueue:
         if waiter is not None:
             band, charged = waiter.band, waiter.tokens
         elif self.line.size:
-            band, charged = self._band(request), 0.0
+            band, charged = self._band(call), 0.0
         else:
             return
         took = 0.0
         if usage is not None:
             prompt, rows = usage.prompt_tokens or request.prompt_tokens, usage.rows or request.rows
             took = work(prompt, usage.completion_tokens, rows)
-        self.line.charge(request.tenant, band, took - charged)
+        self.line.charge(call.tenant, band, took - charged)
 
     def _enter(self, request: ModelRequest, call: Call, now: float) -> Waiter:
-        line, band = self.line, self._band(request)
+        line, band = self.line, self._band(call)
         due = min(call.deadline.at, now + self._config.timeout)
-        ahead = line.ahead(request.tenant, band)
+        ahead = line.ahead(call.tenant, band)
         wait = self.rate.wait(ahead, now)
         if ahead >= 1 and now + wait > due:  # the first in line is let in always: by him the pace is measured
             raise self._refusal(band, "late", wait)
         if line.size >= self._config.max:
-            victim = line.victim(request.tenant, band)
+            victim = line.victim(call.tenant, band)
             if victim is None:
                 raise self._refusal(band, "full", wait)
             self._turn_away(victim, "shed", self._overloaded("another request needed its place", wait))
         if not line.size:
             self.rate.start(now)
-        waiter = Waiter(request, band, due)
+        waiter = Waiter(request, call, band, due)
         line.push(waiter)
         # There may be room: a request that began before a reload saw the old endpoints only, and an endpoint may ask
         # only those that wait already to leave it alone.
         self._hand_out()
         return waiter
 
-    def _band(self, request: ModelRequest) -> int:
-        return BAND[priority_of(request.priority or self._priorities.get(request.tenant, "normal"), request.headers)]
+    def _band(self, call: Call) -> int:
+        return BAND[priority_of(call.priority or self._priorities.get(call.tenant, "normal"), call.headers)]
 
     def _expire(self, waiter: Waiter, call: Call) -> None:
         if waiter.turn.done():
@@ -170,7 +172,7 @@ class PoolQueue:
     def _give_back(self, waiter: Waiter) -> None:
         """The client left: from the line, or in the moment in which it got its place."""
         if waiter.endpoint is not None:
-            self.settle(waiter.request, waiter, None)
+            self.settle(waiter.request, waiter.call, waiter, None)
             waiter.endpoint.failed_to_begin(
                 ClientGone("the client closed the connection"), 0.0, self._clock(), waiter.tenant
             )
@@ -199,7 +201,7 @@ class PoolQueue:
                 line.remove(waiter)
                 continue
             try:
-                endpoint = self.places.lease(waiter.request, now)
+                endpoint = self.places.lease(waiter.request, waiter.call, now)
             except Unavailable as error:
                 self._turn_all_away(error)
                 break

@@ -33,30 +33,29 @@ class Resume:
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         if not isinstance(request, GenerateRequest) or not continuation.can_continue(request, self.mode):
             return await self._upstream.call(request, call)
-        answer = await self.ask(request, continuation.initial_fields(request, self.mode), call)
+        worded = replace(request, fields=continuation.initial_fields(request, self.mode))
+        answer = await self._upstream.call(worded, call)
         return answer if answer.body is not None else ResumedStream(self, request, call, answer)
 
-    async def ask(self, request: GenerateRequest, fields: Fields, call: Call) -> Answer:
-        """The same request in other words. Whom it asked, and for how long, counts for the request itself."""
-        worded = replace(request, fields=fields)
-        try:
-            return await self._upstream.call(worded, call)
-        finally:
-            request.tried, request.events = worded.tried, worded.events
-            request.upstream_seconds, request.queue_seconds = worded.upstream_seconds, worded.queue_seconds
+    async def rest(self, request: GenerateRequest, fields: Fields, call: Call) -> Answer:
+        """The rest of an answer, from another endpoint. Raises `InferenceError`."""
+        answer = await self._upstream.call(replace(request, fields=fields), call.attempt())
+        if answer.body is not None:
+            raise BackendError("The upstream did not stream the rest of its answer.")
+        return answer
 
 
 class ResumedStream(Answer):
     """One answer out of the streams that carry it on, one after the other."""
 
-    __slots__ = ("_deadline", "_inner", "_left", "_request", "_resume", "_said")
+    __slots__ = ("_call", "_inner", "_left", "_request", "_resume", "_said")
 
     def __init__(self, resume: Resume, request: GenerateRequest, call: Call, inner: Answer) -> None:
         super().__init__(content_type=inner.content_type, body=None, usage=inner.usage, status=inner.status)
         self.pool, self.endpoint = inner.pool, inner.endpoint
         self._resume = resume
         self._request = request
-        self._deadline = call
+        self._call = call
         self._inner = inner
         self._said = Transcript(resume.mode)
         self._left = MOST
@@ -87,13 +86,11 @@ class ResumedStream(Answer):
             raise error
         self._left -= 1
         try:
-            inner = await resume.ask(request, fields, self._deadline)
-            if inner.body is not None:
-                raise BackendError("The upstream did not stream the rest of its answer.")
+            inner = await resume.rest(request, fields, self._call)
         except InferenceError as failure:
-            request.events += (("resume_failure", resume.pool),)
+            self._call.trace.event("resume_failure", resume.pool)
             raise error from failure
-        request.events += (("resume", resume.pool),)
+        self._call.trace.event("resume", resume.pool)
         self._said.resumed()
         inner.usage.bytes += self._inner.usage.bytes
         self._inner = inner

@@ -56,18 +56,18 @@ class Retry:
                     raise
                 patient = False  # nobody was asked, so it was no attempt
             except InferenceError as error:
-                if attempt >= attempts or not self._may_help(error, request) or not request.again_after(error):
+                if attempt >= attempts or not self._may_help(error, call) or not request.again_after(error):
                     raise
                 now = self._clock()
                 pause = backoff(attempt, self._base, self._rng)
                 if now + pause >= call.deadline.at or not self._budget.allow(now):
                     raise
                 attempt += 1
-                request.events += (("retry", self._pool),)
+                call.trace.event("retry", self._pool)
             await asyncio.sleep(pause)
 
-    def _may_help(self, error: InferenceError, request: ModelRequest) -> bool:
+    def _may_help(self, error: InferenceError, call: Call) -> bool:
         """A pool with nobody to pick will have nobody a moment later: that is for a fallback."""
         if not error.retryable or (isinstance(error, Unavailable) and not error.elsewhere_only):
             return False
-        return not error.elsewhere_only or self._spare is None or self._spare(request.tenant, request.tried)
+        return not error.elsewhere_only or self._spare is None or self._spare(call.tenant, call.tried)

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from adapters.base import Answer, Upstream
+from adapters.base import Answer
 from adapters.types import InferRequest, ModelRequest
 from gateway.traffic.pool import Pool
 
@@ -16,7 +16,9 @@ IDLE_SECONDS = 3600.0
 _Key = tuple[str, str, str]
 
 
-class _Slot(NamedTuple):
+class Place(NamedTuple):
+    """The endpoint that has the state of a sequence, and the arm of the split that led there."""
+
     pool: str
     endpoint: str
     arm: str | None
@@ -28,28 +30,25 @@ class Sequences:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._slots: OrderedDict[_Key, _Slot] = OrderedDict()
+        self._places: OrderedDict[_Key, Place] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return len(self._places)
 
-    def place(
-        self, model: str, request: ModelRequest, plan: Upstream, pools: Mapping[str, Pool], arm: str | None
-    ) -> tuple[Upstream, str | None]:
-        """Who is to answer, and the arm that it was drawn for: the plan and its arm where the sequence is new."""
+    def place(self, tenant: str, model: str, request: ModelRequest, pools: Mapping[str, Pool]) -> Place | None:
+        """The endpoint that has the state of the request's sequence; None for a sequence that is new or unknown."""
         if isinstance(request, InferRequest) and not request.starts:
-            slot = self._slots.get((request.tenant, model, request.sequence))
-            if slot is not None and self._clock() - slot.at < IDLE_SECONDS and slot.pool in pools:
-                request.place = slot.endpoint
-                return pools[slot.pool], slot.arm
-        return plan, arm
+            place = self._places.get((tenant, model, request.sequence))
+            if place is not None and self._clock() - place.at < IDLE_SECONDS and place.pool in pools:
+                return place
+        return None
 
-    def answered(self, model: str, request: ModelRequest, answer: Answer, arm: str | None) -> None:
+    def answered(self, tenant: str, model: str, request: ModelRequest, answer: Answer, arm: str | None) -> None:
         """An endpoint has it, or had it until now."""
-        key = (request.tenant, model, request.sequence)
-        self._slots.pop(key, None)
+        key = (tenant, model, request.sequence)
+        self._places.pop(key, None)
         if isinstance(request, InferRequest) and request.ends:
             return
-        self._slots[key] = _Slot(answer.pool, answer.endpoint, arm, self._clock())
-        if len(self._slots) > MAX_SEQUENCES:
-            self._slots.popitem(last=False)
+        self._places[key] = Place(answer.pool, answer.endpoint, arm, self._clock())
+        if len(self._places) > MAX_SEQUENCES:
+            self._places.popitem(last=False)

@@ -20,5 +20,5 @@ class Split:
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         split = self._split
-        arm = arm_for(split.sticky, request, split.salt, split.arms, self._rng)
+        arm = arm_for(split.sticky, request, call, split.salt, split.arms, self._rng)
         return await self._arms[arm].call(request, call)

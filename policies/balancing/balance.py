@@ -34,21 +34,26 @@ class Candidate(Protocol):
     def zone(self) -> str | None: ...
 
 
-class Asker(Protocol):
-    """What a picker may know of a request. Requests have these attributes; nothing is made for a pick."""
+class Request(Protocol):
+    """The attributes of a request that a picker may read. A pick creates no object."""
+
+    @property
+    def user(self) -> str | None: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def prompt(self) -> memoryview: ...  # as the client sent it, still encoded
+
+
+class Caller(Protocol):
+    """The attributes of the client that a picker may read."""
 
     @property
     def tenant(self) -> str: ...
     @property
     def key(self) -> str: ...  # the key's id, never its secret
     @property
-    def user(self) -> str | None: ...
-    @property
-    def model(self) -> str: ...
-    @property
     def headers(self) -> Mapping[str, str]: ...  # lower-case names
-    @property
-    def prompt(self) -> memoryview: ...  # as the client sent it, still encoded
 
 
 C = TypeVar("C", bound=Candidate)
@@ -57,7 +62,7 @@ C = TypeVar("C", bound=Candidate)
 class Picker(Protocol):
     """Picks one of the candidates; ValueError when there are none."""
 
-    def pick(self, candidates: Sequence[C], asker: Asker, now: float, rng: Random) -> C: ...
+    def pick(self, candidates: Sequence[C], request: Request, caller: Caller, now: float, rng: Random) -> C: ...
 
 
 def two_of(candidates: Sequence[C], rng: Random) -> tuple[C, C]:
@@ -92,7 +97,7 @@ class LeastRequest:
 
     __slots__ = ()
 
-    def pick(self, candidates: Sequence[C], asker: Asker, now: float, rng: Random) -> C:
+    def pick(self, candidates: Sequence[C], request: Request, caller: Caller, now: float, rng: Random) -> C:
         return least_request(candidates, rng)
 
 
@@ -101,7 +106,7 @@ class Drawn:
 
     __slots__ = ()
 
-    def pick(self, candidates: Sequence[C], asker: Asker, now: float, rng: Random) -> C:
+    def pick(self, candidates: Sequence[C], request: Request, caller: Caller, now: float, rng: Random) -> C:
         if not candidates:
             raise ValueError("no candidates to pick from")
         left = rng.random() * sum([c.weight for c in candidates])
@@ -120,7 +125,7 @@ class PeakEwmaTwoChoices:
 
     __slots__ = ()
 
-    def pick(self, candidates: Sequence[C], asker: Asker, now: float, rng: Random) -> C:
+    def pick(self, candidates: Sequence[C], request: Request, caller: Caller, now: float, rng: Random) -> C:
         first, second = two_of(candidates, rng)
         return first if expected_wait(first, now) <= expected_wait(second, now) else second
 
@@ -158,7 +163,7 @@ class RoundRobin:
     def __init__(self) -> None:
         self._turns: dict[int, _Turn] = {}
 
-    def pick(self, candidates: Sequence[C], asker: Asker, now: float, rng: Random) -> C:
+    def pick(self, candidates: Sequence[C], request: Request, caller: Caller, now: float, rng: Random) -> C:
         turns = self._turns_of(candidates, rng)
         total = 0.0
         best, chosen = turns[0], candidates[0]

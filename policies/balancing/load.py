@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from random import Random
 
-from policies.balancing.balance import Asker, C, two_of
+from policies.balancing.balance import C, Caller, Request, two_of
 
 FULL = 0.8
 """Share of a KV cache in use above which each new request pushes out another or waits for its pages."""
@@ -77,8 +77,8 @@ class LoadTwoChoices:
 
     __slots__ = ()
 
-    def pick(self, candidates: Sequence[C], asker: Asker, now: float, rng: Random) -> C:
-        holding = [candidate for candidate in candidates if asker.model in candidate.signal.adapters]
+    def pick(self, candidates: Sequence[C], request: Request, caller: Caller, now: float, rng: Random) -> C:
+        holding = [candidate for candidate in candidates if request.model in candidate.signal.adapters]
         if not holding or len(holding) == len(candidates):
             return self._of_two(candidates, now, rng)
         near = self._of_two(holding, now, rng)

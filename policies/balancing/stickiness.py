@@ -6,7 +6,7 @@ from hashlib import blake2b
 from math import ceil, inf, log
 from random import Random
 
-from policies.balancing.balance import Asker, C, Candidate, least_request
+from policies.balancing.balance import C, Caller, Candidate, Request, least_request
 
 _MASK = 2**64 - 1
 
@@ -30,8 +30,8 @@ class BoundedHash:
         self._key = key
         self._bound = bound
 
-    def pick(self, candidates: Sequence[C], asker: Asker, now: float, rng: Random) -> C:
-        subject = self._subject(asker)
+    def pick(self, candidates: Sequence[C], request: Request, caller: Caller, now: float, rng: Random) -> C:
+        subject = self._subject(request, caller)
         if not subject or len(candidates) < 2:
             return least_request(candidates, rng)
         point = _point(subject)
@@ -49,17 +49,17 @@ class BoundedHash:
                     chosen, lowest = candidate, score
         return chosen
 
-    def _subject(self, asker: Asker) -> str | None:
+    def _subject(self, request: Request, caller: Caller) -> str | None:
         key = self._key
         if key == "tenant":
-            return asker.tenant
+            return caller.tenant
         if key == "key":
-            value: str | None = asker.key
+            value: str | None = caller.key
         elif key == "user":
-            value = asker.user
+            value = request.user
         else:
-            value = asker.headers.get(key.removeprefix("header:").lower())
-        return f"{asker.tenant}\0{value}" if value else None
+            value = caller.headers.get(key.removeprefix("header:").lower())
+        return f"{caller.tenant}\0{value}" if value else None
 
 
 def home_of(sequence: str, candidates: Sequence[C]) -> C:

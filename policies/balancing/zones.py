@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from policies.balancing.balance import Asker, C, Candidate, Picker
+from policies.balancing.balance import C, Caller, Candidate, Picker, Request
 
 BUSIER = 1.5
 """Times the load of the others, and a request more, at which a zone has more traffic than its share."""
@@ -51,14 +51,14 @@ class NearFirst:
         self._zone = zone
         self._traffic = traffic
 
-    def pick(self, candidates: Sequence[C], asker: Asker, now: float, rng: Random) -> C:
+    def pick(self, candidates: Sequence[C], request: Request, caller: Caller, now: float, rng: Random) -> C:
         capacity: dict[str | None, float] = {}
         for candidate in candidates:
             capacity[candidate.zone] = capacity.get(candidate.zone, 0.0) + candidate.weight
         if len(capacity) > 1 and self._zone in capacity and not _is_busy(self._zone, candidates, now):
             zone = _drawn(shares(capacity, self._zone, self._traffic), rng)
             candidates = [candidate for candidate in candidates if candidate.zone == zone]
-        return self._picker.pick(candidates, asker, now, rng)
+        return self._picker.pick(candidates, request, caller, now, rng)
 
 
 def _is_busy(zone: str, candidates: Sequence[Candidate], now: float) -> bool:

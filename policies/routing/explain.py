@@ -187,5 +187,5 @@ def _sides(
 
 def _kept(split: Split, facts: Facts) -> str | None:
     """The arm that keeps the request's subject; None where each request is drawn, or nobody knows whose it is."""
-    subject = steady_subject(split.sticky, facts)
+    subject = steady_subject(split.sticky, facts, facts)
     return None if subject is None else choose(subject, split.salt, split.arms)

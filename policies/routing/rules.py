@@ -120,7 +120,7 @@ def _pick(model: str, index: int, route: RouteConfig, target: Target) -> Pick:
         if (split := target.split) is not None:
             picks = {arm: inner(side, (*arms, arm), steps) for arm, side in split.targets.items()}
             sticky, salt, choices = split.sticky, split.salt, split.arms
-            return lambda facts, rng: picks[arm_for(sticky, facts, salt, choices, rng)](facts, rng)
+            return lambda facts, rng: picks[arm_for(sticky, facts, facts, salt, choices, rng)](facts, rng)
         where = chain(target.pool or "", steps)
         decision = Decision(
             index,

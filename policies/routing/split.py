@@ -15,24 +15,29 @@ LONGEST = 256
 """Characters of a subject that is remembered: a client can write longer ones, which would fill the memory."""
 
 
-class Asker(Protocol):
-    """Who may be kept with an arm: facts, or a request."""
+class Request(Protocol):
+    """The attributes of a request that a split may read."""
+
+    @property
+    def user(self) -> str | None: ...
+    @property
+    def sequence(self) -> str: ...
+
+
+class Caller(Protocol):
+    """The attributes of the client that a split may read. Facts have those of both."""
 
     @property
     def tenant(self) -> str: ...
     @property
     def key(self) -> str: ...  # the key's id, never its secret
     @property
-    def user(self) -> str | None: ...
-    @property
     def headers(self) -> Mapping[str, str]: ...  # lower-case names
-    @property
-    def sequence(self) -> str: ...
 
 
-def arm_for(sticky: str, asker: Asker, salt: str, arms: Arms, rng: Random) -> str:
-    """The arm that an asker is kept with."""
-    subject = subject_of(sticky, asker, rng)
+def arm_for(sticky: str, request: Request, caller: Caller, salt: str, arms: Arms, rng: Random) -> str:
+    """The arm of a request's subject."""
+    subject = subject_of(sticky, request, caller, rng)
     return choose(subject, salt, arms) if sticky == "request" or len(subject) > LONGEST else _known(subject, salt, arms)
 
 
@@ -62,29 +67,29 @@ def choose(subject: str, salt: str, arms: Arms) -> str:
 _known = lru_cache(REMEMBERED)(choose)
 
 
-def subject_of(sticky: str, asker: Asker, rng: Random) -> str:
+def subject_of(sticky: str, request: Request, caller: Caller, rng: Random) -> str:
     """What is hashed: what `sticky` names, or a new draw each time where it is ``request``."""
-    if sticky == "request" and not asker.sequence:
+    if sticky == "request" and not request.sequence:
         return f"{rng.getrandbits(64):x}"
-    return steady_subject(sticky, asker) or asker.tenant
+    return steady_subject(sticky, request, caller) or caller.tenant
 
 
-def steady_subject(sticky: str, asker: Asker) -> str | None:
+def steady_subject(sticky: str, request: Request, caller: Caller) -> str | None:
     """What `sticky` names, within its tenant, so that two tenants' users never meet.
 
     ``user`` and ``header:NAME`` fall back to the key. None for ``request``, save that the requests of one sequence
     stay together, and where the key is not known.
     """
     if sticky == "request":
-        return f"{asker.tenant}\0{asker.sequence}" if asker.sequence else None
-    tenant = asker.tenant
+        return f"{caller.tenant}\0{request.sequence}" if request.sequence else None
+    tenant = caller.tenant
     if sticky == "tenant":
         return tenant
-    value = asker.key
+    value = caller.key
     if sticky == "user":
-        value = asker.user or value
+        value = request.user or value
     elif sticky.startswith("header:"):
-        value = asker.headers.get(sticky[7:].lower()) or value
+        value = caller.headers.get(sticky[7:].lower()) or value
     return f"{tenant}\0{value}" if value else None
 
 

@@ -50,9 +50,7 @@ def asked(kind: Any = "infer", version: str = "", **more: Any) -> InferRequest:
     """A request that came over gRPC, under names of its client's own."""
     inference = Inference("its-client-says", "7", "id-1", inputs=[X], **more)
     message = oip_proto.encode_infer_request(inference)
-    request = grpc_request_of(inference, message, model="m", version=version, kind=kind)
-    request.request_id = "req-1"
-    return request
+    return grpc_request_of(inference, message, model="m", version=version, kind=kind)
 
 
 def over_http(body: bytes, length: int | None = None, **more: Any) -> InferRequest:
@@ -60,7 +58,7 @@ def over_http(body: bytes, length: int | None = None, **more: Any) -> InferReque
 
 
 def within(seconds: float = PATIENCE) -> Call:
-    return Call(Deadline(asyncio.get_running_loop().time() + seconds, PATIENCE, PATIENCE))
+    return Call(Deadline(asyncio.get_running_loop().time() + seconds, PATIENCE, PATIENCE), "req-1")
 
 
 @asynccontextmanager

@@ -48,15 +48,13 @@ LONG = 10.0
 
 
 def within(total: float = LONG, first_byte: float = LONG) -> Call:
-    return Call(Deadline(asyncio.get_running_loop().time() + total, first_byte, LONG))
+    return Call(Deadline(asyncio.get_running_loop().time() + total, first_byte, LONG), "id-1")
 
 
 def asked(
     body: bytes = JSON, length: int | None = None, model: str = "m", version: str = "", **more: Any
 ) -> InferRequest:
-    request = request_of(body, model=model, version=version, header_length=length, **more)
-    request.request_id = "id-1"
-    return request
+    return request_of(body, model=model, version=version, header_length=length, **more)
 
 
 class FromGrpc(Codec):

@@ -74,13 +74,11 @@ def stream(*events: bytes) -> bytes:
 
 def chat(**fields: Any) -> ChatRequest:
     messages = [{"role": "user", "content": "hi"}]
-    request = wire.decode_chat(json.dumps({"model": "m", "messages": messages, **fields}).encode())
-    request.request_id = "id-1"
-    return request
+    return wire.decode_chat(json.dumps({"model": "m", "messages": messages, **fields}).encode())
 
 
 def within(*, total: float = LONG, first_byte: float = LONG, idle: float = LONG) -> Call:
-    return Call(Deadline(asyncio.get_running_loop().time() + total, first_byte, idle))
+    return Call(Deadline(asyncio.get_running_loop().time() + total, first_byte, idle), "id-1")
 
 
 @asynccontextmanager
@@ -135,12 +133,11 @@ async def test_the_upstream_sees_our_name_and_nothing_of_the_client() -> None:
 
 async def test_only_our_own_runtime_is_told_whose_a_request_is_and_how_urgent() -> None:
     got: list[Asked] = []
-    request = chat()
-    request.tenant, request.share, request.priority = "acme", 2.5, "low"
-    request.headers = {"x-headrace-tenant": "other", "x-headrace-share": "100", "x-headrace-timeout": "1e6"}
+    headers = {"x-headrace-tenant": "other", "x-headrace-share": "100", "x-headrace-timeout": "1e6"}
     for options in ({"ours": True}, {}):
         async with adapting(recording(got, http(BODY)), **options) as (adapter, _):
-            await adapter.call(request, within())
+            call = Call(within().deadline, "", "acme", headers=headers, share=2.5, priority="low")
+            await adapter.call(chat(), call)
     ours, others = got
     told = internal_headers.decode(ours.headers)
     assert told[:3] == ("acme", 2.5, 1)

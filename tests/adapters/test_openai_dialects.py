@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from adapters.call import Call
 from adapters.errors import (
     BackendError,
     CallerError,
@@ -116,9 +117,7 @@ async def test_where_what_is(base: str, options: dict[str, str], calls: str, pro
 )
 async def test_servers_with_a_prefix_cache_get_the_tenant_s_salt(options: dict[str, Any], salted: bool) -> None:
     async with adapting(http(BODY), **options) as (adapter, got):
-        request = chat()
-        request.salt = "a" * 32
-        await adapter.call(request, within())
+        await adapter.call(chat(), Call(within().deadline, salt="a" * 32))
     assert json.loads(got[0].body).get("cache_salt") == ("a" * 32 if salted else None)
 
 

@@ -50,7 +50,7 @@ async def test_each_tenant_s_prompts_have_a_salt_of_their_own() -> None:
     one = Rig(config(tenants=[{"name": name, "models": ["*"]} for name in ("acme", "beta")]), {"main": [fake]})
     for tenant in ("acme", "beta", "acme"):
         await one.core.handle(Principal(tenant, "k"), chat(), {"x-headrace-salt": "mine"}, one.record())
-    first, second, third = (call.request.salt for call in fake.calls)
+    first, second, third = (played.call.salt for played in fake.calls)
     assert first == third != second
     assert "acme" not in first
     one.assert_idle()
@@ -154,7 +154,7 @@ async def test_a_dead_endpoint_is_covered_by_another_and_by_the_fallback() -> No
     answer = await one.core.handle(one.principal, chat(), {}, record := one.record())
     assert answer.pool == record.pool == "spare"
     assert [len(fake.calls) for fake in dead] == [1, 1]  # the second try went to the other endpoint
-    assert record.attempts == 3
+    assert len(record.trace.attempts) == 3
     one.assert_idle()
 
 
@@ -217,7 +217,7 @@ async def _chaos(seed: int) -> None:
     await asyncio.gather(*(client() for _ in range(100)))
     one.assert_idle()
     assert firsts_retried == 0
-    answered = [r for r in one.log.records if r.first_chunk]
+    answered = [r for r in one.log.records if r.trace.first_chunk]
     assert len(answered) == len(set(map(id, answered)))
     assert answered
 

@@ -176,7 +176,7 @@ async def test_a_fallback_inside_a_fallback_is_told_of_once() -> None:
     down = [FakeAdapter(Script(fault=Unavailable("x"))) for _ in range(2)]
     one = rig([{"to": "main", "fallback": [{"pool": "spare", "fallback": ["long"]}]}], *down)
     assert await ask(one) == "long"
-    assert one.log.records[0].events == (("fallback", "long"),)
+    assert one.log.records[0].trace.events == (("fallback", "long"),)
 
 
 @pytest.mark.looptime

@@ -47,20 +47,15 @@ async def adapting(server: Triton, **options: Any) -> AsyncIterator[Adapter]:
 
 def chat(model: str, text: str = "one two three", **fields: Any) -> GenerateRequest:
     body = {"model": model, "messages": [{"role": "user", "content": text}], **fields}
-    return asked(openai.decode_chat(json.dumps(body).encode()))
+    return openai.decode_chat(json.dumps(body).encode())
 
 
 def completion(model: str, prompt: Any = "one two three", **fields: Any) -> GenerateRequest:
-    return asked(openai.decode_completion(json.dumps({"model": model, "prompt": prompt, **fields}).encode()))
-
-
-def asked(request: GenerateRequest) -> GenerateRequest:
-    request.request_id = "id-1"
-    return request
+    return openai.decode_completion(json.dumps({"model": model, "prompt": prompt, **fields}).encode())
 
 
 def within() -> Call:
-    return Call(Deadline(asyncio.get_running_loop().time() + PATIENCE, PATIENCE, PATIENCE))
+    return Call(Deadline(asyncio.get_running_loop().time() + PATIENCE, PATIENCE, PATIENCE), "id-1")
 
 
 async def whole(server: Triton, request: GenerateRequest, **options: Any) -> dict[str, Any]:

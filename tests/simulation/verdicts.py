@@ -68,7 +68,7 @@ def _times(world: World, seen: Seen, record: Record, calls: list[Call]) -> Itera
     patience = 2 * SEND_TIMEOUT if seen.order.leave == "stops_reading" else 0.0
     if record.ended - record.started > max(totals, default=0.0) + patience + SWEEP:
         yield f"took {record.ended - record.started:.2f} s"
-    carried_on = any(name.startswith("resume") for name, _ in record.events)
+    carried_on = any(name.startswith("resume") for name, _ in record.trace.events)
     if not (patience or carried_on) and seen.silence > IDLE + SWEEP:
         yield f"kept silent for {seen.silence:.2f} s in the middle of an answer"
     for call in calls:

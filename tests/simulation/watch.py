@@ -129,19 +129,19 @@ class WatchedPool:
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         real, watch = self._real, self._watch
         assert isinstance(request, GenerateRequest)
-        asks = f"{request.request_id} {len(request.fields['messages'])}"
-        attempt = Attempt(real._clock(), request.request_id, real.name, self._generation, asks)
+        asks = f"{call.id} {len(request.fields['messages'])}"
+        attempt = Attempt(real._clock(), call.id, real.name, self._generation, asks)
         watch.attempts.append(attempt)
         try:
             return await real.call(request, call)
         except Unavailable as error:
             attempt.asked = False
             if real._queue is None:  # one that waited was refused at another moment: `unserved` looks at those
-                self._judge(error, request.tenant, real._clock())
+                self._judge(error, call.tenant, real._clock())
             raise
         except CapacityError as error:
             if error.retry_after:
-                watch.refusals[request.tried[-1]].append(Refusal(real._clock(), request.tenant, error.scope))
+                watch.refusals[call.tried[-1]].append(Refusal(real._clock(), call.tenant, error.scope))
             raise
         finally:
             cap = watch.caps[real.name]

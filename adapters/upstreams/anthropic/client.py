@@ -155,7 +155,7 @@ class AnthropicAdapter:
         may_be_missing: bool = False,
     ) -> ClientResponse:
         """The answer, if its status is 200."""
-        told = [("x-request-id", request.request_id)]
+        told = [("x-request-id", call.id)]
         named = [*self._betas, *[name.strip() for name in betas.split(",") if name]]
         if named:
             told.append(("anthropic-beta", ",".join(dict.fromkeys(named))))

@@ -120,7 +120,7 @@ class BentoMLAdapter:
         """The head of an answer that is one."""
         size = sum([len(tensor.data) for tensor in inference.inputs])
         body, content_type = await offload.run(size, bentoml_calls.encode_call, api, inference)
-        fields = encode_fields([("content-type", content_type), ("x-request-id", request.request_id)])
+        fields = encode_fields([("content-type", content_type), ("x-request-id", call.id)])
         if api.is_task:
             return await self._awaited(api, fields, body, call)
         return await self._post(api.route, fields, body, call)

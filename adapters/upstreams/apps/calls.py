@@ -69,7 +69,7 @@ class AppCalls:
         self, request: AppRequest, target: bytes, call: Call, more: Sequence[tuple[str, str]] = ()
     ) -> Answer:
         """The app's answer, once its first byte is here. `target` is its path and query, `more` are fields."""
-        told = self._fields + encode_fields([*self._asked(request), *more])
+        told = self._fields + encode_fields([*self._asked(request, call), *more])
         method, once = request.method.encode(), not request.repeatable
         response = await self._client.request(method, target, told, request.body, call.deadline, once=once)
         try:
@@ -78,13 +78,13 @@ class AppCalls:
             response.close()
             raise
 
-    def _asked(self, request: AppRequest) -> list[tuple[str, str]]:
-        fields = [("x-request-id", request.request_id), ("accept", request.accept or "*/*")]
+    def _asked(self, request: AppRequest, call: Call) -> list[tuple[str, str]]:
+        fields = [("x-request-id", call.id), ("accept", request.accept or "*/*")]
         if request.content_type:
             fields.append(("content-type", request.content_type))
         if request.encoding:
             fields.append(("content-encoding", request.encoding))
-        fields += [(name, value) for name in self._headers if (value := request.headers.get(name)) is not None]
+        fields += [(name, value) for name in self._headers if (value := call.headers.get(name)) is not None]
         return fields
 
     async def _answer(self, request: AppRequest, response: ClientResponse, call: Call) -> Answer:

@@ -113,7 +113,6 @@ def call_for(request: InferRequest, path: str, body: bytes) -> AppRequest:
         content_type="application/json",
         accept="application/json",
         body=body,
-        request_id=request.request_id,
     )
 
 

@@ -66,7 +66,7 @@ class RayServeGrpcAdapter:
         try:
             if request.stream:
                 return await self._stream(request, call)
-            body, _ = await self._channel.ask(path.encode(), request.body, self._fields(request), call.deadline)
+            body, _ = await self._channel.ask(path.encode(), request.body, self._fields(request, call), call.deadline)
         except GrpcError as error:
             no(error)
         return Answer(content_type=PROTOBUF, body=body, usage=Usage(bytes=len(body), exact=True), form=APP)
@@ -81,7 +81,7 @@ class RayServeGrpcAdapter:
         return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
 
     async def _stream(self, request: AppRequest, call: Call) -> Answer:
-        exchange = await self._channel.stream(request.path.encode(), self._fields(request), call.deadline)
+        exchange = await self._channel.stream(request.path.encode(), self._fields(request, call), call.deadline)
         try:
             await exchange.write(request.body)
             exchange.half_close()
@@ -90,9 +90,9 @@ class RayServeGrpcAdapter:
             raise
         return await MessagePieces(exchange, bytes, partial(self._refuse, request, call), PROTOBUF).begun()
 
-    def _fields(self, request: AppRequest) -> bytes:
+    def _fields(self, request: AppRequest, call: Call) -> bytes:
         name = self._model or request.model
-        fields = [("application", self._application or name), ("request_id", request.request_id)]
+        fields = [("application", self._application or name), ("request_id", call.id)]
         if self._multiplexed:
             fields.append(("multiplexed_model_id", name))
         return encode_fields([(key, value) for key, value in fields if value])

@@ -97,7 +97,9 @@ class OipGrpcAdapter:
         return Answer(content_type="application/grpc", body=answer, usage=usage, form=OIP_GRPC)
 
     async def _once(self, request: InferRequest, message: bytes, call: Call) -> tuple[bytes, Usage]:
-        answer, trailers = await self._channel.ask(_PATHS["ModelInfer"], message, self._told(request), call.deadline)
+        answer, trailers = await self._channel.ask(
+            _PATHS["ModelInfer"], message, self._told(request, call), call.deadline
+        )
         return answer, Usage(rows=request.rows, bytes=len(answer), device_ms=device_ms_of(trailers), exact=True)
 
     async def _stream(self, request: InferRequest, call: Call) -> Answer:
@@ -115,7 +117,7 @@ class OipGrpcAdapter:
         return OneMessage(oip_proto_answers.with_final(oip_proto_answers.encode_stream_response(answer), True), usage)
 
     async def _streamed(self, request: InferRequest, message: bytes, call: Call) -> Answer:
-        exchange = await self._channel.stream(_PATHS["ModelStreamInfer"], self._told(request), call.deadline)
+        exchange = await self._channel.stream(_PATHS["ModelStreamInfer"], self._told(request, call), call.deadline)
         try:
             await exchange.write(message)
             exchange.half_close()
@@ -133,8 +135,8 @@ class OipGrpcAdapter:
             message = oip_proto.encode_infer_request(await self._reader.inference(request, model, call))
         return message + _renamed(model, request.version)
 
-    def _told(self, request: ModelRequest) -> bytes:
-        fields = [("x-request-id", request.request_id)]
+    def _told(self, request: ModelRequest, call: Call) -> bytes:
+        fields = [("x-request-id", call.id)]
         if self._dialect.routed_by:
             fields.append((self._dialect.routed_by, self._routed or request.model))
         return encode_fields(fields)
@@ -154,7 +156,7 @@ class OipGrpcAdapter:
         elif oip_bodies.decode_unload(order.body):
             message.parameters["unload_dependents"].bool_param = True
         try:
-            await self._channel.ask(_PATHS[name], message.SerializeToString(), self._told(order), call.deadline)
+            await self._channel.ask(_PATHS[name], message.SerializeToString(), self._told(order, call), call.deadline)
         except GrpcError as error:
             if error.code != Code.INTERNAL or not await self._was_done(order, model, call):
                 raise
@@ -166,7 +168,7 @@ class OipGrpcAdapter:
         if not self._dialect.name_first:
             return False
         try:
-            told = await self._unary("ModelReady", {"name": model}, self._told(order), call)
+            told = await self._unary("ModelReady", {"name": model}, self._told(order, call), call)
         except GrpcError as error:
             return error.code == Code.NOT_FOUND and order.order == "unload"
         return bool(told.ready) == (order.order == "load")
@@ -177,7 +179,7 @@ class OipGrpcAdapter:
         about, model = query.about, self._model or query.model
         asked = {"name": model, "version": query.version}
         try:
-            told = await self._unary(_QUERIES[about], asked, self._told(query), call)
+            told = await self._unary(_QUERIES[about], asked, self._told(query, call), call)
         except GrpcError as error:
             if about == "ready" and error.code not in OF_THE_KEY:
                 raise oip_refusals.not_ready(query, await self._listed(model, query, call)) from None
@@ -193,7 +195,7 @@ class OipGrpcAdapter:
     async def _listed(self, model: str, query: ModelQuery, call: Call) -> list[IndexEntry]:
         """A model's entries in the repository's index; none where the server has no index."""
         try:
-            told = await self._unary("RepositoryIndex", {}, self._told(query), call)
+            told = await self._unary("RepositoryIndex", {}, self._told(query, call), call)
         except (GrpcError, BackendError):
             return []
         return [IndexEntry(one.name, one.version, one.state, one.reason) for one in told.models if one.name == model]

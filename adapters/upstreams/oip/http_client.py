@@ -139,13 +139,13 @@ class OipHttpAdapter:
             binary = self._binary and not request.stream  # events are text
             inference = await self._reader.inference(request, self._model or request.model, call)
             if self._dialect.needs_id:
-                inference.id = inference.id or request.request_id or ANY_ID
+                inference.id = inference.id or call.id or ANY_ID
             body, length = await codecs.encode_request(inference, binary=binary)
             return await self._post(request, _SPOKEN[request.kind], body, length, call)
         compressed = self._binary and self._dialect.extras
         body, length = request.body if compressed else request.plain, request.header_length
         if self._dialect.needs_id:
-            id_ = request.request_id or ANY_ID
+            id_ = call.id or ANY_ID
             body, length = await offload.scan(len(body) if length is None else length, oip.with_id, body, length, id_)
         codings = list[tuple[str, str]]()
         if request.encoding and compressed:
@@ -158,16 +158,16 @@ class OipHttpAdapter:
         self, request: InferRequest, verb: str, body: bytes, length: int | None, call: Call, more: bytes = b""
     ) -> ClientResponse:
         """The answer's head, whatever its status."""
-        fields = self._about(request)
+        fields = self._about(request, call)
         if length is not None:
             fields.append((oip.HEADER, str(length)))
         ours = self._json_fields if length is None else self._binary_fields
         target = _target(self._base, self._model or request.model, request.version, verb)
         return await self._client.request(b"POST", target, ours + encode_fields(fields) + more, body, call.deadline)
 
-    def _about(self, request: ModelRequest) -> list[tuple[str, str]]:
+    def _about(self, request: ModelRequest, call: Call) -> list[tuple[str, str]]:
         """Header fields of a request's own."""
-        fields = [("x-request-id", request.request_id)]
+        fields = [("x-request-id", call.id)]
         if self._dialect.routed_by:
             fields.append((self._dialect.routed_by, self._routed or request.model))
         return fields
@@ -198,7 +198,7 @@ class OipHttpAdapter:
         """A stream of the one response that any model can be asked for that is not decoupled."""
         inference = await self._reader.inference(request, self._model or request.model, call)
         if self._dialect.needs_id:
-            inference.id = inference.id or request.request_id or ANY_ID
+            inference.id = inference.id or call.id or ANY_ID
         body, length = await codecs.encode_request(inference, binary=False)
         response = await self._post(request, "infer", body, length, call)
         if response.status != 200:
@@ -212,7 +212,7 @@ class OipHttpAdapter:
 
     async def _order(self, order: ModelOrder, call: Call) -> Answer:
         give = oip_orders.reload if self._dialect.reloads else oip_orders.give
-        fields = self._json_fields + encode_fields(self._about(order))
+        fields = self._json_fields + encode_fields(self._about(order, call))
         answer = await give(self._client, self._base, self._model or order.model, order, fields, call)
         self._reader.forget()
         return answer
@@ -222,7 +222,7 @@ class OipHttpAdapter:
     async def _ask(self, query: ModelQuery, call: Call) -> Answer:
         what = "" if query.about == "metadata" else query.about
         target = _target(self._base, self._model or query.model, query.version, what)
-        fields = self._fields + encode_fields(self._about(query))
+        fields = self._fields + encode_fields(self._about(query, call))
         response = await self._client.request(b"GET", target, fields, b"", call.deadline)
         body = await response.read(MAX_ANSWER)
         if query.about == "ready":

@@ -114,11 +114,11 @@ class OpenAIAdapter:
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         if not isinstance(request, GenerateRequest):
             return await self._other(request, call)
-        fields = self._post_fields + encode_fields((("x-request-id", request.request_id),))
+        fields = self._post_fields + encode_fields((("x-request-id", call.id),))
         if self._ours:
             left = max(call.deadline.at - asyncio.get_running_loop().time(), 0.001)
-            priority, salt = request.priority or "normal", "" if self._share_prefixes else request.salt
-            fields += encode_fields(internal_headers.encode(request.tenant, request.share, priority, left, salt))
+            priority, salt = call.priority or "normal", "" if self._share_prefixes else call.salt
+            fields += encode_fields(internal_headers.encode(call.tenant, call.share, priority, left, salt))
             if request.hints.strict:
                 fields += _STRICT
         salted = self._dialect.salts and not self._share_prefixes
@@ -126,7 +126,7 @@ class OpenAIAdapter:
         if isinstance(request, MessagesRequest):
             await messages.translate(request)
             added = thinking.of_message(request.native, request.fields, self._dialect.thinking)
-        body = wire.upstream_body(request, self._model, self._dialect, request.salt if salted else "", added)
+        body = wire.upstream_body(request, self._model, self._dialect, call.salt if salted else "", added)
         target = self._paths.call(request.path, self._model or request.model)
         response = await self._client.request(b"POST", target, fields, body, call.deadline)
         if response.status != 200:
@@ -179,7 +179,7 @@ class OpenAIAdapter:
         target = f"{self._paths.api}{order_call.path}".encode()
         if order_call.below == "server":
             target = self._paths.at_the_server(order_call.path)
-        fields = self._post_fields + encode_fields((("x-request-id", order.request_id),))
+        fields = self._post_fields + encode_fields((("x-request-id", call.id),))
         response = await self._client.request(b"POST", target, fields, encode(order_call.body), call.deadline)
         if response.status == 404:
             response.close()

@@ -65,12 +65,12 @@ class TgiAdapter:
         options = prompt_request.options(request, wire.SUPPORTED)
         prompt = self._prompts.of(request)
         body = wire.encode_request(prompt, options, stream=request.stream, adapter=self._model)
-        fields = self._post_fields + encode_fields((("x-request-id", request.request_id),))
+        fields = self._post_fields + encode_fields((("x-request-id", call.id),))
         target = self._stream_target if request.stream else self._target
         response = await self._client.request(b"POST", target, fields, body, call.deadline)
         if response.status != 200:
             raise await _refusal(response)
-        teller = TextEncoder(request, id_=request.request_id, created=int(time.time()), tokens=options.tops is not None)
+        teller = TextEncoder(request, id_=call.id, created=int(time.time()), tokens=options.tops is not None)
         if request.stream:
             return await self._stream(response, request, options, teller, prompt, call)
         return await _whole(response, request, options, teller, prompt)

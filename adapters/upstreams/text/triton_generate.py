@@ -72,11 +72,10 @@ class TritonGenerateAdapter:
             raise Unsupported(f"The model `{request.model}` is one of text: its servers answer chats and completions.")
         signature = await self._signature(request, call)
         options = prompt_request.options(request, signature.known)
-        asked = self._asked(request, signature, options)
+        asked = self._asked(request, call, signature, options)
         kind: InferKind = "generate_stream" if request.stream else "generate"
         body = signature.encode(asked.prompt, options, stream=request.stream, max_tokens=self._section.max_tokens)
         infer = oip_view.request_of(body, model=request.model, version=request.version, kind=kind)
-        infer.request_id = request.request_id
         try:
             answer = await self._triton.call(infer, call)
         except CallerError as error:
@@ -85,8 +84,8 @@ class TritonGenerateAdapter:
             return await TritonStream(answer, asked).begun()
         return asked.whole(answer)
 
-    def _asked(self, request: GenerateRequest, signature: Signature, options: Options) -> Asked:
-        teller = TextEncoder(request, id_=request.request_id, created=int(time.time()))
+    def _asked(self, request: GenerateRequest, call: Call, signature: Signature, options: Options) -> Asked:
+        teller = TextEncoder(request, id_=call.id, created=int(time.time()))
         most = self._section.max_tokens if options.length is None else options.length
         return Asked(request, signature, options, teller, self._prompts.of(request), most)
 
@@ -96,7 +95,7 @@ class TritonGenerateAdapter:
         known, now = self._known.get(key), self._clock()
         if known is not None and now < known[0]:
             return known[1]
-        query = ModelQuery(model=request.model, version=request.version, about="config", request_id=request.request_id)
+        query = ModelQuery(model=request.model, version=request.version, about="config")
         try:
             answer = await self._triton.call(query, call)
         except Unsupported:  # a 404

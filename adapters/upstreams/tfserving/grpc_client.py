@@ -109,14 +109,14 @@ class TfServingGrpcAdapter:
 
     async def _pass_on(self, request: InferRequest, call: Call) -> Answer:
         message = request.body + tfserving_asked.renamed("PredictRequest", self._name(request))
-        told = await self._asked("Predict", message, self._told(request), call)
+        told = await self._asked("Predict", message, self._told(call), call)
         return Answer(content_type="application/grpc", body=told, usage=_usage(request, told), form=TFSERVING_GRPC)
 
     async def _predict(self, request: InferRequest, call: Call) -> Answer:
         inference, _ = await self._models.inference(request, self._name(request), call)
         size = sum([len(tensor.data) for tensor in inference.inputs if tensor.datatype == "BYTES"])
         message = await offload.run(size, tfserving_predict.encode_request, inference, self._name(request))
-        told = await self._asked("Predict", message, self._told(request), call)
+        told = await self._asked("Predict", message, self._told(call), call)
         inferred = await offload.run(len(told), tfserving_predict.decode_response, told, request.model)
         inferred.id = inference.id
         return await answer_of(request, wanted(inferred, inference), _usage(request, told))
@@ -125,7 +125,7 @@ class TfServingGrpcAdapter:
         name = "Classify" if request.verb == "classify" else "Regress"
         body, model = request.body, self._name(request)
         message = await offload.run(len(body), tfserving_examples.encode_request, name, body, model, request.version)
-        told = await self._asked(name, message, self._told(request), call)
+        told = await self._asked(name, message, self._told(call), call)
         body = await offload.run(len(told), tfserving_examples.decode_response, name, told)
         return Answer(content_type=JSON, body=body, usage=_usage(request, told), form=PREDICT_V1)
 
@@ -136,8 +136,8 @@ class TfServingGrpcAdapter:
     def _name(self, request: ModelRequest) -> str:
         return self._model or request.model
 
-    def _told(self, request: ModelRequest) -> bytes:
-        return encode_fields((("x-request-id", request.request_id),))
+    def _told(self, call: Call) -> bytes:
+        return encode_fields((("x-request-id", call.id),))
 
     # ── questions ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -146,7 +146,7 @@ class TfServingGrpcAdapter:
             raise untold(query)
         told: Any = {"name": query.model, "ready": True}
         try:
-            versions = await self._versions(self._name(query), query.version, self._told(query), call)
+            versions = await self._versions(self._name(query), query.version, self._told(call), call)
         except GrpcError as error:
             if query.about == "ready" and error.code not in OF_THE_KEY:
                 raise oip_refusals.not_ready(query) from None
@@ -194,7 +194,7 @@ class TfServingGrpcAdapter:
             raise CallerError(f"The `config` is no ModelServerConfig: {error}.", param="config") from None
         if not asked.config.model_config_list.config:
             raise CallerError(WHOLE, param="config")
-        answer = await self._asked("HandleReloadConfigRequest", asked.SerializeToString(), self._told(order), call)
+        answer = await self._asked("HandleReloadConfigRequest", asked.SerializeToString(), self._told(call), call)
         status = tfserving_predict.decode_answer(serving.ReloadConfigResponse, answer).status
         self._models.forget()
         if status.error_code:

@@ -66,7 +66,7 @@ class TorchServeGrpcAdapter:
     async def _predict(self, request: AppRequest, call: Call) -> Answer:
         model = self._model or request.model
         message = wire.encode_request(model, request.version, self._protocol.input, request.body)
-        fields = encode_fields((("x-request-id", request.request_id),))
+        fields = encode_fields((("x-request-id", call.id),))
         try:
             if self._protocol.streaming:
                 return await self._stream(message, fields, call, request)

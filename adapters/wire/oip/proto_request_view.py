@@ -60,8 +60,8 @@ class _Grpc(Codec):
         request.write(encode_infer_request(inference))
         request.inference = inference
 
-    def separate(self, request: ModelRequest) -> None:
-        separate(request)
+    def separate(self, request: ModelRequest, tenant: str) -> None:
+        separate(request, tenant)
 
     def inference(self, request: InferRequest) -> Inference:
         return decode_infer_request(request.body)

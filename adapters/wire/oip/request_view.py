@@ -164,14 +164,14 @@ def with_model(request: InferRequest, fields: Fields, before: Fields) -> Fields:
     return {**fields, MODEL: before[MODEL]} if MODEL in before else fields
 
 
-def separate(request: ModelRequest) -> None:
+def separate(request: ModelRequest, tenant: str) -> None:
     """See `Codec.separate`. A number stays a number and a text a text, as models may look at them."""
     fields = request.codec.fields(request)
     if SEQUENCE in fields:
-        fields = {**fields, SEQUENCE: _own(request.tenant, fields[SEQUENCE])}
+        fields = {**fields, SEQUENCE: _own(tenant, fields[SEQUENCE])}
     else:  # of the generate extension, one level down
         nested = _read(fields["parameters"])
-        nested[SEQUENCE] = _own(request.tenant, nested[SEQUENCE])
+        nested[SEQUENCE] = _own(tenant, nested[SEQUENCE])
         fields = {**fields, "parameters": Raw(_encode(nested))}
     request.codec.rewrite(request, fields)
 
@@ -213,8 +213,8 @@ class _Http(Codec):
         parameters = opened.get("parameters", _NULL)
         return {} if bytes(parameters) == b"null" else _read(parameters)
 
-    def separate(self, request: ModelRequest) -> None:
-        separate(request)
+    def separate(self, request: ModelRequest, tenant: str) -> None:
+        separate(request, tenant)
 
     def inference(self, request: InferRequest) -> Inference:
         return oip.decode_request(request.plain, request.header_length, request.model, request.version)

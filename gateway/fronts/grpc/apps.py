@@ -64,7 +64,6 @@ class GrpcAppsFront:
             body=body,
             size=len(body),
             repeatable=False,
-            request_id=record.request_id,
             timeout=rpcs.time_left(call),
         )
 

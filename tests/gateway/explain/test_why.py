@@ -11,7 +11,7 @@ from adapters.fake import FakeAdapter
 from config.cases import AskedConfig, asked
 from gateway.auth.keys import Principal
 from gateway.auth.scope import Scope
-from gateway.explain.asked import principal_of, request_of
+from gateway.explain.asked import headers_of, principal_of, request_of
 from gateway.explain.why import Policy
 from gateway.telemetry import Record
 from policies.routing.explain import Explanation
@@ -76,7 +76,7 @@ QUESTIONS: list[dict[str, Any]] = [
 
 async def handled(one: Rig, written: AskedConfig, record: Record) -> Answer:
     request = request_of(written)
-    return await one.core.handle(principal_of(written, None), request, request.headers, record)
+    return await one.core.handle(principal_of(written, None), request, headers_of(written), record)
 
 
 @pytest.mark.looptime

@@ -426,7 +426,7 @@ async def test_a_message_survives_the_engine_that_began_it(door: Opener, mode: s
         assert message.content[0].type == "text"
         assert message.content[0].text == "".join(tokens)
         assert (message.usage.input_tokens, message.usage.output_tokens) == (PROMPT, len(tokens))
-    assert [record.events for record in d.rig.log.records] == [(("resume", "main"),)]
+    assert [record.trace.events for record in d.rig.log.records] == [(("resume", "main"),)]
 
 
 async def test_a_message_that_was_asked_before_is_kept(door: Opener) -> None:

@@ -446,8 +446,8 @@ async def test_a_header_that_claims_a_tenant_changes_nothing(door: Opener) -> No
         assert response.status == 200
         assert (await d.post(chat(tenant="beta"))).status == 200
     fake = d.rig.adapters["main"][0]
-    assert [call.request.tenant for call in fake.calls] == ["acme", "acme"]
-    assert [call.request.share for call in fake.calls] == [1.0, 1.0]
+    assert [played.call.tenant for played in fake.calls] == ["acme", "acme"]
+    assert [played.call.share for played in fake.calls] == [1.0, 1.0]
     assert {record.tenant for record in d.rig.log.records} == {"acme"}
     assert {record.roles for record in d.rig.log.records} == {frozenset({"user"})}
 

@@ -36,8 +36,9 @@ def parsed(path: Path) -> list[dict[str, object]]:
 
 async def test_a_line_says_what_became_of_the_request(tmp_path: Path) -> None:
     usage = Usage(prompt_tokens=7, completion_tokens=3, exact=True)
-    served = record(tenant="acme", key="abc", model="chat", pool="p", endpoint="p/0", arm="p", attempts=2, stream=True)
-    served.usage, served.first_chunk, served.upstream_seconds = usage, 11.0, 0.9
+    served = record(tenant="acme", key="abc", model="chat", pool="p", endpoint="p/0", arm="p", stream=True)
+    served.usage, served.trace.first_chunk, served.trace.upstream_seconds = usage, 11.0, 0.9
+    served.trace.attempts += ["p/1", "p/0"]
     (line,) = await lines_of(tmp_path / "log", served)
     assert line == {
         "time": "2027-01-15T08:00:00.250Z",
@@ -49,8 +50,12 @@ async def test_a_line_says_what_became_of_the_request(tmp_path: Path) -> None:
 
 
 async def test_a_wait_is_not_the_gateways_own_time(tmp_path: Path) -> None:
-    waited = record(first_chunk=12.0, upstream_seconds=0.5, queue_seconds=1.25)
-    line, refused = await lines_of(tmp_path / "log", waited, record(status=503, queue_seconds=2.0))
+    waited = record()
+    trace = waited.trace
+    trace.first_chunk, trace.upstream_seconds, trace.queue_seconds = 12.0, 0.5, 1.25
+    turned_away = record(status=503)
+    turned_away.trace.queue_seconds = 2.0
+    line, refused = await lines_of(tmp_path / "log", waited, turned_away)
     assert (line["queue_ms"], line["overhead_ms"]) == (1250.0, 250.0)
     assert (refused["queue_ms"], "overhead_ms" in refused) == (2000.0, False)
 

@@ -31,6 +31,6 @@ async def test_depth_waits_and_what_became_of_them() -> None:
     assert 'headrace_queue_ended_total{end="served",pool="main",priority="low"} 2.0' in text
     assert 'headrace_queue_wait_seconds_count{pool="main"} 2.0' in text
     assert 'headrace_queue_wait_seconds_sum{pool="main"} 3.0' in text
-    assert [record.queue_seconds for record in records] == pytest.approx([0, 1, 2, 0])
+    assert [record.trace.queue_seconds for record in records] == pytest.approx([0, 1, 2, 0])
     assert all(abs(record.overhead) < 1e-6 for record in records[:3])
     rig.assert_idle()

@@ -80,7 +80,7 @@ def test_each_request_ends_once_truthfully_and_within_every_budget(seed: int, il
         heard = Heard(b"".join(pieces))
         assert "".join(TOKENS).startswith(heard.text)
         assert not heard.done or heard.text == "".join(TOKENS)
-        assert not record.first_chunk or heard.done or record.error is not None
+        assert not record.trace.first_chunk or heard.done or record.error is not None
 
     async def scene() -> None:
         dice = random.Random(seed)
@@ -89,10 +89,10 @@ def test_each_request_ends_once_truthfully_and_within_every_budget(seed: int, il
         for _ in range(3):
             await asyncio.sleep(0)
         one.assert_idle()
-        begun = [record for record in one.log.records if record.first_chunk]
+        begun = [record for record in one.log.records if record.trace.first_chunk]
         assert len(begun) == len(set(map(id, begun)))
         asked = sum(len(fake.calls) for fake in one.adapters["main"])
-        resumes = sum(event.startswith("resume") for record in begun for event, _ in record.events)
+        resumes = sum(event.startswith("resume") for record in begun for event, _ in record.trace.events)
         firsts = REQUESTS + resumes
         retries = FLOOR + SHARE * firsts
         hedges = FLOOR + SHARE * (firsts + retries)

@@ -238,7 +238,7 @@ async def test_a_pool_s_zone_decides_who_is_near() -> None:
     for zone in "ab":
         fleet = Fleet(Random(1), asyncio.get_running_loop().time)
         pool = use(fleet, config(pools=pools, zone=zone))
-        leases = [pool.lease(chat(), 0.0) for _ in range(20)]
+        leases = [pool.lease(chat(), Call(Deadline(1e9, 5.0, 5.0)), 0.0) for _ in range(20)]
         assert {endpoint.zone for endpoint in leases if endpoint is not None} == {zone}
         await fleet.aclose()
 

@@ -47,9 +47,9 @@ async def test_another_endpoint_answers_when_the_first_is_late(stream: bool) -> 
     assert {record.endpoint for _, record in asked} == {"main/1"}
     hedged = [record for seconds, record in asked if seconds > 1]
     for record in hedged:
-        assert record.events == (("hedge", "main"), ("hedge_win", "main"))
-        assert record.attempts == 2
-        assert record.upstream_seconds == pytest.approx(1.1)
+        assert record.trace.events == (("hedge", "main"), ("hedge_win", "main"))
+        assert len(record.trace.attempts) == 2
+        assert record.trace.upstream_seconds == pytest.approx(1.1)
         assert record.usage is not None
         assert record.usage.total_tokens == 5  # the winner's, once
     await asyncio.sleep(0)
@@ -67,7 +67,7 @@ async def test_an_answer_that_begins_in_time_is_not_hedged_however_long_it_then_
     one = rig(*fakes)
     for _ in range(4):
         _, record = await ask(one, stream=True)
-        assert record.events == ()
+        assert record.trace.events == ()
     assert sum(len(fake.calls) for fake in fakes) == 4
     one.assert_idle()
 
@@ -80,7 +80,7 @@ async def test_the_first_may_still_win() -> None:
         seconds, record = await ask(one)
         assert seconds in (2.0, 3.0)
         assert record.endpoint == "main/0"
-        assert ("hedge", "main") in record.events
+        assert ("hedge", "main") in record.trace.events
     await asyncio.sleep(0)
     one.assert_idle()
 
@@ -154,8 +154,8 @@ async def test_nobody_is_hedged_onto_the_endpoint_that_it_waits_for() -> None:
     one = rig(FakeAdapter(Script(latency=5.0)), FakeAdapter())
     one.endpoints["main"][1].probed("down", healthy_after=1, unhealthy_after=1)
     _, record = await ask(one)
-    assert record.events == ()
-    assert record.attempts == 1
+    assert record.trace.events == ()
+    assert len(record.trace.attempts) == 1
 
 
 @pytest.mark.looptime
@@ -168,7 +168,7 @@ async def test_p95_is_learned_and_counts_what_was_given_up() -> None:
 
     one = rig(*(FakeAdapter(*[script() for _ in range(1000)]) for _ in range(3)), hedge={"budget": "100%"})
     took = [(await ask(one))[0] for _ in range(1000)]
-    hedged = [seconds for seconds, record in zip(took, one.log.records, strict=True) if record.events]
+    hedged = [seconds for seconds, record in zip(took, one.log.records, strict=True) if record.trace.events]
     assert 0.02 * 1000 <= len(hedged) <= 0.10 * 1000
     assert min(hedged[-20:]) > 0.19 + 0.1  # a hedge begins where 95% have begun, and then takes its own time
     late = sum(seconds > 1 for seconds in took[LEAST:])
@@ -232,7 +232,7 @@ def test_however_attempts_end_each_request_ends_once_and_nothing_is_held(
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         one.assert_idle()
-        begun = [record for record in one.log.records if record.first_chunk]
+        begun = [record for record in one.log.records if record.trace.first_chunk]
         assert len(begun) == len(set(map(id, begun)))
 
     loop = looptime.new_event_loop()

@@ -41,7 +41,7 @@ async def test_a_pool_without_a_fallback_waits_a_moment_and_else_says_when() -> 
     rig = Rig(config(), {"main": [short]})
     record = rig.record()
     assert (await rig.core.handle(rig.principal, chat(), {}, record)).status == 200
-    assert record.attempts == 2
+    assert len(record.trace.attempts) == 2
     long = Rig(config(), {"main": [FakeAdapter(Script(fault=CapacityError("x", retry_after=20.0)))]})
     with pytest.raises(CapacityError):
         await long.core.handle(long.principal, chat(), {}, long.record())
@@ -85,7 +85,7 @@ async def test_what_left_the_configuration_is_forgotten() -> None:
 async def test_the_overhead_of_a_stream_is_known_when_it_begins() -> None:
     rig = Rig(config(), {"main": [FakeAdapter(Script(latency=3.0))]})
     answer = await rig.core.handle(rig.principal, chat(stream=True), {}, record := rig.record())
-    assert record.first_chunk - record.started == record.upstream_seconds == 3.0
+    assert record.trace.first_chunk - record.started == record.trace.upstream_seconds == 3.0
     await answer.aclose()
     rig.assert_idle()
 
@@ -156,7 +156,7 @@ async def test_a_routes_priority_counts_before_its_tenants() -> None:
     batch = {"x-batch": "yes"}
     calls = [rig.core.handle(rig.principal, chat(), headers, rig.record()) for headers in ({}, batch, {}, {})]
     await asyncio.gather(*calls)
-    assert [dict(call.request.headers) for call in main.calls] == [{}, {}, {}, batch]
+    assert [dict(played.call.headers) for played in main.calls] == [{}, {}, {}, batch]
     rig.assert_idle()
 
 
@@ -169,7 +169,7 @@ async def test_a_hedge_takes_no_place_from_those_that_wait() -> None:
     records = [rig.record() for _ in range(4)]
     await asyncio.gather(*(rig.core.handle(rig.principal, chat(), {}, record) for record in records))
     # The short one's place goes on at 1 s and 2 s. At 3 s nobody waits, and none is late any more.
-    assert [record.queue_seconds for record in records] == pytest.approx([0, 0, 1, 2])
-    assert [record.events for record in records] == [()] * 4
+    assert [record.trace.queue_seconds for record in records] == pytest.approx([0, 0, 1, 2])
+    assert [record.trace.events for record in records] == [()] * 4
     assert all(abs(record.overhead) < 1e-6 for record in records)
     rig.assert_idle()

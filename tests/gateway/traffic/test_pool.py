@@ -151,19 +151,19 @@ async def test_an_endpoint_that_failed_this_request_is_avoided() -> None:
     bad, good = FakeAdapter(Script(fault=BackendError("x"))), FakeAdapter()
     two = pool(bad, good, failures=1000)
     for _ in range(20):
-        request = chat()
-        request.tried = ("p/0",)
-        assert (await two.call(request, Call(FOREVER))).endpoint == "p/1"
+        call = Call(FOREVER)
+        call.tried.append("p/0")
+        assert (await two.call(chat(), call)).endpoint == "p/1"
 
 
 @pytest.mark.looptime
 async def test_an_endpoint_that_says_when_to_come_back_is_left_alone_until_then() -> None:
     full, other = FakeAdapter(Script(fault=CapacityError("x", retry_after=10.0)), Script()), FakeAdapter()
     two = pool(full, other, failures=1000, balance=BalanceConfig(by="round_robin"))
-    first = chat()
-    first.tried = ("p/1",)
+    first = Call(FOREVER)
+    first.tried.append("p/1")
     with pytest.raises(CapacityError):
-        await two.call(first, Call(FOREVER))
+        await two.call(chat(), first)
     for _ in range(9):
         await asyncio.sleep(1)
         assert (await two.call(chat(), Call(FOREVER))).endpoint == "p/1"

@@ -66,15 +66,17 @@ def ends(one: Pool) -> dict[str, int]:
     return dict(total)
 
 
-def asked(tenant: str = "t", priority: str | None = None, **fields: Any) -> ChatRequest:
-    request = chat(**fields)
-    request.tenant = tenant
-    request.headers = {} if priority is None else {"x-headrace-priority": priority}
-    return request
+Asks = tuple[ChatRequest, Call]
+"""A request and its call."""
 
 
-def start(one: Pool, request: ChatRequest | None = None, deadline: Deadline = FOREVER) -> asyncio.Task[Answer]:
-    return asyncio.create_task(one.call(request or asked(), Call(deadline)))
+def asked(tenant: str = "t", priority: str | None = None, deadline: Deadline = FOREVER, **fields: Any) -> Asks:
+    headers = {} if priority is None else {"x-headrace-priority": priority}
+    return chat(**fields), Call(deadline, tenant=tenant, headers=headers)
+
+
+def start(one: Pool, asks: Asks | None = None) -> asyncio.Task[Answer]:
+    return asyncio.create_task(one.call(*(asks or asked())))
 
 
 async def outcome(call: Awaitable[Answer]) -> str:
@@ -100,14 +102,14 @@ def up(endpoint: Endpoint) -> None:
 async def test_those_that_find_the_pool_full_wait_and_are_served_in_order() -> None:
     fake = FakeAdapter(SECOND)
     one = pool(fake)
-    requests = [asked(user=str(i)) for i in range(5)]
-    calls = [start(one, request) for request in requests]
+    asks = [asked(user=str(i)) for i in range(5)]
+    calls = [start(one, each) for each in asks]
     await asyncio.sleep(0)
     assert (fake.in_flight, queue_of(one).line.size) == (1, 4)
     await asyncio.gather(*calls)
-    assert [call.request for call in fake.calls] == requests
-    assert [request.queue_seconds for request in requests] == pytest.approx([0, 1, 2, 3, 4])
-    assert [request.upstream_seconds for request in requests] == pytest.approx([1] * 5)
+    assert [(played.request, played.call) for played in fake.calls] == asks
+    assert [call.trace.queue_seconds for _, call in asks] == pytest.approx([0, 1, 2, 3, 4])
+    assert [call.trace.upstream_seconds for _, call in asks] == pytest.approx([1] * 5)
     assert ends(one) == {"served": 4}
     assert queue_of(one).waits.sum == pytest.approx(10)
 
@@ -124,14 +126,14 @@ async def test_a_newcomer_does_not_pass_those_that_wait() -> None:
     await first
     newcomer = asked(user="newcomer")
     await asyncio.gather(second, start(one, newcomer))
-    assert [call.request for call in fake.calls][1:] == [waiting, newcomer]
+    assert [played.call for played in fake.calls][1:] == [waiting[1], newcomer[1]]
 
 
 @pytest.mark.looptime
 async def test_nor_does_one_that_sees_a_free_place_first() -> None:
     fake = FakeAdapter(Script(fault=CapacityError("x", retry_after=4.0)), SECOND)
     one = pool(fake)
-    await outcome(one.call(asked(), Call(FOREVER)))
+    await outcome(one.call(*asked()))
     first = start(one, asked(user="first"))
     await asyncio.sleep(0)
     one.endpoints[0].breaker._rest_until = 0.0  # as if its time were over, and nobody had looked yet
@@ -144,7 +146,7 @@ async def test_nor_does_one_that_sees_a_free_place_first() -> None:
 async def test_a_place_that_its_owner_leaves_in_the_same_moment_goes_to_the_next() -> None:
     fake = FakeAdapter(Script(gap=1.0))
     one = pool(fake)
-    answer = await one.call(asked(stream=True), Call(FOREVER))
+    answer = await one.call(*asked(stream=True))
     second, third = start(one), start(one)
     await asyncio.sleep(0)
     await answer.aclose()
@@ -161,7 +163,7 @@ async def test_a_place_that_its_owner_leaves_in_the_same_moment_goes_to_the_next
 async def test_a_place_is_not_given_to_one_that_left_just_before() -> None:
     fake = FakeAdapter(Script(gap=1.0))
     one = pool(fake)
-    answer = await one.call(asked(stream=True), Call(FOREVER))
+    answer = await one.call(*asked(stream=True))
     second, third = start(one), start(one)
     await asyncio.sleep(0)
     second.cancel()
@@ -194,7 +196,7 @@ async def test_a_place_at_the_end_of_a_wait_is_taken_or_given_on_and_never_lost(
         results = [outcome(start(one)) for _ in range(2)]
         assert (await asyncio.gather(*results)).count("answered") + ends(one).get("timeout", 0) == 2
         assert one.endpoints[0].in_flight == queue_of(one).line.size == 0
-        assert await outcome(one.call(asked(), Call(FOREVER))) == "answered"
+        assert await outcome(one.call(*asked())) == "answered"
 
 
 @pytest.mark.looptime
@@ -251,19 +253,19 @@ async def test_an_open_breaker_that_lets_one_try_again_is_noticed() -> None:
     while one.endpoints[0].breaker.state(0.0) == "closed" or not slow.in_flight:
         held.append(start(one))
         await asyncio.sleep(0)
-    waiting = asked()
-    await one.call(waiting, Call(FOREVER))
-    assert waiting.queue_seconds == pytest.approx(10.0, abs=0.1)
+    request, call = asked()
+    await one.call(request, call)
+    assert call.trace.queue_seconds == pytest.approx(10.0, abs=0.1)
     await asyncio.gather(*held, return_exceptions=True)
 
 
 @pytest.mark.looptime
 async def test_an_endpoint_that_asked_to_be_left_alone_is_waited_for() -> None:
     one = pool(FakeAdapter(Script(fault=CapacityError("x", retry_after=4.0)), Script()))
-    assert await outcome(one.call(asked(), Call(FOREVER))) == "overloaded"
-    waiting = asked()
-    await one.call(waiting, Call(FOREVER))
-    assert waiting.queue_seconds == pytest.approx(4.0, abs=0.1)
+    assert await outcome(one.call(*asked())) == "overloaded"
+    request, call = asked()
+    await one.call(request, call)
+    assert call.trace.queue_seconds == pytest.approx(4.0, abs=0.1)
 
 
 @pytest.mark.looptime
@@ -284,7 +286,7 @@ async def test_a_request_from_before_a_reload_does_not_wait_beside_a_place_of_th
     )  # fmt: skip
     first = start(old)
     await asyncio.sleep(0.1)
-    assert (await old.call(asked(), Call(FOREVER))).endpoint == "p/9"
+    assert (await old.call(*asked())).endpoint == "p/9"
     assert asyncio.get_running_loop().time() == pytest.approx(0.1)
     assert (await first).endpoint == "p/0"
     assert not queue_of(new).line.size
@@ -309,11 +311,12 @@ async def test_a_wait_ends_with_the_queues_timeout() -> None:
     one = pool(FakeAdapter(Script(latency=60.0)), timeout="5s")
     busy = start(one)
     await asyncio.sleep(0)
+    request, call = asked()
     with pytest.raises(Overloaded) as refused:
-        await one.call(request := asked(), Call(FOREVER))
+        await one.call(request, call)
     assert (refused.value.code, refused.value.kind, refused.value.retryable) == ("queue_timeout", "capacity", True)
     assert refused.value.retry_after is not None
-    assert request.queue_seconds == pytest.approx(5)
+    assert call.trace.queue_seconds == pytest.approx(5)
     assert ends(one) == {"timeout": 1}
     busy.cancel()
 
@@ -324,7 +327,7 @@ async def test_a_wait_ends_with_the_requests_own_time() -> None:
     busy = start(one)
     await asyncio.sleep(0)
     with pytest.raises(DeadlineError):
-        await one.call(asked(), Call(Deadline(asyncio.get_running_loop().time() + 3, 9, 9)))
+        await one.call(*asked(deadline=Deadline(asyncio.get_running_loop().time() + 3, 9, 9)))
     assert asyncio.get_running_loop().time() == pytest.approx(3)
     assert ends(one) == {"deadline": 1}
     busy.cancel()
@@ -334,11 +337,9 @@ async def test_a_wait_ends_with_the_requests_own_time() -> None:
 async def test_the_most_urgent_of_a_tenant_is_next() -> None:
     fake = FakeAdapter(SECOND)
     one = pool(fake)
-    calls, requests = [start(one)], []
+    calls = [start(one)]
     await asyncio.sleep(0)
-    for seconds in (30, 10, 20):
-        requests.append(asked(user=str(seconds)))
-        calls.append(start(one, requests[-1], Deadline(seconds, 9, 9)))
+    calls += [start(one, asked(user=str(at), deadline=Deadline(at, 9, 9))) for at in (30, 10, 20)]
     await asyncio.gather(*calls)
     assert [call.request.user for call in fake.calls[1:]] == ["10", "20", "30"]
 
@@ -353,12 +354,12 @@ async def test_who_would_wait_too_long_is_refused_at_once_and_told_when_to_come_
     now = asyncio.get_running_loop().time()
     assert queue_of(one).line.size == 20
     with pytest.raises(Overloaded, match="too long") as refused:
-        await one.call(asked(), Call(FOREVER))
+        await one.call(*asked())
     assert refused.value.retry_after == pytest.approx(21, rel=0.1)
     with pytest.raises(Overloaded, match="too long"):
-        await one.call(asked(), Call(Deadline(now + 10, 9, 9)))
+        await one.call(*asked(deadline=Deadline(now + 10, 9, 9)))
     assert asyncio.get_running_loop().time() == now
-    other = start(one, asked("other"), Deadline(now + 10, 9, 9))  # another tenant's turn comes much sooner
+    other = start(one, asked("other", deadline=Deadline(now + 10, 9, 9)))  # another tenant's turn comes much sooner
     await asyncio.gather(other, *calls, return_exceptions=True)
     assert not other.exception()
     assert ends(one) == {"served": 30, "late": 2, "timeout": 1}  # it had the turn of the last one
@@ -386,7 +387,7 @@ async def test_a_full_queue_refuses_who_has_no_more_right_to_a_place() -> None:
     calls = [start(one) for _ in range(3)]
     await asyncio.sleep(0)
     with pytest.raises(Overloaded, match="the queue is full") as refused:
-        await one.call(asked(), Call(FOREVER))
+        await one.call(*asked())
     assert refused.value.retry_after is not None
     await asyncio.gather(*calls)
     assert ends(one) == {"full": 1, "served": 2}
@@ -429,13 +430,10 @@ async def test_a_client_may_lower_its_priority_and_not_raise_it() -> None:
     batch = TenantConfig(name="batch", models=("*",), priority="low")
     one = pool(FakeAdapter(SECOND), tenants=[gold, batch])
     band = queue_of(one)._band
-    assert [band(asked("gold", p)) for p in (None, "high", "normal", "low", "urgent", "")] == [0, 0, 1, 2, 0, 0]
-    assert [band(asked("batch", p)) for p in (None, "high", "normal", "low")] == [2] * 4
-    request = asked("batch")
-    request.priority = "normal"  # its route's
-    assert band(request) == 1
-    request.headers = {"x-headrace-priority": "low"}
-    assert band(request) == 2
+    assert [band(asked("gold", p)[1]) for p in (None, "high", "normal", "low", "urgent", "")] == [0, 0, 1, 2, 0, 0]
+    assert [band(asked("batch", p)[1]) for p in (None, "high", "normal", "low")] == [2] * 4
+    assert band(Call(FOREVER, tenant="batch", priority="normal")) == 1  # its route's
+    assert band(Call(FOREVER, tenant="batch", priority="normal", headers={"x-headrace-priority": "low"})) == 2
 
 
 @pytest.mark.looptime
@@ -446,14 +444,14 @@ async def test_what_was_really_used_counts_against_a_tenant() -> None:
     class Answering(FakeAdapter):
         async def call(self, request: Any, call: Call) -> Answer:
             answer = await super().call(request, call)
-            answer.usage = usage[request.tenant]
+            answer.usage = usage[call.tenant]
             return answer
 
     fake = Answering(SECOND)
     one = pool(fake, tenants=tenants(long=1.0, short=1.0), timeout="1h", max=1000)
     calls = [start(one, asked(tenant)) for _ in range(100) for tenant in usage]
     await asyncio.sleep(60)
-    served = Counter(call.request.tenant for call in fake.calls)
+    served = Counter(played.call.tenant for played in fake.calls)
     assert served["short"] > 10 * served["long"] > 10
     await asyncio.gather(*calls)
 
@@ -471,7 +469,7 @@ async def test_what_failed_is_not_charged_and_what_the_client_left_costs_its_pro
     busy.cancel()
     await asyncio.sleep(1)
     charged = counter.level("leaving")
-    assert charged >= asked().prompt_tokens
+    assert charged >= asked()[0].prompt_tokens
     leaving.cancel()
     await asyncio.sleep(0)
     assert counter.level("leaving") == charged
@@ -487,10 +485,10 @@ async def test_beside_a_flood_a_tenant_waits_as_long_as_its_share_makes_it() -> 
     waits, light = [], []
     for _ in range(120):
         await asyncio.sleep(1)
-        light.append((request := asked("light"), start(one, request)))
+        light.append((asks := asked("light"), start(one, asks)))
         flood += [start(one, asked("flood")) for _ in range(6)]
-    await asyncio.gather(*(call for _, call in light))
-    waits = sorted(request.queue_seconds for request, _ in light)
+    await asyncio.gather(*(task for _, task in light))
+    waits = sorted(call.trace.queue_seconds for (_, call), _ in light)
     assert waits[len(waits) // 2] <= 0.5  # two places become free in that time
     assert waits[-1] <= 1.5
     assert queue_of(one).line.size > 300  # and the flood waits
@@ -513,9 +511,9 @@ async def test_in_a_storm_no_place_is_lost_and_every_wait_has_one_end(seed: int)
     one = pool(*fakes, max_in_flight=2, failures=3, timeout="800ms", max=12, tenants=tenants(a=1, b=3, c=0.5))
     calls: list[asyncio.Task[Answer]] = []
     for _ in range(400):
-        request = asked(dice.choice("abc"), dice.choice([None, "low", "normal"]))
+        tenant, priority = dice.choice("abc"), dice.choice([None, "low", "normal"])
         now = asyncio.get_running_loop().time()
-        calls.append(start(one, request, Deadline(now + dice.choice([0.3, 5.0]), 9, 9)))
+        calls.append(start(one, asked(tenant, priority, Deadline(now + dice.choice([0.3, 5.0]), 9, 9))))
         what = dice.random()
         if what < 0.25:
             dice.choice(calls[-20:]).cancel()

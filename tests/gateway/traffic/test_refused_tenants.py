@@ -32,7 +32,7 @@ class Quota(FakeAdapter):
         self.refusals = 0
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
-        if request.tenant in self.tenants:
+        if call.tenant in self.tenants:
             self.refusals += 1
             raise CapacityError("full", retry_after=self.seconds, scope=self.scope)
         return await super().call(request, call)
@@ -56,10 +56,8 @@ def pool(*adapters: FakeAdapter, max_in_flight: int = 100, queued: bool = False)
 
 
 async def ask(at: Pool, tenant: str) -> InferenceError | None:
-    request = chat()
-    request.tenant = tenant
     try:
-        answer = await at.call(request, Call(FOREVER))
+        answer = await at.call(chat(), Call(FOREVER, tenant=tenant))
         assert [piece async for piece in answer] or answer.body is not None
     except InferenceError as error:
         return error

@@ -108,7 +108,7 @@ async def test_the_same_again_costs_a_request_and_no_tokens(stream: bool) -> Non
     assert again.record.usage == Usage(exact=True)
     assert one.left("tokens") == pytest.approx(before[0], abs=0.01)
     assert one.left("requests") == pytest.approx(before[1] - 1, abs=0.01)
-    assert (again.record.pool, again.record.attempts) == ("", 0)
+    assert (again.record.pool, again.record.trace.attempts) == ("", [])
     assert [line.cache for line in one.log.lines] == ["miss", "hit"]
     text = one.metrics.exposition().decode()
     assert 'headrace_cache_requests_total{model="chat",result="hit"} 1.0' in text
@@ -294,8 +294,8 @@ async def test_the_same_at_the_same_time_is_one_call(stream: bool) -> None:
     assert [each.result for each in asked] == ["miss"] + ["coalesced"] * (len(asked) - 1)
     assert [each.tokens for each in asked] == [5] + [0] * (len(asked) - 1)
     assert {each.record.endpoint for each in asked} == {"main/0"}
-    assert [each.record.attempts for each in asked] == [1] + [0] * (len(asked) - 1)
-    assert asked[-1].record.upstream_seconds > 0 or stream
+    assert [len(each.record.trace.attempts) for each in asked] == [1] + [0] * (len(asked) - 1)
+    assert asked[-1].record.trace.upstream_seconds > 0 or stream
     one.assert_idle()
 
 

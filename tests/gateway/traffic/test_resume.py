@@ -68,8 +68,8 @@ async def test_wherever_it_breaks_the_client_gets_the_same_stream(mode: str, kin
         assert heard.usage[0]["prompt_tokens"] == PROMPT
         assert heard.usage[0]["completion_tokens"] == len(TOKENS)
         assert record.usage == Usage(PROMPT, len(TOKENS), exact=True)
-        assert record.events == (("resume", "main"),)
-        assert record.attempts == 2
+        assert record.trace.events == (("resume", "main"),)
+        assert len(record.trace.attempts) == 2
         assert one.log.lines[0].resumed == 1
         assert 'headrace_resumes_total{pool="main"} 1.0' in one.metrics.exposition().decode()
         one.assert_idle()
@@ -105,7 +105,7 @@ def test_any_breaks_any_limit_any_client(
         assert not heard.done or heard.text == unbroken
         if record.error is None:
             assert record.usage == Usage(PROMPT, len(tokens[:limit]), exact=True)
-        assert sum(event == "resume" for event, _ in record.events) <= MOST
+        assert sum(event == "resume" for event, _ in record.trace.events) <= MOST
         assert len(one.log.records) == 1
         one.assert_idle()
 
@@ -124,7 +124,7 @@ async def test_a_stream_is_carried_on_twice_at_most(mode: str) -> None:
     heard, record, error = await hear(one, chat(stream=True))
     assert isinstance(error, TransportError)
     assert (heard.text, heard.done) == ("".join(TOKENS[:6]), False)
-    assert record.events == (("resume", "main"),) * MOST
+    assert record.trace.events == (("resume", "main"),) * MOST
     assert record.usage is not None
     assert record.usage.completion_tokens >= 6
     assert max(len(fake.calls) for fake in fakes) == 1  # each time somebody else
@@ -159,7 +159,7 @@ async def test_nothing_is_added_to_an_answer_that_has_ended(mode: str) -> None:
     answer = await one.core.handle(one.principal, chat(stream=True), {}, record)
     with pytest.raises(TransportError):
         [piece async for piece in answer]
-    assert record.events == ()
+    assert record.trace.events == ()
     one.assert_idle()
 
 
@@ -184,7 +184,7 @@ async def test_what_text_alone_cannot_carry_on_breaks_truthfully(mode: str, fiel
     answer = await one.core.handle(one.principal, chat(stream=True, **fields), {}, record)
     with pytest.raises(TransportError):
         [piece async for piece in answer]
-    assert record.events == ()
+    assert record.trace.events == ()
     one.assert_idle()
 
 
@@ -211,7 +211,7 @@ async def test_where_nobody_can_carry_on_the_first_break_is_what_is_told(mode: s
     heard, record, error = await asked
     assert isinstance(error, TransportError)
     assert heard.text == "".join(TOKENS[:3])
-    assert record.events == (("resume_failure", "main"),)
+    assert record.trace.events == (("resume_failure", "main"),)
     assert record.usage is not None
     assert record.usage.completion_tokens >= 3
     one.assert_idle()
@@ -250,7 +250,7 @@ async def test_an_answer_that_was_cut_at_its_limit_is_not_asked_for_more() -> No
 async def test_without_resume_nothing_is_kept_and_a_break_is_told() -> None:
     one = rig(None, *talkers(2, TOKENS, 3))
     heard, record, error = await hear(one, chat(stream=True))
-    assert (heard.text, record.events) == ("".join(TOKENS[:3]), ())
+    assert (heard.text, record.trace.events) == ("".join(TOKENS[:3]), ())
     assert isinstance(error, TransportError)
 
 
@@ -288,7 +288,7 @@ async def test_an_endpoint_with_many_streams_dies_and_all_are_carried_on(mode: s
     one = rig(mode, first, second)
     ends = await asyncio.gather(*(hear(one, chat(stream=True)) for _ in range(many)))
     assert [heard.text for heard, _, _ in ends] == [TEXT] * many
-    broken = sum(bool(record.events) for _, record, _ in ends)
+    broken = sum(bool(record.trace.events) for _, record, _ in ends)
     assert broken == len(first.calls) > 10
     one.assert_idle()
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from adapters.call import Call
 from adapters.types import Deadline
 from config.schema.config import SignalsConfig
 from gateway.fronts.admin.pools import describe_endpoint
@@ -160,7 +161,7 @@ async def test_requests_go_where_the_servers_say_there_is_room() -> None:
         made = fleet.commit(fleet.prepare(config(pools=[pool])))["main"]
         await until(lambda: all(member.endpoint.signal.seen for member in fleet))
         now = asyncio.get_running_loop().time()
-        leases = [made.lease(chat(), now) for _ in range(20)]
+        leases = [made.lease(chat(), Call(FOREVER), now) for _ in range(20)]
         assert {endpoint.address for endpoint in leases if endpoint is not None} == {two}
         await fleet.aclose()
 

@@ -20,6 +20,10 @@ def ask(*parts: int, tenant: str = "acme", model: str = "chat") -> Ask:
     return Ask(tenant=tenant, model=model, prompt=memoryview(prompt(*parts)))
 
 
+def pick(picker: PrefixAffinity, pool: list[Candidate], asks: Ask, rng: Random) -> Candidate:
+    return picker.pick(pool, asks, asks, 0.0, rng)
+
+
 def steps(data: bytes, tenant: str = "acme", model: str = "chat") -> list[bytes]:
     return steps_of(tenant, model, memoryview(data))
 
@@ -67,15 +71,15 @@ def test_a_conversation_stays_where_it_began() -> None:
     pool, rng, picker = candidates(*[1.0] * 8), Random(1), PrefixAffinity(BOUND)
     for _ in range(50):  # nobody is cold
         for c in pool:
-            picker.pick([c], ask(99), 0.0, rng)
-    first = picker.pick(pool, ask(1), 0.0, rng)
-    assert [picker.pick(pool, ask(*range(1, turn)), 0.0, rng) for turn in range(3, 9)] == [first] * 6
+            pick(picker, [c], ask(99), rng)
+    first = pick(picker, pool, ask(1), rng)
+    assert [pick(picker, pool, ask(*range(1, turn)), rng) for turn in range(3, 9)] == [first] * 6
 
 
 def test_a_beginning_that_all_prompts_share_binds_nobody() -> None:
     """A quarter of each prompt is the same: they spread as if it were not."""
     pool, rng, picker = candidates(*[1.0] * 4), Random(1), PrefixAffinity(BOUND)
-    counts = Counter(picker.pick(pool, ask(0, i, i + 1000, i + 2000), 0.0, rng) for i in range(1, 401))
+    counts = Counter(pick(picker, pool, ask(0, i, i + 1000, i + 2000), rng) for i in range(1, 401))
     assert all(70 < counts[c] < 130 for c in pool)
 
 
@@ -84,9 +88,9 @@ def test_another_tenants_prompts_steer_nothing() -> None:
     for c in pool[1:]:
         c.in_flight = 1
     picker = PrefixAffinity(BOUND)
-    assert {picker.pick(pool[:1], ask(1, tenant="thief"), 0.0, rng) for _ in range(50)} == {pool[0]}
+    assert {pick(picker, pool[:1], ask(1, tenant="thief"), rng) for _ in range(50)} == {pool[0]}
     pool[0].in_flight = 2
-    assert picker.pick(pool[:2], ask(1), 0.0, rng) is pool[1]
+    assert pick(picker, pool[:2], ask(1), rng) is pool[1]
 
 
 def test_the_only_holder_may_lead_by_the_slack_and_the_bound_and_no_more() -> None:
@@ -95,19 +99,19 @@ def test_the_only_holder_may_lead_by_the_slack_and_the_bound_and_no_more() -> No
     for least in (0, 10):
         picker = PrefixAffinity(BOUND)
         for _ in range(20):
-            picker.pick([holder], ask(1), 0.0, rng)
-            picker.pick([other], ask(2), 0.0, rng)
+            picker.pick([holder], ask(1), ask(1), 0.0, rng)
+            picker.pick([other], ask(2), ask(2), 0.0, rng)
         other.in_flight = least
         holder.in_flight = int(BOUND * (least + 1)) + SLACK - 1
-        assert picker.pick(pool, ask(1), 0.0, rng) is holder
+        assert pick(picker, pool, ask(1), rng) is holder
         holder.in_flight += 1
-        assert picker.pick(pool, ask(1), 0.0, rng) is other
+        assert pick(picker, pool, ask(1), rng) is other
 
 
 def test_a_holder_that_is_overloaded_is_passed_over_and_others_become_holders() -> None:
     pool, rng, picker = candidates(1, 1), Random(1), PrefixAffinity(BOUND)
     for _ in range(60):
-        picker.pick(pool, ask(1), 0.0, rng).in_flight += 1
+        pick(picker, pool, ask(1), rng).in_flight += 1
     high, low = sorted((c.in_flight for c in pool), reverse=True)
     assert high <= BOUND * (low + 1) + SLACK
     assert set(picker._index.holders(steps(prompt(1))[-1])) == {"e0", "e1"}
@@ -118,7 +122,7 @@ def test_no_hit_passes_the_load_guard(requests: list[tuple[int, bool]], count: i
     pool, rng, picker = candidates(*[1.0] * count), Random(seed), PrefixAffinity(BOUND)
     for part, ends in requests:
         least = min(c.in_flight for c in pool)
-        picked = picker.pick(pool, ask(part), 0.0, rng)
+        picked = pick(picker, pool, ask(part), rng)
         two_choices = picked.in_flight <= sorted(c.in_flight for c in pool)[-2]
         assert two_choices or picked.in_flight + 1 - SLACK <= BOUND * (least + 1)
         picked.in_flight += 1
@@ -130,25 +134,25 @@ def test_a_new_replica_gets_a_share_although_every_prompt_is_known_elsewhere() -
     """Nothing is ever in flight, so the load guard helps nobody: only exploring does."""
     pool, rng, picker = candidates(*[1.0] * 4), Random(1), PrefixAffinity(BOUND)
     for i in range(800):
-        picker.pick(pool[:3], ask(i % 40), 0.0, rng)
-    counts = Counter(picker.pick(pool, ask(i % 40), 0.0, rng) for i in range(800))
+        pick(picker, pool[:3], ask(i % 40), rng)
+    counts = Counter(pick(picker, pool, ask(i % 40), rng) for i in range(800))
     assert 200 * 0.1 <= counts[pool[3]] <= 200
 
 
 def test_exploring_costs_a_lone_conversation_little() -> None:
     """Everyone else is cold for ever, for there is nothing else to do."""
     pool, rng, picker = candidates(*[1.0] * 8), Random(1), PrefixAffinity(BOUND)
-    picks = [picker.pick(pool, ask(1), 0.0, rng) for _ in range(2000)]
+    picks = [pick(picker, pool, ask(1), rng) for _ in range(2000)]
     moves = sum(before is not after for before, after in itertools.pairwise(picks))
     assert 0 < moves < 0.1 * 2000
 
 
 def test_one_in_its_slow_start_is_explored_as_slowly() -> None:
     pool, rng, picker = candidates(1, 1, 1, 0.1), Random(1), PrefixAffinity(BOUND)
-    picker.pick(pool[:1], ask(1), 0.0, rng)
+    pick(picker, pool[:1], ask(1), rng)
     counts: Counter[Candidate] = Counter()
     for _ in range(400):
-        picked = picker.pick(pool, ask(1), 0.0, rng)
+        picked = pick(picker, pool, ask(1), rng)
         counts[picked] += 1
     assert counts[pool[3]] <= 5
 
@@ -157,7 +161,7 @@ def test_what_is_counted_is_bounded_while_endpoints_come_and_go() -> None:
     rng, picker = Random(1), PrefixAffinity(BOUND, capacity=50)
     for i in range(4000):
         pool = [Candidate(f"e{i // 4}-{j}") for j in range(2)]
-        picker.pick(pool, ask(i % 3), 0.0, rng)
+        pick(picker, pool, ask(i % 3), rng)
         assert len(picker._recent) <= 600
     assert len(picker._index) <= 50
 
@@ -165,5 +169,5 @@ def test_what_is_counted_is_bounded_while_endpoints_come_and_go() -> None:
 @given(st.binary(max_size=CHUNK - 1))
 def test_a_prompt_shorter_than_a_chunk_leaves_nothing(data: bytes) -> None:
     picker = PrefixAffinity(BOUND)
-    picker.pick(candidates(1, 1), Ask(prompt=memoryview(data)), 0.0, Random(1))
+    pick(picker, candidates(1, 1), Ask(prompt=memoryview(data)), Random(1))
     assert len(picker._index) == 0

@@ -21,7 +21,7 @@ def told(
 
 
 def pick(pool: list[Candidate], now: float = 0.0, seed: int = 1) -> Candidate:
-    return LoadTwoChoices().pick(pool, ANYONE, now, Random(seed))
+    return LoadTwoChoices().pick(pool, ANYONE, ANYONE, now, Random(seed))
 
 
 @given(counts, counts, shares, st.integers(0, 100), times, times)
@@ -52,7 +52,7 @@ def test_long_after_the_last_report_it_is_least_request(
     for candidate, (in_flight, running, waiting, cache) in zip(pool, states, strict=True):
         candidate.in_flight = in_flight
         told(candidate.signal, running=running, waiting=waiting, cache=cache)
-    assert pick(pool, 1e9, seed) is LeastRequest().pick(pool, ANYONE, 1e9, Random(seed))
+    assert pick(pool, 1e9, seed) is LeastRequest().pick(pool, ANYONE, ANYONE, 1e9, Random(seed))
 
 
 def test_what_others_send_counts_and_what_we_sent_counts_once() -> None:
@@ -108,7 +108,7 @@ def test_the_one_that_was_idle_a_moment_ago_gets_no_herd() -> None:
             told(candidate.signal, running=0 if i == 0 else 10)
         rng = Random(gateway)
         for _ in range(200):
-            chosen = LoadTwoChoices().pick(pool, ANYONE, 0.5, rng)
+            chosen = LoadTwoChoices().pick(pool, ANYONE, ANYONE, 0.5, rng)
             chosen.in_flight += 1
             loads[chosen.address] += 1
     assert loads["e0"] < 0.12 * 4000
@@ -135,10 +135,10 @@ def test_an_adapter_goes_where_it_is_at_hand_until_loading_it_elsewhere_is_cheap
 ) -> None:
     pool = [held("near", "sql", running=busier_by), held("far", "other")]
     asker = Ask(model="sql")
-    assert {str(LoadTwoChoices().pick(pool, asker, 0.0, Random(seed))) for seed in range(20)} == {chosen}
+    assert {str(LoadTwoChoices().pick(pool, asker, asker, 0.0, Random(seed))) for seed in range(20)} == {chosen}
 
 
 def test_where_all_have_an_adapter_or_none_has_it_goes_by_load_alone() -> None:
     for adapters in ((), ("sql",)):
         pool = [held("busy", *adapters, running=3), held("idle", *adapters)]
-        assert str(LoadTwoChoices().pick(pool, Ask(model="sql"), 0.0, Random(1))) == "idle"
+        assert str(LoadTwoChoices().pick(pool, Ask(model="sql"), Ask(model="sql"), 0.0, Random(1))) == "idle"

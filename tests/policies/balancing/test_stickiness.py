@@ -15,15 +15,15 @@ KEYS = [Ask(key=f"k{i}") for i in range(4000)]
 
 def homes(pool: list[Candidate], bound: float = UNBOUNDED) -> list[Candidate]:
     picker, rng = BoundedHash("key", bound), Random(1)
-    return [picker.pick(pool, ask, 0.0, rng) for ask in KEYS]
+    return [picker.pick(pool, ask, ask, 0.0, rng) for ask in KEYS]
 
 
 @given(st.integers(2, 8), st.text(min_size=1), st.integers(0, 2**32))
 def test_a_key_keeps_its_endpoint_whatever_the_order_and_the_chance(count: int, key: str, seed: int) -> None:
     pool, rng = candidates(*[1.0] * count), Random(seed)
-    home = BoundedHash("key", UNBOUNDED).pick(pool, Ask(key=key), 0.0, rng)
+    home = BoundedHash("key", UNBOUNDED).pick(pool, Ask(key=key), Ask(key=key), 0.0, rng)
     rng.shuffle(pool)
-    assert BoundedHash("key", UNBOUNDED).pick(pool, Ask(key=key), 9.0, rng) is home
+    assert BoundedHash("key", UNBOUNDED).pick(pool, Ask(key=key), Ask(key=key), 9.0, rng) is home
 
 
 def test_shares_follow_the_weights() -> None:
@@ -68,20 +68,20 @@ weights = st.lists(st.sampled_from([0.5, 1.0, 3.0]), min_size=2, max_size=8)
 def test_no_load_passes_its_bound_however_popular_a_key_is(shares: list[float], bound: float, keys: list[str]) -> None:
     pool, picker, rng = candidates(*shares), BoundedHash("key", bound), Random(1)
     for placed, key in enumerate(keys, 1):
-        picked = picker.pick(pool, Ask(key=key), 0.0, rng)
+        picked = picker.pick(pool, Ask(key=key), Ask(key=key), 0.0, rng)
         picked.in_flight += 1
         assert picked.in_flight <= ceil(bound * placed * picked.weight / sum(shares))
 
 
 def test_an_overflow_goes_on_in_the_keys_own_order_and_comes_home() -> None:
     pool, picker, rng = candidates(1, 1, 1, 1), BoundedHash("key", 1.5), Random(1)
-    home = picker.pick(pool, KEYS[0], 0.0, rng)
+    home = picker.pick(pool, KEYS[0], KEYS[0], 0.0, rng)
     home.in_flight = 8
-    second = picker.pick(pool, KEYS[0], 0.0, rng)
+    second = picker.pick(pool, KEYS[0], KEYS[0], 0.0, rng)
     assert second is not home
-    assert second is picker.pick([c for c in pool if c is not home], KEYS[0], 0.0, rng)
+    assert second is picker.pick([c for c in pool if c is not home], KEYS[0], KEYS[0], 0.0, rng)
     home.in_flight = 0
-    assert picker.pick(pool, KEYS[0], 0.0, rng) is home
+    assert picker.pick(pool, KEYS[0], KEYS[0], 0.0, rng) is home
 
 
 @pytest.mark.parametrize(
@@ -97,14 +97,15 @@ def test_an_overflow_goes_on_in_the_keys_own_order_and_comes_home() -> None:
 )
 def test_what_the_key_names_decides(key: str, one: Ask, other: Ask) -> None:
     pool, rng, picker = candidates(*[1.0] * 1000), Random(1), BoundedHash(key, UNBOUNDED)
-    picked = {picker.pick(pool, one, 0.0, rng) for _ in range(5)}
+    picked = {picker.pick(pool, one, one, 0.0, rng) for _ in range(5)}
     assert len(picked) == 1
-    assert picker.pick(pool, other, 0.0, rng) not in picked
+    assert picker.pick(pool, other, other, 0.0, rng) not in picked
 
 
 @pytest.mark.parametrize("key", ["user", "header:x-session"])
 def test_a_request_without_the_key_goes_where_there_is_least_to_do(key: str) -> None:
     pool, rng, picker = candidates(*[1.0] * 4), Random(1), BoundedHash(key, UNBOUNDED)
+    asks = Ask(user="", headers={"x-session": ""})
     for _ in range(400):
-        picker.pick(pool, Ask(user="", headers={"x-session": ""}), 0.0, rng).in_flight += 1
+        picker.pick(pool, asks, asks, 0.0, rng).in_flight += 1
     assert max(c.in_flight for c in pool) - min(c.in_flight for c in pool) <= 4

@@ -66,7 +66,7 @@ def pool(**zones: int) -> list[Candidate]:
 
 def picks(near: NearFirst, candidates: list[Candidate], count: int = 2000) -> Counter[str | None]:
     rng = Random(1)
-    return Counter(near.pick(candidates, ANYONE, 0.0, rng).zone for _ in range(count))
+    return Counter(near.pick(candidates, ANYONE, ANYONE, 0.0, rng).zone for _ in range(count))
 
 
 def test_near_ones_first_and_the_rest_spills_over() -> None:
@@ -92,7 +92,7 @@ def test_a_slow_start_counts_as_less_capacity() -> None:
 
 def test_none_to_pick_from_is_an_error() -> None:
     with pytest.raises(ValueError, match="no candidates"):
-        NearFirst(LeastRequest(), "a", None).pick([], ANYONE, 0.0, Random(1))
+        NearFirst(LeastRequest(), "a", None).pick([], ANYONE, ANYONE, 0.0, Random(1))
 
 
 def reporting(candidates: list[Candidate], **running: float) -> None:
@@ -117,4 +117,4 @@ def test_reports_of_one_side_only_or_old_ones_say_nothing_about_a_zone() -> None
     reporting(endpoints[:4], a=50)
     assert picks(near, endpoints) == {"a": 2000}
     reporting(endpoints, a=50, b=0)
-    assert {near.pick(endpoints, ANYONE, 10.0, Random(seed)).zone for seed in range(50)} == {"a"}
+    assert {near.pick(endpoints, ANYONE, ANYONE, 10.0, Random(seed)).zone for seed in range(50)} == {"a"}

@@ -88,7 +88,7 @@ def facts(**changes: Any) -> Facts:
 
 
 def subject(sticky: str, asked: Facts) -> str:
-    return subject_of(sticky, asked, Random(1))
+    return subject_of(sticky, asked, asked, Random(1))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_missing_user_or_header_falls_back_to_the_key() -> None:
 
 def test_request_draws_anew_each_time() -> None:
     rng = Random(1)
-    assert len({subject_of("request", facts(), rng) for _ in range(100)}) == 100
+    assert len({subject_of("request", facts(), facts(), rng) for _ in range(100)}) == 100
 
 
 @given(st.text(max_size=2 * LONGEST))
@@ -127,12 +127,12 @@ def test_what_is_remembered_is_what_would_be_drawn(user: str) -> None:
     arms = (("a", 1.0), ("b", 1.0))
     asked = facts(user=user)
     drawn = choose(subject("user", asked), "s", arms)
-    assert [arm_for("user", asked, "s", arms, Random(1)) for _ in range(2)] == [drawn, drawn]
+    assert [arm_for("user", asked, asked, "s", arms, Random(1)) for _ in range(2)] == [drawn, drawn]
 
 
 def test_other_weights_and_other_splits_are_remembered_apart() -> None:
     asked = facts()
-    assert arm_for("key", asked, "s", (("a", 1.0), ("b", 0.0)), Random(1)) == "a"
-    assert arm_for("key", asked, "s", (("a", 0.0), ("b", 1.0)), Random(1)) == "b"
-    places = {arm_for("key", asked, f"split-{i}", (("a", 1.0), ("b", 1.0)), Random(1)) for i in range(20)}
+    assert arm_for("key", asked, asked, "s", (("a", 1.0), ("b", 0.0)), Random(1)) == "a"
+    assert arm_for("key", asked, asked, "s", (("a", 0.0), ("b", 1.0)), Random(1)) == "b"
+    places = {arm_for("key", asked, asked, f"split-{i}", (("a", 1.0), ("b", 1.0)), Random(1)) for i in range(20)}
     assert places == {"a", "b"}

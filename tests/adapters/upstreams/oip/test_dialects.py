@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from adapters.call import Call
 from adapters.errors import CallerError, NotFound, Unavailable
 from adapters.http1.message import Request, Response
 from adapters.http1.server import Server
@@ -74,8 +75,7 @@ async def test_nobody_else_is() -> None:
 async def test_kserve_gets_an_id(sent: str, id_: str) -> None:
     async with routed({"name": "oip-http", "server": "kserve"}) as (router, adapter):
         request = asked(Inference("m", id=id_, inputs=[ONE]), sent)
-        request.request_id = "r"
-        await adapter.call(request, within())
+        await adapter.call(request, Call(within().deadline, "r"))
     _, headers, body = router.asked[0]
     head, rest = oip.split(body, oip.header_length(headers.get(oip.HEADER)))
     assert json.loads(bytes(head))["id"] == (id_ or "r")

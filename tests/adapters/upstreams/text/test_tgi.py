@@ -37,20 +37,15 @@ PATIENCE = 20.0
 
 def chat(text: str = "one two three", **fields: Any) -> GenerateRequest:
     body = {"model": "m", "messages": [{"role": "user", "content": text}], **fields}
-    return asked(openai.decode_chat(json.dumps(body).encode()))
+    return openai.decode_chat(json.dumps(body).encode())
 
 
 def completion(prompt: Any = "one two three", **fields: Any) -> GenerateRequest:
-    return asked(openai.decode_completion(json.dumps({"model": "m", "prompt": prompt, **fields}).encode()))
-
-
-def asked(request: GenerateRequest) -> GenerateRequest:
-    request.request_id = "id-1"
-    return request
+    return openai.decode_completion(json.dumps({"model": "m", "prompt": prompt, **fields}).encode())
 
 
 def within(total: float = PATIENCE) -> Call:
-    return Call(Deadline(asyncio.get_running_loop().time() + total, PATIENCE, PATIENCE))
+    return Call(Deadline(asyncio.get_running_loop().time() + total, PATIENCE, PATIENCE), "id-1")
 
 
 @asynccontextmanager

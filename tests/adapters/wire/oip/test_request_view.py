@@ -17,18 +17,14 @@ from adapters.wire.oip.request_view import request_of, rows_of, sequence_name
 INPUT = {"name": "x", "shape": [2, 1], "datatype": "INT32", "data": [1, 2]}
 
 
-def http(kind: Any = "infer", tenant: str = "acme", **fields: Any) -> InferRequest:
+def http(kind: Any = "infer", **fields: Any) -> InferRequest:
     body = {"inputs": [INPUT], **fields} if kind == "infer" else {"text_input": "x", **fields}
-    request = request_of(json.dumps(body).encode(), model="m", version="", kind=kind)
-    request.tenant = tenant
-    return request
+    return request_of(json.dumps(body).encode(), model="m", version="", kind=kind)
 
 
-def grpc(tenant: str = "acme", **fields: Any) -> InferRequest:
+def grpc(**fields: Any) -> InferRequest:
     message = encode_infer_request(http(**fields).inference)
-    request = grpc_request_of(decode_infer_request(message), message, model="m", version="", kind="infer")
-    request.tenant = tenant
-    return request
+    return grpc_request_of(decode_infer_request(message), message, model="m", version="", kind="infer")
 
 
 def parameters_of(request: InferRequest) -> dict[str, Any]:
@@ -43,8 +39,8 @@ MAKERS = [http, grpc]
 def test_sequences_of_two_tenants_never_meet(make: Any, id_: int | str) -> None:
     seen = set()
     for tenant in ("acme", "beta"):
-        request = make(tenant=tenant, parameters={"sequence_id": id_, "sequence_start": True, "mine": "x"})
-        request.codec.separate(request)
+        request = make(parameters={"sequence_id": id_, "sequence_start": True, "mine": "x"})
+        request.codec.separate(request, tenant)
         found = parameters_of(request)
         own = found.pop("sequence_id")
         assert found == {"sequence_start": True, "mine": "x"}
@@ -52,8 +48,8 @@ def test_sequences_of_two_tenants_never_meet(make: Any, id_: int | str) -> None:
         assert own != id_
         assert isinstance(own, str) or 0 < own < 2**63
         seen.add(own)
-        again = make(tenant=tenant, parameters={"sequence_id": id_})
-        again.codec.separate(again)
+        again = make(parameters={"sequence_id": id_})
+        again.codec.separate(again, tenant)
         assert parameters_of(again)["sequence_id"] == own
         assert request.inference.inputs[0].data == bytes([1, 0, 0, 0, 2, 0, 0, 0])
     assert len(seen) == 2
@@ -63,7 +59,7 @@ def test_sequences_of_two_tenants_never_meet(make: Any, id_: int | str) -> None:
 def test_a_prompts_sequence_is_separated_too(fields: dict[str, Any]) -> None:
     request = http("generate", **fields)
     assert request.sequence == "7"
-    request.codec.separate(request)
+    request.codec.separate(request, "acme")
     told = json.loads(request.body)
     assert told["text_input"] == "x"
     assert (told.get("parameters") or told)["sequence_id"] != 7

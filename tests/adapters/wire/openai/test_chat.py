@@ -38,7 +38,7 @@ def test_what_routing_needs_is_decoded() -> None:
 def test_what_is_absent_has_the_standards_default() -> None:
     request = chat()
     assert (request.stream, request.include_usage, request.n) == (False, False, 1)
-    assert (request.max_tokens, request.user, request.request_id) == (None, None, "")
+    assert (request.max_tokens, request.user) == (None, None)
 
 
 def test_null_is_absence() -> None:
