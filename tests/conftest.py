@@ -17,6 +17,10 @@ from tests.support import schedule
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+# Each of some hundred processes would compile all sources again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # Without a loop set, asyncio makes one when the test runner asks for "the current one", and nobody closes it.
 asyncio.set_event_loop(None)
 
@@ -39,6 +43,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> schedule.Schedule:
     return schedule.Schedule(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Stop shared servers after the last test of their files."""
+    shared = sys.modules.get("tests.servers.shared")
+    if shared is not None and (nextitem is None or schedule.unit(nextitem.nodeid) != schedule.unit(item.nodeid)):
+        shared.stop()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

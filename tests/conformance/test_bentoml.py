@@ -1,7 +1,6 @@
 """BentoML, by its schema."""
 
 import struct
-from collections.abc import Iterator
 
 import pytest
 
@@ -10,6 +9,7 @@ from adapters.conformance.subject import Subject, pool
 from adapters.tensors import Tensor
 from tests.conformance.kept import conforms, every_feature
 from tests.servers.bentoml import VERSION, bentoml
+from tests.servers.shared import shared
 from tests.servers.started import Started
 
 pytestmark = pytest.mark.timeout(900)  # the first run installs it
@@ -21,9 +21,8 @@ WRONG = [Tensor(name, "FP32", (1, 16), ONES) for name in ("INPUT0", "INPUT1")]
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Started]:
-    with bentoml() as server:
-        yield server
+def running() -> Started:
+    return shared(bentoml)
 
 
 def subject(server: Started) -> Subject:

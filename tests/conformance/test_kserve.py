@@ -1,6 +1,5 @@
 """KServe: its second protocol over both wires, and its first."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ from adapters.conformance.subject import Subject, pool
 from adapters.tensors import Tensor
 from tests.conformance.kept import conforms, every_feature
 from tests.servers.kserve import VERSION, kserve
+from tests.servers.shared import shared
 from tests.servers.started import Started
 
 pytestmark = pytest.mark.timeout(900)  # the first run installs it
@@ -25,9 +25,8 @@ DECLARED = {
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Started]:
-    with kserve() as server:
-        yield server
+def running() -> Started:
+    return shared(kserve)
 
 
 def subject(server: Started, wire: str) -> Subject:

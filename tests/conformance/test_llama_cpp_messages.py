@@ -1,7 +1,5 @@
 """llama.cpp's own server, by Anthropic's Messages, which it speaks beside OpenAI's API."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from adapters.conformance import asks
@@ -9,6 +7,7 @@ from adapters.conformance.metrics import gauge
 from adapters.conformance.subject import Subject, pool
 from tests.conformance.kept import conforms, every_feature
 from tests.servers.llama_cpp import NAME, VERSION, llama_cpp
+from tests.servers.shared import shared
 from tests.servers.started import Started
 
 pytestmark = pytest.mark.nightly
@@ -20,9 +19,8 @@ BETTER_KNOWN = "It speaks OpenAI's API too, and that is what the probe says of i
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Started]:
-    with llama_cpp() as server:
-        yield server
+def running() -> Started:
+    return shared(llama_cpp)
 
 
 def subject(server: Started) -> Subject:

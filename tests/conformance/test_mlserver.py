@@ -1,7 +1,5 @@
 """MLServer, over both of its wires."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from adapters.conformance import asks
@@ -9,6 +7,7 @@ from adapters.conformance.subject import Subject, pool
 from adapters.tensors import Tensor, join_bytes
 from tests.conformance.kept import conforms, every_feature
 from tests.servers.mlserver import VERSION, mlserver
+from tests.servers.shared import shared
 from tests.servers.started import Started
 
 pytestmark = pytest.mark.timeout(900)  # the first run installs it
@@ -20,9 +19,8 @@ WORDS = Tensor("text", "BYTES", (1,), join_bytes([b"one two three"]), {"content_
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Started]:
-    with mlserver() as server:
-        yield server
+def running() -> Started:
+    return shared(mlserver)
 
 
 def subject(server: Started, wire: str) -> Subject:

@@ -1,7 +1,5 @@
 """OpenVINO Model Server, over both of its wires: a stand-in built from its documents, over a real OpenVINO."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from adapters.conformance import asks
@@ -9,6 +7,7 @@ from adapters.conformance.subject import Subject, pool
 from adapters.tensors import Tensor
 from tests.conformance.kept import conforms, every_feature
 from tests.servers.ovms import VERSION, ovms
+from tests.servers.shared import shared
 from tests.servers.started import Started
 
 pytestmark = pytest.mark.timeout(900)  # the first run installs it
@@ -20,9 +19,8 @@ WRONG = [Tensor(name, "FP32", (1, 16), ONES) for name in ("INPUT0", "INPUT1")]
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Started]:
-    with ovms() as server:
-        yield server
+def running() -> Started:
+    return shared(ovms)
 
 
 def subject(server: Started, wire: str) -> Subject:

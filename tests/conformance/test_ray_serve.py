@@ -1,6 +1,5 @@
 """Ray Serve: an application over HTTP, and another one's own services over gRPC."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from adapters.tensors import Tensor
 from adapters.types import AppRequest
 from tests.conformance.kept import conforms, every_feature
 from tests.servers.ray_serve import TOKEN, VERSION, RayServe, ray_serve
+from tests.servers.shared import shared
 
 pytestmark = pytest.mark.timeout(900)  # the first run installs it
 
@@ -29,9 +29,8 @@ NO_ORDERS = {"load and unload": "Applications are deployed by Ray's own tools."}
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[RayServe]:
-    with ray_serve() as server:
-        yield server
+def running() -> RayServe:
+    return shared(ray_serve)
 
 
 def over_http(server: RayServe) -> Subject:

@@ -1,7 +1,6 @@
 """TensorFlow Serving, over both of its wires: a stand-in of its own messages and services over a real TensorFlow."""
 
 import struct
-from collections.abc import Iterator
 
 import pytest
 
@@ -9,7 +8,8 @@ from adapters.conformance import asks
 from adapters.conformance.subject import Subject, pool
 from adapters.tensors import Tensor
 from tests.conformance.kept import conforms, every_feature
-from tests.servers.tfserving import TfServing, config_of, small, tfserving
+from tests.servers.shared import shared, tfserving_of_half
+from tests.servers.tfserving import TfServing
 
 pytestmark = pytest.mark.timeout(900)  # the first run installs it
 
@@ -22,9 +22,8 @@ _WHOLE = (
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TfServing]:
-    with tfserving(config_of("half", small(tmp_path_factory.mktemp("saved") / "half"))) as server:
-        yield server
+def running() -> TfServing:
+    return shared(tfserving_of_half)
 
 
 def subject(server: TfServing, wire: str) -> Subject:

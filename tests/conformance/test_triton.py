@@ -1,15 +1,13 @@
 """NVIDIA's Triton, over both of its wires."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from adapters.conformance import asks
 from adapters.conformance.subject import Subject, pool
 from adapters.tensors import Tensor
 from tests.conformance.kept import conforms, every_feature
-from tests.servers.repositories import for_triton
-from tests.servers.triton import Triton, triton
+from tests.servers.shared import shared, triton_of_tensors
+from tests.servers.triton import Triton
 
 pytestmark = pytest.mark.timeout(900)  # the first run installs it
 
@@ -23,9 +21,8 @@ THREE = b"".join(number.to_bytes(INT, "little") for number in (7, 8, 9))
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
-    with triton(for_triton(tmp_path_factory.mktemp("triton"), NAMES)) as server:
-        yield server
+def running() -> Triton:
+    return shared(triton_of_tensors)
 
 
 def subject(server: Triton, wire: str) -> Subject:

@@ -1,14 +1,12 @@
 """Models of text on NVIDIA's Triton, with the inputs of TensorRT-LLM's and of vLLM's."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from adapters.conformance import asks
 from adapters.conformance.subject import Subject, pool
 from tests.conformance.kept import conforms, every_feature
-from tests.servers.text_repository import texts
-from tests.servers.triton import Triton, triton
+from tests.servers.shared import shared, triton_of_texts
+from tests.servers.triton import Triton
 
 pytestmark = pytest.mark.timeout(900)  # the first run installs it
 
@@ -20,9 +18,8 @@ SYSTEMS = {
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
-    with triton(texts(tmp_path_factory.mktemp("triton-text"))) as server:
-        yield server
+def running() -> Triton:
+    return shared(triton_of_texts)
 
 
 def subject(server: Triton, model: str) -> Subject:

@@ -1,7 +1,5 @@
 """A real vLLM, on the CPU."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from adapters.conformance import asks
@@ -9,6 +7,7 @@ from adapters.conformance.metrics import gauge
 from adapters.conformance.subject import Subject, pool
 from loadtests.peers.vllm import VERSION
 from tests.conformance.kept import conforms, every_feature
+from tests.servers.shared import shared
 from tests.servers.started import Started
 from tests.servers.vllm import NAME, vllm
 
@@ -17,9 +16,8 @@ NO_TENSORS = "OpenAI's protocol tells of no tensors."
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Started]:
-    with vllm() as server:
-        yield server
+def running() -> Started:
+    return shared(vllm)
 
 
 def subject(server: Started) -> Subject:

@@ -28,12 +28,6 @@ def configuration(up: Upstream, **changes: Any) -> dict[str, Any]:
     }
 
 
-async def issue(g: GatewayProcess, tenant: str = "acme") -> str:
-    status, out, err = await command("keys", "create", "--config", str(g.config), "--tenant", tenant)
-    assert status == 0, err
-    return out.strip()
-
-
 async def ask(g: GatewayProcess, key: str, **fields: Any) -> tuple[int, dict[str, Any]]:
     body = {"model": "chat", "messages": [{"role": "user", "content": "hi"}], **fields}
     headers = {"authorization": f"Bearer {key}"}

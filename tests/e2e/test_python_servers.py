@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from tests.servers.kserve import kserve
 from tests.servers.mlserver import install as mlserver_environment
 from tests.servers.mlserver import mlserver
 from tests.servers.programs import __path__ as programs
+from tests.servers.shared import shared
 from tests.servers.started import Started
 from tests.support.processes import GatewayProcess, gateway
 
@@ -29,9 +30,8 @@ POOLS = ("bento", "kserve", "kserve-grpc", "kserve-first", "mlserver", "mlserver
 
 
 @pytest.fixture(scope="module")
-def servers() -> Iterator[dict[str, Started]]:
-    with bentoml() as bento, kserve() as one, mlserver() as other:
-        yield {"bento": bento, "kserve": one, "mlserver": other}
+def servers() -> dict[str, Started]:
+    return {"bento": shared(bentoml), "kserve": shared(kserve), "mlserver": shared(mlserver)}
 
 
 def described(kind: str) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """OpenAI's client, unchanged, before servers that know only prompts: two of Text Generation Inference, a real Triton,
 and one of OpenAI's protocol that has completions only."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,10 +11,10 @@ import pytest
 import yaml
 from aiohttp import web
 
+from tests.servers.shared import shared, triton_of_texts
 from tests.servers.stand_ins.serving import serving
 from tests.servers.stand_ins.tgi import Tgi, tgi
-from tests.servers.text_repository import texts
-from tests.servers.triton import Triton, triton
+from tests.servers.triton import Triton
 from tests.support.processes import GatewayProcess, command, gateway
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
@@ -23,9 +23,8 @@ MESSAGES: Any = [{"role": "user", "content": "one two three"}]
 
 
 @pytest.fixture(scope="module")
-def real_triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
-    with triton(texts(tmp_path_factory.mktemp("triton-text"))) as server:
-        yield server
+def real_triton() -> Triton:
+    return shared(triton_of_texts)
 
 
 class Running(NamedTuple):

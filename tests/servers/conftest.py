@@ -1,17 +1,11 @@
-"""Real servers, started once for all tests of a module."""
-
-from collections.abc import Iterator
-from pathlib import Path
+"""The real Triton of the tests of tensors."""
 
 import pytest
 
-from tests.servers.repositories import for_triton
-from tests.servers.triton import Triton, triton
+from tests.servers.shared import shared, triton_of_tensors
+from tests.servers.triton import Triton
 
 
 @pytest.fixture(scope="module")
-def real_triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
-    """All models of `tests/servers/models`."""
-    repository: Path = tmp_path_factory.mktemp("triton")
-    with triton(for_triton(repository)) as server:
-        yield server
+def real_triton() -> Triton:
+    return shared(triton_of_tensors)

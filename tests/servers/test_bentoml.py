@@ -3,7 +3,6 @@
 import asyncio
 import json
 import struct
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from adapters.tensors import Inference, RequestedOutput, Tensor
 from adapters.types import AppRequest, ChatRequest, InferRequest, ModelOrder, ModelQuery
 from tests.servers.asking import PATIENCE, adapting, asked, outputs, prompted, streamed, text_of, texts, within
 from tests.servers.bentoml import bentoml
+from tests.servers.shared import shared
 from tests.servers.started import Started
 
 pytestmark = pytest.mark.timeout(900)  # the first run installs it
@@ -48,9 +48,8 @@ def fp64(name: str, value: float) -> Tensor:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Started]:
-    with bentoml() as running:
-        yield running
+def server() -> Started:
+    return shared(bentoml)
 
 
 @pytest.mark.parametrize("sent", ["json", "binary", "grpc"])

@@ -13,6 +13,7 @@ from adapters.types import AppRequest, InferRequest, ModelOrder, ModelQuery
 from adapters.wire.tfserving import predict_v1_view
 from tests.servers.asking import PATIENCE, adapting, asked, outputs, prompted, streamed, within
 from tests.servers.kserve import kserve
+from tests.servers.shared import shared
 from tests.servers.started import Started
 
 pytestmark = pytest.mark.timeout(900)  # the first run installs it
@@ -25,9 +26,8 @@ wire = pytest.mark.parametrize("wire", WIRES)
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Started]:
-    with kserve() as running:
-        yield running
+def server() -> Started:
+    return shared(kserve)
 
 
 def before(server: Started, wire: str) -> Any:

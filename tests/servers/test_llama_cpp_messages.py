@@ -1,6 +1,6 @@
 """Anthropic's client and OpenAI's, through the gateway, before a real server of Messages: llama.cpp's."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,6 +14,7 @@ from adapters.registry import Address, make
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
 from tests.servers.llama_cpp import NAME, llama_cpp
+from tests.servers.shared import shared
 from tests.servers.started import Started
 from tests.support.gateways import Rig, config
 
@@ -23,9 +24,8 @@ ASKED: Any = {"model": "chat", "max_tokens": 12, "messages": [{"role": "user", "
 
 
 @pytest.fixture(scope="module")
-def real() -> Iterator[Started]:
-    with llama_cpp() as server:
-        yield server
+def real() -> Started:
+    return shared(llama_cpp)
 
 
 @asynccontextmanager

@@ -2,7 +2,6 @@
 
 import json
 import struct
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from adapters.tensors import Inference, Tensor
 from adapters.types import ModelOrder, ModelQuery
 from tests.servers.asking import PATIENCE, adapting, asked, outputs, prompted, streamed, text_of, texts, within
 from tests.servers.mlserver import mlserver
+from tests.servers.shared import shared
 from tests.servers.started import Started
 
 pytestmark = pytest.mark.timeout(900)  # the first run installs it
@@ -33,9 +33,8 @@ sent = pytest.mark.parametrize("sent", ["json", "binary", "grpc"])
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Started]:
-    with mlserver() as running:
-        yield running
+def server() -> Started:
+    return shared(mlserver)
 
 
 def before(server: Started, wire: str, named: str = "mlserver", **fields: Any) -> Any:

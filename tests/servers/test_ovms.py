@@ -1,7 +1,6 @@
 """Our adapters before OpenVINO Model Server's stand-in: both wires, its configuration, its texts, how it is found."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from adapters.wire.oip.request_view import request_of
 from adapters.wire.openai import chat as openai
 from tests.servers.asking import PATIENCE, adapting, asked, outputs, prompted, streamed, within
 from tests.servers.ovms import ovms as serving
+from tests.servers.shared import shared
 from tests.servers.started import Started
 from tests.support.gateways import config
 
@@ -31,9 +31,8 @@ wire = pytest.mark.parametrize("wire", WIRES)
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Started]:
-    with serving() as running:
-        yield running
+def server() -> Started:
+    return shared(serving)
 
 
 def before(server: Started, wire: str) -> Any:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from adapters.tensors import Inference, Tensor
 from adapters.types import AppRequest, Deadline, ModelQuery
 from tests.servers.asking import adapting, asked, outputs, within
 from tests.servers.ray_serve import TOKEN, RayServe, ray_serve
+from tests.servers.shared import shared
 from tests.support.processes import gateway
 
 pytestmark = pytest.mark.timeout(900)  # the first run installs it
@@ -43,9 +43,8 @@ AB3 = b"\x0a\x02ab\x18\x03"
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[RayServe]:
-    with ray_serve() as made:
-        yield made
+def server() -> RayServe:
+    return shared(ray_serve)
 
 
 def over(server: RayServe, **options: Any) -> Any:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,6 +20,7 @@ from adapters.wire.openai import chat as wire
 from adapters.wire.openai import model_field as named
 from config.protocols.openai import OpenAIProtocol
 from tests.servers.llama_cpp import NAME, llama_cpp
+from tests.servers.shared import shared
 from tests.servers.started import Started
 from tests.servers.vllm import vllm
 
@@ -28,15 +29,13 @@ PATIENCE = 120.0
 
 
 @pytest.fixture(scope="module")
-def real_vllm() -> Iterator[Started]:
-    with vllm() as server:
-        yield server
+def real_vllm() -> Started:
+    return shared(vllm)
 
 
 @pytest.fixture(scope="module")
-def real_llama_cpp() -> Iterator[Started]:
-    with llama_cpp() as server:
-        yield server
+def real_llama_cpp() -> Started:
+    return shared(llama_cpp)
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import struct
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -25,7 +25,8 @@ from adapters.wire.oip import requests as oip
 from adapters.wire.oip.proto_request_view import request_of as grpc_request_of
 from adapters.wire.oip.request_view import request_of
 from adapters.wire.tfserving import predict_v1_view
-from tests.servers.tfserving import TfServing, config_of, small, tfserving
+from tests.servers.shared import shared, tfserving_of_half
+from tests.servers.tfserving import TfServing, config_of, tfserving
 
 pytestmark = pytest.mark.timeout(900)  # the first run installs it
 
@@ -37,10 +38,8 @@ SHOUT: dict[str, Any] = {"signature_name": "shout"}
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TfServing]:
-    base = small(tmp_path_factory.mktemp("saved") / "half")
-    with tfserving(config_of("half", base, stable=1, canary=2)) as made:
-        yield made
+def server() -> TfServing:
+    return shared(tfserving_of_half)
 
 
 @asynccontextmanager

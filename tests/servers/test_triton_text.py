@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,8 +17,8 @@ from adapters.types import Deadline, GenerateRequest, ModelQuery
 from adapters.wire import sse
 from adapters.wire.openai import chat as openai
 from tests.adapters.http1.raw import until
-from tests.servers.text_repository import texts
-from tests.servers.triton import Triton, triton
+from tests.servers.shared import shared, triton_of_texts
+from tests.servers.triton import Triton
 from tests.support.gateways import config, infer
 
 pytestmark = pytest.mark.timeout(900)  # the first run installs it
@@ -29,9 +29,8 @@ STREAMING = ["llm_api", "bls", "vllm"]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
-    with triton(texts(tmp_path_factory.mktemp("triton-text"))) as running:
-        yield running
+def server() -> Triton:
+    return shared(triton_of_texts)
 
 
 @asynccontextmanager

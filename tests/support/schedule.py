@@ -12,8 +12,62 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-SHARED: Mapping[str, frozenset[str]] = {}
-"""Files that use the same servers, by a name for those servers."""
+SHARED: Mapping[str, frozenset[str]] = {
+    "Python servers": frozenset(
+        {
+            "tests/conformance/test_bentoml.py",
+            "tests/conformance/test_kserve.py",
+            "tests/conformance/test_mlserver.py",
+            "tests/e2e/test_python_servers.py",
+            "tests/servers/test_bentoml.py",
+            "tests/servers/test_kserve.py",
+            "tests/servers/test_mlserver.py",
+        }
+    ),
+    "Ray Serve": frozenset(
+        {
+            "tests/conformance/test_ray_serve.py",
+            "tests/servers/test_ray_serve.py",
+        }
+    ),
+    "TensorFlow Serving": frozenset(
+        {
+            "tests/conformance/test_tfserving.py",
+            "tests/servers/test_tfserving.py",
+        }
+    ),
+    "Triton, tensors": frozenset(
+        {
+            "tests/conformance/test_triton.py",
+            "tests/servers/test_triton.py",
+            "tests/servers/test_triton_adapters.py",
+            "tests/servers/test_triton_differential.py",
+        }
+    ),
+    "Triton, texts": frozenset(
+        {
+            "tests/conformance/test_triton_text.py",
+            "tests/e2e/test_text_servers.py",
+            "tests/servers/test_triton_text.py",
+        }
+    ),
+    "OpenVINO Model Server": frozenset(
+        {
+            "tests/conformance/test_ovms.py",
+            "tests/servers/test_ovms.py",
+        }
+    ),
+    "vLLM and llama.cpp": frozenset(
+        {
+            "tests/conformance/test_llama_cpp.py",
+            "tests/conformance/test_llama_cpp_messages.py",
+            "tests/conformance/test_vllm.py",
+            "tests/servers/test_llama_cpp_messages.py",
+            "tests/servers/test_text_servers.py",
+        }
+    ),
+}
+"""Files that use the same servers of `tests.servers.shared`, by a name for those servers."""
 
 ALONE = frozenset(
     {
