@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from adapters.http1.server import Server
-from tests.e2e.test_operations import ask, issue, until_status
+from tests.e2e.test_operations import ask, until_status
 from tests.support.kubernetes import api_server, endpoint, slice_of
 from tests.support.nameservers import nameserver
-from tests.support.processes import GatewayProcess, gateway
+from tests.support.processes import GatewayProcess, gateway, issue
 from tests.support.upstreams import Upstream, stream, upstream, whole
 
 pytestmark = pytest.mark.e2e

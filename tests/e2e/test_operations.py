@@ -13,7 +13,7 @@ import openai
 import pytest
 import yaml
 
-from tests.support.processes import GatewayProcess, command, gateway
+from tests.support.processes import GatewayProcess, command, gateway, issue
 from tests.support.upstreams import Upstream, stream, upstream
 
 pytestmark = pytest.mark.e2e

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from adapters.http1.message import Response
-from tests.e2e.test_operations import ask, issue, until_status
-from tests.support.processes import gateway
+from tests.e2e.test_operations import ask, until_status
+from tests.support.processes import gateway, issue
 from tests.support.upstreams import upstream, whole
 
 pytestmark = pytest.mark.e2e

@@ -15,8 +15,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from adapters.http1.message import Response
-from tests.e2e.test_operations import ask, configuration, issue, until_status
-from tests.support.processes import GatewayProcess, command, gateway
+from tests.e2e.test_operations import ask, configuration, until_status
+from tests.support.processes import GatewayProcess, command, gateway, issue
 from tests.support.traffic import traffic
 from tests.support.upstreams import Upstream, stream, upstream, whole
 
