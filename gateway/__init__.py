@@ -1,4 +1,4 @@
-"""What acts: the front doors, one request's story, shared state, supervision.
+"""The gateway: doors for clients and operators, the path of a request, shared state, supervision.
 
 A chat request, from the socket to the engine and back:
 
@@ -13,20 +13,29 @@ A chat request, from the socket to the engine and back:
 
 Beside the path:
 
-app.py       puts everything together, reloads and ends it; serve.py runs it, signals.py stops and reloads it;
-             __main__.py is the command line
-admin_listener.py  aiohttp's server for operators, with bounds on its connections
-snapshot.py  all that a request reads, swapped whole
-auth/        keys, tokens and client certificates; the tables that requests see
-limits/      the ledger: reserve before, settle after, of every limit that applies
-traffic/     endpoints and their health, pools, probes; fleet.py keeps them across reloads
-discovery/   where endpoints come from while it runs: DNS, a file, Kubernetes
-embeddings/  texts as tokens, and tensors as vectors, for models that make embeddings
-foreign/     what a server is, and whether it is spoken to rightly: two commands
-stored/      OpenAI's stored responses and conversations
-explain/     why a request goes where it goes, and the tests of a policy
-placement/   bundled runtimes as supervised children
-telemetry/   the access log and every metric
-fronts/      openai.py, oip_http.py and oip_grpc.py, predict_v1.py, admin.py, and errors.py: the one table from errors
-             to statuses
+__main__.py           the command line
+serve.py              runs a gateway until a signal stops it (signals.py: the signals)
+app.py                a gateway of one process: data plane, admin listener, reloads
+data_plane.py         all parts that serve requests, and their reconfiguration
+client_listeners.py   the HTTP and gRPC servers for clients (tls.py: their certificates)
+admin_listener.py     the HTTP server for operators, with bounds on connections and bodies
+admin_backend.py      the operations behind the admin API
+lifecycle.py          audit entries of the process, and the status of its configuration
+snapshot.py           everything that one request reads, replaced as a whole
+background.py         background tasks whose failures are logged
+errors.py             errors of the gateway's own start
+ownership.py          checks at the start that the packages belong to this distribution
+first_request.py      prints a first request to try
+auth/                 keys, tokens and client certificates; the tables that requests read
+limits/               the ledger: reserves before a request, settles after it
+traffic/              endpoints and their health, pools, retries, fallbacks; fleet.py preserves them across reloads
+discovery/            endpoints from DNS, a file or Kubernetes
+embeddings/           tokenizes texts and pools vectors for models that compute embeddings
+foreign/              two commands that examine a server: probe and conformance
+stored/               OpenAI's stored responses and conversations
+explain/              why a request is routed as it is, and the tests of a policy
+placement/            bundled runtimes as supervised child processes
+supervisor/           several worker processes as one gateway
+telemetry/            the access log and every metric
+fronts/               one codec for each API of clients, the admin API, and errors.py: the table of error statuses
 """

@@ -70,8 +70,8 @@ def tensor(context: typer.Context) -> None:
 
 @app.command(hidden=True)
 def worker(slot: Annotated[int, typer.Argument(help="Number of the worker, shown in the process list.")]) -> None:
-    """Run one of several workers. `serve` starts it, with its orders on standard input."""
-    from gateway.supervisor.worker import run
+    """Run one of several workers. `serve` starts it, with its start message on standard input."""
+    from gateway.supervisor.child import run
 
     del slot
     raise typer.Exit(run())

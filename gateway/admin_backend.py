@@ -1,6 +1,6 @@
-"""The operators' door of one gateway: what it asks, answered."""
+"""The operations behind the admin API in a process that serves clients."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from adapters.errors import InferenceError
 from adapters.types import ModelOrder, Order
@@ -9,71 +9,83 @@ from gateway.auth.audit import Act
 from gateway.auth.certificates import PeerCertificate
 from gateway.auth.keys import Principal
 from gateway.auth.store import KeyStore
+from gateway.data_plane import DataPlane
 from gateway.fronts import errors
-from gateway.fronts.admin.front import describe
 from gateway.fronts.admin.pools import describe_endpoint, describe_pools
+from gateway.fronts.admin.state import describe
+from gateway.lifecycle import Lifecycle
 from gateway.traffic.operations import NotDone, Operation, operate
 
-if TYPE_CHECKING:
-    from gateway.app import Gateway
 
+class PlaneBackend:
+    """The part of an `AdminBackend` that a worker does for its supervisor."""
 
-class GatewayBackend:
-    """An `AdminBackend`."""
-
-    def __init__(self, gateway: "Gateway") -> None:
-        self._gateway = gateway
-
-    @property
-    def config(self) -> Config:
-        """The one in force."""
-        return self._gateway.config
-
-    @property
-    def store(self) -> KeyStore:
-        """Where keys and the audit log are."""
-        return self._gateway.identity.store
-
-    def authenticate(self, token: str | None, certificate: PeerCertificate | None, now_utc: float) -> Principal:
-        """Who asks. Raises `CredentialError`."""
-        return self._gateway.core.snapshot.credentials.authenticate(token, certificate, now_utc)
-
-    def note(self, act: Act) -> None:
-        """For the audit log."""
-        if self._gateway.trail is not None:
-            self._gateway.trail.note(act)
+    def __init__(self, plane: DataPlane) -> None:
+        self._plane = plane
 
     async def readiness(self) -> tuple[bool, dict[str, Any]]:
-        """Whether requests are taken and each model has an endpoint. A database that is away takes no part in it:
-        the keys known stay valid."""
-        missing, accepting = self._gateway.models_without_endpoint(), self._gateway.accepting
+        """Whether requests are accepted and each model has an endpoint.
+
+        The key database does not count: without it, the keys in memory stay valid.
+        """
+        missing, accepting = self._plane.models_without_endpoint(), self._plane.accepting
         ready = accepting and not missing
         status = "ready" if ready else "not ready" if accepting else "draining"
         return ready, {"status": status, "models_without_endpoint": missing}
 
     async def exposition(self) -> bytes:
-        """Every metric."""
-        self._gateway.core.telemetry.flush()
-        return self._gateway.metrics.exposition()
+        """Every metric, in Prometheus's text format."""
+        self._plane.core.telemetry.flush()
+        return self._plane.metrics.exposition()
 
     async def state(self) -> dict[str, Any]:
         """Every counter, and the health of every endpoint."""
-        return {**describe(self._gateway), "key_database": {"available": self._gateway.identity.database_available}}
+        return {**describe(self._plane), "key_database": {"available": self._plane.identity.database_available}}
 
     async def pools(self) -> list[dict[str, Any]]:
         """Every pool with its endpoints."""
-        return describe_pools(self._gateway.fleet, self._gateway.clock())
+        return describe_pools(self._plane.fleet, self._plane.clock())
 
     async def operate(self, operation: Operation) -> dict[str, Any]:
-        """Change a pool; the endpoint as it is then. Raises `NotDone`."""
-        member = operate(self._gateway.fleet, operation)
+        """Change a pool. Returns the endpoint after the change. Raises `NotDone`."""
+        member = operate(self._plane.fleet, operation)
         if member is None:
             return {"pool": operation.pool, "endpoint": operation.endpoint, "removed": True}
-        return describe_endpoint(member, self._gateway.clock())
+        return describe_endpoint(member, self._plane.clock())
 
     async def order(self, model: str, order: Order, body: bytes) -> None:
-        """Have the servers of a model load or unload it. Raises `NotDone`."""
+        """Load or unload a model on its servers. Raises `NotDone`."""
         try:
-            await self._gateway.core.order(ModelOrder(model=model, order=order, body=body))
+            await self._plane.core.order(ModelOrder(model=model, order=order, body=body))
         except InferenceError as error:
             raise NotDone(errors.status_of(error), error.code, error.message) from None
+
+
+class GatewayBackend(PlaneBackend):
+    """The `AdminBackend` of a gateway of one process."""
+
+    def __init__(self, plane: DataPlane, lifecycle: Lifecycle) -> None:
+        super().__init__(plane)
+        self._lifecycle = lifecycle
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self._lifecycle.config
+
+    @property
+    def store(self) -> KeyStore:
+        """The database of keys and the audit log."""
+        return self._plane.identity.store
+
+    def authenticate(self, token: str | None, certificate: PeerCertificate | None, now_utc: float) -> Principal:
+        """The holder of a credential. Raises `CredentialError`."""
+        return self._plane.core.snapshot.credentials.authenticate(token, certificate, now_utc)
+
+    def note(self, act: Act) -> None:
+        """Append an act to the audit log."""
+        self._lifecycle.record(act)
+
+    async def state(self) -> dict[str, Any]:
+        """Every counter, the health of every endpoint, and the status of the configuration."""
+        return {**await super().state(), "configuration": self._lifecycle.describe()}

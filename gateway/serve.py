@@ -1,4 +1,4 @@
-"""`headrace serve`: from the command line to a running gateway, and back to nothing on a signal."""
+"""`headrace serve`: runs a gateway until a signal stops it."""
 
 import asyncio
 import gc
@@ -13,7 +13,8 @@ from adapters.temporary import sweep
 from config.schema.config import Config
 from config.watcher import Watcher
 from gateway import first_request
-from gateway.app import Gateway, StartError
+from gateway.app import Gateway
+from gateway.errors import StartError
 from gateway.signals import Signals, each, until
 from gateway.supervisor.supervisor import Supervisor
 
@@ -22,7 +23,7 @@ READY_POLL = 0.1
 
 
 def run(path: Path, config: Config) -> int:
-    """Serve until told to stop; the process's exit status."""
+    """Serve until a signal. Returns the exit status."""
     raise_limit()
     return uvloop.run(_serve(path, config))
 
@@ -34,8 +35,8 @@ async def _serve(path: Path, config: Config) -> int:
         gateway = Supervisor(path, config) if config.workers > 1 else Gateway(path, config)
     except StartError as error:
         return _cannot_start(error)
-    watcher = Watcher(path, gateway.reload, gateway.reload_failed)  # now: an edit during the start counts too
-    gateway.watcher = watcher
+    watcher = Watcher(path, gateway.reload, gateway.reload_failed)  # before the start, to notice edits during the start
+    gateway.lifecycle.watcher = watcher
     try:
         if await until(signals.stop, gateway.start()):
             await _run(gateway, watcher, signals)
@@ -51,17 +52,17 @@ async def _serve(path: Path, config: Config) -> int:
 
 
 async def _run(gateway: Gateway | Supervisor, watcher: Watcher, signals: Signals) -> None:
-    """Follow the file and the operators' signals until one of them stops the gateway."""
+    """Follow the configuration's file and signals until a signal stops the gateway."""
 
     async def restart() -> None:
         if isinstance(gateway, Gateway):
-            log.warning("SIGUSR2 restarts workers one by one, and there is one process only: nothing is done")
+            log.warning("SIGUSR2 ignored: it restarts workers, and `workers: 1` has none")
         elif not gateway.restart():
-            log.warning("the workers are being restarted already")
+            log.warning("SIGUSR2 ignored: the workers are being restarted already")
 
     gateway.watch(watcher)
     gc.collect()
-    gc.freeze()  # what is loaded by now stays: no collection need look at it again
+    gc.freeze()  # exclude what is loaded now, and stays, from every later collection
     tasks = [
         asyncio.create_task(each(signals.reload, watcher.reload_now)),
         asyncio.create_task(each(signals.restart, restart)),
@@ -75,41 +76,36 @@ async def _run(gateway: Gateway | Supervisor, watcher: Watcher, signals: Signals
 
 
 async def _announce(gateway: Gateway | Supervisor) -> None:
-    """Say where, and once a model answers, how."""
+    """Print the addresses, and when all models are ready, a first request to try."""
     config = gateway.config
     scheme = "https" if config.listen.tls else "http"
-    base = f"{scheme}://{_written(gateway.address)}"
+    base = f"{scheme}://{_host_port(gateway.http_address)}"
     admin = "https" if config.listen.admin_tls else "http"
-    grpc = f"gRPC: {_written(gateway.grpc_address)}, " if gateway.grpc_address is not None else ""
-    _say(f"Headrace listens on {base} ({grpc}admin: {admin}://{_written(gateway.admin_address)})")
-    waiting = await _waiting(gateway)
+    grpc = f"gRPC: {_host_port(gateway.grpc_address)}, " if gateway.grpc_address is not None else ""
+    _print(f"Headrace listens on {base} ({grpc}admin: {admin}://{_host_port(gateway.admin_address)})")
+    waiting = await gateway.models_without_endpoint()
     if waiting:
-        _say(f"Starting: {', '.join(waiting)}")
-    while await _waiting(gateway):  # noqa: ASYNC110 - a person is waiting, not a program
+        _print(f"Starting: {', '.join(waiting)}")
+    while await gateway.models_without_endpoint():  # noqa: ASYNC110 - for a person, not a program
         await asyncio.sleep(READY_POLL)
-    _say("Ready.")
+    _print("Ready.")
     if gateway.demo is not None:
-        _say(f"Demo key (until this process ends, this machine only): {gateway.demo.plaintext}")
+        _print(f"Demo key (until this process ends, this machine only): {gateway.demo.plaintext}")
         if lines := await first_request.command(config, base, gateway.demo.plaintext):
-            _say("Try:")
+            _print("Try:")
             for line in lines:
-                _say(f"  {line}")
-
-
-async def _waiting(gateway: Gateway | Supervisor) -> list[str]:
-    """Models that have no endpoint yet."""
-    return gateway.models_without_endpoint() if isinstance(gateway, Gateway) else await gateway.missing()
+                _print(f"  {line}")
 
 
 def _cannot_start(error: StartError) -> int:
-    _say(f"headrace cannot start: {error}")
+    _print(f"headrace cannot start: {error}")
     return 2
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _written(address: tuple[str, int]) -> str:
+def _host_port(address: tuple[str, int]) -> str:
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,4 +1,4 @@
-"""What operators send to a running gateway: SIGTERM and SIGINT, SIGHUP, SIGUSR2."""
+"""Signals of a running gateway: SIGTERM and SIGINT, SIGHUP, SIGUSR2."""
 
 import asyncio
 import signal
@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 
 class Signals:
-    """Records each signal from the moment that it is made, so that none ends the process before it has started.
+    """Records signals from its creation on, so that no signal kills the process during the start.
 
     The first SIGTERM or SIGINT sets `stop`, a second one `stop_now`. SIGHUP sets `reload`, SIGUSR2 `restart`.
     """
@@ -27,7 +27,7 @@ class Signals:
 
 
 async def until(event: asyncio.Event, work: Awaitable[object]) -> bool:
-    """Await `work`, or cancel it when `event` is set. True when `work` came to its end; raises what it raised."""
+    """Await `work`, or cancel it when `event` is set. True if `work` completed. Raises the exceptions of `work`."""
     task, stopped = asyncio.ensure_future(work), asyncio.ensure_future(event.wait())
     try:
         await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -43,7 +43,7 @@ async def until(event: asyncio.Event, work: Awaitable[object]) -> bool:
 
 
 async def each(event: asyncio.Event, act: Callable[[], Awaitable[None]]) -> None:
-    """Act once for every time that `event` is set; several times during one act count as one. Runs until cancelled."""
+    """Call `act` each time that `event` is set, until cancelled. Settings during one call count as one."""
     while True:
         await event.wait()
         event.clear()

@@ -1,4 +1,4 @@
-"""The certificate that clients see, and the roots that theirs are checked against."""
+"""Server certificates, and the roots that verify client certificates."""
 
 import ssl
 from pathlib import Path
@@ -8,7 +8,7 @@ from gateway.traffic.member import FleetError
 
 
 class ServerTls:
-    """`context` is None where the file has no `listen.tls`, and the same one for ever where it has."""
+    """`context` is None without `listen.tls`. With it, every `load` updates the same context."""
 
     def __init__(self, files: ListenTls | None, *protocols: str) -> None:
         self._protocols = protocols or ("http/1.1",)
@@ -17,7 +17,7 @@ class ServerTls:
         self._client_ca = ""
 
     def load(self) -> None:
-        """Into the context in use, so that a renewed certificate counts for the next connection.
+        """Load the files into the context in use, so that the next connection uses a renewed certificate.
 
         Raises `FleetError`.
         """
@@ -35,8 +35,8 @@ class ServerTls:
             raise FleetError(f"listen.tls: {error}") from None
 
     def _load_client_ca(self, context: ssl.SSLContext, path: Path, *, required: bool) -> None:
-        """Once: a context forgets no root, so one that was taken away would be trusted until the end."""
-        roots = path.read_text("ascii", "ignore")  # comments may be in any script
+        """Load the roots once. A context cannot drop a root, so a removed root would stay trusted."""
+        roots = path.read_text("ascii", "ignore")  # comments may be in any encoding
         if self._client_ca and roots != self._client_ca:
             raise FleetError("listen.tls.client_ca: a change of the file needs a restart")
         if not self._client_ca:

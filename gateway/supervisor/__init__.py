@@ -10,10 +10,10 @@ limit_slots.py  each worker's part of the shared table that counts limits
 runtimes.py     the bundled runtimes, started once for all workers
 admin.py        the admin API of all workers together
 states.py       merges the workers' states into one
-background.py   background tasks whose failures are logged
 
 orders.py       the messages between supervisor and worker
-worker.py       the worker process: a gateway on inherited sockets
+child.py        the entry point of a worker process
+worker.py       the worker: a data plane on inherited sockets
 control.py      the worker's private Unix socket for the supervisor
 share.py        one worker's share of host-wide limits
 """

@@ -1,31 +1,29 @@
-"""The private Unix socket on which a worker is asked and told by its supervisor, and by nobody else."""
+"""The private Unix socket on which a worker serves its supervisor."""
 
 import os
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from adapters.types import Order
-from gateway.admin_backend import GatewayBackend
-from gateway.supervisor.orders import Terms, decode
+from gateway.admin_backend import PlaneBackend
+from gateway.supervisor.messages import WorkerSettings, decode
+from gateway.supervisor.worker import Worker
 from gateway.traffic.member import FleetError
 from gateway.traffic.operations import NotDone, Operation, adopt, pack
-
-if TYPE_CHECKING:
-    from gateway.supervisor.worker import Worker
 
 MAX_BODY = 64 * 1024**2
 
 
 class Control:
-    """Opened by `open`; the socket is this user's alone."""
+    """`open`, then `aclose`. Only this user can connect to the socket."""
 
-    def __init__(self, worker: "Worker") -> None:
+    def __init__(self, worker: Worker) -> None:
         app = web.Application(client_max_size=MAX_BODY)
-        desk = GatewayBackend(worker.gateway)
-        app.add_routes([*_asked(desk), *_operated(worker, desk), *_told(worker)])
+        backend = PlaneBackend(worker.plane)
+        app.add_routes([*_reports(backend), *_operations(worker, backend), *_commands(worker)])
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
 
     async def open(self, path: str) -> None:
@@ -42,12 +40,12 @@ class Control:
         await self._runner.cleanup()
 
 
-def _asked(desk: GatewayBackend) -> list[web.RouteDef]:
-    """What it tells of itself."""
+def _reports(backend: PlaneBackend) -> list[web.RouteDef]:
+    """What the worker reports."""
 
-    def answering(tell: Callable[[], Awaitable[Any]]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    def answering(report: Callable[[], Awaitable[Any]]) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handler(_: web.Request) -> web.Response:
-            return web.Response(body=msgspec.json.encode(await tell()))
+            return web.Response(body=msgspec.json.encode(await report()))
 
         return handler
 
@@ -55,26 +53,26 @@ def _asked(desk: GatewayBackend) -> list[web.RouteDef]:
         return web.Response()
 
     async def readiness() -> dict[str, Any]:
-        return (await desk.readiness())[1]
+        return (await backend.readiness())[1]
 
     async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=await desk.exposition())
+        return web.Response(body=await backend.exposition())
 
     return [
         web.get("/alive", alive),
         web.get("/readiness", answering(readiness)),
         web.get("/metrics", metrics),
-        web.get("/state", answering(desk.state)),
-        web.get("/pools", answering(desk.pools)),
+        web.get("/state", answering(backend.state)),
+        web.get("/pools", answering(backend.pools)),
     ]
 
 
-def _operated(worker: "Worker", desk: GatewayBackend) -> list[web.RouteDef]:
-    """What operators change in its pools: one worker does it, and the others take over what came of it."""
+def _operations(worker: Worker, backend: PlaneBackend) -> list[web.RouteDef]:
+    """Changes to pools by operators: one worker applies a change, the others adopt its overrides."""
 
     async def operate(request: web.Request) -> web.Response:
         try:
-            done = await desk.operate(decode(await request.read(), Operation))
+            done = await backend.operate(decode(await request.read(), Operation))
         except NotDone as error:
             return _not_done(error)
         return web.Response(body=msgspec.json.encode(done))
@@ -82,23 +80,23 @@ def _operated(worker: "Worker", desk: GatewayBackend) -> list[web.RouteDef]:
     async def order(request: web.Request) -> web.Response:
         kind: Order = "load" if request.match_info["order"] == "load" else "unload"
         try:
-            await desk.order(request.query["model"], kind, await request.read())
+            await backend.order(request.query["model"], kind, await request.read())
         except NotDone as error:
             return _not_done(error)
         return web.Response()
 
-    async def tell_overrides(_: web.Request) -> web.Response:
-        return web.Response(body=pack(worker.gateway.fleet))
+    async def get_overrides(_: web.Request) -> web.Response:
+        return web.Response(body=pack(worker.plane.fleet))
 
-    async def take_overrides(request: web.Request) -> web.Response:
-        adopt(worker.gateway.fleet, await request.read())
+    async def put_overrides(request: web.Request) -> web.Response:
+        adopt(worker.plane.fleet, await request.read())
         return web.Response()
 
     return [
         web.post("/operate", operate),
         web.post("/order/{order:load|unload}", order),
-        web.get("/overrides", tell_overrides),
-        web.put("/overrides", take_overrides),
+        web.get("/overrides", get_overrides),
+        web.put("/overrides", put_overrides),
     ]
 
 
@@ -106,20 +104,20 @@ def _not_done(error: NotDone) -> web.Response:
     return web.json_response({"code": error.code, "message": str(error)}, status=error.status)
 
 
-def _told(worker: "Worker") -> list[web.RouteDef]:
-    """What it does when it is told."""
+def _commands(worker: Worker) -> list[web.RouteDef]:
+    """What the worker does on command."""
 
     async def accept(request: web.Request) -> web.Response:
         await worker.accept(msgspec.json.decode(await request.read(), type=list[int]))
         return web.Response()
 
-    async def let_go(_: web.Request) -> web.Response:
-        worker.let_go()
+    async def release_sockets(_: web.Request) -> web.Response:
+        worker.release_sockets()
         return web.Response()
 
     async def prepare(request: web.Request) -> web.Response:
         try:
-            await worker.prepare(decode(await request.read(), Terms))
+            await worker.prepare(decode(await request.read(), WorkerSettings))
         except (FleetError, ValueError) as error:
             return web.Response(status=409, text=str(error))
         return web.Response()
@@ -136,13 +134,13 @@ def _told(worker: "Worker") -> list[web.RouteDef]:
         return web.json_response(worker.runtimes_in_use())
 
     async def drain(_: web.Request) -> web.Response:
-        """Answers when it is over, with the last word on what was counted."""
+        """Responds when the drain is over, with the final metrics."""
         await worker.drain()
-        return web.Response(body=await GatewayBackend(worker.gateway).exposition())
+        return web.Response(body=await PlaneBackend(worker.plane).exposition())
 
     return [
         web.put("/accept", accept),
-        web.post("/let-go", let_go),
+        web.post("/release-sockets", release_sockets),
         web.post("/prepare", prepare),
         web.post("/commit", commit),
         web.post("/abandon", abandon),

@@ -1,10 +1,10 @@
-"""The parts of the table of limits, one for each worker that lives."""
+"""Slots of the shared table that counts limits, one for each running worker."""
 
 import asyncio
 import logging
 import os
 
-from gateway.app import StartError
+from gateway.errors import StartError
 from gateway.limits.shared import SharedTable
 
 log = logging.getLogger(__name__)
@@ -12,7 +12,7 @@ RETRY_SECONDS = 1.0
 
 
 class LimitSlots:
-    """Twice as many as workers, for predecessors and successors live together, and some for those that drain long."""
+    """Twice as many as workers, as predecessors and successors run together, and more for long drains."""
 
     def __init__(self, workers: int) -> None:
         """Raises `StartError`."""
@@ -25,26 +25,26 @@ class LimitSlots:
 
     @property
     def fd(self) -> int:
-        """The table, for workers to inherit."""
+        """The file descriptor of the table, for workers to inherit."""
         return self._table.fd
 
     @property
     def most_workers(self) -> int:
-        """How many can be replaced all at once."""
+        """The number of workers that can be replaced at once."""
         return self._table.workers // 2
 
-    def take(self) -> int | None:
-        """A limit_slot that nobody has; None when all are taken by workers that still drain."""
+    def acquire(self) -> int | None:
+        """A free slot; None if workers that still drain hold all of them."""
         return self._free.pop() if self._free else None
 
-    async def give_back(self, limit_slot: int) -> None:
-        """Its worker is dead: what that held of limits is given back, and another one may have the limit_slot."""
+    async def release(self, limit_slot: int) -> None:
+        """Free a slot whose worker has ended, after releasing what the worker held of limits."""
         async with self._one_at_a_time:
             while not await asyncio.to_thread(self._table.release_worker, limit_slot):
-                log.warning("what a dead worker held of limits is not given back yet")
+                log.warning("cannot release the limits held by a worker that ended: retrying in %g s", RETRY_SECONDS)
                 await asyncio.sleep(RETRY_SECONDS)
         self._free.add(limit_slot)
 
     def close(self) -> None:
-        """No worker is left."""
+        """Close the table. No worker runs any more."""
         self._table.close()

@@ -1,12 +1,12 @@
-"""One worker's part of what is configured for the whole host."""
+"""One worker's share of limits that are configured for the whole host."""
 
 from config.schema.config import Config
 
 
 def share(config: Config, slot: int, workers: int) -> Config:
-    """Numbers of connections divided, so that all workers together have what is written, and each at least one.
+    """Divide connection limits among the workers; each worker gets at least one.
 
-    What an endpoint takes at a time where others wait in a queue is divided with them.
+    The limit of requests in flight at an endpoint is divided, too.
     """
     if workers == 1:
         return config
@@ -18,5 +18,5 @@ def share(config: Config, slot: int, workers: int) -> Config:
 
 
 def part(total: int, slot: int, workers: int) -> int:
-    """The first workers take what cannot be divided."""
+    """The share of one slot. The first slots get the remainder."""
     return max(1, total // workers + (slot < total % workers))

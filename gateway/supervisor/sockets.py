@@ -1,4 +1,4 @@
-"""The clients' ports, bound once for each slot of a worker."""
+"""The listening sockets for clients, bound once for each worker slot."""
 
 import socket
 
@@ -9,9 +9,8 @@ from config.schema.units import HostPort
 class Sockets:
     """Listening sockets that share one port. The kernel spreads new connections over them.
 
-    They are open as long as the supervisor is: what waits in the backlog of one whose worker died waits for
-    whoever is to accept from it next. One list a slot, since `localhost` may be two addresses; those of HTTP come
-    first, those of gRPC from `grpc_from` on.
+    The supervisor holds them open, so that a worker's end does not reset the connections in its backlog. Each slot
+    has a list, since `localhost` may resolve to two addresses: HTTP sockets first, gRPC sockets from `grpc_from` on.
     """
 
     def __init__(self, address: HostPort, grpc: HostPort | None = None) -> None:
@@ -22,7 +21,7 @@ class Sockets:
         self.slots: list[list[socket.socket]] = []
 
     def grow(self, slots: int) -> None:
-        """Have at least that many slots. Raises `OSError`."""
+        """Bind sockets for at least `slots` slots. Raises `OSError`."""
         if not self.slots:
             for family, address in self._addresses:
                 _check_free(family, address)
@@ -30,7 +29,7 @@ class Sockets:
             self.slots.append([_listen(self._addresses[i][0], self._same_port(i)) for i in range(len(self._addresses))])
 
     def _same_port(self, index: int) -> tuple[str, int]:
-        """The kernel chooses once for port 0."""
+        """The address to bind. For port 0, the port that the kernel selected for the first slot."""
         host, port = self._addresses[index][1]
         return (host, self._name(index)[1]) if port == 0 and self.slots else (host, port)
 
@@ -40,12 +39,12 @@ class Sockets:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens, with the port that was chosen for 0."""
+        """The HTTP address, with the port that the kernel selected for port 0."""
         return self._name(0)
 
     @property
     def grpc_address(self) -> tuple[str, int] | None:
-        """Where it listens for gRPC, if it does."""
+        """The gRPC address, if there is one."""
         return self._name(self.grpc_from) if self.grpc_from < len(self._addresses) else None
 
     def numbers(self) -> list[list[int]]:
@@ -53,7 +52,7 @@ class Sockets:
         return [[one.fileno() for one in slot] for slot in self.slots]
 
     def close(self) -> None:
-        """A socket closes for good when no worker has it either."""
+        """Close the supervisor's copies. A socket closes for good when no worker has a copy."""
         for slot in self.slots:
             for one in slot:
                 one.close()
@@ -61,14 +60,14 @@ class Sockets:
 
 
 def _resolve(address: HostPort) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
-    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    resolved = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     if address.port == 0:
-        found = found[:1]  # two addresses would get two ports
-    return [(family, (str(name[0]), int(name[1]))) for family, _, _, _, name in found]
+        resolved = resolved[:1]  # two addresses would get two ports
+    return [(family, (str(name[0]), int(name[1]))) for family, _, _, _, name in resolved]
 
 
 def _check_free(family: socket.AddressFamily, address: tuple[str, int]) -> None:
-    """Sockets that share their port would share it with another gateway's too, and take half of its clients."""
+    """Raise `OSError` if the port is in use: SO_REUSEPORT would silently share it with another gateway."""
     with _socket(family) as alone:
         alone.bind(address)
 

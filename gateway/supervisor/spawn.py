@@ -1,26 +1,23 @@
-"""Workers begin here, with all that they are lent, and what they held is given back when they are gone."""
+"""Starts worker processes, and releases their resources when they end."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from gateway.supervisor.background import Background
+from gateway.background import Background
 from gateway.supervisor.limit_slots import LimitSlots
-from gateway.supervisor.orders import Orders, Terms
+from gateway.supervisor.messages import StartMessage, WorkerSettings
 from gateway.supervisor.process import WorkerLost, WorkerProcess
 from gateway.supervisor.sockets import Sockets
 from gateway.telemetry.merge import Tally
 
 
 class Spawner:
-    """`folder` is for their sockets: nobody else may enter it."""
+    """`folder` holds the control sockets: only this user may enter it."""
 
-    def __init__(
-        self, path: Path, folder: Path, sockets: Sockets, limit_slots: LimitSlots, demo: str | None, tally: Tally
-    ) -> None:
+    def __init__(self, folder: Path, sockets: Sockets, limit_slots: LimitSlots, demo: str | None, tally: Tally) -> None:
         self.overrides = b""
-        """What operators have changed in the pools."""
-        self._path = path
+        """Changes to pools by operators, for workers to start with."""
         self._folder = folder
         self._sockets = sockets
         self._limit_slots = limit_slots
@@ -29,11 +26,11 @@ class Spawner:
         self._serial = 0
         self._reaping = Background()
 
-    async def begin(self, slots: Sequence[int], terms: Terms) -> list[WorkerProcess]:
-        """One for each slot, all ready; or none. Raises `StartError` with a reason of theirs, else `WorkerLost`."""
-        fresh = [self._new(slot, terms) for slot in slots]
+    async def start(self, slots: Sequence[int], settings: WorkerSettings) -> list[WorkerProcess]:
+        """Start a worker for each slot, all or none. Raises `StartError` with a reported error, else `WorkerLost`."""
+        fresh = [self._new(slot, settings) for slot in slots]
         try:
-            results = await asyncio.gather(*(self._begin(worker) for worker in fresh), return_exceptions=True)
+            results = await asyncio.gather(*(self._start(worker) for worker in fresh), return_exceptions=True)
             for failure in results:
                 if failure is not None:
                     raise failure
@@ -42,12 +39,11 @@ class Spawner:
             raise
         return fresh
 
-    def _new(self, slot: int, terms: Terms) -> WorkerProcess:
+    def _new(self, slot: int, settings: WorkerSettings) -> WorkerProcess:
         self._serial += 1
-        orders = Orders(
+        message = StartMessage(
             slot=slot,
-            terms=terms,
-            path=str(self._path),
+            settings=settings,
             listeners=self._sockets.numbers(),
             grpc_from=self._sockets.grpc_from,
             control=f"{self._folder}/{slot}-{self._serial}.sock",
@@ -55,12 +51,12 @@ class Spawner:
             limits=self._limit_slots.fd,
             overrides=self.overrides,
         )
-        return WorkerProcess(self._serial, orders)
+        return WorkerProcess(self._serial, message)
 
-    async def _begin(self, worker: WorkerProcess) -> None:
-        limit_slot = self._limit_slots.take()
+    async def _start(self, worker: WorkerProcess) -> None:
+        limit_slot = self._limit_slots.acquire()
         if limit_slot is None:
-            raise WorkerLost("cannot be started: too many others are still leaving")
+            raise WorkerLost("cannot start: too many other workers are still draining")
         inherited = [fd for slot in self._sockets.numbers() for fd in slot]
         try:
             await worker.start(limit_slot, (*inherited, self._limit_slots.fd))
@@ -68,16 +64,16 @@ class Spawner:
             self._reaping.run(self._reap(worker, limit_slot), f"end of worker {worker.slot}")
 
     async def _reap(self, worker: WorkerProcess, limit_slot: int) -> None:
-        if worker.has_begun:
+        if worker.has_started:
             await worker.ended()
         self._tally.end(worker.serial)
-        await self._limit_slots.give_back(limit_slot)
+        await self._limit_slots.release(limit_slot)
 
     async def aclose(self) -> None:
-        """All of them are gone, and what they held with them."""
+        """Stop releasing resources: all workers have ended."""
         await self._reaping.cancel()
 
 
 async def stop(workers: Iterable[WorkerProcess]) -> None:
-    """End those that run."""
+    """Stop the workers that run."""
     await asyncio.gather(*(worker.stop() for worker in workers if worker.pid is not None))

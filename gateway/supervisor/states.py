@@ -1,4 +1,4 @@
-"""What several workers tell of themselves, as the state of one gateway."""
+"""Merges the states of several workers into the state of one gateway."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 from config.schema.money import Money, parse_amount
 
 Values = Sequence[Any]
-Way = Callable[[Values], Any]
+Merge = Callable[[Values], Any]
 
 
-def _worst(*order: str) -> Way:
-    """The one that comes first in `order`; others after those."""
+def _worst(*order: str) -> Merge:
+    """The value that comes first in `order`; values not in it come last."""
     return lambda values: min(values, key=lambda value: order.index(value) if value in order else len(order))
 
 
@@ -28,11 +28,11 @@ def _money(values: Values) -> Any:
 
 
 def _total(values: Values) -> Any:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    present = [value for value in values if value is not None]
+    return sum(present) if present else None
 
 
-WAYS: Mapping[str, Way] = {
+MERGES: Mapping[str, Merge] = {
     "accepting": any,
     "available": all,
     "up": all,
@@ -48,39 +48,38 @@ WAYS: Mapping[str, Way] = {
     "served_per_second": _total,
     "discovery": _most,
 }
-"""Of a field, and of all that stands in it. Other numbers are summed, and of other values one that says something
-is taken."""
+"""How to merge a field and everything in it. Other numbers are summed, else the first non-empty value is used."""
 NAMES = ("pool", "endpoint", "tenant", "model", "issuer", "key", "name", "arm", "id")
-"""Fields that tell which entries of two lists are the same one."""
+"""Fields that identify an entry of a list."""
 
 
-def merged(views: Values, way: Way | None = None) -> Any:
-    """One value out of each worker's."""
+def merged(views: Values, merge: Merge | None = None) -> Any:
+    """Merge the workers' values into one."""
     if all(isinstance(view, dict) for view in views):
         fields = dict.fromkeys(field for view in views for field in view)
-        return {f: merged([view[f] for view in views if f in view], WAYS.get(f, way)) for f in fields}
+        return {f: merged([view[f] for view in views if f in view], MERGES.get(f, merge)) for f in fields}
     if all(isinstance(view, list) for view in views):
-        return _lists(views, way)
-    if way is not None:
-        return way(views)
+        return _lists(views, merge)
+    if merge is not None:
+        return merge(views)
     if all(isinstance(view, int | float) and not isinstance(view, bool) for view in views):
         return sum(views)
     return next((view for view in views if view), views[0])
 
 
 def spent(views: Values) -> list[Any]:
-    """Of the tenants of states only what they have spent, which outlives the workers that counted it."""
-    told = [[{"tenant": tenant["tenant"], "spent": tenant["spent"]} for tenant in view] for view in views]
-    return list(merged(told)) if told else []
+    """What the tenants of several states have spent, which outlives the workers that counted it."""
+    amounts = [[{"tenant": tenant["tenant"], "spent": tenant["spent"]} for tenant in view] for view in views]
+    return list(merged(amounts)) if amounts else []
 
 
-def _lists(views: Values, way: Way | None) -> list[Any]:
-    """Entries of the same name, or without names of the same position, as one."""
+def _lists(views: Values, merge: Merge | None) -> list[Any]:
+    """Merge entries of the same name, or of the same position if they have no name."""
     entries: dict[object, list[Any]] = {}
     for view in views:
         for position, entry in enumerate(view):
             entries.setdefault(_name(entry) or position, []).append(entry)
-    return [merged(same, way) if isinstance(same[0], dict) else same[0] for same in entries.values()]
+    return [merged(same, merge) if isinstance(same[0], dict) else same[0] for same in entries.values()]
 
 
 def _name(entry: Any) -> tuple[Any, ...]:

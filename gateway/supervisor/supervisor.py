@@ -1,9 +1,7 @@
-"""Several workers as one gateway: it serves no client itself, and outlives each of them."""
+"""The supervisor: several worker processes that act as one gateway. Serves no client, and outlives its workers."""
 
 import asyncio
 import logging
-import os
-import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -13,17 +11,16 @@ from config.loader import ConfigError
 from config.schema.config import Config
 from config.watcher import Watcher
 from gateway.admin_listener import AdminListener
-from gateway.app import FIXED, StartError
-from gateway.auth.audit import Act, Outcome
 from gateway.auth.errors import KeysError
 from gateway.auth.identity import Identity
 from gateway.auth.keys import ApiKey, new_key
-from gateway.auth.state import this_process
-from gateway.auth.trail import Trail
+from gateway.background import Background
+from gateway.data_plane import FIXED
+from gateway.errors import StartError
+from gateway.lifecycle import Lifecycle
 from gateway.supervisor.admin import SupervisorBackend, supervisor_app
-from gateway.supervisor.background import Background
 from gateway.supervisor.limit_slots import LimitSlots
-from gateway.supervisor.orders import Terms
+from gateway.supervisor.messages import WorkerSettings
 from gateway.supervisor.process import WorkerLost
 from gateway.supervisor.runtimes import Prepared, SharedRuntimes, addresses
 from gateway.supervisor.sockets import Sockets
@@ -42,34 +39,43 @@ class Supervisor:
     """`start`, then `drain` and `aclose`; `reload` and `restart` in between."""
 
     def __init__(self, path: Path, config: Config) -> None:
-        self.path = path
-        self.config = config
+        """Raises `StartError`."""
+        self.lifecycle = Lifecycle(path, config)
         self.demo: ApiKey | None = new_key() if config.auth.demo_key else None
-        self.loaded = ""
-        self.last_error = ""
-        self.accepting = False
-        self.address = ("", 0)
-        self.grpc_address: tuple[str, int] | None = None
         self.admin_address = ("", 0)
-        self.tally = Tally()
         self.runtimes = SharedRuntimes()
         self.identity = Identity(config, self.demo)
-        self.trail: Trail | None = None
-        self.watcher: Watcher | None = None
-        self._tls = ServerTls(config.listen.tls if config.listen.admin_tls else None)
-        self._folder = TemporaryFolder()  # nobody else may enter it
+        self._tally = Tally()
+        self._admin_tls = ServerTls(config.listen.tls if config.listen.admin_tls else None)
+        self._folder = TemporaryFolder()  # only this user may enter it
         self._sockets = Sockets(config.listen.http, config.listen.grpc)
         demo = self.demo.plaintext if self.demo else None
         self._limit_slots = LimitSlots(config.workers)
-        spawner = Spawner(path, Path(self._folder.name), self._sockets, self._limit_slots, demo, self.tally)
-        self.workers = Workers(spawner, self._sockets, self.tally)
+        spawner = Spawner(Path(self._folder.name), self._sockets, self._limit_slots, demo, self._tally)
+        self.workers = Workers(spawner, self._sockets, self._tally)
+        self._backend = SupervisorBackend(self.lifecycle, self.identity, self.workers, self.runtimes, self._tally)
         self._restarting: asyncio.Task[None] | None = None
         self._background = Background()
-        self._ends = AsyncExitStack()
-        self._ends.callback(self._folder.cleanup)
-        self._ends.callback(self._limit_slots.close)
-        self._ends.push_async_callback(self.runtimes.aclose)
-        self._ends.push_async_callback(self.workers.aclose)
+        self._exits = AsyncExitStack()
+        self._exits.callback(self._folder.cleanup)
+        self._exits.callback(self._limit_slots.close)
+        self._exits.push_async_callback(self.runtimes.aclose)
+        self._exits.push_async_callback(self.workers.aclose)
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self.lifecycle.config
+
+    @property
+    def http_address(self) -> tuple[str, int]:
+        """Where the HTTP listeners accept."""
+        return self._sockets.address
+
+    @property
+    def grpc_address(self) -> tuple[str, int] | None:
+        """Where the gRPC listeners accept, if there are any."""
+        return self._sockets.grpc_address
 
     # ── start ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -77,13 +83,13 @@ class Supervisor:
         """Returns when a worker serves. Runtimes may still be loading. Raises `StartError`."""
         try:
             await self.identity.open()
-            self._ends.callback(self.identity.close)
-            self._tls.load()
+            self._exits.callback(self.identity.close)
+            self._admin_tls.load()
         except (FleetError, KeysError) as error:
             raise StartError(str(error)) from None
         for name, work in self.identity.works():
             self._background.run(work, name)
-        self._keep_trail()
+        self.lifecycle.open(self.identity.store, self._background, self._exits)
         await self._listen()
         try:
             prepared = self.runtimes.prepare(self.config)
@@ -91,40 +97,28 @@ class Supervisor:
             raise StartError(str(error)) from None
         self.runtimes.commit(prepared)
         self.workers.drain_seconds = self.config.drain
-        self.tally.watch(
-            WorkerGauges(lambda: [(s.number, s.worker is not None, s.restarts) for s in self.workers.slots])
-        )
-        await self.workers.start(_terms(self.config, prepared))
-        self._note_loaded()
-        self.accepting = True
-
-    def _keep_trail(self) -> None:
-        """Ends before the database is given up, and after all that leaves an entry."""
-        self.trail = Trail(self.identity.store.note)
-        self._ends.push_async_callback(self.trail.aclose)
-        self._background.run(self.trail.run(), "audit")
-        self._note("gateway.start")
+        self._tally.watch(WorkerGauges(self.workers.slot_states))
+        await self.workers.start(_settings(self.config, prepared))
+        self.lifecycle.started()
 
     async def _listen(self) -> None:
-        listen = self.config.listen
-        admin = AdminListener(supervisor_app(self))
-        self._ends.push_async_callback(admin.aclose)
+        address = self.config.listen.admin
+        admin = AdminListener(supervisor_app(self._backend, self.restart))
+        self._exits.push_async_callback(admin.aclose)
         try:
             self._sockets.grow(self.config.workers)
-            self.address, self.grpc_address = self._sockets.address, self._sockets.grpc_address
-            tls = self._tls.context if listen.admin_tls else None
-            self.admin_address = await admin.listen_tcp(listen.admin.host, listen.admin.port, tls)
+            self.admin_address = await admin.listen_tcp(address.host, address.port, self._admin_tls.context)
         except OSError as error:
             raise StartError(f"listen: {error.strerror or error}") from None
 
     # ── change ────────────────────────────────────────────────────────────────────────────────────────
 
     def watch(self, watcher: Watcher) -> None:
-        """Follow the configuration's file until the end."""
+        """Follow the configuration's file until the supervisor closes."""
         self._background.run(watcher.run(), "configuration")
 
     async def reload(self, config: Config) -> None:
-        """New terms for all workers at one moment, or for none, and then it says why."""
+        """Put a new configuration in force in all workers at once, or log why it cannot be."""
         if fixed := self._fixed(config):
             self.reload_failed(f"{fixed}: a change needs a restart")
             return
@@ -133,14 +127,8 @@ class Supervisor:
         except FleetError as error:
             self.reload_failed(str(error))
             return
-        terms = _terms(config, prepared)
         try:
-            self.identity.check(config)
-            self._tls.load()
-            if any(getattr(config, name) != getattr(self.config, name) for name in FIXED):
-                await self._exchange(terms)
-            else:
-                await swap(self.workers, terms, config)
+            await self._apply(config, prepared)
         except (Refused, FleetError, KeysError, StartError, WorkerLost) as error:
             await self.runtimes.abandon(prepared)
             self.reload_failed(str(error))
@@ -149,41 +137,38 @@ class Supervisor:
             await self.runtimes.abandon(prepared)
             raise
         for runtime in self.runtimes.commit(prepared):
-            self._background.run(retire(runtime, self.workers), f"end of runtime {runtime.name}")
-        self.config = config
+            self._background.run(retire(runtime, self.workers), f"stop of runtime {runtime.name}")
         self.identity.configure(config)
         self.workers.drain_seconds = config.drain
-        self._note_loaded()
-        self._note("config.reload")
-        log.info("configuration reloaded from %s", self.path)
+        self.lifecycle.reloaded(config)
+
+    async def _apply(self, config: Config, prepared: Prepared) -> None:
+        """Reconfigure the workers, or replace them if a section changed that a running worker cannot change."""
+        settings = _settings(config, prepared)
+        self.identity.check(config)
+        self._admin_tls.load()
+        if any(getattr(config, name) != getattr(self.config, name) for name in FIXED):
+            async with self.workers.lock:
+                await self.workers.resize(settings)
+        else:
+            await swap(self.workers, settings, config)
 
     def _fixed(self, config: Config) -> str:
-        """What only a supervisor that starts anew can change."""
+        """The changed fields that only a restart of the supervisor can put in force."""
         old, new = self.config.listen, config.listen
-        mine = ["http", "grpc", "admin", "admin_tls", *(["tls"] if old.admin_tls else [])]
-        changed = [f"listen.{name}" for name in mine if getattr(old, name) != getattr(new, name)]
+        names = ["http", "grpc", "admin", "admin_tls", *(["tls"] if old.admin_tls else [])]
+        changed = [f"listen.{name}" for name in names if getattr(old, name) != getattr(new, name)]
         changed += [name for name in ("state", "auth") if getattr(self.config, name) != getattr(config, name)]
         if config.workers > self._limit_slots.most_workers:
             changed.append(f"workers above {self._limit_slots.most_workers}")
         return ", ".join(changed)
 
-    async def _exchange(self, terms: Terms) -> None:
-        """What a worker cannot change while it runs: successors for all of them, who take over together."""
-        async with self.workers.lock:
-            await self.workers.resize(terms)
-
     def reload_failed(self, error: ConfigError | str) -> None:
-        """The old configuration stays in force."""
-        self.last_error = str(error)
-        self._note("config.reload", "refused", error=self.last_error)
-        log.error("configuration not reloaded, the old one stays in force:\n%s", error)
-
-    def _note_loaded(self) -> None:
-        self.loaded = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        self.last_error = ""
+        """Record that a changed file cannot be put in force."""
+        self.lifecycle.reload_failed(error)
 
     def restart(self) -> bool:
-        """Every worker anew, one after the other, without a request lost; False while that is going on already."""
+        """Replace every worker, one after the other, without losing a request. False if a restart is under way."""
         if self._restarting is not None and not self._restarting.done():
             return False
         self._restarting = self._background.run(self._restart(), "restart")
@@ -194,43 +179,37 @@ class Supervisor:
         for slot in list(self.workers.slots):
             async with self.workers.lock:
                 if slot not in self.workers.slots:
-                    continue  # there are fewer by now
+                    continue  # a reload has removed the slot
                 try:
-                    await self.workers.replace([slot], self.workers.terms)
+                    await self.workers.replace([slot], self.workers.settings)
                 except (StartError, WorkerLost) as error:
-                    self.last_error = f"restart: worker {slot.number}: {error}"
-                    log.error("restart stopped, the workers that are left stay as they are: %s", self.last_error)
+                    self.lifecycle.last_error = f"restart: worker {slot.number}: {error}"
+                    log.error("restart stopped, the remaining workers are unchanged: %s", self.lifecycle.last_error)
                     return
         log.info("all workers restarted")
 
-    def _note(self, action: str, outcome: Outcome = "done", **detail: object) -> None:
-        """For the audit log: what this process does, and with which file."""
-        if self.trail is not None:
-            detail |= {"pid": os.getpid(), "sha256": self.watcher.sha256 if self.watcher is not None else ""}
-            self.trail.note(Act(this_process(), action, str(self.path), outcome, detail))
-
-    async def missing(self) -> list[str]:
-        """Names of models that some worker has no endpoint for."""
-        _, told = await SupervisorBackend(self).readiness()
-        return list(told["models_without_endpoint"])
+    async def models_without_endpoint(self) -> list[str]:
+        """Names of models for which at least one worker has no eligible endpoint."""
+        _, report = await self._backend.readiness()
+        return list(report["models_without_endpoint"])
 
     # ── end ───────────────────────────────────────────────────────────────────────────────────────────
 
     async def drain(self) -> bool:
-        """Take no more, let requests in flight end. True when all did within the configured time."""
-        self.accepting = False
-        self._note("gateway.drain")
+        """Accept no more and let requests in flight end. Returns True."""
+        self.workers.accepting = False
+        self.lifecycle.note("gateway.drain")
         await self._background.cancel()
         await self.workers.drain()
         return True
 
     async def aclose(self) -> None:
-        """End everything now."""
-        self.accepting = False
-        self._note("gateway.stop")
+        """Close everything now."""
+        self.workers.accepting = False
+        self.lifecycle.note("gateway.stop")
         await self._background.cancel()
-        await self._ends.aclose()
+        await self._exits.aclose()
 
 
-def _terms(config: Config, runtimes: Prepared) -> Terms:
-    return Terms(pack(config), config.workers, addresses(runtimes))
+def _settings(config: Config, runtimes: Prepared) -> WorkerSettings:
+    return WorkerSettings(pack(config), config.workers, addresses(runtimes))

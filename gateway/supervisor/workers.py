@@ -1,4 +1,4 @@
-"""The workers: one in each slot, another when it dies, and those that are leaving."""
+"""The worker processes: one in each slot, replaced when it ends, and predecessors that still drain."""
 
 import asyncio
 import logging
@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from gateway.app import StartError
+from gateway.background import Background
+from gateway.errors import StartError
 from gateway.placement.local import FIRST_BACKOFF, LONGEST_BACKOFF, STABLE_SECONDS
-from gateway.supervisor.background import Background
-from gateway.supervisor.orders import Terms
+from gateway.supervisor.messages import WorkerSettings
 from gateway.supervisor.process import Reply, WorkerLost, WorkerProcess
 from gateway.supervisor.sockets import Sockets
 from gateway.supervisor.spawn import Spawner, stop
@@ -24,7 +24,7 @@ START_ATTEMPTS = 3
 
 
 class Slot:
-    """What a worker fills."""
+    """A place for one worker."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -35,16 +35,18 @@ class Slot:
 
 
 class Workers:
-    """Keeps the slots filled. `lock` is held by whoever changes who works, or under which terms."""
+    """Fills the slots. Hold `lock` to change workers or their settings."""
 
     def __init__(self, spawner: Spawner, sockets: Sockets, tally: Tally) -> None:
         self.lock = asyncio.Lock()
-        self.terms: Terms
+        self.settings: WorkerSettings
         self.slots: list[Slot] = []
+        self.accepting = False
+        """Whether the workers accept requests: from the end of `start` to the begin of `drain`."""
         self.leaving: set[WorkerProcess] = set()
         self.drain_seconds = 0.0
         self.spent: list[Any] = []
-        """By tenants, through workers that are gone."""
+        """What tenants have spent through workers that have ended."""
         self._spawner = spawner
         self._sockets = sockets
         self._tally = tally
@@ -53,13 +55,13 @@ class Workers:
 
     @property
     def ready(self) -> list[WorkerProcess]:
-        """Those that serve, by slot."""
-        found = [slot.worker for slot in self.slots]
-        return [worker for worker in found if worker is not None and worker.pid is not None]
+        """The workers that serve, by slot."""
+        workers = [slot.worker for slot in self.slots]
+        return [worker for worker in workers if worker is not None and worker.pid is not None]
 
     @property
     def everyone(self) -> list[WorkerProcess]:
-        """Those that leave, too."""
+        """The workers that serve and those that drain."""
         return [*self.ready, *(worker for worker in self.leaving if worker.pid is not None)]
 
     def slot_states(self) -> list[tuple[int, bool, int]]:
@@ -68,43 +70,43 @@ class Workers:
 
     # ── filling slots ─────────────────────────────────────────────────────────────────────────────────
 
-    async def start(self, terms: Terms) -> None:
-        """Fill every slot; one that cannot be is tried again while others serve. Raises `StartError` if all fail."""
-        self.terms = terms
-        self._sockets.grow(terms.workers)
-        self.slots = [Slot(number) for number in range(terms.workers)]
+    async def start(self, settings: WorkerSettings) -> None:
+        """Fill every slot. Retries failed slots while others serve. Raises `StartError` if all fail."""
+        self.settings = settings
+        self._sockets.grow(settings.workers)
+        self.slots = [Slot(number) for number in range(settings.workers)]
         reasons: list[str] = []
         for attempt in range(START_ATTEMPTS):
             if attempt:
                 await asyncio.sleep(FIRST_BACKOFF * 2**attempt)
             async with self.lock:
-                done = await asyncio.gather(*(self._spawn([s], terms) for s in self.slots), return_exceptions=True)
+                done = await asyncio.gather(*(self._spawn([s], settings) for s in self.slots), return_exceptions=True)
             failures = [result for result in done if result is not None]
             for failure in failures:
                 if not isinstance(failure, StartError | WorkerLost):
                     raise failure
             if len(failures) < len(done):
                 self._keep_filled(self.slots)
+                self.accepting = True
                 return
-            told = [str(failure) for failure in failures if isinstance(failure, StartError)]
-            if told:
-                raise StartError(told[0])
+            if reported := [str(failure) for failure in failures if isinstance(failure, StartError)]:
+                raise StartError(reported[0])
             reasons = [f"worker {number} {failure}" for number, failure in enumerate(failures)]
-        raise StartError("no worker comes up: " + ", ".join(reasons))
+        raise StartError("no worker process starts: " + ", ".join(reasons))
 
-    async def replace(self, slots: Sequence[Slot], terms: Terms) -> None:
-        """Successors for all of these or for none; predecessors leave when all successors serve.
+    async def replace(self, slots: Sequence[Slot], settings: WorkerSettings) -> None:
+        """Replace the workers of these slots, all or none. Predecessors drain when all successors serve.
 
-        With the lock held. Raises `StartError` or `WorkerLost`.
+        Call with `lock` held. Raises `StartError` or `WorkerLost`.
         """
         try:
-            self._sockets.grow(terms.workers)
+            self._sockets.grow(settings.workers)
         except OSError as error:
             raise StartError(f"listen: {error.strerror or error}") from None
-        await self._spawn(slots, terms)
+        await self._spawn(slots, settings)
 
-    async def _spawn(self, slots: Sequence[Slot], terms: Terms) -> None:
-        fresh = await self._spawner.begin([slot.number for slot in slots], terms)
+    async def _spawn(self, slots: Sequence[Slot], settings: WorkerSettings) -> None:
+        fresh = await self._spawner.start([slot.number for slot in slots], settings)
         before = [slot.worker for slot in slots]
         for slot, worker in zip(slots, fresh, strict=True):
             slot.worker = worker
@@ -114,7 +116,7 @@ class Workers:
                 self._retire(predecessor)
 
     async def assign(self) -> None:
-        """Every socket has a worker that accepts from it: its own, or for as long as that is away another one."""
+        """Assign each socket to the worker of its slot, or to another worker while the slot is empty."""
         async with self._assigning:
             ready = self.ready
             shares: dict[WorkerProcess, list[int]] = {worker: [] for worker in ready}
@@ -122,43 +124,43 @@ class Workers:
             for number in range(len(self._sockets.slots) if ready else 0):
                 shares[own.get(number) or ready[number % len(ready)]].append(number)
             for worker, numbers in shares.items():
-                with suppress(WorkerLost):  # it is about to be replaced
-                    await worker.ask("PUT", "/accept", msgspec.json.encode(numbers))
+                with suppress(WorkerLost):  # the worker is about to be replaced
+                    await worker.call("PUT", "/accept", msgspec.json.encode(numbers))
 
     async def operate(self, operation: bytes) -> Reply:
-        """Have a worker change its pools, and all others and all to come take over what it did. With the lock held.
+        """Apply an operator's change in one worker and copy the result to all other and future workers.
 
-        Raises `WorkerLost` when there is none.
+        Call with `lock` held. Raises `WorkerLost` if no worker serves.
         """
         for worker in self.ready:
             with suppress(WorkerLost):
-                reply = await worker.ask("POST", "/operate", operation)
-                self._spawner.overrides = (await worker.ask("GET", "/overrides")).body
+                reply = await worker.call("POST", "/operate", operation)
+                self._spawner.overrides = (await worker.call("GET", "/overrides")).body
                 others = [other for other in self.ready if other is not worker]
-                told = (other.ask("PUT", "/overrides", self._spawner.overrides) for other in others)
-                await asyncio.gather(*told, return_exceptions=True)  # whoever is gone is followed by one that knows
+                updates = (other.call("PUT", "/overrides", self._spawner.overrides) for other in others)
+                await asyncio.gather(*updates, return_exceptions=True)  # a successor starts with the overrides
                 return reply
         raise WorkerLost("no worker serves")
 
-    # ── keeping them filled ───────────────────────────────────────────────────────────────────────────
+    # ── refilling slots ───────────────────────────────────────────────────────────────────────────────
 
     def _keep_filled(self, slots: Iterable[Slot]) -> None:
         for slot in slots:
-            slot.keeper = asyncio.create_task(self._keep(slot), name=f"slot {slot.number}")
+            slot.keeper = asyncio.create_task(self._refill_forever(slot), name=f"slot {slot.number}")
 
-    async def _keep(self, slot: Slot) -> None:
-        """Another worker whenever there is none, until cancelled."""
+    async def _refill_forever(self, slot: Slot) -> None:
+        """Start another worker each time that the slot is empty, until cancelled."""
         backoff = FIRST_BACKOFF
         while True:
             worker = slot.worker
             if worker is not None:
                 how = await worker.ended()
                 if slot.worker is not worker:
-                    continue  # its successor was there before its end
+                    continue  # the worker was replaced
                 if time.monotonic() - worker.since > STABLE_SECONDS:
                     backoff = FIRST_BACKOFF
                 slot.worker, slot.last_end = None, how
-                log.error("worker %d %s; another in %.1f s", slot.number, how, backoff)
+                log.error("worker %d %s: the next one starts in %.1f s", slot.number, how, backoff)
                 await self.assign()
             await asyncio.sleep(backoff)
             backoff = min(2 * backoff, LONGEST_BACKOFF)
@@ -170,19 +172,19 @@ class Workers:
                 return
             slot.restarts += 1
             try:
-                await self._spawn([slot], self.terms)
+                await self._spawn([slot], self.settings)
             except (StartError, WorkerLost) as error:
                 slot.last_end = str(error)
-                log.error("worker %d does not start: %s", slot.number, error)
+                log.error("worker %d cannot start: %s", slot.number, error)
 
-    async def resize(self, terms: Terms) -> None:
-        """Everyone anew under these terms, be they more or fewer. With the lock held. Raises as `replace` does."""
-        kept = self.slots[: terms.workers]
-        added = [Slot(number) for number in range(len(self.slots), terms.workers)]
-        surplus = self.slots[terms.workers :]
-        await self.replace([*kept, *added], terms)
-        self.terms = terms
-        self.slots = [*kept, *added]
+    async def resize(self, settings: WorkerSettings) -> None:
+        """Replace all workers by as many as the settings have. Call with `lock` held. Raises as `replace` does."""
+        remaining = self.slots[: settings.workers]
+        added = [Slot(number) for number in range(len(self.slots), settings.workers)]
+        surplus = self.slots[settings.workers :]
+        await self.replace([*remaining, *added], settings)
+        self.settings = settings
+        self.slots = [*remaining, *added]
         self._keep_filled(added)
         for slot in surplus:
             assert slot.keeper is not None
@@ -191,7 +193,7 @@ class Workers:
                 self._retire(slot.worker)
         await self.assign()
 
-    # ── leaving ───────────────────────────────────────────────────────────────────────────────────────
+    # ── end ───────────────────────────────────────────────────────────────────────────────────────────
 
     def _retire(self, worker: WorkerProcess) -> None:
         self.leaving.add(worker)
@@ -199,27 +201,29 @@ class Workers:
 
     async def _drain_and_stop(self, worker: WorkerProcess) -> None:
         try:
-            await self._drained(worker)
+            await self._drain(worker)
             await worker.stop()
         finally:
             self.leaving.discard(worker)
 
-    async def _drained(self, worker: WorkerProcess) -> None:
+    async def _drain(self, worker: WorkerProcess) -> None:
         with suppress(WorkerLost):
             self._tally.take(worker.serial, await worker.drain(self.drain_seconds))
-            state = msgspec.json.decode((await worker.ask("GET", "/state")).body)
+            state = msgspec.json.decode((await worker.call("GET", "/state")).body)
             self.spent = spent([self.spent, state["tenants"]])
 
     async def drain(self) -> None:
-        """Everyone ends what is under way, at the same time; nobody comes any more."""
+        """Drain all workers at the same time, and start no more."""
+        self.accepting = False
         await self._cancel_keepers()
-        staying = self.ready
-        await asyncio.gather(*(worker.ask("POST", "/let-go") for worker in staying), return_exceptions=True)
-        self._sockets.close()  # now each is one worker's alone, who takes what waits in it before it closes
-        await asyncio.gather(*self._drains.tasks, *(self._drained(worker) for worker in staying))
+        ready = self.ready
+        await asyncio.gather(*(worker.call("POST", "/release-sockets") for worker in ready), return_exceptions=True)
+        self._sockets.close()  # one worker now owns each socket, and accepts waiting connections before it closes
+        await asyncio.gather(*self._drains.tasks, *(self._drain(worker) for worker in ready))
 
     async def aclose(self) -> None:
-        """End everyone now."""
+        """Stop all workers now."""
+        self.accepting = False
         await self._cancel_keepers()
         everyone = self.everyone
         await self._drains.cancel()

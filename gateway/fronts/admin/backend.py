@@ -1,4 +1,4 @@
-"""What the operators' door is about."""
+"""The operations that the admin API needs from the process that serves it."""
 
 from typing import Any, Protocol
 
@@ -12,28 +12,28 @@ from gateway.traffic.operations import Operation
 
 
 class AdminBackend(Protocol):
-    """One gateway, or a supervisor that speaks for its workers."""
+    """A gateway of one process, or a supervisor on behalf of its workers."""
 
     @property
     def config(self) -> Config:
-        """The one in force."""
+        """The configuration in force."""
         ...
 
     @property
     def store(self) -> KeyStore:
-        """Where keys and the audit log are. Blocks."""
+        """The database of keys and the audit log. Its methods block."""
         ...
 
     def authenticate(self, token: str | None, certificate: PeerCertificate | None, now_utc: float) -> Principal:
-        """Who asks. Raises `CredentialError`."""
+        """The holder of a credential. Raises `CredentialError`."""
         ...
 
     def note(self, act: Act) -> None:
-        """Take an act for the audit log. Never blocks."""
+        """Append an act to the audit log. Never blocks."""
         ...
 
     async def readiness(self) -> tuple[bool, dict[str, Any]]:
-        """Whether requests are taken and each model has an endpoint, and what to say of it."""
+        """Whether requests are accepted and each model has an endpoint, and the body that reports it."""
         ...
 
     async def exposition(self) -> bytes:
@@ -49,9 +49,9 @@ class AdminBackend(Protocol):
         ...
 
     async def operate(self, operation: Operation) -> dict[str, Any]:
-        """Change a pool; the endpoint as it is then. Raises `NotDone`."""
+        """Change a pool. Returns the endpoint after the change. Raises `NotDone`."""
         ...
 
     async def order(self, model: str, order: Order, body: bytes) -> None:
-        """Have the servers of a model load or unload it. Raises `NotDone`."""
+        """Load or unload a model on its servers. Raises `NotDone`."""
         ...

@@ -2,15 +2,14 @@
 
 import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from adapters.fake import FakeAdapter, Script
-from gateway.app import Gateway
-from gateway.fronts.admin.front import describe
+from gateway.data_plane import DataPlane
+from gateway.fronts.admin.state import describe
 from gateway.traffic.queue import PoolQueue
 from tests.support.gateways import Rig, chat, config
 
@@ -73,15 +72,12 @@ async def test_state_tells_who_waits() -> None:
 
 
 def described(rig: Rig) -> dict[str, Any]:
-    gateway = SimpleNamespace(
+    plane = SimpleNamespace(
         clock=rig.core.clock,
         fleet=NoMembers(rig),
         ledger=rig.ledger,
         accepting=True,
-        server=SimpleNamespace(connections=()),
+        listeners=SimpleNamespace(connections=0),
         identity=SimpleNamespace(tokens=SimpleNamespace(key_sets=())),
-        path=Path("headrace.yaml"),
-        loaded="",
-        last_error="",
     )
-    return describe(cast(Gateway, gateway))
+    return describe(cast(DataPlane, plane))

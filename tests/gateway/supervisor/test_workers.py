@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from config.loader import load
-from gateway.app import StartError
+from gateway.errors import StartError
 from gateway.supervisor import process, workers
 from gateway.supervisor.supervisor import Supervisor
 from tests.support.traffic import traffic
@@ -60,7 +60,7 @@ async def test_workers_that_die_at_once_end_the_start_and_say_how(
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     made = supervisor(tmp_path)
-    with pytest.raises(StartError, match="no worker comes up: worker 0 ended with status 1, worker 1 ended"):
+    with pytest.raises(StartError, match="no worker process starts: worker 0 ended with status 1, worker 1 ended"):
         await made.start()
     await made.aclose()
 
@@ -68,14 +68,14 @@ async def test_workers_that_die_at_once_end_the_start_and_say_how(
 async def test_a_program_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     made = supervisor(tmp_path)
-    with pytest.raises(StartError, match="could not be started: No such file"):
+    with pytest.raises(StartError, match="cannot start: No such file"):
         await made.start()
     await made.aclose()
 
 
 async def test_a_worker_that_is_stuck_is_killed_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "SILENT_SECONDS", 2.0)
-    monkeypatch.setattr(process, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(process, "UNRESPONSIVE_SECONDS", 2.0)
+    monkeypatch.setattr(process, "CHECK_SECONDS", 0.1)
     async with running(tmp_path) as made:
         stuck = made.workers.ready[0].pid
         assert stuck is not None
@@ -91,9 +91,9 @@ async def test_a_worker_that_cannot_be_replaced_stays(tmp_path: Path, monkeypatc
         assert made.restart()
         assert not made.restart()
         async with asyncio.timeout(60):
-            while not made.last_error:
+            while not made.lifecycle.last_error:
                 await asyncio.sleep(0.02)
-        assert "worker 0: ended with status 1" in made.last_error
+        assert "worker 0: ended with status 1" in made.lifecycle.last_error
         assert [worker.pid for worker in made.workers.ready] == before
         sockets = [name for name in os.listdir(made._folder.name) if name.endswith(".sock")]
         assert len(sockets) == 2  # one socket each, and nothing of the one that failed
@@ -124,25 +124,27 @@ async def test_while_a_worker_is_away_others_take_its_connections(
         monkeypatch.setattr(sys, "executable", "/bin/false")
         os.kill(victim.pid, signal.SIGKILL)
         await until("workers.slots[0].last_end", made)
-        async with traffic(f"http://127.0.0.1:{made.address[1]}", "no key", clients=10, renew=1) as load:
+        async with traffic(f"http://127.0.0.1:{made.http_address[1]}", "no key", clients=10, renew=1) as load:
             await load.until_answered(200)  # half of them come by the socket of the one that is away
         assert [worker.slot for worker in made.workers.ready] == [1]
         assert (load.dropped, load.refused, load.statuses) == ([], 0, {401: load.sent})
 
 
-async def test_a_seat_is_had_again_when_its_worker_is_gone_and_nobody_starts_without_one(tmp_path: Path) -> None:
+async def test_a_limit_slot_is_reused_after_its_worker_and_no_worker_starts_without(
+    tmp_path: Path,
+) -> None:
     async with running(tmp_path) as made:
         limit_slots = made._limit_slots
         limit_slots._free = {limit_slots._free.pop()}
         for _ in range(3):
             async with made.workers.lock:
-                await made.workers.replace(made.workers.slots[:1], made.workers.terms)
+                await made.workers.replace(made.workers.slots[:1], made.workers.settings)
             async with asyncio.timeout(60):
                 while not limit_slots._free:
                     await asyncio.sleep(0.02)
         limit_slots._free.clear()
         before = [worker.pid for worker in made.workers.ready]
         async with made.workers.lock:
-            with pytest.raises(process.WorkerLost, match="too many others are still leaving"):
-                await made.workers.replace(made.workers.slots[:1], made.workers.terms)
+            with pytest.raises(process.WorkerLost, match="too many other workers are still draining"):
+                await made.workers.replace(made.workers.slots[:1], made.workers.settings)
         assert [worker.pid for worker in made.workers.ready] == before

@@ -1,4 +1,4 @@
-"""Tasks that nobody waits for."""
+"""Background tasks whose failures are logged."""
 
 import asyncio
 import logging
@@ -8,13 +8,13 @@ log = logging.getLogger(__name__)
 
 
 class Background:
-    """Keeps them alive, and logs the bug of one that fails."""
+    """Holds a reference to each task until it ends, and logs the error of a task that fails."""
 
     def __init__(self) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
 
     def run(self, work: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
-        """Begin it."""
+        """Start a task."""
         task = asyncio.create_task(work, name=name)
         self.tasks.add(task)
         task.add_done_callback(self._done)
@@ -23,10 +23,10 @@ class Background:
     def _done(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.critical("the task %s ended, and with it what it does", task.get_name(), exc_info=error)
+            log.critical("the background task %s failed and does not run any more", task.get_name(), exc_info=error)
 
     async def cancel(self) -> None:
-        """End all of them."""
+        """Cancel all tasks and wait for them."""
         tasks = list(self.tasks)
         for task in tasks:
             task.cancel()

@@ -1,0 +1,120 @@
+"""The HTTP and gRPC servers that clients connect to."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from adapters.http1.budget import Budget
+from adapters.http1.listeners import Listeners
+from adapters.http1.message import Request, Response
+from adapters.http1.server import Limits, Server
+from adapters.open_files import clients_that_fit
+from config.schema.config import Config, HttpConfig, ListenConfig
+from gateway.errors import StartError
+from gateway.fronts.door import Door
+from gateway.tls import ServerTls
+
+if TYPE_CHECKING:
+    from adapters.http2.server import Server as GrpcServer  # needs an extra
+
+Handler = Callable[[Request], Awaitable[Response]]
+Refuse = Callable[[int, str, str], Response]
+
+
+class ClientListeners:
+    """`open`, then `listen_tcp` or `listen_socket`; `drain` and `aclose` at the end."""
+
+    def __init__(self, config: Config) -> None:
+        self.http_address = ("", 0)
+        self.grpc_address: tuple[str, int] | None = None
+        self._has_grpc = config.listen.grpc is not None
+        # The server selects the first of these protocols that a client supports.
+        self._tls = ServerTls(config.listen.tls, *(("http/1.1", "h2") if config.http.http2 else ("http/1.1",)))
+        self._grpc_tls = ServerTls(config.listen.tls, "h2")
+        self._http: Server
+        self._grpc: GrpcServer | None = None
+
+    def load_certificates(self) -> None:
+        """Read the certificates' files again. Raises `FleetError`."""
+        self._tls.load()
+        if self._has_grpc:
+            self._grpc_tls.load()
+
+    def open(
+        self,
+        handler: Handler,
+        door: Door,
+        ready: Callable[[], bool],
+        refuse: Refuse,
+        config: HttpConfig,
+        memory: Budget,
+    ) -> None:
+        """Create the servers. Raises `StartError`."""
+        config = _within_open_files(config, listeners=2 if self._has_grpc else 1)
+        self._http = Server(handler, _limits(config), refuse, memory)
+        if self._has_grpc:
+            self._grpc = _grpc_server(door, ready, config)
+
+    @property
+    def connections(self) -> int:
+        """Open HTTP connections."""
+        return len(self._http.connections)
+
+    async def listen_tcp(self, listen: ListenConfig) -> None:
+        """Accept on the configured addresses. Raises `OSError`."""
+        http, grpc = listen.http, listen.grpc
+        self.http_address = await self._http.listen_tcp(http.host, http.port, self._tls.context)
+        if self._grpc is not None and grpc is not None:
+            self.grpc_address = await self._grpc.listen_tcp(grpc.host, grpc.port, self._grpc_tls.context)
+
+    async def listen_socket(self, bound: socket.socket, *, grpc: bool) -> tuple[Listeners, asyncio.Server]:
+        """Accept from a socket that another process bound. Returns the server and its listener."""
+        if grpc:
+            assert self._grpc is not None
+            return self._grpc, await self._grpc.listen_socket(bound, self._grpc_tls.context)
+        return self._http, await self._http.listen_socket(bound, self._tls.context)
+
+    async def drain(self, seconds: float) -> bool:
+        """Accept no more and let requests end. True if all ended within `seconds`."""
+        if self._grpc is None:
+            return await self._http.drain(seconds)
+        return all(await asyncio.gather(self._http.drain(seconds), self._grpc.drain(seconds)))
+
+    async def aclose(self) -> None:
+        """Drop every connection."""
+        if self._grpc is not None:
+            await self._grpc.aclose()
+        await self._http.aclose()
+
+
+def _grpc_server(door: Door, ready: Callable[[], bool], config: HttpConfig) -> "GrpcServer":
+    try:
+        from gateway.fronts.grpc.listener import grpc_server
+    except ModuleNotFoundError as error:
+        raise StartError(
+            f"listen.grpc: the package {error.name} is missing: install it with pip install 'headrace[grpc]'"
+        ) from None
+    return grpc_server(door, ready, config)
+
+
+def _within_open_files(config: HttpConfig, listeners: int) -> HttpConfig:
+    """Reduce `max_connections` to the number that the limit of open files allows.
+
+    Each listener may have that number of clients, and each client's request may need an upstream connection.
+    """
+    fit = clients_that_fit(config.max_connections, 2 * listeners)
+    return config.model_copy(update={"max_connections": fit})
+
+
+def _limits(config: HttpConfig) -> Limits:
+    return Limits(
+        max_head=config.max_head,
+        max_body=config.max_body,
+        head_timeout=config.head_timeout,
+        body_timeout=config.body_timeout,
+        keepalive_timeout=config.keepalive_timeout,
+        send_timeout=config.send_timeout,
+        max_connections=config.max_connections,
+        http2=config.http2,
+    )

@@ -1,0 +1,241 @@
+"""The data plane of one process: all parts that serve clients' requests, and their reconfiguration."""
+
+import asyncio
+import random
+import time
+from collections.abc import Coroutine, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from adapters.http1.heap import keep_trimmed
+from adapters.http1.message import Response
+from config.schema.config import Config, StateConfig
+from gateway.auth.errors import KeysError
+from gateway.auth.identity import Identity
+from gateway.auth.keys import ApiKey, new_key
+from gateway.auth.table import KeyTable
+from gateway.background import Background
+from gateway.client_listeners import ClientListeners
+from gateway.core import Core
+from gateway.embeddings.loading import embedders
+from gateway.errors import StartError
+from gateway.fronts.cors import Cors
+from gateway.fronts.errors import openai_refusal
+from gateway.fronts.listener import Fronts
+from gateway.limits.ledger import Ledger
+from gateway.limits.memory import Memory
+from gateway.limits.shared import SharedTable
+from gateway.placement.runtime import Runtimes
+from gateway.snapshot import Snapshot, build, with_keys
+from gateway.stored.keeper import Keeper
+from gateway.telemetry import AccessLog, Metrics, Telemetry
+from gateway.telemetry.caches import CacheGauges
+from gateway.telemetry.discovery import DiscoveryMetrics
+from gateway.telemetry.memory import MemoryMetrics
+from gateway.telemetry.metrics import Gauges, IdentityGauges
+from gateway.telemetry.queues import QueueMetrics
+from gateway.telemetry.redis import RedisGauges
+from gateway.traffic.fleet import Change, Fleet
+from gateway.traffic.member import FleetError
+from gateway.traffic.plan_state import PlanState
+from gateway.traffic.pool import Pool
+
+if TYPE_CHECKING:
+    from gateway.limits.remote.redis_ledger import RedisLedger  # needs an extra
+
+FIXED = ("listen", "workers", "state", "stored_responses", "auth", "http", "access_log")
+"""Sections that only a restart can change: sockets, files and secrets depend on them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedResources:
+    """What a supervisor creates once for all of its workers."""
+
+    runtimes: Runtimes
+    demo: ApiKey | None
+    limits: SharedTable
+
+
+class DataPlane:
+    """`open`, then `drain` and `aclose`; `prepare` and `commit` or `abandon` for each new configuration."""
+
+    def __init__(self, config: Config, shared: SharedResources | None = None) -> None:
+        """Raises `StartError`."""
+        self.config = config
+        self.clock = time.monotonic  # the event loop's clock has the same origin but a coarser resolution
+        self.rng = random.Random()
+        self.metrics = Metrics()
+        self.redis = self._open_redis(config.state)
+        self.ledger = Ledger(table=shared.limits if shared else None, redis=self.redis)
+        self.memory = Memory(config.http)
+        self.fleet = Fleet(self.rng, self.clock, shared.runtimes if shared else None)
+        self.plan_state = PlanState()
+        self.demo = shared.demo if shared else new_key() if config.auth.demo_key else None
+        self.identity = Identity(config, self.demo, self._keys_changed, self.clock)
+        self.listeners = ClientListeners(config)
+        self.accepting = False
+        self.core: Core
+        self._background = Background()
+        self._access_log = _open_log(config.access_log.to)
+        self._exits = AsyncExitStack()
+        self._exits.push_async_callback(self._access_log.aclose)
+        self._exits.push_async_callback(self.fleet.aclose)
+
+    # ── start ─────────────────────────────────────────────────────────────────────────────────────────
+
+    async def open(self) -> None:
+        """Create everything that requests need, without listening. Raises `StartError`."""
+        try:
+            await self.identity.open()
+            self._exits.callback(self.identity.close)
+            self.fleet.secret = self.identity.secret("endpoint ids")
+            self.listeners.load_certificates()
+            self.plan_state.embedders = await asyncio.to_thread(embedders, self.config)
+            change = self.fleet.prepare(self.config)
+            await self.fleet.discovered(change)
+            pools = self.fleet.commit(change)
+        except (FleetError, KeysError) as error:
+            raise StartError(str(error)) from None
+        await self._open_ledger()
+        telemetry = Telemetry(self.metrics, self._access_log)
+        self._exits.callback(telemetry.flush)
+        snapshot = self._build(self.config, pools)
+        self.core = Core(snapshot, self.ledger, telemetry, self.rng, self.clock, memory=self.memory)
+        self._watch_metrics()
+        self._open_listeners()
+        for name, work in self.identity.works():
+            self._run(work, name)
+        self._run(keep_trimmed(), "heap")
+        self.accepting = True
+
+    def _open_redis(self, state: StateConfig) -> "RedisLedger | None":
+        if state.redis is None:
+            return None
+        try:
+            from gateway.limits.remote.redis_ledger import RedisLedger
+        except ModuleNotFoundError as error:
+            raise StartError(str(error)) from None
+        return RedisLedger(state.redis, state.redis_timeout, self.rng, self.clock, time.time)
+
+    async def _open_ledger(self) -> None:
+        self.ledger.configure(self.config.tenants, self.clock(), self.config.models)
+        if self.redis is not None:
+            self._run(self.redis.run(), "redis")
+            self._exits.push_async_callback(self.redis.aclose)
+            await self.redis.opened()
+
+    def _watch_metrics(self) -> None:
+        """Register the metrics that are read at each scrape."""
+        watch = self.metrics.watch
+        watch(Gauges(self.fleet.endpoints, self.ledger.accounts.values, lambda: self._access_log.dropped, self.clock))
+        watch(IdentityGauges(lambda: self.identity.database_available, self.identity.tokens.key_sets))
+        watch(QueueMetrics(self.fleet.queues))
+        watch(DiscoveryMetrics(self.fleet, self.clock))
+        watch(CacheGauges(self.plan_state.shelves))
+        watch(MemoryMetrics(self.memory))
+        if self.redis is not None:
+            watch(RedisGauges(self.redis))
+
+    def _open_listeners(self) -> None:
+        fronts, http = Fronts(self.core, self.is_ready, self._open_keeper()), self.config.http
+        handler = fronts if http.cors is None else Cors(fronts, http.cors)
+        self.listeners.open(handler, fronts.door, self.is_ready, self._refuse, http, self.memory.process)
+        self._exits.push_async_callback(self.listeners.aclose)
+
+    def _open_keeper(self) -> Keeper | None:
+        config = self.config
+        if config.stored_responses.store == "never":
+            return None
+        keeper = Keeper(config.state.database, config.stored_responses, config.http.max_body)
+        self._exits.push_async_callback(keeper.aclose)
+        self._run(keeper.run(), "stored responses")
+        return keeper
+
+    def _run(self, work: Coroutine[object, object, None], name: str) -> None:
+        """Run a background task until the data plane closes."""
+        self._exits.callback(self._background.run(work, name).cancel)
+
+    def _refuse(self, status: int, code: str, message: str) -> Response:
+        self.metrics.refused(code)
+        return openai_refusal(status, code, message)
+
+    # ── change ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def prepare(self, config: Config) -> Change:
+        """Create what a new configuration needs, for `commit` or `abandon`. Raises `FleetError`."""
+        changed = [name for name in FIXED if getattr(config, name) != getattr(self.config, name)]
+        if changed:
+            raise FleetError(f"{', '.join(changed)}: a change needs a restart")
+        self.plan_state.embedders = await asyncio.to_thread(embedders, config)
+        change = self.fleet.prepare(config)
+        try:
+            await self.fleet.ready(change)
+            self.listeners.load_certificates()
+            self.identity.check(config)
+        except KeysError as error:
+            self.abandon(change)
+            raise FleetError(str(error)) from None
+        except BaseException:
+            self.abandon(change)
+            raise
+        return change
+
+    def abandon(self, change: Change) -> None:
+        """Close what `prepare` created."""
+        self.fleet.abandon(change)
+
+    def commit(self, change: Change) -> None:
+        """Put a prepared configuration in force. Cannot fail and does not yield to other tasks."""
+        config = change.config
+        self.identity.configure(config)
+        self.ledger.configure(config.tenants, self.clock(), config.models)
+        self.memory.configure(tenant.name for tenant in config.tenants)
+        pools = self.fleet.commit(change)
+        self.core.snapshot = self._build(config, pools)
+        self.config = config
+
+    def _build(self, config: Config, pools: Mapping[str, Pool]) -> Snapshot:
+        keys, tokens = self.identity.keys, self.identity.tokens
+        salt = self.identity.secret("prefix caches")
+        return build(config, keys, pools, self.rng, self.clock, tokens, self.plan_state, salt)
+
+    def _keys_changed(self, keys: KeyTable) -> None:
+        self.core.snapshot = with_keys(self.core.snapshot, keys)
+
+    # ── state ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def is_ready(self) -> bool:
+        """Whether requests are accepted and each model has an endpoint."""
+        return self.accepting and not self.models_without_endpoint()
+
+    def models_without_endpoint(self) -> list[str]:
+        """Names of models for which no route leads to an eligible endpoint."""
+        pools = self.core.snapshot.pools
+        alive = {name for name, pool in pools.items() if any(e.health != "unhealthy" for e in pool.endpoints)}
+        return [
+            model.name
+            for model in self.core.snapshot.config.models
+            if not any(pool in alive for route in model.routes for pool in route.pools())
+        ]
+
+    # ── end ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def drain(self) -> bool:
+        """Accept no more and let requests end. True if all ended within the configured time."""
+        if not self.accepting:
+            return True  # it never opened
+        self.accepting = False
+        return await self.listeners.drain(self.config.drain)
+
+    async def aclose(self) -> None:
+        """Close every part, in the reverse order of its creation."""
+        self.accepting = False
+        await self._exits.aclose()
+
+
+def _open_log(to: str) -> AccessLog:
+    try:
+        return AccessLog(to)
+    except OSError as error:
+        raise StartError(f"access_log.to: {to}: {error.strerror}") from None

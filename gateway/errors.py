@@ -1,0 +1,5 @@
+"""Errors of the gateway's own life, as opposed to errors of requests (`adapters.errors`)."""
+
+
+class StartError(Exception):
+    """The gateway cannot start. The message is a sentence for operators."""

@@ -1,0 +1,77 @@
+"""The state of one process as JSON: counters, limits, queues and endpoints."""
+
+import time
+from collections import Counter
+from typing import Any
+
+from config.schema.money import Money
+from gateway.data_plane import DataPlane
+from gateway.fronts.admin.pools import describe_endpoint
+from gateway.limits.subjects import Limit
+from gateway.traffic.queue import PRIORITIES, PoolQueue
+
+
+def describe(plane: DataPlane) -> dict[str, Any]:
+    """Every counter that must be zero in an idle process, and the health of every endpoint."""
+    now, utc = plane.clock(), time.time()
+    endpoints = [describe_endpoint(member, now) for member in plane.fleet]
+    tenants = [
+        {
+            "tenant": account.tenant,
+            "in_flight": account.in_flight,
+            "reserved_tokens": account.reserved_tokens,
+            "limits": [_limit(limit, now, utc) for limit in account.limits],
+            "spent": [
+                {"key": key, "amount": str(Money(picos, currency))} for (key, currency), picos in account.spent.items()
+            ],
+        }
+        for account in plane.ledger.accounts.values()
+    ]
+    models = [
+        {"model": name, "limits": [_limit(limit, now, utc) for limit in account.limits]}
+        for name, account in plane.ledger.models.items()
+    ]
+    redis = plane.ledger.redis
+    issuers = [
+        {
+            "issuer": key_set.name,
+            "keys": len(key_set),
+            "age_seconds": key_set.age if len(key_set) else None,
+            "error": key_set.error,
+        }
+        for key_set in plane.identity.tokens.key_sets
+    ]
+    return {
+        "accepting": plane.accepting,
+        "connections": plane.listeners.connections,
+        "in_flight": sum(tenant["in_flight"] for tenant in tenants),
+        "endpoints": endpoints,
+        "queues": [_queue(queue, now) for queue in plane.fleet.queues()],
+        "tenants": tenants,
+        "models": models,
+        "redis": redis.describe() if redis is not None else None,
+        "issuers": issuers,
+    }
+
+
+def _queue(queue: PoolQueue, now: float) -> dict[str, Any]:
+    """The requests that wait for a pool, and the rate at which they are served; null before it can be measured."""
+    gap = queue.rate.gap(now)
+    return {
+        "pool": queue.name,
+        "waiting": queue.line.size,
+        "by_priority": dict(zip(PRIORITIES, queue.line.depths(), strict=True)),
+        "by_tenant": Counter(waiter.tenant for waiter in queue.line),
+        "served_per_second": 1 / gap if gap else None,
+    }
+
+
+def _limit(limit: Limit, now: float, utc: float) -> dict[str, Any]:
+    """A limit as configured, with the amounts left to the subject that has least. Subjects are not named, as a user
+    is a person."""
+    left: dict[str, float] = {}
+    for allowance in limit:
+        for unit, amount in allowance.remaining(now, utc).items():
+            left[unit] = min(amount, left.get(unit, amount))
+    written = limit.config.model_dump(mode="json", exclude_none=True)
+    return {**written, "subjects": len(limit), "remaining": left}

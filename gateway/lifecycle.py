@@ -1,0 +1,72 @@
+"""The life of a serving process in the audit log: start, reloads, drain, stop; and the status of its configuration."""
+
+import logging
+import os
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from config.loader import ConfigError
+from config.schema.config import Config
+from config.watcher import Watcher
+from gateway.auth.audit import Act, Outcome
+from gateway.auth.state import this_process
+from gateway.auth.store import KeyStore
+from gateway.auth.trail import Trail
+from gateway.background import Background
+
+log = logging.getLogger(__name__)
+
+
+class Lifecycle:
+    """Shared by the gateway of one process and the supervisor of several. Entries before `open` are dropped."""
+
+    def __init__(self, path: Path, config: Config) -> None:
+        self.path = path
+        self.config = config
+        """The configuration in force."""
+        self.loaded = ""
+        """When the configuration in force was loaded, in UTC."""
+        self.last_error = ""
+        """Why the last reload or restart failed; empty after one that succeeded."""
+        self.watcher: Watcher | None = None
+        self._trail: Trail | None = None
+
+    def open(self, store: KeyStore, background: Background, exits: AsyncExitStack) -> None:
+        """Start the audit log, which ends with `exits`, and record the start."""
+        self._trail = Trail(store.note)
+        exits.push_async_callback(self._trail.aclose)
+        exits.callback(background.run(self._trail.run(), "audit").cancel)
+        self.note("gateway.start")
+
+    def record(self, act: Act) -> None:
+        """Append an act to the audit log."""
+        if self._trail is not None:
+            self._trail.note(act)
+
+    def note(self, action: str, outcome: Outcome = "done", **detail: object) -> None:
+        """Append an act of this process to the audit log."""
+        detail |= {"pid": os.getpid(), "sha256": self.watcher.sha256 if self.watcher is not None else ""}
+        self.record(Act(this_process(), action, str(self.path), outcome, detail))
+
+    def started(self) -> None:
+        """Record that the first configuration is in force."""
+        self.loaded = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        self.last_error = ""
+
+    def reloaded(self, config: Config) -> None:
+        """Record and log a successful reload."""
+        self.config = config
+        self.started()
+        self.note("config.reload")
+        log.info("configuration reloaded from %s", self.path)
+
+    def reload_failed(self, error: ConfigError | str) -> None:
+        """Record and log a failed reload. The previous configuration stays in force."""
+        self.last_error = str(error)
+        self.note("config.reload", "refused", error=self.last_error)
+        log.error("configuration not reloaded, the previous one stays in force:\n%s", error)
+
+    def describe(self) -> dict[str, str]:
+        """The status of the configuration, for operators."""
+        return {"file": str(self.path), "loaded": self.loaded, "last_error": self.last_error}

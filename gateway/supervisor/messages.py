@@ -1,0 +1,59 @@
+"""Messages between the supervisor and its workers."""
+
+from typing import TypeVar
+
+import msgspec
+
+
+class WorkerSettings(msgspec.Struct, frozen=True):
+    """The settings that all workers share until a reload replaces them."""
+
+    config: str
+    """Packed by `config.handover`."""
+    workers: int
+    runtimes: dict[str, str]
+    """The address of each runtime, by pool."""
+
+
+class StartMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """What one worker needs to start, on its standard input."""
+
+    slot: int
+    """0 and up; selects the worker's share of host-wide limits."""
+    settings: WorkerSettings
+    listeners: list[list[int]]
+    """Inherited file descriptors of listening sockets, by slot."""
+    grpc_from: int
+    """Index of the first gRPC socket of each slot."""
+    control: str
+    """The path of the worker's control socket."""
+    demo: str | None
+    """The demo key."""
+    overrides: bytes
+    """Changes to pools by operators; may be empty."""
+    limits: int
+    """The file descriptor of the shared table that counts limits."""
+    limit_slot: int = -1
+    """The worker's own part of that table."""
+    report: int = -1
+    """The file descriptor for the worker's `StartReport`."""
+
+
+class StartReport(msgspec.Struct, frozen=True):
+    """The result of a worker's start."""
+
+    error: str = ""
+    """Why the worker cannot serve; empty if it can."""
+
+
+T = TypeVar("T")
+
+
+def encode(message: msgspec.Struct) -> bytes:
+    """Encode a message as one line."""
+    return msgspec.json.encode(message)
+
+
+def decode(line: bytes, kind: type[T]) -> T:
+    """Decode a message. Raises `msgspec.MsgspecError`, a `ValueError`, e.g. if another version wrote it."""
+    return msgspec.json.decode(line, type=kind)
