@@ -11,8 +11,8 @@ from runtimes.tensor.api.log_settings import LogSettings
 from runtimes.tensor.api.refusals import not_implemented
 from runtimes.tensor.api.trace import Tracer
 from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
-from runtimes.tensor.configuration.override import Override
 from runtimes.tensor.models.manager import ModelManager
+from runtimes.tensor.models.override import Override
 from runtimes.tensor.models.records import VersionRecord
 from runtimes.tensor.shared_memory import SharedMemory
 

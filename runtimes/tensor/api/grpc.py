@@ -23,7 +23,7 @@ from runtimes.tensor.api.control import Control, no_cuda
 from runtimes.tensor.api.grpc_stream import InferStream
 from runtimes.tensor.api.refusals import grpc_code, grpc_trailers
 from runtimes.tensor.api.restrictions import GRPC_PREFIX, Restrictions
-from runtimes.tensor.configuration.triton_writing import to_message
+from runtimes.tensor.configuration.triton import to_message
 from runtimes.tensor.service import InferenceService
 
 Answer = Callable[[Any, Any], Awaitable[None]]

@@ -14,7 +14,7 @@ from runtimes.tensor.api.metrics import CONTENT_TYPE as METRICS_TYPE
 from runtimes.tensor.api.metrics import Metrics
 from runtimes.tensor.api.refusals import JSON
 from runtimes.tensor.api.routes import Route
-from runtimes.tensor.configuration.triton_writing import to_json
+from runtimes.tensor.configuration.triton import to_json
 
 Answer = Callable[[Request, Route], Awaitable[Response]]
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""What is known of a model before it runs. Triton's vocabulary, whichever file it was written in.
+"""A model's configuration, and the table of its fields in both files: see `table.At`.
 
 Times are seconds, and sizes are rows unless they say bytes. Dimensions leave out the batch; -1 is any length.
 """
@@ -7,44 +7,52 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Final, Literal
 
+from runtimes.tensor.configuration import codecs
+from runtimes.tensor.configuration.table import PARAMETER, At
+
+MAX_BATCH: Final = 1 << 16
 Dims = tuple[int, ...]
-Datatype = str
+Datatype = Annotated[str, At("data_type", codec=codecs.DATATYPE)]
 """As the Open Inference Protocol spells it: FP32, INT64, BYTES …"""
+Name = Annotated[str, At(named=True)]
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
     """An input or an output."""
 
-    name: str
+    name: Name
     datatype: Datatype
-    dims: Dims
-    optional: bool = False
-    reshape: Dims | None = None
+    dims: Annotated[
+        Dims, At(lengths=True, required="is required: leave out all inputs and outputs to read them from the model")
+    ]
+    optional: Annotated[bool, At(only="inputs")] = False
+    reshape: Annotated[Dims | None, At("reshape.shape", lengths=True)] = None
     """The shape that the model itself has, where it differs."""
-    allow_ragged_batch: bool = False
+    allow_ragged_batch: Annotated[bool, At(yaml="ragged", only="inputs")] = False
     """Requests of different shapes share a batch, joined end to end."""
-    labels: tuple[str, ...] = ()
-    """Of an output: the classes that its last dimension counts."""
-    label_file: str = ""
-    """The file beside the model's versions that they were read from, one a line."""
-    layout: Literal["", "nhwc", "nchw"] = ""
-    """Of an input that is an image: where its channels are."""
+    labels: Annotated[tuple[str, ...], At(None, yaml=None)] = ()
+    """The classes of an output's last dimension."""
+    label_file: Annotated[str, At("label_filename", yaml="labels", only="outputs")] = ""
+    """The file beside the model's versions that holds the classes, one a line."""
+    layout: Annotated[Literal["", "nhwc", "nchw"], At("format", codec=codecs.LAYOUT, only="inputs")] = ""
+    """The dimension of an image's channels."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueuePolicy:
-    """What happens to requests that wait."""
+    """Bounds on the requests that wait."""
 
-    max_queue_size: int = 0
-    """Requests; 0 leaves it to the runtime's own bound."""
-    default_timeout: float = 0
-    """How long a request may wait; 0 for its deadline only."""
-    timeout_action: Literal["reject", "delay"] = "reject"
+    max_queue_size: Annotated[int, At(least=0)] = 0
+    """Requests; 0 for the runtime's own bound."""
+    default_timeout: Annotated[float, At(unit="seconds", least=0)] = 0
+    """The longest that a request waits; 0 for its deadline only."""
+    timeout_action: Annotated[Literal["reject", "delay"], At(codec=codecs.TIMEOUT_ACTION)] = "reject"
+    """A request that waited longer is rejected, or put behind all others."""
     allow_timeout_override: bool = False
-    """Whether a request's own `timeout` may shorten it."""
+    """Whether the `timeout` of a request may shorten it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +60,19 @@ class DynamicBatching:
     """How requests are joined into batches."""
 
     preferred_batch_size: tuple[int, ...] = ()
-    max_queue_delay: float = 0
-    """The longest that a request waits for company while an instance is idle."""
+    max_queue_delay: Annotated[float, At(unit="seconds", least=0)] = 0
+    """The longest that a request waits for others while an instance is idle."""
     preserve_ordering: bool = False
-    priority_levels: int = 0
-    """1 is the most urgent; 0: all are alike."""
-    default_priority_level: int = 0
-    default_queue_policy: QueuePolicy = QueuePolicy()
-    priority_queue_policy: Mapping[int, QueuePolicy] = field(default_factory=dict)
-    allowed_batch_sizes: tuple[int, ...] = ()
+    priority_levels: Annotated[int, At(least=0, most=1024)] = 0
+    """1 is the most urgent; 0: there are none."""
+    default_priority_level: Annotated[int, At(least=0)] = 0
+    default_queue_policy: Annotated[QueuePolicy, At(yaml="queue")] = QueuePolicy()
+    priority_queue_policy: Annotated[Mapping[int, QueuePolicy], At(yaml="priority_queues")] = field(
+        default_factory=dict
+    )
+    allowed_batch_sizes: Annotated[tuple[int, ...], At(PARAMETER)] = ()
     """A batch is padded up to the next of these, for models that are compiled for a few sizes."""
-    pad_to: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    pad_to: Annotated[Mapping[str, tuple[int, ...]], At(PARAMETER)] = field(default_factory=dict)
     """By input: lengths to which its variable dimensions are padded with zeros, so that more requests are alike."""
 
 
@@ -71,27 +81,29 @@ ControlKind = Literal["start", "ready", "end", "corrid"]
 
 @dataclass(frozen=True, slots=True)
 class SequenceControl:
-    """An input that the runtime makes: what it tells the model about the sequence of each row."""
+    """An input that the runtime makes: it reports the state of each row's sequence."""
 
-    kind: ControlKind
-    name: str
-    datatype: Datatype
-    false_true: tuple[float, float] = (0, 1)
+    kind: Annotated[ControlKind, At("control.0.kind", codec=codecs.CONTROL_KIND)]
+    name: Name
+    datatype: Annotated[str, At("control.0.data_type", codec=codecs.CONTROL_TYPE)]
+    false_true: Annotated[
+        tuple[float, float], At("control.0.int32_false_true", codec=codecs.FALSE_TRUE, always=True)
+    ] = (0, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceState:
     """A tensor that the runtime keeps between the requests of a sequence."""
 
-    input_name: str
-    output_name: str
+    input_name: Name
+    output_name: Name
     datatype: Datatype
-    dims: Dims
-    initial: Literal["zero"] | bytes = "zero"
+    dims: Annotated[Dims, At(lengths=True)]
+    initial: Annotated[Literal["zero"] | bytes, At(None, yaml=None)] = "zero"
     """The first value: zeros, or one row in binary form."""
-    initial_file: str = ""
-    """The file of the model's `initial_state` folder that it was read from."""
-    initial_dims: Dims | None = None
+    initial_file: Annotated[str, At("initial_state.0.data_file")] = ""
+    """The file of the model's `initial_state` folder that holds it."""
+    initial_dims: Annotated[Dims | None, At("initial_state.0.dims", lengths=True)] = None
     """The first value's shape, where -1 leaves it open; None: 1 in place of each -1."""
 
 
@@ -99,50 +111,57 @@ class SequenceState:
 class SequenceBatching:
     """How requests of one sequence reach one instance, in order."""
 
-    strategy: Literal["direct", "oldest"] = "direct"
-    max_sequence_idle: float = 1.0
-    max_candidate_sequences: int = 0
-    """Open sequences at a time; 0 leaves it to the runtime's own bound."""
-    max_queue_delay: float = 0
-    minimum_slot_utilization: float = 0
-    preferred_batch_size: tuple[int, ...] = ()
-    preserve_ordering: bool = False
-    controls: tuple[SequenceControl, ...] = ()
-    states: tuple[SequenceState, ...] = ()
+    strategy: Annotated[Literal["direct", "oldest"], At("strategy_choice", codec=codecs.CHOICE)] = "direct"
+    """`direct`: a sequence has a row of an instance until it ends. `oldest`: rows are given by age."""
+    max_sequence_idle: Annotated[float, At(unit="seconds", above=0, zero_is_default=True)] = 1.0
+    """A sequence without a request for longer is ended."""
+    max_candidate_sequences: Annotated[int, At("oldest.max_candidate_sequences", least=0)] = 0
+    """Open sequences at a time; 0 for the runtime's own bound."""
+    max_queue_delay: Annotated[
+        float,
+        At("direct.max_queue_delay_microseconds|oldest.max_queue_delay_microseconds", unit="seconds", least=0),
+    ] = 0
+    """The longest that a request waits for rows of other sequences."""
+    minimum_slot_utilization: Annotated[float, At("direct.minimum_slot_utilization", least=0, most=1)] = 0
+    """The share of rows that must have a request before that delay is over."""
+    preferred_batch_size: Annotated[tuple[int, ...], At("oldest.preferred_batch_size")] = ()
+    preserve_ordering: Annotated[bool, At("oldest.preserve_ordering")] = False
+    controls: Annotated[tuple[SequenceControl, ...], At("control_input")] = ()
+    states: Annotated[tuple[SequenceState, ...], At("state")] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceGroup:
     """Copies of a model, and where they run."""
 
-    count: int = 1
-    kind: Literal["auto", "cpu", "gpu"] = "auto"
-    gpus: tuple[int, ...] = ()
-    placement: Literal["auto", "thread", "process"] = "auto"
-    """A thread for what computes outside of Python's lock, else a process of its own, which may die alone."""
-    cpus: tuple[int, ...] = ()
+    count: Annotated[int, At(least=1, most=256, zero_is_default=True)] = 1
+    kind: Annotated[Literal["auto", "cpu", "gpu"], At(codec=codecs.GROUP_KIND)] = "auto"
+    gpus: Annotated[tuple[int, ...], At(least=0)] = ()
+    placement: Annotated[Literal["auto", "thread", "process"], At(None)] = "auto"
+    """A thread for models that compute outside of Python's lock, else a process of its own, which may die alone."""
+    cpus: Annotated[tuple[int, ...], At(None, least=0)] = ()
     """Cores that its threads are pinned to; all when empty."""
-    threads: int = 0
+    threads: Annotated[int, At(None, least=0)] = 0
     """Threads inside one copy; 0 for an even share of the cores."""
 
 
 @dataclass(frozen=True, slots=True)
 class VersionPolicy:
-    """Which versions of those that are there are served."""
+    """Which versions of those in the repository are served."""
 
-    kind: Literal["latest", "all", "specific"] = "latest"
-    latest: int = 1
-    versions: tuple[int, ...] = ()
+    kind: Annotated[Literal["latest", "all", "specific"], At("policy_choice", codec=codecs.CHOICE)] = "latest"
+    latest: Annotated[int, At("latest.num_versions")] = 1
+    versions: Annotated[tuple[int, ...], At("specific.versions")] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class WarmupInput:
     """One input of a warm-up request: zeros, random values, or a file of the model's `warmup` folder."""
 
-    name: str
+    name: Annotated[str, At(None, named=True)]
     datatype: Datatype
     dims: Dims
-    data: Literal["zero", "random"] | str = "zero"
+    data: Annotated[Literal["zero", "random"] | str, At("input_data_type", codec=codecs.WARMUP_DATA)] = "zero"
     """A word, or `file:NAME`."""
 
 
@@ -150,50 +169,50 @@ class WarmupInput:
 class Warmup:
     """A request that a new version must answer before it takes traffic."""
 
-    name: str
-    batch_size: int = 0
-    count: int = 1
-    inputs: tuple[WarmupInput, ...] = ()
+    name: str = ""
+    batch_size: Annotated[int, At(least=0)] = 0
+    count: Annotated[int, At(least=1, most=10_000, zero_is_default=True)] = 1
+    inputs: Annotated[tuple[WarmupInput, ...], At(key="name")] = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseCache:
-    """Answers kept for requests that are exactly alike."""
+    """Responses that are stored for identical requests."""
 
-    enable: bool = False
-    ttl: float = 0
-    """How long an answer is kept; 0 until its place is needed."""
+    enable: Annotated[bool, At(yaml=None)] = False
+    ttl: Annotated[float, At(None, unit="seconds")] = 0
+    """How long a response is stored; 0 until its room is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
     """One model. `max_batch_size` 0: its inputs have no batch dimension, and nothing is joined."""
 
-    name: str
-    backend: str
-    inputs: tuple[TensorSpec, ...] = ()
-    outputs: tuple[TensorSpec, ...] = ()
-    max_batch_size: int = 0
-    platform: str = ""
-    """Triton's older word for the backend and its format, told as it was written."""
-    default_model_filename: str = ""
-    version_policy: VersionPolicy = VersionPolicy()
-    version_labels: Mapping[str, int] = field(default_factory=dict)
-    """Names of versions: stable, canary."""
+    name: Annotated[str, At(yaml=None)]
+    backend: str = ""
+    inputs: Annotated[tuple[TensorSpec, ...], At("input")] = ()
+    outputs: Annotated[tuple[TensorSpec, ...], At("output")] = ()
+    max_batch_size: Annotated[int, At(least=0, most=MAX_BATCH)] = 0
+    platform: Annotated[str, At(yaml=None)] = ""
+    """Triton's older word for the backend and its format, reported as it was written."""
+    default_model_filename: Annotated[str, At(yaml="file")] = ""
+    version_policy: Annotated[VersionPolicy, At(yaml="versions", always=True)] = VersionPolicy()
+    version_labels: Annotated[Mapping[str, int], At(PARAMETER, yaml="labels")] = field(default_factory=dict)
+    """Names of versions, such as stable and canary; these are served whatever the policy."""
     dynamic_batching: DynamicBatching | None = None
     sequence_batching: SequenceBatching | None = None
-    instance_groups: tuple[InstanceGroup, ...] = (InstanceGroup(),)
-    decoupled: bool = False
+    instance_groups: Annotated[tuple[InstanceGroup, ...], At("instance_group", yaml="instances")] = (InstanceGroup(),)
+    decoupled: Annotated[bool, At("model_transaction_policy.decoupled")] = False
     """A request is answered by any number of responses."""
-    warmup: tuple[Warmup, ...] = ()
-    response_cache: ResponseCache = ResponseCache()
-    quantize: Literal["", "int8", "fp16", "bf16"] = ""
-    """Numbers that weights are turned into at load."""
-    execution_timeout: float = 0
-    """How long one batch may compute before its instance counts as hung and is replaced; 0: the runtime's own bound."""
-    memory_bytes: int = 0
-    """What one loaded version takes; 0: measured when it is loaded."""
-    parameters: Mapping[str, str] = field(default_factory=dict)
+    warmup: Annotated[tuple[Warmup, ...], At("model_warmup")] = ()
+    response_cache: Annotated[ResponseCache, At(yaml="cache")] = ResponseCache()
+    quantize: Annotated[Literal["", "int8", "fp16", "bf16"], At(PARAMETER)] = ""
+    """The datatype that weights are converted to at load."""
+    execution_timeout: Annotated[float, At(PARAMETER, unit="seconds", least=0)] = 0
+    """The longest that one batch may compute before its instance is replaced as hung; 0: the runtime's own bound."""
+    memory_bytes: Annotated[int, At(PARAMETER, yaml="memory", unit="bytes", least=0)] = 0
+    """The memory of one loaded version; 0: measured when it is loaded."""
+    parameters: Annotated[Mapping[str, str], At(codec=codecs.TEXTS)] = field(default_factory=dict)
     """For the backend."""
 
     def input(self, name: str) -> TensorSpec | None:

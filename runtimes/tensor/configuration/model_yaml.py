@@ -1,116 +1,52 @@
-"""`model.yaml`: what ops write of a model, shorter than Triton's `config.pbtxt`."""
+"""`model.yaml`: a model's configuration in fewer words than Triton's `config.pbtxt`.
+
+Its schema is made from the table of the fields of `model_config`. Beside it stand the short forms: `true` for a section
+with its defaults, a number for instances, a word or a list for versions.
+"""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Container, Mapping
+from dataclasses import MISSING, replace
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from types import GenericAlias
+from typing import Annotated, Any, Final, Self, get_args
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, create_model, model_validator
 
 from config import sentences
 from config.document import Document, parse
 from config.place import Place
 from config.problem import ConfigError
 from config.schema.section import Section
-from config.schema.units import Delay, Size
+from config.schema.text import Shape
+from config.schema.units import Delay, Duration, Size
 from runtimes.tensor.configuration.model_config import (
-    Dims,
-    InstanceGroup,
+    DynamicBatching,
     ModelConfig,
     ResponseCache,
-    TensorSpec,
+    SequenceBatching,
     VersionPolicy,
-    Warmup,
-    WarmupInput,
 )
-from runtimes.tensor.configuration.scheduling_yaml import DynamicSection, SequenceSection, Switch
+from runtimes.tensor.configuration.table import Row, along, rows
 
 
-def _counted(value: object) -> object:
-    """`2` is two copies, wherever they run."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return ({"count": value},)
-    return value
+class Switch(Section):
+    """A section that `true` turns on with its defaults."""
 
-
-def _texts(value: object) -> object:
-    """Backends read text; `true` and `4` are plain to write."""
-    if not isinstance(value, dict):
-        return value
-    return {key: _text(item) for key, item in value.items()}
-
-
-def _text(value: object) -> object:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value
-
-
-class TensorSection(Section):
-    """An input or an output."""
-
-    name: str = Field(min_length=1)
-    """As callers say it."""
-    datatype: str
-    """As the Open Inference Protocol spells it: ``FP32``, ``INT64``, ``BYTES``."""
-    dims: Dims
-    """Without the batch; -1 for any length."""
-    reshape: Dims | None = None
-    """The shape that the model itself has, where it differs."""
-
-
-class OutputSection(TensorSection):
-    """What callers get."""
-
-    labels: str = ""
-    """A file beside the versions, with the name of a class on each line."""
-
-    def spec(self) -> TensorSpec:
-        return TensorSpec(self.name, self.datatype, self.dims, reshape=self.reshape, label_file=self.labels)
-
-
-class InputSection(TensorSection):
-    """What callers give."""
-
-    optional: bool = False
-    """Callers may leave it out."""
-    ragged: bool = False
-    """Requests of different shapes share a batch, joined end to end."""
-    layout: Literal["", "nhwc", "nchw"] = ""
-    """Of an image: where its channels are."""
-
-    def spec(self) -> TensorSpec:
-        return TensorSpec(
-            self.name, self.datatype, self.dims, self.optional, self.reshape, self.ragged, layout=self.layout
-        )
-
-
-class InstanceSection(Section):
-    """Copies of the model, and where they run. A number alone is short for ``{count: NUMBER}``."""
-
-    count: int = Field(1, ge=1)
-    """How many; per GPU where ``gpus`` are named."""
-    kind: Literal["auto", "cpu", "gpu"] = "auto"
-    """``auto``: a GPU if there is one and the backend can use it."""
-    gpus: tuple[int, ...] = ()
-    """Which; all when absent."""
-    placement: Literal["auto", "thread", "process"] = "auto"
-    """A thread for what computes outside of Python's lock, else a process of its own, which may die alone."""
-    cpus: tuple[int, ...] = ()
-    """Cores that it is pinned to; all when absent."""
-    threads: int = Field(0, ge=0)
-    """Threads inside one copy; 0 for an even share of the cores."""
+    @model_validator(mode="before")
+    @classmethod
+    def _on(cls, data: object) -> object:
+        return {} if data is True else data
 
 
 class VersionSection(Section):
-    """Which versions are served: ``latest``, ``all``, a list of numbers, or ``{latest: 2}``."""
+    """Which versions are served: `latest`, `all`, a list of numbers, or `{latest: 2}`."""
 
     latest: int = Field(0, ge=0)
-    """How many of the highest."""
     all: bool = False
-    """Every one."""
     only: tuple[int, ...] = ()
-    """These, and no other."""
 
     @model_validator(mode="before")
     @classmethod
@@ -133,135 +69,107 @@ class VersionSection(Section):
         return VersionPolicy("specific", versions=self.only) if self.only else VersionPolicy("latest", self.latest)
 
 
-class WarmupInputSection(Section):
-    """One input of a warm-up request."""
-
-    name: str = Field(min_length=1)
-    """The model's input."""
-    datatype: str
-    """As the Open Inference Protocol spells it."""
-    dims: Dims
-    """Without the batch."""
-    data: str = "zero"
-    """``zero``, ``random``, or ``file:NAME`` of the model's ``warmup`` folder, in binary form."""
+def _counted(value: object) -> object:
+    """`2` is two copies, wherever they run."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return ({"count": value},)
+    return value
 
 
-class WarmupSection(Section):
-    """A request that a new version must answer before it takes traffic."""
-
-    name: str = ""
-    """Shown in the log."""
-    batch_size: int = Field(0, ge=0)
-    """Rows; 0 or 1 for one."""
-    count: int = Field(1, ge=1)
-    """How often it is asked."""
-    inputs: tuple[WarmupInputSection, ...]
-    """All that the model needs."""
+def _texts(value: object) -> object:
+    """Backends read text; `true` and `4` are plain to write."""
+    return {key: _text(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
-class CacheSection(Switch):
-    """Answers kept for requests that are exactly alike. ``true`` is enough."""
-
-    ttl: Delay = 0.0
-    """How long an answer is kept; until its place is needed when absent."""
-
-
-class ModelSection(Section):
-    """The whole file. Everything may be absent that the model's own file tells."""
-
-    backend: str = ""
-    """``onnx``, ``torch``, ``openvino``, ``tensorflow``, ``python``, ``sklearn``, ``xgboost`` or ``lightgbm``; found
-    by the model's file when absent."""
-    file: str = ""
-    """The model's file or folder in each version's folder."""
-    max_batch_size: int = Field(0, ge=0)
-    """Rows in one batch; 0: inputs have no batch dimension, or the model's file tells."""
-    inputs: tuple[InputSection, ...] = ()
-    """What callers give."""
-    outputs: tuple[OutputSection, ...] = ()
-    """What they get."""
-    versions: VersionSection = VersionSection(latest=1)
-    """Which versions are served."""
-    labels: dict[str, int] = Field({})
-    """Names of versions, such as ``{stable: 3, canary: 4}``; these are served whatever ``versions`` says."""
-    dynamic_batching: DynamicSection | None = None
-    """Join requests into batches."""
-    sequence_batching: SequenceSection | None = None
-    """Keep requests of a sequence together."""
-    instances: Annotated[tuple[InstanceSection, ...], BeforeValidator(_counted)] = Field(
-        (InstanceSection(),), min_length=1
-    )
-    """Copies of the model."""
-    decoupled: bool = False
-    """A request is answered by any number of responses."""
-    warmup: tuple[WarmupSection, ...] = ()
-    """Requests that a new version must answer before it takes traffic."""
-    cache: CacheSection | None = None
-    """Keep answers."""
-    quantize: Literal["", "int8", "fp16", "bf16"] = ""
-    """Numbers that weights are turned into at load."""
-    execution_timeout: Delay = 0.0
-    """How long one batch may compute before its instance counts as hung; the runtime's own bound when absent."""
-    memory: Size | None = None
-    """What one loaded version takes; measured when absent."""
-    parameters: Annotated[dict[str, str], BeforeValidator(_texts)] = Field({})
-    """For the backend."""
-
-    def config(self, name: str) -> ModelConfig:
-        """In the runtime's words. Files that it names are yet to be read."""
-        return ModelConfig(
-            name=name,
-            backend=self.backend,
-            inputs=tuple(section.spec() for section in self.inputs),
-            outputs=tuple(section.spec() for section in self.outputs),
-            max_batch_size=self.max_batch_size,
-            default_model_filename=self.file,
-            version_policy=self.versions.policy(),
-            version_labels=self.labels,
-            dynamic_batching=self.dynamic_batching.batching() if self.dynamic_batching else None,
-            sequence_batching=self.sequence_batching.batching() if self.sequence_batching else None,
-            instance_groups=tuple(InstanceGroup(**dict(section)) for section in self.instances),
-            decoupled=self.decoupled,
-            warmup=tuple(_warmup(section, i) for i, section in enumerate(self.warmup)),
-            response_cache=ResponseCache(enable=True, ttl=self.cache.ttl) if self.cache else ResponseCache(),
-            quantize=self.quantize,
-            execution_timeout=self.execution_timeout,
-            memory_bytes=self.memory or 0,
-            parameters=self.parameters,
-        )
+def _text(value: object) -> object:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
 
 
-def _warmup(section: WarmupSection, index: int) -> Warmup:
-    inputs = tuple(WarmupInput(spec.name, spec.datatype, spec.dims, spec.data) for spec in section.inputs)
-    return Warmup(section.name or f"warmup {index}", section.batch_size, section.count, inputs)
-
-
-_WRITTEN = {
-    "default_model_filename": "file",
-    "version_policy": "versions",
-    "version_labels": "labels",
-    "instance_groups": "instances",
-    "response_cache": "cache",
-    "memory_bytes": "memory",
-    "allow_ragged_batch": "ragged",
-    "default_queue_policy": "queue",
-    "priority_queue_policy": "priority_queues",
-    "label_file": "labels",
+_SWITCHES: Final = (DynamicBatching, SequenceBatching, ResponseCache)
+_LEVEL: Final = Annotated[str, Shape(r"[1-9]\d{0,3}", "a level, from 1")]
+_SHORT: Final[Mapping[str, Callable[[Any], object]]] = {
+    "version_policy": lambda hint: VersionSection,
+    "parameters": lambda hint: Annotated[dict[str, str], BeforeValidator(_texts)],
+    "instance_groups": lambda hint: Annotated[hint, BeforeValidator(_counted), Field(min_length=1)],
+    "response_cache": lambda hint: hint | None,
 }
+"""By field: its type in the schema, made from the type that the table has."""
 
 
-def written_place(place: Place) -> Place:
-    """A place of `ModelConfig`, as the file calls it."""
-    return tuple(_WRITTEN.get(step, step) if isinstance(step, str) else step for step in place)
+@functools.cache
+def section(kind: type, side: str = "") -> type[Section]:
+    """The schema of a dataclass of `model_config`; `side` is that of a tensor: inputs or outputs."""
+    fields: dict[str, Any] = {
+        str(row.yaml): (_hint(row), ... if row.default is MISSING else None)
+        for row in rows(kind)
+        if row.yaml is not None and row.at.only in ("", side)
+    }
+    return create_model(kind.__name__, __base__=Switch if kind in _SWITCHES else Section, **fields)
+
+
+def _hint(row: Row) -> object:
+    hint = row.hint
+    if row.nested is not None:
+        inner = section(row.nested, row.name)
+        hint = GenericAlias(dict, (_LEVEL, inner)) if row.is_map else inner
+        if row.is_list:
+            hint = GenericAlias(tuple, (inner, ...))
+    elif row.is_map:
+        hint = GenericAlias(dict, get_args(row.hint))
+    elif row.at.unit:
+        hint = Size | None if row.at.unit == "bytes" else Duration if row.at.above == 0 else Delay
+    elif row.at.named:
+        hint = Annotated[hint, Field(min_length=1)]
+    elif row.at.least is not None and not row.is_list:
+        hint = Annotated[hint, Field(ge=row.at.least)]
+    if row.name in _SHORT:
+        return _SHORT[row.name](hint)
+    return hint
+
+
+def build(doc: Document, name: str) -> ModelConfig:
+    """The configuration that a document has. Its files are not read. Raises ConfigError with every problem."""
+    root = section(ModelConfig)
+    try:
+        written = root.model_validate(doc.data, strict=True)
+    except ValidationError as error:
+        raise ConfigError([*doc.problems, *sentences.problems(doc, error, skip=(), root=root)]) from None
+    if doc.problems:
+        raise ConfigError(doc.problems)
+    config: ModelConfig = _built(ModelConfig, written, name=name)
+    named = (replace(warmup, name=warmup.name or f"warmup {i}") for i, warmup in enumerate(config.warmup))
+    return replace(config, warmup=tuple(named))
+
+
+def _built(kind: Any, written: Section, **given: Any) -> Any:
+    """The dataclass of a section. Fields that are not written have the defaults of the dataclass."""
+    for row in rows(kind):
+        value = getattr(written, row.yaml, None) if row.yaml is not None else None
+        if value is not None:
+            given[row.name] = _value(row, value)
+    return kind(**given)
+
+
+def _value(row: Row, value: Any) -> Any:
+    if isinstance(value, VersionSection):
+        return value.policy()
+    if row.nested is None:
+        return value
+    if row.nested is ResponseCache:
+        return _built(ResponseCache, value, enable=True)
+    if row.is_map:
+        return {int(key): _built(row.nested, item) for key, item in value.items()}
+    return tuple(_built(row.nested, item) for item in value) if row.is_list else _built(row.nested, value)
+
+
+def written_place(place: Place, lines: Container[Place] = ()) -> Place:
+    """A place of `ModelConfig` as a place of the file."""
+    return tuple(step if row is None or row.yaml is None else row.yaml for step, row in along(ModelConfig, place))
 
 
 def read(path: Path, name: str) -> tuple[ModelConfig, Document]:
-    """The configuration in a file, and where its parts stand. Raises ConfigError with every problem found."""
+    """The configuration in a file, and the lines of its parts. Raises ConfigError with every problem."""
     doc = parse(path, example="backend: onnx")
-    try:
-        section = ModelSection.model_validate(doc.data, strict=True)
-    except ValidationError as error:
-        raise ConfigError([*doc.problems, *sentences.problems(doc, error, skip=(), root=ModelSection)]) from None
-    if doc.problems:
-        raise ConfigError(doc.problems)
-    return section.config(name), doc
+    return build(doc, name), doc

@@ -5,7 +5,7 @@ Label files, first values of states and warm-up data lie beside the versions, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,10 @@ from adapters.wire.protos import model_config
 from config.document import Document
 from config.place import Place
 from config.problem import ConfigError, Problem
-from runtimes.tensor.configuration import extensions, model_yaml, pbtxt, triton_names, triton_reading
+from runtimes.tensor.configuration import message, model_yaml, parameters, pbtxt, triton
 from runtimes.tensor.configuration.checks import Complaint, check
 from runtimes.tensor.configuration.model_config import ModelConfig, SequenceState, TensorSpec, Warmup
-from runtimes.tensor.configuration.triton_reading import Unserved
+from runtimes.tensor.configuration.triton import Unserved
 
 PBTXT = "config.pbtxt"
 YAML = "model.yaml"
@@ -36,6 +36,8 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "lightgbm": ("model.txt", "lightgbm.txt"),
 }
 """What the file of a version is called, where the configuration does not say: by it the backend is found."""
+WrittenPlace = Callable[[Place, Container[Place]], Place]
+"""Converts a place of `ModelConfig` to a place of the file, which has the lines of these places."""
 _SUFFIXES = {Path(name).suffix: backend for backend, names in FILES.items() for name in names}
 
 
@@ -61,8 +63,8 @@ def read_model(folder: Path, name: str, version_folders: Iterable[Path]) -> Read
         config, doc = model_yaml.read(folder / YAML, name)
         return _finished(config, doc, model_yaml.written_place, folder, version_folders)
     if written == [PBTXT]:
-        message, doc = pbtxt.read(folder / PBTXT)
-        return _of_message(message, doc, name, folder, version_folders)
+        sent, doc = pbtxt.read(folder / PBTXT)
+        return _of_message(sent, doc, name, folder, version_folders)
     doc = Document(str(folder))
     return _finished(ModelConfig(name, ""), doc, model_yaml.written_place, folder, version_folders)
 
@@ -70,29 +72,34 @@ def read_model(folder: Path, name: str, version_folders: Iterable[Path]) -> Read
 def read_override(text: str, name: str, folder: Path, version_folders: Iterable[Path]) -> Reading:
     """A configuration in Triton's JSON, sent along with a load, in place of the file in `folder`."""
     doc = Document(f"the configuration sent for {name}")
-    message = model_config.ModelConfig()
+    sent = model_config.ModelConfig()
     try:
-        json_format.Parse(text, message)
+        json_format.Parse(text, sent)
     except (json_format.ParseError, ValueError, RecursionError) as error:
         raise ConfigError([doc.problem((), f"is not Triton's JSON: {error}")]) from None
-    return _of_message(message, doc, name, folder, version_folders)
+    return _of_message(sent, doc, name, folder, version_folders)
 
 
-def _of_message(message: Any, doc: Document, name: str, folder: Path, version_folders: Iterable[Path]) -> Reading:
+def _of_message(sent: Any, doc: Document, name: str, folder: Path, version_folders: Iterable[Path]) -> Reading:
     try:
-        config, warnings = triton_reading.from_message(message, name)
+        config, warnings = triton.from_message(sent, name)
     except Unserved as error:
-        raise ConfigError(_problems(error.complaints, doc, lambda place: place)) from None
-    config = extensions.applied(config, doc)
-    reading = _finished(config, doc, triton_names.written_place, folder, version_folders)
-    told = _problems(warnings, doc, lambda place: place)
-    return replace(reading, warnings=tuple(replace(problem, is_warning=True) for problem in told))
+        raise ConfigError(_problems(error.complaints, doc, _as_written)) from None
+    config = parameters.applied(config, doc)
+    reading = _finished(config, doc, message.written_place, folder, version_folders)
+    problems = _problems(warnings, doc, _as_written)
+    return replace(reading, warnings=tuple(replace(problem, is_warning=True) for problem in problems))
+
+
+def _as_written(place: Place, lines: Container[Place]) -> Place:
+    """A place that is the file's own already."""
+    return place
 
 
 def _finished(
     config: ModelConfig,
     doc: Document,
-    written: Callable[[Place], Place],
+    written: WrittenPlace,
     folder: Path,
     version_folders: Iterable[Path],
 ) -> Reading:
@@ -126,9 +133,9 @@ def _backend(config: ModelConfig, version_folders: Iterable[Path]) -> str:
     return ""
 
 
-def _problems(complaints: Iterable[Complaint], doc: Document, written: Callable[[Place], Place]) -> list[Problem]:
-    found = [doc.problem(written(place), message, suggestion) for place, message, suggestion in complaints]
-    return sorted(found, key=lambda problem: problem.line or 0)
+def _problems(complaints: Iterable[Complaint], doc: Document, written: WrittenPlace) -> list[Problem]:
+    problems = [doc.problem(written(place, doc.lines), text, suggestion) for place, text, suggestion in complaints]
+    return sorted(problems, key=lambda problem: problem.line or 0)
 
 
 class _Files:

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from adapters.errors import CallerError, DeadlineError, InferenceError, NotFound
-from runtimes.tensor.configuration.override import Override
 from runtimes.tensor.configuration.version_policy import MissingVersion
 from runtimes.tensor.models.loading import Loader, Parts
+from runtimes.tensor.models.override import Override
 from runtimes.tensor.models.poller import Poller
 from runtimes.tensor.models.records import IndexEntry, ModelRecord, VersionRecord
 from runtimes.tensor.models.repository import Listing, Repository, RepositoryError

@@ -10,7 +10,7 @@ from typing import Literal
 from adapters.errors import NotFound
 from runtimes.tensor.api.statistics import ModelStatistics
 from runtimes.tensor.configuration.model_config import ModelConfig
-from runtimes.tensor.configuration.override import remove
+from runtimes.tensor.models.override import remove
 from runtimes.tensor.models.repository import ModelFolder
 from runtimes.tensor.models.served_model import ServedModel
 

@@ -158,14 +158,14 @@ def test_the_backend_is_found_by_the_file(tmp_path: Path) -> None:
         ("versions: newest", "1: versions: expected latest, all, a list of numbers or {latest: NUMBER}"),
         ("versions: {latest: 1, all: true}", "1: versions: give one of latest, all and only"),
         ("versions: [0]", "1: versions: expected the numbers of versions, from 1"),
-        ("labels: {'1': 1}", "1: labels: a label is a word such as stable, which is no number"),
+        ("labels: {'1': 1}", "1: labels: a label is a word such as stable, and not a number"),
         (
             "dynamic_batching: {max_queue_delay: 5}",
             "1: dynamic_batching.max_queue_delay: expected a duration such as 250ms, 10s, 5m or 1h, got 5",
         ),
         (
             "max_batch_size: 4\ndynamic_batching:\n  preferred_batch_size: [8]",
-            "3: dynamic_batching.preferred_batch_size: must be between 1 and 4, the most that a batch holds",
+            "3: dynamic_batching.preferred_batch_size: must be between 1 and 4, the largest batch",
         ),
         (
             "dynamic_batching:\n  priority_levels: 2",
@@ -183,7 +183,10 @@ def test_the_backend_is_found_by_the_file(tmp_path: Path) -> None:
             "dynamic_batching: true\nsequence_batching: true",
             "2: sequence_batching: and dynamic_batching exclude each other: keep one",
         ),
-        ("cache: true\ndecoupled: true", "1: cache: keeps one answer, and a decoupled model gives many: leave one out"),
+        (
+            "cache: true\ndecoupled: true",
+            "1: cache: stores one response, and a decoupled model has many: leave one of them out",
+        ),
         ("file: ../../secret", "1: file: expected the name of a file in the version's folder"),
         (
             "outputs: [{name: A, datatype: FP32, dims: [2], labels: ../x}]",
@@ -199,7 +202,7 @@ def test_the_backend_is_found_by_the_file(tmp_path: Path) -> None:
         ),
         (
             "sequence_batching:\n  controls:\n    - {kind: start, name: S, datatype: INT8}",
-            "3: sequence_batching.controls[0].datatype: of a start control is BOOL or FP32 or INT32",
+            "3: sequence_batching.controls[0].datatype: of a start control must be BOOL or FP32 or INT32",
         ),
         ("max_batch_size: [\n", "2: is not valid YAML: did not find expected node content"),
     ],

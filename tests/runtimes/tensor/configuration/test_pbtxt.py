@@ -25,7 +25,7 @@ from runtimes.tensor.configuration.model_config import (
 )
 from runtimes.tensor.configuration.pbtxt import parse
 from runtimes.tensor.configuration.reading import Reading, read_model, read_override
-from runtimes.tensor.configuration.triton_writing import to_json, to_message
+from runtimes.tensor.configuration.triton import to_json, to_message
 
 ADD_SUB = """
 name: "add_sub"
@@ -101,7 +101,7 @@ def test_a_file_is_read_as_it_is(tmp_path: Path) -> None:
                 "first",
                 1,
                 1,
-                (WarmupInput("INPUT0", "INT32", (16,)), WarmupInput("INPUT1", "INT32", (16,), "random")),
+                inputs=(WarmupInput("INPUT0", "INT32", (16,)), WarmupInput("INPUT1", "INT32", (16,), "random")),
             ),
         ),
         response_cache=ResponseCache(enable=True),
@@ -164,7 +164,7 @@ def test_sequences(tmp_path: Path) -> None:
         (
             "max_batch_size: 8",
             "max_batch_size: -1",
-            "4: max_batch_size: must be between 0 (no batch dimension) and 65536",
+            "4: max_batch_size: must be between 0 and 65536",
         ),
         ("input [", "input", "11: Expected identifier or number, got {."),
         (
@@ -174,7 +174,7 @@ def test_sequences(tmp_path: Path) -> None:
         ),
         ("response_cache", "batch_input {} #", "31: batch_input: is not made by this runtime"),
         ("response_cache", "model_repository_agents {} #", "31: model_repository_agents: are not run by this runtime"),
-        ("batch_size: 1\n", "batch_size: 9\n", "27: model_warmup[0].batch_size: must be between 0 and 8, the most"),
+        ("batch_size: 1\n", "batch_size: 9\n", "27: model_warmup[0].batch_size: must be at most 8, the largest batch"),
         (
             'key: "FORCE',
             'key: "headrace.quantise" #',

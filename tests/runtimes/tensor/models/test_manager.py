@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from adapters.errors import CallerError, NotFound, Unavailable
-from runtimes.tensor.configuration.override import Override, unpack
 from runtimes.tensor.models.manager import ModelManager
+from runtimes.tensor.models.override import Override, unpack
 from runtimes.tensor.models.repository import RepositoryError
 from runtimes.tensor.models.served_model import ServedModel
 from tests.runtimes.tensor.workshop import CONFIG, WARMED, Workshop, manager_of, put, scheduler_of, until
@@ -495,7 +495,7 @@ def test_nor_is_it_written_where_the_check_of_names_is_wrong(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr("runtimes.tensor.configuration.override.check_files", lambda _: None)
+    monkeypatch.setattr("runtimes.tensor.models.override.check_files", lambda _: None)
     with pytest.raises(RepositoryError, match="is no file of a model"):
         unpack("m", Override("{}", {name.replace("ABSOLUTE", str(tmp_path / OUTSIDE)): b"x"}))
     assert list(tmp_path.iterdir()) == []

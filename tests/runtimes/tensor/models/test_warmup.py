@@ -26,7 +26,7 @@ SPEC = TensorSpec("A", "FP32", (2, -1))
 
 def config_of(*inputs: WarmupInput, batch_size: int = 0, max_batch_size: int = 4) -> ModelConfig:
     specs = tuple(TensorSpec(spec.name, spec.datatype, (-1,) * len(spec.dims)) for spec in inputs)
-    warmup = Warmup("first", batch_size, 2, inputs)
+    warmup = Warmup("first", batch_size, 2, inputs=inputs)
     return ModelConfig("m", "python", specs, max_batch_size=max_batch_size, warmup=(warmup,))
 
 
