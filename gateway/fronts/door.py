@@ -48,7 +48,7 @@ class Door:
         self.core = core
         self._ids = map(f"req_{secrets.token_hex(6)}{{:08x}}".format, itertools.count(1))
 
-    async def serve(
+    def serve(
         self,
         http: Request,
         route: Route | None,
@@ -56,7 +56,7 @@ class Door:
         refusal: Shape,
         told: Told | None = None,
         event_of: EventOf | None = None,
-    ) -> Response:
+    ) -> Awaitable[Response]:
         """Answer one request, and report its end exactly once. `unknown` is the message for a path without a route.
 
         `event_of` is for a door whose streams are events, which may begin with comments.
@@ -65,7 +65,7 @@ class Door:
         answering = self._answer(http, route, unknown, refusal, told or self.headers, record)
         patience = self.core.snapshot.config.http.stream_comments
         if patience is None or event_of is None:
-            return await answering
+            return answering
 
         def fields() -> Fields | None:
             """Of a stream that begins before its answer."""
@@ -73,7 +73,7 @@ class Door:
                 return None
             return [("content-type", "text/event-stream"), *(told or self.headers)(record), *STREAMED]
 
-        return await commented(answering, patience, fields, event_of)
+        return commented(answering, patience, fields, event_of)
 
     async def _answer(
         self, http: Request, route: Route | None, unknown: str, refusal: Shape, told: Told, record: Record

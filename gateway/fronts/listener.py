@@ -21,6 +21,9 @@ from gateway.fronts.responses import PATH as RESPONSES
 from gateway.fronts.responses import ResponsesFront
 from gateway.stored.keeper import Keeper
 
+GENERATION = frozenset({b"/v1/chat/completions", b"/v1/completions", b"/v1/embeddings"})
+"""OpenAI's paths that most requests name. Every other path is compared with each front's prefixes."""
+
 
 class Fronts:
     """The handler of the data listener. `ready` tells whether the gateway takes requests and can answer them."""
@@ -47,6 +50,8 @@ class Fronts:
 
     def __call__(self, http: Request) -> Awaitable[Response]:
         """Answer one request."""
+        if http.target in GENERATION:
+            return self._openai(http)
         http = readdressed(http)
         if http.target.startswith(MODELS) and VERSION in http.headers:
             return self._anthropic(http)

