@@ -23,8 +23,8 @@ class Histogram:
 
     def buckets(self) -> list[tuple[str, float]]:
         """As Prometheus tells them: up to each bound, how many."""
-        told, total = [], 0
+        buckets, total = [], 0
         for bound, count in zip([*map(str, BOUNDS), "+Inf"], self.counts, strict=True):
             total += count
-            told.append((bound, float(total)))
-        return told
+            buckets.append((bound, float(total)))
+        return buckets

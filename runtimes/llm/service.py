@@ -75,7 +75,7 @@ async def _serve(options: ServiceOptions) -> int:
         log.info("draining for up to %g s", options.drain_seconds)
         await server.drain(options.drain_seconds)
         if app.model is not None:
-            _tell_if_whole(app.model.engine)
+            _check_cache(app.model.engine)
     except CannotStart as error:
         log.error("%s", error)
         return 1
@@ -88,7 +88,7 @@ async def _serve(options: ServiceOptions) -> int:
     return 0
 
 
-def _tell_if_whole(engine: AsyncEngine) -> None:
+def _check_cache(engine: AsyncEngine) -> None:
     """The last look at the KV cache, once nobody is answered any more."""
     stats = engine.stats()
     if stats.running or stats.waiting:

@@ -67,17 +67,17 @@ class StructuredOutputs(msgspec.Struct, forbid_unknown_fields=True):
     disable_any_whitespace: bool | None = None
 
     @property
-    def asked(self) -> list[str]:
+    def given(self) -> list[str]:
         """Which of the first five there are."""
         return [name for name in _SIMPLE if getattr(self, name) not in (None, False)]
 
-    def told(self, prefix: str = "structured_outputs.") -> Grammar:
+    def to_grammar(self, prefix: str = "structured_outputs.") -> Grammar:
         """The fields' names follow the `prefix` in the request. Raises CallerError."""
-        if len(asked := self.asked) != 1:
-            names = ", ".join(f"`{prefix}{name}`" for name in asked or _SIMPLE)
-            param = prefix[:-1] if prefix.endswith(".") else f"{prefix}{(asked or _SIMPLE)[0]}"
-            raise CallerError(f"Give one of {names}, not {len(asked)}.", param=param)
-        param = f"{prefix}{asked[0]}"
+        if len(given := self.given) != 1:
+            names = ", ".join(f"`{prefix}{name}`" for name in given or _SIMPLE)
+            param = prefix[:-1] if prefix.endswith(".") else f"{prefix}{(given or _SIMPLE)[0]}"
+            raise CallerError(f"Give one of {names}, not {len(given)}.", param=param)
+        param = f"{prefix}{given[0]}"
         if self.regex is not None:
             return Grammar("regex", ascii_classes(self.regex), param)
         if self.grammar is not None:

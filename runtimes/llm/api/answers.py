@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from runtimes.llm.api.token_logprobs import ScoredPrompt, TokenNames, ToldToken, chat_logprobs, completion_logprobs
+from runtimes.llm.api.token_logprobs import ScoredPrompt, ScoredToken, TokenNames, chat_logprobs, completion_logprobs
 from runtimes.llm.engine.sequence import FinishReason
 from runtimes.llm.text.answer_parser import AnswerParser, Part
 from runtimes.llm.text.think_parser import Thought
-from runtimes.llm.text.tool_parser import CallBegun, Said
+from runtimes.llm.text.tool_parser import AnswerText, CallBegun
 
 _encode = msgspec.json.Encoder().encode
 Ending = FinishReason | Literal["tool_calls"]
@@ -24,7 +24,7 @@ class Finished(NamedTuple):
 
     text: str
     finish_reason: FinishReason
-    told: Sequence[ToldToken] = ()
+    tokens: Sequence[ScoredToken] = ()
     token_ids: Sequence[int] = ()
     scored_prompt: ScoredPrompt | None = None
 
@@ -126,16 +126,18 @@ class AnswerWriter(Protocol):
 
     def whole(self, choices: Sequence[Finished], usage: Usage) -> bytes: ...
 
-    def resume(self, index: int, said: str) -> None:
+    def resume(self, index: int, text: str) -> None:
         """The choice goes on after a text that its client has."""
 
     def opening(self, index: int) -> bytes | None:
         """The chunk before a choice's first text, if the API has one."""
 
-    def text(self, index: int, text: str, token_ids: Sequence[int] = (), told: Sequence[ToldToken] = ()) -> list[bytes]:
+    def text(
+        self, index: int, text: str, token_ids: Sequence[int] = (), tokens: Sequence[ScoredToken] = ()
+    ) -> list[bytes]:
         """Chunks, none while nothing is certain.
 
-        `token_ids` are the tokens that were generated since the text before, `told` those that begin in it, where
+        `token_ids` are the tokens that were generated since the text before, `tokens` those that begin in it, where
         asked for."""
 
     def finish(
@@ -144,7 +146,7 @@ class AnswerWriter(Protocol):
         rest: str,
         reason: FinishReason,
         token_ids: Sequence[int] = (),
-        told: Sequence[ToldToken] = (),
+        tokens: Sequence[ScoredToken] = (),
     ) -> list[bytes]:
         """`rest` is the last of the text, and empty nearly always; `token_ids` are the last of the tokens."""
 
@@ -179,14 +181,14 @@ class _Writer:
     def usage(self, usage: Usage) -> bytes:
         return self._body(self.chunk_object, [], usage)
 
-    def _logprobs(self, told: Sequence[ToldToken]) -> dict[str, Any] | None:
-        return None if self._names is None else self._shaped(told, self._names)
+    def _logprobs(self, tokens: Sequence[ScoredToken]) -> dict[str, Any] | None:
+        return None if self._names is None else self._shaped(tokens, self._names)
 
-    def _shaped(self, told: Sequence[ToldToken], names: TokenNames) -> dict[str, Any]:
+    def _shaped(self, tokens: Sequence[ScoredToken], names: TokenNames) -> dict[str, Any]:
         raise NotImplementedError
 
-    def _chunk_logprobs(self, told: Sequence[ToldToken]) -> dict[str, Any] | None:
-        return self._logprobs(told) if told else None
+    def _chunk_logprobs(self, tokens: Sequence[ScoredToken]) -> dict[str, Any] | None:
+        return self._logprobs(tokens) if tokens else None
 
     def _ids(self, token_ids: Sequence[int]) -> Sequence[int] | UnsetType:
         return token_ids if self._with_token_ids else UNSET
@@ -212,8 +214,8 @@ class ChatWriter(_Writer):
     whole_object = "chat.completion"
     chunk_object = "chat.completion.chunk"
 
-    def _shaped(self, told: Sequence[ToldToken], names: TokenNames) -> dict[str, Any]:
-        return chat_logprobs(told, names)
+    def _shaped(self, tokens: Sequence[ScoredToken], names: TokenNames) -> dict[str, Any]:
+        return chat_logprobs(tokens, names)
 
     def __init__(
         self,
@@ -233,22 +235,24 @@ class ChatWriter(_Writer):
         written = []
         for i, choice in enumerate(choices):
             message, reason = self._message(i, choice)
-            written.append(_ChatChoice(i, message, reason, self._logprobs(choice.told), self._ids(choice.token_ids)))
+            written.append(_ChatChoice(i, message, reason, self._logprobs(choice.tokens), self._ids(choice.token_ids)))
         return self._body(self.whole_object, written, usage, choices[0].scored_prompt)
 
-    def resume(self, index: int, said: str) -> None:
+    def resume(self, index: int, text: str) -> None:
         if self._parsers is not None:
-            self._parsers[index].push(said)
+            self._parsers[index].push(text)
 
     def opening(self, index: int) -> bytes | None:
         return self._chunk(_ChatChunkChoice(index, _Delta(role="assistant", content="")))
 
-    def text(self, index: int, text: str, token_ids: Sequence[int] = (), told: Sequence[ToldToken] = ()) -> list[bytes]:
-        logprobs, ids = self._chunk_logprobs(told), self._ids(token_ids)
+    def text(
+        self, index: int, text: str, token_ids: Sequence[int] = (), tokens: Sequence[ScoredToken] = ()
+    ) -> list[bytes]:
+        logprobs, ids = self._chunk_logprobs(tokens), self._ids(token_ids)
         if self._parsers is None:
             return [self._chunk(_ChatChunkChoice(index, _Delta(content=text), None, logprobs, ids))]
         deltas = [_delta(part) for part in self._parsers[index].push(text)]
-        if not deltas and (told or ids):
+        if not deltas and (tokens or ids):
             deltas = [_Delta()]
         chunks = []
         for delta in deltas:
@@ -262,9 +266,9 @@ class ChatWriter(_Writer):
         rest: str,
         reason: FinishReason,
         token_ids: Sequence[int] = (),
-        told: Sequence[ToldToken] = (),
+        tokens: Sequence[ScoredToken] = (),
     ) -> list[bytes]:
-        logprobs, ids = self._chunk_logprobs(told), self._ids(token_ids)
+        logprobs, ids = self._chunk_logprobs(tokens), self._ids(token_ids)
         if self._parsers is None:
             return [self._chunk(_ChatChunkChoice(index, _Delta(content=rest or UNSET), reason, logprobs, ids))]
         parser = self._parsers[index]
@@ -281,7 +285,7 @@ class ChatWriter(_Writer):
         calls: list[_ToolCall] = []
         arguments: list[list[str]] = []
         for part in (*parser.push(choice.text), *parser.finish()):
-            if isinstance(part, Said):
+            if isinstance(part, AnswerText):
                 texts.append(part.text)
             elif isinstance(part, Thought):
                 thoughts.append(part.text)
@@ -304,7 +308,7 @@ class ChatWriter(_Writer):
 def _delta(part: Part) -> _Delta:
     if isinstance(part, Thought):
         return _Delta(reasoning_content=part.text)
-    if isinstance(part, Said):
+    if isinstance(part, AnswerText):
         return _Delta(content=part.text)
     if isinstance(part, CallBegun):
         return _Delta(tool_calls=[_ToolCall(part.at, part.id, "function", _Called(part.name, ""))])
@@ -322,24 +326,26 @@ class CompletionWriter(_Writer):
     id_prefix = "cmpl"
     whole_object = chunk_object = "text_completion"
 
-    def _shaped(self, told: Sequence[ToldToken], names: TokenNames) -> dict[str, Any]:
-        return completion_logprobs(told, names)
+    def _shaped(self, tokens: Sequence[ScoredToken], names: TokenNames) -> dict[str, Any]:
+        return completion_logprobs(tokens, names)
 
     def whole(self, choices: Sequence[Finished], usage: Usage) -> bytes:
         return self._body(self.whole_object, [self._choice(i, choice) for i, choice in enumerate(choices)], usage)
 
     def _choice(self, index: int, choice: Finished) -> _TextChoice:
         ids, scored = self._ids(choice.token_ids), UNSET if choice.scored_prompt is None else choice.scored_prompt
-        return _TextChoice(index, choice.text, choice.finish_reason, self._logprobs(choice.told), ids, scored)
+        return _TextChoice(index, choice.text, choice.finish_reason, self._logprobs(choice.tokens), ids, scored)
 
-    def resume(self, index: int, said: str) -> None:
+    def resume(self, index: int, text: str) -> None:
         pass  # a completion's text is not parsed
 
     def opening(self, index: int) -> bytes | None:
         return None
 
-    def text(self, index: int, text: str, token_ids: Sequence[int] = (), told: Sequence[ToldToken] = ()) -> list[bytes]:
-        return [self._chunk(_TextChoice(index, text, None, self._chunk_logprobs(told), self._ids(token_ids)))]
+    def text(
+        self, index: int, text: str, token_ids: Sequence[int] = (), tokens: Sequence[ScoredToken] = ()
+    ) -> list[bytes]:
+        return [self._chunk(_TextChoice(index, text, None, self._chunk_logprobs(tokens), self._ids(token_ids)))]
 
     def finish(
         self,
@@ -347,6 +353,6 @@ class CompletionWriter(_Writer):
         rest: str,
         reason: FinishReason,
         token_ids: Sequence[int] = (),
-        told: Sequence[ToldToken] = (),
+        tokens: Sequence[ScoredToken] = (),
     ) -> list[bytes]:
-        return [self._chunk(_TextChoice(index, rest, reason, self._chunk_logprobs(told), self._ids(token_ids)))]
+        return [self._chunk(_TextChoice(index, rest, reason, self._chunk_logprobs(tokens), self._ids(token_ids)))]

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from runtimes.llm.api.token_logprobs import EchoedPrompt, ToldToken
+from runtimes.llm.api.token_logprobs import EchoedPrompt, ScoredToken
 from runtimes.llm.engine.async_engine import Generation
 from runtimes.llm.engine.sequence import FinishReason, TokenLogprobs, TokenOutput
 from runtimes.llm.text.detokenizer import Detokenizer
@@ -15,12 +15,12 @@ NO_STOPS = StopTable(())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What a choice's text is to be.
+class TextOptions:
+    """How the tokens of a choice become its text.
 
     It ends before, or with, the first of `stops` after `min_tokens` tokens. `echo` is its beginning. With
-    `only_prompt` there is no more, and what is generated is only the way to the prompt's log-probabilities. `told` is
-    for how many of the likeliest tokens log-probabilities are reported; None for no report.
+    `only_prompt` the text is the echo alone: the step serves the prompt's log-probabilities. `num_logprobs` is the
+    number of likeliest tokens whose log-probabilities are reported; None reports none.
     """
 
     stops: StopTable = NO_STOPS
@@ -28,7 +28,7 @@ class Wanted:
     min_tokens: int = 0
     echo: EchoedPrompt | None = None
     only_prompt: bool = False
-    told: int | None = None
+    num_logprobs: int | None = None
     shown: Mapping[int, bytes] | None = None
     """Control tokens that are spelled in it."""
     think: Callable[[], ThinkParser] | None = None
@@ -38,8 +38,8 @@ class Wanted:
 class Choice:
     """One answer to one prompt, as text. `finish_reason`, `completion_tokens` and `rest` are final when `texts` ends.
 
-    `said` are tokens of the answer that somebody has the text of already, as far as it was certain: they bring
-    this one to the same state, and what follows is what would have followed there.
+    `continued` are the first tokens of an answer whose text the client already has. They set the state, and the text
+    after them is that of the original answer.
     """
 
     def __init__(
@@ -47,8 +47,8 @@ class Choice:
         index: int,
         generation: Generation,
         tokenizer: Tokenizer,
-        wanted: Wanted,
-        said: Sequence[int] = (),
+        options: TextOptions,
+        continued: Sequence[int] = (),
         *,
         prompt: int = 0,
     ) -> None:
@@ -58,43 +58,43 @@ class Choice:
         self.cached_tokens = 0
         self.finish_reason: FinishReason = "length"
         self.completion_tokens = 0
-        self.thought_tokens: int | None = None if wanted.think is None else 0
+        self.thought_tokens: int | None = None if options.think is None else 0
         """Tokens of its thoughts; None for a model that does not think."""
-        self.said_text = ""
-        """The text that was certain with the tokens of `said`."""
+        self.continued_text = ""
+        """The text that was certain with the tokens of `continued`."""
         self.token_ids: list[int] = []
         """Those since they were last taken: all that the text so far, certain or not, was made of."""
         self.rest = ""
-        """The text that became certain only by the end. It belongs to the end: whoever has it knows that it came."""
+        """The text that only the end made certain; it is sent with the end."""
         self.prompt_logprobs: Sequence[TokenLogprobs] = ()
-        """From the prompt's second token on, where they are asked for."""
+        """From the prompt's second token on, if requested."""
         self._logprob = 0.0
-        self._told: list[ToldToken] = []
+        self._tokens: list[ScoredToken] = []
         self._read = self._certain = 0  # characters: all that tokens made, and those that are of the answer
         self._whole = False
-        self._wanted = wanted
+        self._options = options
         self._generation = generation
-        self._detokenizer = Detokenizer(tokenizer, wanted.shown)
-        self._stops = StopStrings(wanted.stops, included=wanted.includes_stop)
-        self._think = None if wanted.think is None else wanted.think()
-        for token_id in said:
+        self._detokenizer = Detokenizer(tokenizer, options.shown)
+        self._stops = StopStrings(options.stops, included=options.includes_stop)
+        self._think = None if options.think is None else options.think()
+        for token_id in continued:
             self.completion_tokens += 1
-            self.said_text += self._text_of(token_id)
+            self.continued_text += self._text_of(token_id)
         if self._stops.matched is not None:
             generation.cancel()
 
     async def texts(self) -> AsyncIterator[str]:
-        """Pieces of the answer as they are certain, never empty. Raises EngineDead, or what ended it alone."""
-        echo = self._wanted.echo
-        if echo is not None and self._wanted.told is None and echo.text:
+        """Pieces of the answer that are final, never empty. Raises EngineDead, or the error of this answer alone."""
+        echo = self._options.echo
+        if echo is not None and self._options.num_logprobs is None and echo.text:
             yield self._echoed(echo, None)
         async for output in self._generation:
             self.cached_tokens = output.cached_tokens
             if not self.completion_tokens:
                 self.prompt_logprobs = output.prompt_logprobs
-                if echo is not None and self._wanted.told is not None and (text := self._echoed(echo, output)):
+                if echo is not None and self._options.num_logprobs is not None and (text := self._echoed(echo, output)):
                     yield text
-                if self._wanted.only_prompt:
+                if self._options.only_prompt:
                     break
             if text := self._take(output):
                 yield text
@@ -102,18 +102,18 @@ class Choice:
                 break
         self._end()
 
-    def take_told(self) -> list[ToldToken]:
+    def take_tokens(self) -> list[ScoredToken]:
         """Tokens that begin in the text that is certain, since they were last taken."""
-        told = self._told
-        ready = len(told)
+        tokens = self._tokens
+        ready = len(tokens)
         if not self._whole:
-            ready = next((i for i, token in enumerate(told) if token.offset >= self._certain), ready)
-        self._told = told[ready:]
-        return told[:ready]
+            ready = next((i for i, token in enumerate(tokens) if token.offset >= self._certain), ready)
+        self._tokens = tokens[ready:]
+        return tokens[:ready]
 
     @property
     def mean_logprob(self) -> float:
-        """Of its tokens, where log-probabilities were asked for."""
+        """The mean over its tokens, if log-probabilities were requested."""
         return self._logprob / max(self.completion_tokens, 1)
 
     def cancel(self) -> None:
@@ -123,7 +123,7 @@ class Choice:
     def _echoed(self, echo: EchoedPrompt, output: TokenOutput | None) -> str:
         self._read = self._certain = len(echo.text)
         if output is not None:
-            self._told += echo.told(output.prompt_logprobs, self._wanted.told or 0)
+            self._tokens += echo.scored_tokens(output.prompt_logprobs, self._options.num_logprobs or 0)
         return echo.text
 
     def _take(self, output: TokenOutput) -> str:
@@ -133,11 +133,11 @@ class Choice:
             self.finish_reason = output.finish_reason
         if output.logprobs is not None:
             self._logprob += output.logprobs.logprob
-        if output.finish_reason == "stop" and not self._wanted.includes_stop:
-            return ""  # the token that says so is not part of the text
+        if output.finish_reason == "stop" and not self._options.includes_stop:
+            return ""  # the stop token is not part of the text
         self.token_ids.append(output.token_id)
-        if self._wanted.told is not None:
-            self._told.append(ToldToken.of(output.token_id, self._read, output.logprobs))
+        if self._options.num_logprobs is not None:
+            self._tokens.append(ScoredToken.of(output.token_id, self._read, output.logprobs))
         return self._text_of(output.token_id)
 
     def _text_of(self, token_id: int) -> str:
@@ -146,7 +146,7 @@ class Choice:
             self._think.push(text)
             self.thought_tokens += self._think.thinks
         self._read += len(text)
-        if self.completion_tokens > self._wanted.min_tokens:
+        if self.completion_tokens > self._options.min_tokens:
             text = self._stops.push(text)
         self._certain += len(text)
         return text
@@ -160,5 +160,5 @@ class Choice:
         self._whole = self._stops.matched is None
         if not self._whole:
             self.finish_reason = "stop"
-        if not self._whole or self._wanted.only_prompt:
+        if not self._whole or self._options.only_prompt:
             self.cancel()

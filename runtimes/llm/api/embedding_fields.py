@@ -9,12 +9,12 @@ from adapters.errors import CallerError
 from adapters.wire.body import field, open_body
 from adapters.wire.openai import embeddings as wire
 
-_KNOWN = frozenset({"model", "input", "encoding_format", "dimensions", "user", "truncate_prompt_tokens"})
+_FIELDS = frozenset({"model", "input", "encoding_format", "dimensions", "user", "truncate_prompt_tokens"})
 _name = msgspec.json.Decoder(str | None)
 _truncation = msgspec.json.Decoder(Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None)
 
 
-class Asked(NamedTuple):
+class EmbeddingsBody(NamedTuple):
     """A request. `truncate` is vLLM's: a longer text is cut to so many tokens, or by -1 to what the model takes."""
 
     model: str | None
@@ -24,15 +24,17 @@ class Asked(NamedTuple):
     truncate: int | None
 
 
-def decode(body: bytes) -> Asked:
+def decode(body: bytes) -> EmbeddingsBody:
     """Raises `CallerError` that names the parameter at fault."""
     fields = open_body(body)
     if "input" not in fields:
         raise CallerError("`input` is missing.", param="input")
-    if unknown := sorted(fields.keys() - _KNOWN):
+    if unknown := sorted(fields.keys() - _FIELDS):
         raise CallerError(f"Unknown parameter: `{unknown[0]}`.", param=unknown[0], code="unknown_parameter")
-    wanted = wire.decode(fields)
+    request = wire.decode(fields)
     # Only null is no name: an empty one is of no model.
     named = field(fields, "model", _name) is not None
     truncate = field(fields, "truncate_prompt_tokens", _truncation)
-    return Asked(wanted.model if named else None, wanted.inputs, wanted.base64, wanted.dimensions, truncate)
+    return EmbeddingsBody(
+        request.model if named else None, request.inputs, request.base64, request.dimensions, truncate
+    )

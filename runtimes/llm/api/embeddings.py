@@ -11,7 +11,7 @@ from adapters import offload
 from adapters.errors import BackendError, CallerError, ContextTooLong, InferenceError
 from adapters.wire.openai import embeddings as wire
 from adapters.wire.openai.embeddings import Vector
-from runtimes.llm.api.embedding_fields import Asked
+from runtimes.llm.api.embedding_fields import EmbeddingsBody
 from runtimes.llm.api.submission import LoadedModel
 from runtimes.llm.engine.async_engine import QueueFull, TokenOutput
 from runtimes.llm.model.embedding_config import EmbeddingConfig
@@ -31,33 +31,33 @@ class Embeds(Protocol):
     async def __call__(self, row: Sequence[int]) -> TokenOutput: ...
 
 
-def check_dimensions(asked: Asked, config: EmbeddingConfig) -> None:
+def check_dimensions(body: EmbeddingsBody, config: EmbeddingConfig) -> None:
     """Raises `CallerError` for vectors that would mean nothing."""
-    if asked.dimensions is None or config.may_cut_to(asked.dimensions):
+    if body.dimensions is None or config.may_cut_to(body.dimensions):
         return
-    known = f"to {', '.join(map(str, sorted(config.dimensions)))} only" if config.dimensions else "not at all"
-    message = f"`dimensions`: this model's vectors may be cut {known}: it was not trained for {asked.dimensions}."
+    allowed = f"to {', '.join(map(str, sorted(config.dimensions)))} only" if config.dimensions else "not at all"
+    message = f"`dimensions`: this model's vectors may be cut {allowed}: it was not trained for {body.dimensions}."
     raise CallerError(message, param="dimensions")
 
 
-async def rows_of(asked: Asked, model: LoadedModel) -> list[list[int]]:
+async def rows_of(body: EmbeddingsBody, model: LoadedModel) -> list[list[int]]:
     """The tokens of each text, as many at most as the model takes. Raises `CallerError`."""
     longest = model.engine.max_model_len
-    cut = longest if asked.truncate == -1 else asked.truncate
+    cut = longest if body.truncate == -1 else body.truncate
     if cut is not None and not 0 < cut <= longest:
         message = f"`truncate_prompt_tokens` must be -1, or 1 to the {longest} tokens that this model takes."
         raise CallerError(message, param="truncate_prompt_tokens")
-    inputs: list[str | list[int]] = [*asked.inputs]
-    rows, total, said = list[list[int]](), 0, 0
+    inputs: list[str | list[int]] = [*body.inputs]
+    rows, total, characters = list[list[int]](), 0, 0
     for index, given in enumerate(inputs):
         rows.append(await _row(given, model, cut))
         _check(rows[-1], longest, index)
         total += len(rows[-1])
         if total > MAX_TOKENS:
             raise CallerError(f"`input` has more than {MAX_TOKENS} tokens in all.", param="input")
-        said += len(given)
-        if said > AT_A_TIME:
-            said = 0
+        characters += len(given)
+        if characters > AT_A_TIME:
+            characters = 0
             await asyncio.sleep(0)
     return rows
 
@@ -124,13 +124,13 @@ class _Work:
 
 
 async def body_of(
-    asked: Asked, outputs: Sequence[TokenOutput], config: EmbeddingConfig, model: str, tokens: int
+    body: EmbeddingsBody, outputs: Sequence[TokenOutput], config: EmbeddingConfig, model: str, tokens: int
 ) -> bytes:
     """The answer. Raises `BackendError` for vectors that are none."""
     vectors = np.stack([output.pooled for output in outputs if output.pooled is not None])
-    exact = finished(vectors, config, asked.dimensions)
+    exact = finished(vectors, config, body.dimensions)
     made = [Vector(vector.tobytes(), []) for vector in exact]
-    return await offload.run(exact.nbytes, wire.encode, made, model=model, tokens=tokens, in_base64=asked.base64)
+    return await offload.run(exact.nbytes, wire.encode, made, model=model, tokens=tokens, in_base64=body.base64)
 
 
 def finished(vectors: NDArray[np.float32], config: EmbeddingConfig, dimensions: int | None) -> NDArray[np.float32]:

@@ -15,7 +15,7 @@ from adapters.wire.openai import chat as openai
 from runtimes.llm.api.answers import AnswerWriter, CompletionDetails, Finished, PromptDetails, Usage
 from runtimes.llm.api.choice import Choice
 from runtimes.llm.api.metrics import Metrics
-from runtimes.llm.api.token_logprobs import ScoredPrompt, ToldToken
+from runtimes.llm.api.token_logprobs import ScoredPrompt, ScoredToken
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class Piece(NamedTuple):
     choice: Choice
     text: str | None
     token_ids: Sequence[int] = ()
-    told: Sequence[ToldToken] = ()
+    tokens: Sequence[ScoredToken] = ()
 
 
 class Answering:
@@ -48,7 +48,7 @@ class Answering:
         self._prompt_tokens = prompt_tokens
         self._metrics = metrics
         self._began = time.perf_counter()
-        self._said_anything = self._failed = False
+        self._has_output = self._failed = False
         # One place for each choice: who reads slowly slows the reading down, not the engine.
         self._pieces: asyncio.Queue[Piece | InferenceError] = asyncio.Queue(maxsize=len(choices))
         self._open = set(choices)
@@ -58,8 +58,8 @@ class Answering:
         try:
             async for text in choice.texts():
                 token_ids, choice.token_ids = choice.token_ids, []
-                await self._pieces.put(Piece(choice, text, token_ids, choice.take_told()))
-            await self._pieces.put(Piece(choice, None, choice.token_ids, choice.take_told()))
+                await self._pieces.put(Piece(choice, text, token_ids, choice.take_tokens()))
+            await self._pieces.put(Piece(choice, None, choice.token_ids, choice.take_tokens()))
         except InferenceError as error:
             await self._pieces.put(error)
         except Exception as error:
@@ -77,8 +77,8 @@ class Answering:
         if isinstance(piece, InferenceError):
             self._failed = True
             raise piece
-        if not self._said_anything:
-            self._said_anything = True
+        if not self._has_output:
+            self._has_output = True
             self._metrics.first_token(self._age)
         if piece.text is None:
             self._open.remove(piece.choice)
@@ -88,16 +88,16 @@ class Answering:
     async def whole(self) -> list[Finished]:
         """All choices, when all have ended."""
         texts: list[list[str]] = [[] for _ in self.choices]
-        told: list[list[ToldToken]] = [[] for _ in self.choices]
+        tokens: list[list[ScoredToken]] = [[] for _ in self.choices]
         ids: list[list[int]] = [[] for _ in self.choices]
-        async for choice, text, token_ids, tokens in self:
+        async for choice, text, token_ids, new_tokens in self:
             texts[choice.index].append(choice.rest if text is None else text)
-            told[choice.index] += tokens
+            tokens[choice.index] += new_tokens
             ids[choice.index] += token_ids
         scored = await self._scored_prompts()
         return [
             Finished(
-                "".join(texts[choice.index]), choice.finish_reason, told[choice.index], ids[choice.index],
+                "".join(texts[choice.index]), choice.finish_reason, tokens[choice.index], ids[choice.index],
                 scored.get(choice.prompt),
             )
             for choice in self.choices
@@ -193,9 +193,9 @@ class EventStream:
                 events = sse.encode(opening)
         if piece.text is None:
             choice = piece.choice
-            chunks = self._writer.finish(index, choice.rest, choice.finish_reason, piece.token_ids, piece.told)
+            chunks = self._writer.finish(index, choice.rest, choice.finish_reason, piece.token_ids, piece.tokens)
         else:
-            chunks = self._writer.text(index, piece.text, piece.token_ids, piece.told)
+            chunks = self._writer.text(index, piece.text, piece.token_ids, piece.tokens)
         return events + b"".join([sse.encode(chunk) for chunk in chunks])
 
     def _closing(self) -> bytes:

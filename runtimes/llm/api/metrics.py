@@ -71,9 +71,9 @@ class _EngineCollector(Collector):
             yield _gauge("num_requests_waiting", "Sequences that wait to run.", stats.waiting, prefix)
             yield _gauge("kv_cache_usage_perc", "Share of the KV cache's pages in use, 0 to 1.", used, prefix)
             # As endpoint pickers of Kubernetes' Inference Extension want the cache told: by an info's labels.
-            told = {"block_size": str(stats.block_size), "num_gpu_blocks": str(stats.kv_blocks_total)}
-            info = GaugeMetricFamily(f"{prefix}cache_config_info", "How the KV cache is cut.", labels=list(told))
-            info.add_metric(list(told.values()), 1)
+            labels = {"block_size": str(stats.block_size), "num_gpu_blocks": str(stats.kv_blocks_total)}
+            info = GaugeMetricFamily(f"{prefix}cache_config_info", "How the KV cache is cut.", labels=list(labels))
+            info.add_metric(list(labels.values()), 1)
             yield info
             yield _counter("prefix_cache_queries", "Prompt tokens of accepted requests.", stats.prompt_tokens, prefix)
             yield _counter("prefix_cache_hits", "Of those, found in it.", stats.cached_prompt_tokens, prefix)

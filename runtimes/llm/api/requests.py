@@ -17,7 +17,7 @@ from adapters.wire.openai.ignored_fields import NAMES, IgnoredFields, allowed_to
 from runtimes.llm.api.answer_format import Options, ResponseFormat, StructuredOutputs
 from runtimes.llm.api.messages import MAX_MESSAGES, Message, check_continued, check_messages
 from runtimes.llm.api.sampling_fields import MAX_CHOICES, Count, SamplingFields, TokenId, check_ids
-from runtimes.llm.api.thinking_fields import Effort, Thinking, ThinkingWish, Variables, variables_of
+from runtimes.llm.api.thinking_fields import Effort, Thinking, ThinkingOptions, Variables, variables_of
 from runtimes.llm.api.tools import MAX_TOOLS, Tool, ToolChoice, ToolUse, tool_use
 from runtimes.llm.engine.sampling_params import MAX_TOP_LOGPROBS
 from runtimes.llm.grammar.constraint import Grammar
@@ -85,42 +85,42 @@ class GenerateBody(SamplingFields, kw_only=True):
         """What the answer is held to. Raises CallerError."""
         given = {
             "response_format": None if self.response_format is None else self.response_format.grammar(),
-            "structured_outputs": None if self.structured_outputs is None else self.structured_outputs.told(),
+            "structured_outputs": None if self.structured_outputs is None else self.structured_outputs.to_grammar(),
             "guided_…": self._guided(),
         }
-        told = {name: grammar for name, grammar in given.items() if grammar is not None}
-        if len(told) > 1:
-            *_, last = told.values()
-            message = f"Give one of {', '.join(f'`{name}`' for name in told)}."
+        grammars = {name: grammar for name, grammar in given.items() if grammar is not None}
+        if len(grammars) > 1:
+            *_, last = grammars.values()
+            message = f"Give one of {', '.join(f'`{name}`' for name in grammars)}."
             raise CallerError(message, param=last.param.partition(".")[0])
-        return self.ending_by_itself(next(iter(told.values()), None))
+        return self.ending_by_itself(next(iter(grammars.values()), None))
 
     def _guided(self) -> Grammar | None:
         """`structured_outputs` by the names that vLLM had for its fields before 0.12."""
-        asked = StructuredOutputs(
+        outputs = StructuredOutputs(
             self.guided_json, None, self.guided_regex, self.guided_choice, self.guided_grammar,
             self.guided_whitespace_pattern,
         )  # fmt: skip
-        return asked.told("guided_") if asked.asked or asked.whitespace_pattern is not None else None
+        return outputs.to_grammar("guided_") if outputs.given or outputs.whitespace_pattern is not None else None
 
-    def ending_by_itself(self, told: Grammar | None) -> Grammar | None:
+    def ending_by_itself(self, grammar: Grammar | None) -> Grammar | None:
         """The same. Raises CallerError if nothing may end where it wants."""
         for name in ("ignore_eos", "min_tokens"):
-            if told is not None and getattr(self, name):
-                raise CallerError(f"With `{name}` no answer ends where `{told.param}` wants.", param=name)
-        return told
+            if grammar is not None and getattr(self, name):
+                raise CallerError(f"With `{name}` no answer ends where `{grammar.param}` wants.", param=name)
+        return grammar
 
     def check_tokens(self, vocab_size: int) -> None:
         super().check_tokens(vocab_size)
         check_ids("continue_token_ids", self.continue_token_ids or (), vocab_size)
 
     @property
-    def wants_usage(self) -> bool:
+    def includes_usage(self) -> bool:
         """Whether a stream ends with a chunk that says what it cost."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
     @property
-    def told(self) -> int | None:
+    def num_logprobs(self) -> int | None:
         """Of how many likeliest tokens log-probabilities are told, beside the token's own; None if of none at all."""
         return None
 
@@ -135,9 +135,9 @@ class GenerateBody(SamplingFields, kw_only=True):
         return False
 
     @property
-    def echo_told(self) -> bool:
+    def echoes_logprobs(self) -> bool:
         """Whether the prompt's log-probabilities are told too."""
-        return self.echoes and self.told is not None
+        return self.echoes and self.num_logprobs is not None
 
     def written(self, prompt: int) -> str | None:
         """That prompt, if it was a text."""
@@ -166,7 +166,7 @@ class ChatBody(GenerateBody, kw_only=True):
     max_thinking_tokens: Count | None = None
     include_reasoning: bool | None = None
 
-    def wish(self) -> ThinkingWish:
+    def thinking_options(self) -> ThinkingOptions:
         """How the model is to think. Raises CallerError."""
         enabled = self.enable_thinking
         if enabled is None and self.thinking is not None:
@@ -177,7 +177,7 @@ class ChatBody(GenerateBody, kw_only=True):
         given = (self.thinking_token_budget, self.thinking_budget, self.max_thinking_tokens, in_thinking)
         budgets = [budget for budget in given if budget is not None]
         variables = variables_of(enabled, self.reasoning_effort, self.chat_template_kwargs)
-        return ThinkingWish(variables, min(budgets, default=None), self.include_reasoning is not False)
+        return ThinkingOptions(variables, min(budgets, default=None), self.include_reasoning is not False)
 
     def tool_use(self) -> ToolUse | None:
         """Raises CallerError."""
@@ -188,7 +188,7 @@ class ChatBody(GenerateBody, kw_only=True):
             self.max_tokens = self.max_completion_tokens
 
     @property
-    def told(self) -> int | None:
+    def num_logprobs(self) -> int | None:
         return (self.top_logprobs or 0) if self.logprobs else None
 
     def check(self) -> None:
@@ -206,7 +206,7 @@ class CompletionBody(GenerateBody, kw_only=True):
     echo: bool | None = None
 
     @property
-    def told(self) -> int | None:
+    def num_logprobs(self) -> int | None:
         return None if self.logprobs is False else self.logprobs
 
     @property
@@ -250,8 +250,8 @@ B = TypeVar("B", bound=GenerateBody)
 
 async def decoded(decode: Callable[[bytes, IgnoredFields], B], body: bytes, hints: IgnoredFields) -> B:
     """What `decode` returns, from another process where the body has many values. Raises CallerError."""
-    request, found = await offload.parse(body, _with_hints, decode, body, hints)
-    hints.ignored = found.ignored
+    request, updated = await offload.parse(body, _with_hints, decode, body, hints)
+    hints.ignored = updated.ignored
     return request
 
 
@@ -293,10 +293,10 @@ def _decode(body: bytes, kind: type[B], hints: IgnoredFields) -> B:
         raise CallerError("The body must be a JSON object.", code="invalid_json") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CallerError(f"The body is not valid JSON: {error}.", code="invalid_json") from None
-    known = kind.__struct_fields__
-    for name in fields.keys() - set(known):
+    fields_of_kind = kind.__struct_fields__
+    for name in fields.keys() - set(fields_of_kind):
         _check_unsupported(name, fields[name], hints)
-    if "tool_choice" in known:
+    if "tool_choice" in fields_of_kind:
         fields = allowed_tools(fields)
     try:
         decoded = msgspec.convert(fields, kind)

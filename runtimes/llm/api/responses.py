@@ -17,15 +17,15 @@ NULL = b"null"
 _encode = msgspec.json.Encoder().encode
 
 
-class Asked:
+class ResponsesCall:
     """One request: its chat, and the Response that its answer becomes."""
 
-    def __init__(self, chat: ChatRequest, asked: wire.ResponsesBody, given: dict[str, Raw]) -> None:
+    def __init__(self, chat: ChatRequest, request: wire.ResponsesBody, given: dict[str, Raw]) -> None:
         self.chat = _encode(chat.fields)
         """As `/v1/chat/completions` takes it."""
         self.ignored = chat.hints.ignored
         """Fields that no chat has a use for."""
-        self._shell = answers.Shell(asked, given)
+        self._shell = answers.Shell(request, given)
 
     def whole(self, chat: bytes) -> bytes:
         """The answer to it."""
@@ -36,10 +36,10 @@ class Asked:
         return ResponseStream(chat, ResponseEvents(self._shell))
 
 
-async def asked(body: bytes, default: str) -> Asked:
+async def decode(body: bytes, default: str) -> ResponsesCall:
     """A request, decoded. A request without a model is for the `default`. Raises `CallerError`."""
     try:
-        return Asked(*await offload.parse(body, wire.decode_to_repeat, body))
+        return ResponsesCall(*await offload.parse(body, wire.decode_to_repeat, body))
     except CallerError as error:
         if error.param != "model":
             raise
@@ -47,7 +47,7 @@ async def asked(body: bytes, default: str) -> Asked:
         if bytes(fields.get("model", NULL)) != NULL:
             raise
     body = await offload.parse(body, with_model, "application/json", body, default)
-    return Asked(*await offload.parse(body, wire.decode_to_repeat, body))
+    return ResponsesCall(*await offload.parse(body, wire.decode_to_repeat, body))
 
 
 class ResponseStream:

@@ -28,7 +28,7 @@ from runtimes.llm.api.generation import Answering, EventStream
 from runtimes.llm.api.metrics import CONTENT_TYPE as METRICS_TYPE
 from runtimes.llm.api.metrics import Metrics
 from runtimes.llm.api.requests import GenerateBody, decode_chat, decode_completion, decoded
-from runtimes.llm.api.standing import Asker
+from runtimes.llm.api.standing import RequestOrigin
 from runtimes.llm.api.submission import (
     Form,
     LoadedModel,
@@ -86,7 +86,7 @@ class App:
         path = request.path
         if handler := self._routes.get((request.method, path)):
             return handler
-        if allowed := [method for method, known in self._routes if known == path]:
+        if allowed := [method for method, routed in self._routes if routed == path]:
             raise CallerError(f"{path} takes {allowed[0]}, not {request.method}.", code="method_not_allowed")
         if path.startswith("/v1/models/"):
             raise self._unknown_model(path.removeprefix("/v1/models/"))
@@ -99,20 +99,18 @@ class App:
         return _reported(await self._answer_chat(request, await _json_body(request), hints), hints)
 
     async def _responses(self, request: Request) -> Response:
-        asked, hints = (
-            await responses.asked(await _json_body(request), self.served_name),
-            IgnoredFields.of(request.headers),
-        )
+        call = await responses.decode(await _json_body(request), self.served_name)
+        hints = IgnoredFields.of(request.headers)
         try:
-            for name in asked.ignored:
+            for name in call.ignored:
                 hints.ignore(name)
-            answer = await self._answer_chat(request, asked.chat, hints)
+            answer = await self._answer_chat(request, call.chat, hints)
         except CallerError as error:
             raise RESPONSES.of(error) from None
         if isinstance(answer.body, EventStream):
-            return _reported(Response(200, _STREAM_HEADERS, asked.events(answer.body)), hints)
+            return _reported(Response(200, _STREAM_HEADERS, call.events(answer.body)), hints)
         assert isinstance(answer.body, bytes)
-        return _reported(Response(200, [_JSON], asked.whole(answer.body)), hints)
+        return _reported(Response(200, [_JSON], call.whole(answer.body)), hints)
 
     async def _answer_chat(self, request: Request, written: bytes, hints: IgnoredFields) -> Response:
         body = await decoded(decode_chat, written, hints)
@@ -120,71 +118,72 @@ class App:
         if model.chat_template is None:
             raise CallerError("This model has no chat template: use /v1/completions.", param="model")
         template, use = model.chat_template, body.tool_use()
-        wish, begun = body.wish(), body.continue_final_message or False
+        thinking_options, begun = body.thinking_options(), body.continue_final_message or False
         ignore_thinking(body, template, hints)
         prompt = await encode_chat(
             model,
             template,
             body.messages,
-            () if use is None else use.told,
+            () if use is None else use.declarations,
             model.engine.max_model_len,
             answer=body.add_generation_prompt is not False,
             begun=begun,
-            variables=wish.variables,
+            variables=thinking_options.variables,
         )
         in_thought = template.ends_in_thought(prompt, body.messages[-1].text if begun else None)
         think = think_parser(template, in_thought)
-        names = None if body.told is None else TokenNames(model.tokenizer)
+        names = None if body.num_logprobs is None else TokenNames(model.tokenizer)
         writer = ChatWriter(
             self.served_name,
             model.fingerprint,
-            with_usage=body.wants_usage,
+            with_usage=body.includes_usage,
             with_token_ids=body.return_token_ids or False,
             names=names,
-            parser=answer_parser(think, use, template, wish),
+            parser=answer_parser(think, use, template, thinking_options),
         )
         grammar = body.grammar()
         if use is not None:
             grammar = body.ending_by_itself(use.grammar(template.tool_format, model.tokenizer, grammar))
         shown = template.think_marks | ({} if use is None else template.tool_marks)
-        thoughts = thought_rules(model, template, wish, in_thought)
-        asker = _asker(request, model, body.cache_salt, body.priority)
-        rules = await compiled(model, grammar, asker.standing.tenant)
+        thoughts = thought_rules(model, template, thinking_options, in_thought)
+        origin = _origin(request, model, body.cache_salt, body.priority)
+        rules = await compiled(model, grammar, origin.standing.tenant)
         form = Form(rules, shown, thoughts, think)
-        return await self._generate(model, body, [prompt], asker, writer, form, "messages", default_max_tokens=None)
+        return await self._generate(model, body, [prompt], origin, writer, form, "messages", default_max_tokens=None)
 
     async def _completions(self, request: Request) -> Response:
         hints = IgnoredFields.of(request.headers)
         body = await decoded(decode_completion, await _json_body(request), hints)
         model = self._answering(body.model)
         prompts = [await encode_prompt(model, prompt) for prompt in body.prompts]
-        names = None if body.told is None else TokenNames(model.tokenizer, "bytes:")
+        names = None if body.num_logprobs is None else TokenNames(model.tokenizer, "bytes:")
         writer = CompletionWriter(
             self.served_name,
             model.fingerprint,
-            with_usage=body.wants_usage,
+            with_usage=body.includes_usage,
             with_token_ids=body.return_token_ids or False,
             names=names,
         )
-        asker = _asker(request, model, body.cache_salt, body.priority)
-        form = Form(await compiled(model, body.grammar(), asker.standing.tenant))
+        origin = _origin(request, model, body.cache_salt, body.priority)
+        form = Form(await compiled(model, body.grammar(), origin.standing.tenant))
         answer = await self._generate(
-            model, body, prompts, asker, writer, form, "prompt", default_max_tokens=COMPLETION_MAX_TOKENS
+            model, body, prompts, origin, writer, form, "prompt", default_max_tokens=COMPLETION_MAX_TOKENS
         )
         return _reported(answer, hints)
 
     async def _embeddings(self, request: Request) -> Response:
         began = time.perf_counter()
         written = await _json_body(request)
-        asked = await offload.parse(written, embedding_fields.decode, written)
-        model = self._ready(asked.model)
-        embeddings.check_dimensions(asked, model.embedding)
-        rows = await embeddings.rows_of(asked, model)
-        asker = _asker(request, model)
+        body = await offload.parse(written, embedding_fields.decode, written)
+        model = self._ready(body.model)
+        embeddings.check_dimensions(body, model.embedding)
+        rows = await embeddings.rows_of(body, model)
+        origin = _origin(request, model)
         ended: Literal["stop", "abort", "error"] = "abort"
         try:
             outputs = await embeddings.embedded(
-                rows, lambda row: model.engine.embed(row, model.embedding.pooling, asker.salt, standing=asker.standing)
+                rows,
+                lambda row: model.engine.embed(row, model.embedding.pooling, origin.salt, standing=origin.standing),
             )
             ended = "stop"
         except InferenceError:
@@ -193,19 +192,23 @@ class App:
         finally:
             self.metrics.finished(ended, time.perf_counter() - began)
         tokens = sum(map(len, rows))
-        body = await embeddings.body_of(asked, outputs, model.embedding, self.served_name, tokens)
-        return Response(200, [_JSON], body)
+        content = await embeddings.body_of(body, outputs, model.embedding, self.served_name, tokens)
+        return Response(200, [_JSON], content)
 
     async def _tokenize(self, request: Request) -> Response:
         written = await _json_body(request)
         body = await offload.parse(written, decode_tokenize, written)
         model = self._ready(body.model)
         tokens = await tokens_of(body, model)
-        told: dict[str, object] = {"count": len(tokens), "max_model_len": model.engine.max_model_len, "tokens": tokens}
+        result: dict[str, object] = {
+            "count": len(tokens),
+            "max_model_len": model.engine.max_model_len,
+            "tokens": tokens,
+        }
         if body.return_token_strs:
             names = functools.partial(model.tokenizer.names, tokens)
-            told["token_strs"] = await model.encoding.run(len(tokens), names)
-        return _json_response(200, told)
+            result["token_strs"] = await model.encoding.run(len(tokens), names)
+        return _json_response(200, result)
 
     async def _detokenize(self, request: Request) -> Response:
         written = await _json_body(request)
@@ -219,7 +222,7 @@ class App:
         model: LoadedModel,
         body: GenerateBody,
         prompts: Sequence[list[int]],
-        asker: Asker,
+        origin: RequestOrigin,
         writer: AnswerWriter,
         form: Form,
         param: str,
@@ -227,14 +230,14 @@ class App:
         default_max_tokens: int | None,
     ) -> Response:
         left = [room(model, body, len(prompt), default_max_tokens, param) for prompt in prompts]
-        choices = submit(model, body, prompts, asker, left, param, form, await Words.of(model, body))
+        choices = submit(model, body, prompts, origin, left, param, form, await Words.of(model, body))
         for choice in choices:
-            if choice.said_text:
-                writer.resume(choice.index, choice.said_text)
+            if choice.continued_text:
+                writer.resume(choice.index, choice.continued_text)
         scored = None if body.prompt_logprobs is None else scored_prompts(model, prompts, body.prompt_logprobs)
         answering = Answering(choices, sum(map(len, prompts)), self.metrics, scored)
         if body.stream:
-            return await _streamed(EventStream(answering, writer, with_usage=body.wants_usage))
+            return await _streamed(EventStream(answering, writer, with_usage=body.includes_usage))
         try:
             chosen = body.candidates > (body.n or 1)
             finished = await (answering.best(body.n or 1) if chosen else answering.whole())
@@ -316,9 +319,11 @@ async def _json_body(request: Request) -> bytes:
     return await request.read()
 
 
-def _asker(request: Request, model: LoadedModel, salt: str | None = None, priority: int | None = None) -> Asker:
-    """What is told in headers counts, and what the body says where it is asked for."""
-    return Asker.of(decode_standing(request.headers), salt, priority, model.engine.clock())
+def _origin(
+    request: Request, model: LoadedModel, salt: str | None = None, priority: int | None = None
+) -> RequestOrigin:
+    """The headers of the gateway, with the body's own salt and priority within their bounds."""
+    return RequestOrigin.of(decode_standing(request.headers), salt, priority, model.engine.clock())
 
 
 def _json_response(status: int, value: object, *headers: tuple[str, str]) -> Response:

@@ -31,14 +31,14 @@ NOBODY = Standing()
 """Of a request that says nothing about itself."""
 
 
-class Asker(NamedTuple):
+class RequestOrigin(NamedTuple):
     """Who asks. `salt`: only requests with the same one share what is kept of their prompts."""
 
     salt: bytes
     standing: Standing
 
     @classmethod
-    def of(cls, told: InternalHeaders, salt: str | None, priority: int | None, now: float) -> "Asker":
+    def of(cls, told: InternalHeaders, salt: str | None, priority: int | None, now: float) -> "RequestOrigin":
         """Of what the gateway told in headers, and of what the request itself says: a `priority` that can only be
         lower than what the gateway told, and a `salt` within the tenant's own."""
         whose = f"{told.tenant if told.salt is None else told.salt}\n{salt or ''}".encode(errors="surrogatepass")

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from adapters.errors import CallerError, ContextTooLong, InferenceError
-from runtimes.llm.api.choice import NO_STOPS, Choice, Wanted
+from runtimes.llm.api.choice import NO_STOPS, Choice, TextOptions
 from runtimes.llm.api.encoding_thread import EncodingThread
 from runtimes.llm.api.messages import Message
 from runtimes.llm.api.requests import GenerateBody
-from runtimes.llm.api.standing import Asker
+from runtimes.llm.api.standing import RequestOrigin
 from runtimes.llm.api.token_logprobs import EchoedPrompt, ScoredPrompt, TokenNames, scored_prompt
 from runtimes.llm.engine.async_engine import AsyncEngine, SamplingParams
 from runtimes.llm.engine.bad_words import BadWords, spelled
@@ -59,12 +59,12 @@ class Form(NamedTuple):
     thoughts: ThoughtRules | None = None
     think: Callable[[], ThinkParser] | None = None
 
-    def start(self, said: Sequence[int]) -> Constraint | None:
-        """A new answer's constraint, after what of it is `said`."""
+    def start(self, continued: Sequence[int]) -> Constraint | None:
+        """A new answer's constraint, after what of it is `continued`."""
         begin = (lambda: None) if self.rules is None else self.rules.start
         place: Constraint | None = begin() if self.thoughts is None else self.thoughts.start(begin)
         if place is not None:
-            for token_id in said:
+            for token_id in continued:
                 place.advance(token_id)
         return place
 
@@ -90,7 +90,7 @@ def submit(
     model: LoadedModel,
     body: GenerateBody,
     prompts: Sequence[list[int]],
-    asker: Asker,
+    origin: RequestOrigin,
     left: Sequence[int],
     param: str,
     form: Form,
@@ -98,21 +98,21 @@ def submit(
 ) -> list[Choice]:
     """All choices, which may have as many tokens as are `left` for their prompt, or an error and none."""
     choices: list[Choice] = []
-    said = body.continue_token_ids or []
-    submit = functools.partial(model.engine.submit, salt=asker.salt, standing=asker.standing)
+    continued = body.continue_token_ids or []
+    submit = functools.partial(model.engine.submit, salt=origin.salt, standing=origin.standing)
     body.check_tokens(model.engine.vocab_size)
     _check_places(model, body, len(prompts))
     try:
         for i, (prompt, max_tokens) in enumerate(zip(prompts, left, strict=True)):
-            wanted = _wanted(model, body, i, prompt, max_tokens, form, words)
+            options = _text_options(model, body, i, prompt, max_tokens, form, words)
             for index in range(i * body.candidates, (i + 1) * body.candidates):
                 params = _sampling(model, body, max_tokens, index, words)
-                if len(said) < max_tokens or not said:
-                    constraint = form.start(said)
-                    generation = submit(prompt + said, params, continued=len(said), constraint=constraint)
+                if len(continued) < max_tokens or not continued:
+                    constraint = form.start(continued)
+                    generation = submit(prompt + continued, params, continued=len(continued), constraint=constraint)
                 else:  # an answer that has all it may have is only to be ended
                     generation = submit(prompt, replace(params, max_tokens=0, min_tokens=0))
-                choices.append(Choice(index, generation, model.tokenizer, wanted, said, prompt=i))
+                choices.append(Choice(index, generation, model.tokenizer, options, continued, prompt=i))
     except BaseException as error:
         for choice in choices:
             choice.cancel()
@@ -178,15 +178,15 @@ def room(model: LoadedModel, body: GenerateBody, prompt_tokens: int, default: in
     """How many tokens the answer may have. What was asked for must fit; the default is cut to what does."""
     context = model.engine.max_model_len
     left = context - prompt_tokens
-    asked = 0 if body.max_tokens is None else body.max_tokens
-    if left < max(asked, 1):
+    requested = 0 if body.max_tokens is None else body.max_tokens
+    if left < max(requested, 1):
         raise ContextTooLong(
-            f"This model's context has {context} tokens; `{param}` takes {prompt_tokens} and the answer {asked}:"
+            f"This model's context has {context} tokens; `{param}` takes {prompt_tokens} and the answer {requested}:"
             " shorten one of them.",
             param=param,
         )
     if body.max_tokens is not None:
-        return asked
+        return requested
     return left if default is None else min(default, left)
 
 
@@ -206,7 +206,7 @@ def _sampling(model: LoadedModel, body: GenerateBody, max_tokens: int, index: in
         1 if _only_prompt(body, max_tokens) else max_tokens,
         choice=index,
         eos_token_ids=model.tokenizer.eos_token_ids,
-        logprobs=chosen if body.told is None else body.told,
+        logprobs=chosen if body.num_logprobs is None else body.num_logprobs,
         prompt_logprobs=_scored(body, first=index % body.candidates == 0),
         bad_words=words.bad,
     )
@@ -214,7 +214,7 @@ def _sampling(model: LoadedModel, body: GenerateBody, max_tokens: int, index: in
 
 def _scored(body: GenerateBody, *, first: bool) -> int | None:
     """Of how many likeliest tokens one of a prompt's answers has to find the prompt's log-probabilities."""
-    counts = [body.told if body.echo_told else None, body.prompt_logprobs if first else None]
+    counts = [body.num_logprobs if body.echoes_logprobs else None, body.prompt_logprobs if first else None]
     return max([count for count in counts if count is not None], default=None)
 
 
@@ -233,21 +233,21 @@ def scored_prompts(
 
 
 def _only_prompt(body: GenerateBody, max_tokens: int) -> bool:
-    return max_tokens == 0 and (body.echo_told or body.prompt_logprobs is not None)
+    return max_tokens == 0 and (body.echoes_logprobs or body.prompt_logprobs is not None)
 
 
-def _wanted(
+def _text_options(
     model: LoadedModel, body: GenerateBody, index: int, prompt: list[int], max_tokens: int, form: Form, words: Words
-) -> Wanted:
+) -> TextOptions:
     """The text of the answers to one of the prompts."""
     shown = model.tokenizer.special_spellings if body.skip_special_tokens is False else {}
-    return Wanted(
+    return TextOptions(
         stops=words.stops,
         includes_stop=body.include_stop_str_in_output or False,
         min_tokens=body.min_tokens or 0,
         echo=EchoedPrompt(prompt, model.tokenizer, body.written(index)) if body.echoes else None,
         only_prompt=_only_prompt(body, max_tokens),
-        told=body.told,
+        num_logprobs=body.num_logprobs,
         shown={**shown, **form.shown},
         think=form.think,
     )

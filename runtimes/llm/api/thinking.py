@@ -6,7 +6,7 @@ from collections.abc import Callable
 from adapters.wire.openai.ignored_fields import IgnoredFields
 from runtimes.llm.api.requests import ChatBody
 from runtimes.llm.api.submission import LoadedModel
-from runtimes.llm.api.thinking_fields import FIELDS, ThinkingWish
+from runtimes.llm.api.thinking_fields import FIELDS, ThinkingOptions
 from runtimes.llm.api.tools import ToolUse
 from runtimes.llm.grammar.think_rules import ThoughtRules
 from runtimes.llm.text.answer_parser import AnswerParser
@@ -22,10 +22,10 @@ def ignore_thinking(body: ChatBody, template: ChatTemplate, hints: IgnoredFields
         return
     for name in FIELDS:
         value = getattr(body, name)
-        asks = value is not None and value != _WITHOUT_EFFECT.get(name)
+        requested = value is not None and value != _WITHOUT_EFFECT.get(name)
         if name == "thinking" and body.thinking is not None:
-            asks = body.thinking.type != "disabled"
-        if asks and name not in template.source and name != "include_reasoning":
+            requested = body.thinking.type != "disabled"
+        if requested and name not in template.source and name != "include_reasoning":
             hints.ignore(name)
 
 
@@ -37,7 +37,10 @@ def think_parser(template: ChatTemplate, in_thought: bool | None) -> Callable[[]
 
 
 def answer_parser(
-    think: Callable[[], ThinkParser] | None, use: ToolUse | None, template: ChatTemplate, wish: ThinkingWish
+    think: Callable[[], ThinkParser] | None,
+    use: ToolUse | None,
+    template: ChatTemplate,
+    thinking_options: ThinkingOptions,
 ) -> Callable[[], AnswerParser] | None:
     """Makes the parser of one choice; None if its text is all that there is to say."""
     if think is None and use is None:
@@ -45,13 +48,13 @@ def answer_parser(
 
     def make() -> AnswerParser:
         tools = None if use is None else use.parser(template.tool_format)
-        return AnswerParser(None if think is None else think(), tools, hides_thoughts=not wish.is_shown)
+        return AnswerParser(None if think is None else think(), tools, hides_thoughts=not thinking_options.is_shown)
 
     return make
 
 
 def thought_rules(
-    model: LoadedModel, template: ChatTemplate, wish: ThinkingWish, in_thought: bool | None
+    model: LoadedModel, template: ChatTemplate, thinking_options: ThinkingOptions, in_thought: bool | None
 ) -> ThoughtRules | None:
     """How the thoughts of an answer are held; None if it has none."""
     if template.think_format is None or in_thought is False:
@@ -59,7 +62,7 @@ def thought_rules(
     return ThoughtRules(
         format=template.think_format,
         is_open=bool(in_thought),
-        budget=wish.budget,
+        budget=thinking_options.budget,
         tokenizer=model.tokenizer,
         width=(model.engine.vocab_size + 7) // 8,
     )

@@ -10,7 +10,7 @@ from runtimes.llm.text.tokenizer import Tokenizer
 ScoredPrompt = list[dict[str, dict[str, Any]] | None]
 
 
-class ToldToken(NamedTuple):
+class ScoredToken(NamedTuple):
     """One token of an answer, or of its prompt, where `logprob` is None for the first. `offset` is where in the text
     it begins: for a token within a character, where the character does."""
 
@@ -20,7 +20,7 @@ class ToldToken(NamedTuple):
     top: tuple[tuple[int, float], ...]
 
     @classmethod
-    def of(cls, token_id: int, offset: int, logprobs: TokenLogprobs | None) -> "ToldToken":
+    def of(cls, token_id: int, offset: int, logprobs: TokenLogprobs | None) -> "ScoredToken":
         if logprobs is None:
             return cls(token_id, offset, None, ())
         return cls(token_id, offset, logprobs.logprob, logprobs.top)
@@ -47,34 +47,34 @@ class TokenNames:
         return list(self._pieces.get(token_id, b"")) or None
 
 
-def chat_logprobs(told: Sequence[ToldToken], names: TokenNames) -> dict[str, Any]:
+def chat_logprobs(tokens: Sequence[ScoredToken], names: TokenNames) -> dict[str, Any]:
     def entry(token_id: int, logprob: float | None) -> dict[str, Any]:
         return {"token": names.name(token_id), "logprob": logprob, "bytes": names.bytes(token_id)}
 
     content = [
         entry(token.token_id, token.logprob) | {"top_logprobs": [entry(*other) for other in token.top]}
-        for token in told
+        for token in tokens
     ]
     return {"content": content, "refusal": None}
 
 
-def completion_logprobs(told: Sequence[ToldToken], names: TokenNames) -> dict[str, Any]:
+def completion_logprobs(tokens: Sequence[ScoredToken], names: TokenNames) -> dict[str, Any]:
     """`top_logprobs` has the token itself too: one more than was asked for, if it is not among the likeliest."""
 
-    def likeliest(token: ToldToken) -> dict[str, float] | None:
+    def likeliest(token: ScoredToken) -> dict[str, float] | None:
         if token.logprob is None:
             return None
         # The likeliest of those that are called alike counts.
-        known: dict[str, float] = {}
+        named: dict[str, float] = {}
         for token_id, logprob in (*token.top, (token.token_id, token.logprob)):
-            known.setdefault(names.name(token_id), logprob)
-        return known
+            named.setdefault(names.name(token_id), logprob)
+        return named
 
     return {
-        "tokens": [names.name(token.token_id) for token in told],
-        "token_logprobs": [token.logprob for token in told],
-        "top_logprobs": [likeliest(token) for token in told],
-        "text_offset": [token.offset for token in told],
+        "tokens": [names.name(token.token_id) for token in tokens],
+        "token_logprobs": [token.logprob for token in tokens],
+        "top_logprobs": [likeliest(token) for token in tokens],
+        "text_offset": [token.offset for token in tokens],
     }
 
 
@@ -82,14 +82,14 @@ def scored_prompt(
     token_ids: Sequence[int], scores: Sequence[TokenLogprobs], count: int, names: TokenNames
 ) -> ScoredPrompt:
     """vLLM's `prompt_logprobs`: of each token the `count` likeliest and itself, by id. The first has none."""
-    told: ScoredPrompt = [None]
+    scored: ScoredPrompt = [None]
     for token_id, score in zip(token_ids[1:], scores, strict=True):
         ranked = [(other, logprob, rank) for rank, (other, logprob) in enumerate(score.top[:count], 1)]
-        told.append({
+        scored.append({
             str(other): {"logprob": logprob, "rank": rank, "decoded_token": names.name(other)}
             for other, logprob, rank in ((token_id, score.logprob, score.rank), *ranked)
         })  # fmt: skip
-    return told
+    return scored
 
 
 class EchoedPrompt:
@@ -113,8 +113,8 @@ class EchoedPrompt:
         self.offsets = [max(offset - unwritten, 0) for offset in self.offsets]
         self.token_ids = token_ids
 
-    def told(self, logprobs: Iterable[TokenLogprobs], count: int) -> list[ToldToken]:
+    def scored_tokens(self, logprobs: Iterable[TokenLogprobs], count: int) -> list[ScoredToken]:
         """`logprobs` begin with the second token. The likeliest `count` of each are reported."""
         scores = (None, *[score._replace(top=score.top[:count]) for score in logprobs])
-        known = zip(self.token_ids, self.offsets, scores, strict=True)
-        return [ToldToken.of(*token) for token in known]
+        rows = zip(self.token_ids, self.offsets, scores, strict=True)
+        return [ScoredToken.of(*row) for row in rows]

@@ -34,10 +34,10 @@ class Tool(msgspec.Struct, forbid_unknown_fields=True):
 
     def for_template(self) -> dict[str, Any]:
         function = self.function
-        told: dict[str, Any] = {"name": function.name}
+        declaration: dict[str, Any] = {"name": function.name}
         if function.description is not None:
-            told["description"] = function.description
-        return {"type": "function", "function": told | {"parameters": function.parameters or _NO_PARAMETERS}}
+            declaration["description"] = function.description
+        return {"type": "function", "function": declaration | {"parameters": function.parameters or _NO_PARAMETERS}}
 
     @property
     def rules(self) -> Function:
@@ -65,7 +65,7 @@ ToolChoice = Literal["none", "auto", "required"] | ChosenTool
 class ToolUse:
     """Tools that may be called, and with `forced` must be: one at least, and if not `parallel` one at most."""
 
-    told: list[dict[str, Any]]
+    declarations: list[dict[str, Any]]
     """To the model, by its template."""
     functions: tuple[Function, ...]
     forced: bool

@@ -38,7 +38,7 @@ def _attend(
     places = (begin + tokens).to(tl.int64) * kv_heads * GROUP + head * GROUP + rows % GROUP
     dims = tl.arange(0, WIDTH)
     is_dim = dims < DIM
-    asked = tl.load(query + places[:, None] * DIM + dims[None, :], mask=is_row[:, None] & is_dim[None, :], other=0.0)
+    queries = tl.load(query + places[:, None] * DIM + dims[None, :], mask=is_row[:, None] & is_dim[None, :], other=0.0)
 
     end = before + tl.minimum(first + ROWS // GROUP, count)
     low = 0
@@ -61,7 +61,7 @@ def _attend(
         if CODES:
             key = key.to(tl.float32) * tl.load(key_scales + slot, mask=there, other=0.0)[None, :]
             value = value.to(tl.float32) * tl.load(value_scales + slot, mask=there, other=0.0)[:, None]
-        scores = tl.dot(asked, key.to(asked.dtype), input_precision="ieee") * scale
+        scores = tl.dot(queries, key.to(queries.dtype), input_precision="ieee") * scale
         if CAPPED:
             scores = (2 * tl.sigmoid(2 * scores / soft_cap) - 1) * soft_cap
         seen = there[None, :] & (at[None, :] <= positions[:, None])
@@ -74,13 +74,13 @@ def _attend(
         fade = tl.exp(best - base)
         total = total * fade + tl.sum(weights, 1)
         mixed = mixed * fade[:, None]
-        mixed += tl.dot(weights.to(asked.dtype), value.to(asked.dtype), input_precision="ieee")
+        mixed += tl.dot(weights.to(queries.dtype), value.to(queries.dtype), input_precision="ieee")
         best = better
 
     mask = is_row[:, None] & is_dim[None, :]
     if SEGMENTS == 1:
         mixed = mixed / tl.where(total > 0, total, 1.0)[:, None]
-        tl.store(output + places[:, None] * DIM + dims[None, :], mixed.to(asked.dtype), mask=mask)
+        tl.store(output + places[:, None] * DIM + dims[None, :], mixed.to(queries.dtype), mask=mask)
     else:
         part = places * SEGMENTS + segment
         tl.store(output + part[:, None] * DIM + dims[None, :], mixed, mask=mask)

@@ -80,5 +80,5 @@ class CudaExecutor:
 
     def _segments(self, sequences: int) -> int:
         """A power of 2."""
-        wanted = PROGRAMS // (sequences * self.model.config.num_kv_heads)
-        return min(MOST_SEGMENTS, 1 << max(0, wanted.bit_length() - 1))
+        segments = PROGRAMS // (sequences * self.model.config.num_kv_heads)
+        return min(MOST_SEGMENTS, 1 << max(0, segments.bit_length() - 1))

@@ -53,7 +53,7 @@ class Generation:
 
     def __init__(self, cancel: Callable[[], None]) -> None:
         self._cancel = cancel
-        self._told: float | None = None
+        self._last_output: float | None = None
         self._outputs: asyncio.Queue[TokenOutput | InferenceError | None] = asyncio.Queue()
         self._ended = False
 
@@ -79,9 +79,9 @@ class Generation:
         self._end(None)
 
     def _push(self, output: TokenOutput, now: float, intervals: Histogram) -> None:
-        if self._told is not None:
-            intervals.add(now - self._told)
-        self._told = now
+        if self._last_output is not None:
+            intervals.add(now - self._last_output)
+        self._last_output = now
         if output.error is None:
             self._outputs.put_nowait(output)
         if output.ends:

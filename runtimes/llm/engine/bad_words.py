@@ -22,10 +22,10 @@ class BadWords:
     def banned(self, token_ids: Sequence[int], begin: int) -> frozenset[int]:
         """What may not come next, after the answer's tokens, which start at `begin`."""
         size = len(token_ids)
-        if size == begin or (known := self._after.get(token_ids[-1])) is None:
+        if size == begin or (endings := self._after.get(token_ids[-1])) is None:
             return self._always
         ended = [
-            last for before, last in known
+            last for before, last in endings
             if len(before) <= size - begin and tuple(token_ids[size - len(before) :]) == before
         ]  # fmt: skip
         return self._always.union(ended) if ended else self._always

@@ -30,16 +30,16 @@ class BlockManager:
         self.caching = caching
         # A stack: the page freed last is the one most likely still in a CPU cache.
         self._free = list(range(num_blocks - 1, -1, -1))
-        self._kept: OrderedDict[int, None] = OrderedDict()  # the one to give up first in front
+        self._evictable: OrderedDict[int, None] = OrderedDict()  # the one to give up first in front
         self._users = [0] * num_blocks
         self._digests: list[bytes | None] = [None] * num_blocks  # of the pages that may be found
-        self._found: dict[bytes, int] = {}
+        self._index: dict[bytes, int] = {}
         self._awaited: dict[bytes, int] = {}  # pages that are about to be computed, and by which sequence
 
     @property
     def num_free(self) -> int:
         """Pages that can be had."""
-        return len(self._free) + len(self._kept)
+        return len(self._free) + len(self._evictable)
 
     @property
     def capacity(self) -> int:
@@ -55,7 +55,7 @@ class BlockManager:
         """The sequence that is about to compute the first page that this one would have to, if there is one."""
         if self._awaited:
             for digest in self._digests_of(sequence, (len(sequence) - 1) // self.block_size):
-                if digest not in self._found:
+                if digest not in self._index:
                     return self._awaited.get(digest)
         return None
 
@@ -67,10 +67,10 @@ class BlockManager:
         if not self.caching:
             return
         for digest in self._digests_of(sequence, (len(sequence) - 1) // self.block_size):
-            block = self._found.get(digest)
+            block = self._index.get(digest)
             if block is None:
                 break
-            self._kept.pop(block, None)
+            self._evictable.pop(block, None)
             self._users[block] += 1
             sequence.block_table.append(block)
         sequence.num_computed = len(sequence.block_table) * self.block_size
@@ -98,17 +98,17 @@ class BlockManager:
         if not self.caching:
             return
         full = sequence.num_computed // self.block_size
-        if full == sequence.num_kept:
+        if full == sequence.num_indexed:
             return
         digests = self._digests_of(sequence, full)
-        for index in range(sequence.num_kept, full):
+        for index in range(sequence.num_indexed, full):
             block = sequence.block_table[index]
             # Two that computed the same at the same time keep their own page each, and one of them is found.
-            if self._digests[block] is None and digests[index] not in self._found:
+            if self._digests[block] is None and digests[index] not in self._index:
                 self._digests[block] = digests[index]
-                self._found[digests[index]] = block
+                self._index[digests[index]] = block
             self._await_no_more(digests[index], sequence)
-        sequence.num_kept = full
+        sequence.num_indexed = full
 
     def free(self, sequence: Sequence) -> None:
         """Take every page back that nobody else uses; the sequence has to compute its keys and values anew."""
@@ -120,17 +120,17 @@ class BlockManager:
             if self._digests[block] is None:
                 self._free.append(block)
             else:
-                self._kept[block] = None
-        for digest in sequence.digests[sequence.num_kept :]:
+                self._evictable[block] = None
+        for digest in sequence.digests[sequence.num_indexed :]:
             self._await_no_more(digest, sequence)
         sequence.block_table = []  # a new one: a step that runs may still read the old one
-        sequence.num_computed = sequence.num_kept = 0
+        sequence.num_computed = sequence.num_indexed = 0
 
     def check_integrity(self, sequences: Iterable[Sequence]) -> None:
         """Raise AssertionError unless each page is free, kept or held, and held by as many as are counted."""
         sequences = list(sequences)
         owners: dict[int, list[str]] = {block: [] for block in range(self.num_blocks)}
-        for block in chain(self._free, self._kept):
+        for block in chain(self._free, self._evictable):
             owners[block].append("free")
         for sequence in sequences:
             for block in sequence.block_table:
@@ -141,8 +141,8 @@ class BlockManager:
                 wrong[block] = held or "leaked"
         if wrong:
             raise AssertionError(f"KV pages without exactly the owners that are counted: {wrong}")
-        known = {digest: block for block, digest in enumerate(self._digests) if digest is not None}
-        if known != self._found or any(self._digests[block] is not None for block in self._free):
+        indexed = {digest: block for block, digest in enumerate(self._digests) if digest is not None}
+        if indexed != self._index or any(self._digests[block] is not None for block in self._free):
             raise AssertionError("pages are found that should not be, or are not found that should be")
         if not set(self._awaited.values()) <= {sequence.id for sequence in sequences if sequence.block_table}:
             raise AssertionError("pages are awaited that nobody computes")
@@ -153,10 +153,10 @@ class BlockManager:
 
     def _give_up(self) -> int:
         """A page that is kept, for other tokens."""
-        block, _ = self._kept.popitem(last=False)
+        block, _ = self._evictable.popitem(last=False)
         digest, self._digests[block] = self._digests[block], None
         assert digest is not None
-        del self._found[digest]
+        del self._index[digest]
         return block
 
     def _digests_of(self, sequence: Sequence, count: int) -> list[bytes]:

@@ -197,8 +197,8 @@ class Engine:
             raise ValueError("the prompt is empty: it must have one token at least")
         if not 0 <= min(token_ids) <= max(token_ids) < self.vocab_size:
             raise ValueError(f"the prompt has token ids outside 0 … {self.vocab_size - 1}")
-        for name, asked in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
-            if unknown := [str(token_id) for token_id in asked if not 0 <= token_id < self.vocab_size]:
+        for name, ids in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
+            if unknown := [str(token_id) for token_id in ids if not 0 <= token_id < self.vocab_size]:
                 raise ValueError(f"{name} has tokens outside 0 … {self.vocab_size - 1}: {', '.join(unknown[:5])}")
         eos = frozenset() if params.ignore_eos else self.eos_token_ids
         sequence = Sequence(

@@ -32,11 +32,11 @@ def kv_blocks(size: int, share: float | None, block_bytes: int, device: torch.de
         raise ValueError(f"kv_cache_share must be over 0 and at most 1, not {share}")
     there = memory_of(device)
     left = max(0, there.available - steps)
-    wanted = size if share is None else int((left if device.type == "cuda" else there.total) * share)
-    if wanted < block_bytes:
-        raise ValueError(f"kv_cache_bytes is {wanted}; one page alone takes {block_bytes}")
-    require("the KV cache", wanted, left, KV_ADVICE)
-    return wanted // block_bytes
+    required = size if share is None else int((left if device.type == "cuda" else there.total) * share)
+    if required < block_bytes:
+        raise ValueError(f"kv_cache_bytes is {required}; one page alone takes {block_bytes}")
+    require("the KV cache", required, left, KV_ADVICE)
+    return required // block_bytes
 
 
 def memory_of(device: torch.device) -> Memory:

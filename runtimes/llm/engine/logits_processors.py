@@ -41,8 +41,10 @@ def _penalize(logits: Tensor, penalized: list[tuple[int, Tally]], chunks: Sequen
     sizes, places = _places(logits, rows, [tally.ids.tobytes() for _, tally in penalized])
     counts = _tensor([tally.counts.tobytes() for _, tally in penalized], torch.float32, logits.device)
     params = [chunks[row].params for row in rows]
-    said = [[one.repetition_penalty, one.frequency_penalty, one.presence_penalty] for one in params]
-    repetition, frequency, presence = torch.tensor(said, device=logits.device).repeat_interleave(sizes, dim=0).unbind(1)
+    penalties = [[one.repetition_penalty, one.frequency_penalty, one.presence_penalty] for one in params]
+    repetition, frequency, presence = (
+        torch.tensor(penalties, device=logits.device).repeat_interleave(sizes, dim=0).unbind(1)
+    )
     flat = logits.view(-1)
     scores = flat[places]
     scores = torch.where(scores > 0, scores / repetition, scores * repetition)

@@ -43,8 +43,8 @@ class Logprobs:
 @torch.inference_mode()  # type: ignore[untyped-decorator]
 def prompt_logprobs(logits: Tensor, targets: Sequence[int], count: int) -> tuple[TokenLogprobs, ...]:
     """Of each of `targets` by its row of `logits` [len(targets), vocab]."""
-    told: list[TokenLogprobs] = []
-    wanted = torch.tensor(targets, device=logits.device)
-    for rows, ids in zip(logits.split(_ROWS), wanted.split(_ROWS), strict=True):
-        told += Logprobs(rows, [count] * len(rows)).ranked(ids)
-    return tuple(told)
+    scored: list[TokenLogprobs] = []
+    token_ids = torch.tensor(targets, device=logits.device)
+    for rows, ids in zip(logits.split(_ROWS), token_ids.split(_ROWS), strict=True):
+        scored += Logprobs(rows, [count] * len(rows)).ranked(ids)
+    return tuple(scored)

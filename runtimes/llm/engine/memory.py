@@ -14,7 +14,7 @@ from adapters.errors import Unavailable
 
 _ROOT = Path("/")
 _BOUNDLESS = 1 << 62
-_ALLOCATORS_SAY = ("can't allocate memory", "out of memory", "not enough memory")  # torch's, of CPUs and GPUs
+_ALLOCATOR_MESSAGES = ("can't allocate memory", "out of memory", "not enough memory")  # torch's, of CPUs and GPUs
 
 
 class NotEnoughMemory(MemoryError):
@@ -48,10 +48,12 @@ def memory(root: Path = _ROOT) -> Memory:
     return Memory(min(one.total for one in limits), min(one.available for one in limits))
 
 
-def require(what: str, wanted: int, available: int, advice: str) -> None:
-    """Raise NotEnoughMemory if `wanted` bytes are more than are `available`."""
-    if wanted > available:
-        raise NotEnoughMemory(f"{what} takes {readable(wanted)} and {readable(available)} of memory are free: {advice}")
+def require(what: str, required: int, available: int, advice: str) -> None:
+    """Raise NotEnoughMemory if `required` bytes are more than are `available`."""
+    if required > available:
+        raise NotEnoughMemory(
+            f"{what} takes {readable(required)} and {readable(available)} of memory are free: {advice}"
+        )
 
 
 @contextmanager
@@ -67,8 +69,8 @@ def allocating(what: str, advice: str) -> Iterator[None]:
 
 def ran_out(error: BaseException) -> bool:
     """Whether it says that memory could not be had."""
-    said = str(error)
-    return isinstance(error, MemoryError) or any(words in said for words in _ALLOCATORS_SAY)
+    message = str(error)
+    return isinstance(error, MemoryError) or any(words in message for words in _ALLOCATOR_MESSAGES)
 
 
 def readable(size: int) -> str:

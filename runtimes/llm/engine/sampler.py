@@ -34,14 +34,14 @@ def sample(logits: Tensor, chunks: Sequence[Chunk]) -> list[Sampled]:
 
     A row whose logits choose nothing (NaN, or all forbidden) has an error; the others do not notice.
     """
-    if asked := [row for row, chunk in enumerate(chunks) if chunk.params.logprobs is not None]:
-        told = Logprobs(logits[asked], [chunks[row].params.logprobs or 0 for row in asked])
+    if scored := [row for row, chunk in enumerate(chunks) if chunk.params.logprobs is not None]:
+        reported = Logprobs(logits[scored], [chunks[row].params.logprobs or 0 for row in scored])
     errors = process(logits, chunks)
     tokens = _best(logits)
     errors |= _unusable(logits.gather(-1, tokens[:, None])[:, 0].tolist(), chunks)
     if drawn := [row for row, chunk in enumerate(chunks) if chunk.params.temperature > 0 and row not in errors]:
         _draw_into(tokens, logits, drawn, chunks)
-    logprobs: dict[int, TokenLogprobs] = dict(zip(asked, told.of(tokens[asked]), strict=True)) if asked else {}
+    logprobs: dict[int, TokenLogprobs] = dict(zip(scored, reported.of(tokens[scored]), strict=True)) if scored else {}
     result = [Sampled(token, logprobs.get(row)) for row, token in enumerate(tokens.tolist())]
     for row, error in errors.items():
         result[row] = Sampled(-1, error=error)

@@ -138,17 +138,17 @@ class Scheduler:
             if sequence is None:
                 continue
             sequence.num_computed = end = chunk.end
-            if end // page > sequence.num_kept:
+            if end // page > sequence.num_indexed:
                 self.blocks.keep(sequence)
             if chunk.samples or chunk.targets:
-                found = sampled[sequence.id]
+                result = sampled[sequence.id]
                 if chunk.targets:
                     # What was computed twice, after a preemption, is told once.
-                    sequence.prompt_logprobs[chunk.start :] = found.prompt_logprobs
-                if found.error is not None:
-                    outputs[sequence.id] = self._fail(sequence, found.error)
+                    sequence.prompt_logprobs[chunk.start :] = result.prompt_logprobs
+                if result.error is not None:
+                    outputs[sequence.id] = self._fail(sequence, result.error)
                 elif chunk.samples:
-                    outputs[sequence.id] = self._append(sequence, found)
+                    outputs[sequence.id] = self._append(sequence, result)
         return outputs
 
     def update_pooled(self, batch: Batch, sums: "Mapping[int, NDArray[np.float32]]") -> dict[int, TokenOutput]:
@@ -278,9 +278,9 @@ class Scheduler:
             self.fail(sequence.id, TooLate())
         self._next_deadline = min((s.standing.deadline for s in self._sequences.values()), default=inf)
 
-    def _append(self, sequence: Sequence, found: Sampled) -> TokenOutput:
+    def _append(self, sequence: Sequence, result: Sampled) -> TokenOutput:
         try:
-            sequence.append(found.token_id)
+            sequence.append(result.token_id)
         except InferenceError as error:
             return self._fail(sequence, error)
         except Exception as error:  # a constraint is a program of others
@@ -289,15 +289,15 @@ class Scheduler:
             return self._fail(sequence, failure)
         self.served.charge(sequence.standing.tenant, COMPLETION, sequence.standing.share)
         self._running.decodes(sequence)
-        finish_reason = self._finish_reason(sequence, found.token_id)
+        finish_reason = self._finish_reason(sequence, result.token_id)
         if finish_reason is not None:
             self._remove(sequence)
         prompt, sequence.prompt_logprobs = sequence.prompt_logprobs, []
         return TokenOutput(
-            found.token_id,
+            result.token_id,
             finish_reason,
             sequence.num_cached,
-            logprobs=found.logprobs,
+            logprobs=result.logprobs,
             prompt_logprobs=tuple(prompt),
         )
 

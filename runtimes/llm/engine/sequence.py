@@ -97,7 +97,7 @@ class Sequence:
     """Up to 64 bytes: only sequences with the same one share pages."""
     digests: list[bytes] = field(default_factory=list, repr=False)
     """Of its full pages, as far as they were wanted."""
-    num_kept: int = 0
+    num_indexed: int = 0
     """Full pages that others may find."""
     num_cached: int = 0
     """Prompt tokens that did not have to be computed."""

@@ -26,8 +26,8 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, params: Sequence[SamplingParams], device: torch.device) -> "Limits":
-        said = [[one.top_k or torch.inf, one.top_p if one.top_p < 1 else torch.inf, one.min_p] for one in params]
-        return cls(*torch.tensor(said, dtype=torch.float64, device=device)[:, :, None].unbind(1))
+        bounds = [[one.top_k or torch.inf, one.top_p if one.top_p < 1 else torch.inf, one.min_p] for one in params]
+        return cls(*torch.tensor(bounds, dtype=torch.float64, device=device)[:, :, None].unbind(1))
 
     def take(self, rows: Tensor) -> "Limits":
         return Limits(self.top_k[rows], self.top_p[rows], self.min_p[rows])

@@ -39,20 +39,20 @@ class Mark:
 
     def rests(self, begun: int) -> dict[int, bytes]:
         """Tokens that complete a mark of which so many bytes were written, and what follows it in them."""
-        known = self._rests.get(begun)
-        if known is None:
+        cached = self._rests.get(begun)
+        if cached is None:
             left = self.text[begun:]
-            known = {id: piece[len(left) :] for id, piece in self.pieces.items() if piece.startswith(left)}
-            self._rests[begun] = known
-        return known
+            cached = {id: piece[len(left) :] for id, piece in self.pieces.items() if piece.startswith(left)}
+            self._rests[begun] = cached
+        return cached
 
     def parts(self, left: bytes) -> list[int]:
         """Tokens that are a part of the mark, of which `left` is still to come."""
-        known = self._parts.get(left)
-        if known is None:
-            known = [id for id, piece in self.pieces.items() if piece and left != piece and left.startswith(piece)]
-            self._parts[left] = known
-        return known
+        cached = self._parts.get(left)
+        if cached is None:
+            cached = [id for id, piece in self.pieces.items() if piece and left != piece and left.startswith(piece)]
+            self._parts[left] = cached
+        return cached
 
 
 @lru_cache(64)

@@ -26,8 +26,8 @@ from runtimes.llm.grammar.sandbox import AT_ONCE, Sandbox
 from runtimes.llm.text.tokenizer import Tokenizer
 
 MAX_CHARACTERS = 1 << 18
-MAX_KEPT = 64
-MAX_KEPT_BYTES = 256 << 20
+MAX_CACHED = 64
+MAX_CACHED_BYTES = 256 << 20
 MAX_REFUSED = 1024
 MAX_WAITING = 32
 MAX_WAITING_OF_TENANT = 16
@@ -106,11 +106,11 @@ class Compiled:
         self._width = width
         self.size = size
 
-    def start(self, said: Iterable[int] = ()) -> Rules:
-        """A new answer's place, after what of it is `said`. Raises GrammarInvalid if that does not follow the rules."""
+    def start(self, continued: Iterable[int] = ()) -> Rules:
+        """The state of a new answer after its tokens `continued`. Raises GrammarInvalid if they break the rules."""
         matcher = self._matcher.copy()
         rules = matcher if self._after is None else AfterMark(self._after, matcher, self._width)
-        for token_id in said:
+        for token_id in continued:
             rules.advance(token_id)
         return rules
 
@@ -129,8 +129,8 @@ class Grammars:
         self._spelling = LongestTokens(vocabulary)
         self._sandbox = Sandbox(vocabulary)
         self._width = (vocab_size + 7) // 8
-        self._kept: OrderedDict[bytes, Compiled] = OrderedDict()
-        self._kept_bytes = 0
+        self._cache: OrderedDict[bytes, Compiled] = OrderedDict()
+        self._cached_bytes = 0
         self._refused: OrderedDict[bytes, str] = OrderedDict()
         self._under_way: dict[bytes, asyncio.Task[Compiled]] = {}
         self._turns = Turns(AT_ONCE, most=MAX_WAITING, most_of_one=MAX_WAITING_OF_TENANT)
@@ -155,9 +155,9 @@ class Grammars:
         if len(grammar.text) > MAX_CHARACTERS:
             raise GrammarInvalid(f"`{grammar.param}` has more than {MAX_CHARACTERS} characters.", param=grammar.param)
         key = grammar.key
-        if (found := self._kept.get(key)) is not None:
-            self._kept.move_to_end(key)
-            return found
+        if (cached := self._cache.get(key)) is not None:
+            self._cache.move_to_end(key)
+            return cached
         try:
             if (why := self._refused.get(key)) is not None:
                 raise CannotBuild(why)
@@ -191,10 +191,10 @@ class Grammars:
         return Compiled(Matcher(matcher, self._width, self._spelling), after, self._width, size + len(grammar.text))
 
     def _keep(self, key: bytes, compiled: Compiled) -> None:
-        self._kept[key] = compiled
-        self._kept_bytes += compiled.size
-        while len(self._kept) > MAX_KEPT or (self._kept_bytes > MAX_KEPT_BYTES and len(self._kept) > 1):
-            self._kept_bytes -= self._kept.popitem(last=False)[1].size
+        self._cache[key] = compiled
+        self._cached_bytes += compiled.size
+        while len(self._cache) > MAX_CACHED or (self._cached_bytes > MAX_CACHED_BYTES and len(self._cache) > 1):
+            self._cached_bytes -= self._cache.popitem(last=False)[1].size
 
 
 def _vocabulary(tokenizer: Tokenizer, vocab_size: int, eos_token_ids: frozenset[int]) -> Vocabulary:

@@ -54,7 +54,7 @@ class Sandbox:
         end = await self._start()
         connection = self._idle.pop()
         try:
-            outcome = await _ask(connection, Job(kind, text, CPU_SECONDS, SECONDS, MEMORY))
+            outcome = await _request(connection, Job(kind, text, CPU_SECONDS, SECONDS, MEMORY))
         except (OSError, EOFError):
             connection.close()
             self._close(end)  # the system took the process: another one is started for the next grammar
@@ -129,7 +129,7 @@ def _stop(process: "subprocess.Popen[bytes]", connections: list[socket.socket]) 
         connection.close()
 
 
-async def _ask(connection: socket.socket, job: Job) -> Outcome:
+async def _request(connection: socket.socket, job: Job) -> Outcome:
     loop = asyncio.get_running_loop()
     await loop.sock_sendall(connection, framed(job))
     (size,) = LENGTH.unpack(await _exactly(connection, LENGTH.size))

@@ -68,13 +68,13 @@ def _rounded(schema: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, int]
 def _first_rounded(value: Any) -> int | None:
     left = [value]
     while left:
-        found = left.pop()
-        if isinstance(found, dict):
-            left += found.values()
-        elif isinstance(found, list):
-            left += found
-        elif _is_rounded(found):
-            return int(found)
+        item = left.pop()
+        if isinstance(item, dict):
+            left += item.values()
+        elif isinstance(item, list):
+            left += item
+        elif _is_rounded(item):
+            return int(item)
     return None
 
 

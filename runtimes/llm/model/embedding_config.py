@@ -43,7 +43,7 @@ def embedding_config(
     Raises UnsupportedModel for modules that are not known here.
     """
     own: Pooling = "mean" if encoder else "last"
-    normalize, prompt, told = True, "", {}
+    normalize, prompt, settings = True, "", {}
     if (path / "modules.json").is_file():
         modules = {_type(module): path / Path(module["path"]).name for module in _list(path / "modules.json")}
         if unknown := modules.keys() - {"Transformer", "Pooling", "Normalize"}:
@@ -51,13 +51,13 @@ def embedding_config(
         normalize, prompt = "Normalize" in modules, _prompt(path)
         if "Pooling" in modules:
             own = _pooling(_object(modules["Pooling"] / "config.json"), prompt)
-        told = _object(path / "sentence_bert_config.json")
+        settings = _object(path / "sentence_bert_config.json")
     return EmbeddingConfig(
         pooling=own if pooling == "auto" else pooling,
         normalize=normalize,
         prompt=prompt,
-        lowercase=bool(told.get("do_lower_case")),
-        max_length=told.get("max_seq_length"),
+        lowercase=bool(settings.get("do_lower_case")),
+        max_length=settings.get("max_seq_length"),
         dimensions="any" if matryoshka else _dimensions(path),
     )
 
@@ -67,44 +67,46 @@ def _type(module: dict[str, Any]) -> str:
     return str(module["type"]).rpartition(".")[2]
 
 
-def _pooling(told: dict[str, Any], prompt: str) -> Pooling:
-    modes = [name for name, value in told.items() if name.startswith("pooling_mode_") and value is True]
-    if isinstance(named := told.get("pooling_mode"), str):
+def _pooling(settings: dict[str, Any], prompt: str) -> Pooling:
+    modes = [name for name, value in settings.items() if name.startswith("pooling_mode_") and value is True]
+    if isinstance(named := settings.get("pooling_mode"), str):
         modes = [named]
     if len(modes) != 1 or modes[0] not in _POOLINGS:
         raise UnsupportedModel(f"pooling by {' and '.join(modes) or 'nothing'} is not supported; cls, mean or last is")
-    if prompt and told.get("include_prompt") is False:
+    if prompt and settings.get("include_prompt") is False:
         raise UnsupportedModel("a prompt that is left out when pooling (include_prompt) is not supported")
     return _POOLINGS[modes[0]]
 
 
 def _prompt(path: Path) -> str:
     """What goes before a text that nobody says more about."""
-    told = _object(path / "config_sentence_transformers.json")
-    name = told.get("default_prompt_name")
-    return "" if name is None else str(told["prompts"][name])
+    settings = _object(path / "config_sentence_transformers.json")
+    name = settings.get("default_prompt_name")
+    return "" if name is None else str(settings["prompts"][name])
 
 
 def _dimensions(path: Path) -> frozenset[int] | Literal["any"]:
     """A model whose vectors mean something when they are cut may say so, as vLLM reads it."""
-    told = _object(path / "config.json")
-    if sizes := told.get("matryoshka_dimensions"):
+    settings = _object(path / "config.json")
+    if sizes := settings.get("matryoshka_dimensions"):
         return frozenset(sizes)
-    return "any" if told.get("is_matryoshka") else frozenset()
+    return "any" if settings.get("is_matryoshka") else frozenset()
 
 
 def _object(file: Path) -> dict[str, Any]:
-    told = _json(file) if file.is_file() else {}
-    if not isinstance(told, dict):
+    settings = _json(file) if file.is_file() else {}
+    if not isinstance(settings, dict):
         raise UnsupportedModel(f"{file.name} is not a JSON object")
-    return told
+    return settings
 
 
 def _list(file: Path) -> list[dict[str, Any]]:
-    told = _json(file)
-    if not isinstance(told, list) or not all(isinstance(one, dict) and {"type", "path"} <= one.keys() for one in told):
+    settings = _json(file)
+    if not isinstance(settings, list) or not all(
+        isinstance(one, dict) and {"type", "path"} <= one.keys() for one in settings
+    ):
         raise UnsupportedModel(f"{file.name} is not a list of modules")
-    return told
+    return settings
 
 
 def _json(file: Path) -> Any:

@@ -142,8 +142,8 @@ def _layer(config: ModelConfig, tensor: TensorSource, index: int, dtype: torch.d
         read = [tensor(f"model.layers.{index}.{name}.weight", (rows, columns)) for name, rows in parts]
         return concatenated(read) if len(read) > 1 else read[0]
 
-    def bias(parts: Sequence[tuple[str, int]], wanted: bool) -> Tensor | None:
-        if not wanted:
+    def bias(parts: Sequence[tuple[str, int]], present: bool) -> Tensor | None:
+        if not present:
             return None
         return torch.cat([tensor(f"model.layers.{index}.{name}.bias", (rows,)) for name, rows in parts]).to(dtype)
 

@@ -41,15 +41,17 @@ class ModelRunner:
                 rows.append(first - 1)
                 chunks.append(chunk)
         logits = self.executor.logits(batch.chunks, rows)
-        found: dict[int, Sampled] = {}
+        results: dict[int, Sampled] = {}
         if places:
-            found = _by_sequence(chunks, sample_apart(logits[places], chunks, lambda: logits[places]))
+            results = _by_sequence(chunks, sample_apart(logits[places], chunks, lambda: logits[places]))
         for chunk, begin in spans:
             if chunk.targets:
-                told = logits[begin : begin + len(chunk.targets)]
-                scored = prompt_logprobs(told, chunk.targets, chunk.params.prompt_logprobs or 0)
-                found[chunk.sequence_id] = found.get(chunk.sequence_id, Sampled(-1))._replace(prompt_logprobs=scored)
-        return found
+                prompt_rows = logits[begin : begin + len(chunk.targets)]
+                scored = prompt_logprobs(prompt_rows, chunk.targets, chunk.params.prompt_logprobs or 0)
+                results[chunk.sequence_id] = results.get(chunk.sequence_id, Sampled(-1))._replace(
+                    prompt_logprobs=scored
+                )
+        return results
 
 
 def _by_sequence(chunks: list[Chunk], sampled: list[Sampled]) -> dict[int, Sampled]:

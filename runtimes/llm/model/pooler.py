@@ -28,14 +28,14 @@ class Pooler:
         """What each chunk adds to its sequence's vector [hidden], by sequence id: the sum of its tokens' states for a
         mean, else the one state that counts, where the chunk has it."""
         states = self._executor.hidden(chunks).float().cpu()
-        told, first = {}, 0
+        sums, first = {}, 0
         for chunk in chunks:
             rows = states[first : first + len(chunk.token_ids)]
             first += len(chunk.token_ids)
             if chunk.pooling == "mean":
-                told[chunk.sequence_id] = rows.sum(dim=0).numpy()
+                sums[chunk.sequence_id] = rows.sum(dim=0).numpy()
             elif chunk.pooling == "last" and chunk.samples:
-                told[chunk.sequence_id] = rows[-1].clone().numpy()
+                sums[chunk.sequence_id] = rows[-1].clone().numpy()
             elif chunk.pooling == "cls" and chunk.start == 0:
-                told[chunk.sequence_id] = rows[0].clone().numpy()
-        return told
+                sums[chunk.sequence_id] = rows[0].clone().numpy()
+        return sums

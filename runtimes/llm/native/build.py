@@ -66,7 +66,7 @@ def library(target: str, folder: Path | None = None) -> ctypes.CDLL:
     Raises NativeUnavailable.
     """
     folder = folder or user_cache_path("headrace") / "native"
-    compiler = next((found for name in _compilers() if (found := shutil.which(name))), None)
+    compiler = next((path for name in _compilers() if (path := shutil.which(name))), None)
     sources = sorted([*HERE.glob("*.h"), *HERE.glob("*.cpp")])
     flags = [*FLAGS, *TARGETS[target].flags, *shlex.split(os.environ.get("CXXFLAGS", ""))]
     key = hashlib.sha256(b"\0".join([source.read_bytes() for source in sources] + [" ".join(flags).encode()]))

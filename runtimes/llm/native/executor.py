@@ -114,11 +114,11 @@ class NativeExecutor:
             self.close()
 
     def logits(self, chunks: Sequence[Chunk], rows: Sequence[int]) -> Tensor:
-        wanted = len(rows) * self.config.vocab_size
-        if wanted > len(self._logits):
-            self._logits = torch.empty(wanted)
+        size = len(rows) * self.config.vocab_size
+        if size > len(self._logits):
+            self._logits = torch.empty(size)
         self._step(chunks, array("i", rows), self._logits, None)
-        return self._logits[:wanted].view(len(rows), self.config.vocab_size)
+        return self._logits[:size].view(len(rows), self.config.vocab_size)
 
     def hidden(self, chunks: Sequence[Chunk]) -> Tensor:
         hidden = torch.empty(sum([len(chunk.token_ids) for chunk in chunks]), self.config.hidden_size)
@@ -223,8 +223,8 @@ def unsupported(model: Llama, block_size: int, kv_dtype: torch.dtype = torch.bfl
 
 
 def _best_target() -> str:
-    if found := targets():
-        return found[0]
+    if usable := targets():
+        return usable[0]
     raise NativeUnavailable("it is made for processors with AVX2, AVX-512 or NEON, and this is none")
 
 

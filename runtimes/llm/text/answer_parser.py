@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from runtimes.llm.text.think_parser import ThinkParser, Thought
-from runtimes.llm.text.tool_parser import CallArguments, CallBegun, Said, ToolParser
+from runtimes.llm.text.tool_parser import AnswerText, CallArguments, CallBegun, ToolParser
 
-Part = Thought | Said | CallBegun | CallArguments
+Part = Thought | AnswerText | CallBegun | CallArguments
 
 
 class AnswerParser:
@@ -24,20 +24,20 @@ class AnswerParser:
 
     def push(self, text: str) -> list[Part]:
         """The parts that are certain with this piece of the text."""
-        return self._called(self._think.push(text) if self._think is not None else [Said(text)])
+        return self._called(self._think.push(text) if self._think is not None else [AnswerText(text)])
 
     def finish(self) -> list[Part]:
         """The parts that were held back: no more text comes."""
         parts = self._called(self._think.finish()) if self._think is not None else []
         return parts + ([] if self._tools is None else [*self._tools.finish()])
 
-    def _called(self, parts: Iterable[Thought | Said]) -> list[Part]:
-        found: list[Part] = []
+    def _called(self, parts: Iterable[Thought | AnswerText]) -> list[Part]:
+        result: list[Part] = []
         for part in parts:
             if isinstance(part, Thought):
-                found += [] if self._hides_thoughts else [part]
+                result += [] if self._hides_thoughts else [part]
             elif self._tools is not None:
-                found += self._tools.push(part.text)
+                result += self._tools.push(part.text)
             elif part.text:
-                found.append(part)
-        return found
+                result.append(part)
+        return result

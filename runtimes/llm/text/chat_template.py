@@ -35,8 +35,8 @@ class ChatTemplate:
             self._template = self._environment.from_string(source)
         except jinja2.TemplateError as error:
             raise UnsupportedTokenizer(f"the model's chat template is not valid Jinja: {error}") from None
-        self._knows = format_of(source)
-        self.tool_format = self._knows or HERMES
+        self._own_format = format_of(source)
+        self.tool_format = self._own_format or HERMES
         """How its model writes calls."""
         special = tokenizer.special_tokens
         self.tool_marks = {special[mark]: mark.encode() for mark in self.tool_format.marks if mark in special}
@@ -77,13 +77,13 @@ class ChatTemplate:
     def ends_in_thought(self, prompt: Sequence[int], begun: str | None = None) -> bool | None:
         """Whether the answer to the prompt goes on with a thought: of the template, or of the text that it has
         `begun` with. None if the answer may begin with a thought."""
-        known = self.think_format
-        if known is None:
+        marks = self.think_format
+        if marks is None:
             return False
         if begun is not None:
-            return begun.rfind(known.opens) > begun.rfind(known.closes) if begun.strip() else None
+            return begun.rfind(marks.opens) > begun.rfind(marks.closes) if begun.strip() else None
         end = self._tokenizer.decode(prompt[-TAIL:], special=True).rstrip()
-        return end.endswith(known.opens) if end.endswith((known.opens, known.closes)) else None
+        return end.endswith(marks.opens) if end.endswith((marks.opens, marks.closes)) else None
 
     def _rendered(
         self,
@@ -93,7 +93,7 @@ class ChatTemplate:
         variables: Mapping[str, Any],
     ) -> str:
         """The prompt, with marks."""
-        if self._knows is None:
+        if self._own_format is None:
             messages, tools = in_words(messages, tools), ()
         marked = self._marked(messages)
         try:

@@ -16,10 +16,10 @@ class SpecialSpellings:
     """
 
     def __init__(self, tokens: Iterable[str]) -> None:
-        known = [token for token in tokens if token]
-        self._longest = max(map(len, known), default=0)
-        self._begun = {token[:end] for token in known for end in range(1, len(token))}
-        self._whole = re.compile(f"(?={_pattern(_trie(known))}).", re.DOTALL) if known else None
+        spellings = [token for token in tokens if token]
+        self._longest = max(map(len, spellings), default=0)
+        self._begun = {token[:end] for token in spellings for end in range(1, len(token))}
+        self._whole = re.compile(f"(?={_pattern(_trie(spellings))}).", re.DOTALL) if spellings else None
 
     def cut(self, text: str, *, open_end: bool = False) -> list[str]:
         """The parts of `text`, none of which spells a control token.

@@ -29,11 +29,11 @@ class StopTable:
     def step(self, state: int, character: str) -> int:
         """The state after one more character."""
         code, table = ord(character), self._next
-        while (found := table.get(state * _WIDTH + code)) is None:
+        while (following := table.get(state * _WIDTH + code)) is None:
             if not state:
                 return 0
             state = self._fallback[state]
-        return found
+        return following
 
     def matched(self, state: int) -> int:
         """The length of the longest stop string that has just ended; 0 for none."""
@@ -47,13 +47,13 @@ class StopTable:
         state = 0
         for depth, character in enumerate(stop, 1):
             key = state * _WIDTH + ord(character)
-            if (found := self._next.get(key)) is None:
-                found = self._next[key] = len(self._depth)
+            if (following := self._next.get(key)) is None:
+                following = self._next[key] = len(self._depth)
                 self._depth.append(depth)
                 self._fallback.append(0)
                 self._matched.append(0)
-                edges.append((depth, key, found))
-            state = found
+                edges.append((depth, key, following))
+            state = following
         self._matched[state] = len(stop)
 
     def _link(self, edges: Sequence[tuple[int, int, int]]) -> None:
@@ -84,9 +84,9 @@ class StopStrings:
         table, state = self._table, self._state
         if not table.size:
             return text
-        known = len(self._held)
+        checked = len(self._held)
         text = self._held + text
-        for at in range(known, len(text)):
+        for at in range(checked, len(text)):
             state = table.step(state, text[at])
             if length := table.matched(state):
                 return self._cut(text, at + 1, length)

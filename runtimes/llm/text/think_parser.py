@@ -6,7 +6,7 @@ White space around both belongs to neither. The result does not depend on how th
 from typing import NamedTuple
 
 from runtimes.llm.text.detokenizer import overlap
-from runtimes.llm.text.tool_parser import Said
+from runtimes.llm.text.tool_parser import AnswerText
 
 
 class ThinkFormat(NamedTuple):
@@ -22,7 +22,7 @@ FORMATS = (ThinkFormat("<think>", "</think>"), ThinkFormat("[THINK]", "[/THINK]"
 
 def think_format_of(template: str) -> ThinkFormat | None:
     """Of the models that have this chat template; None if it mentions no thoughts."""
-    return next((known for known in FORMATS if known.opens in template or known.closes in template), None)
+    return next((one for one in FORMATS if one.opens in template or one.closes in template), None)
 
 
 class Thought(NamedTuple):
@@ -45,26 +45,26 @@ class ThinkParser:
         """Whether the text so far ends within a thought."""
         return self._step in (self._open, self._think) or (self._is_open and self._step == self._begin)
 
-    def push(self, text: str) -> list[Thought | Said]:
+    def push(self, text: str) -> list[Thought | AnswerText]:
         """The parts that are certain with this piece of the text."""
         self._held += text
-        parts: list[Thought | Said] = []
+        parts: list[Thought | AnswerText] = []
         before = None
         while self._held and before != (self._step, self._held):
             before = (self._step, self._held)
             self._step(parts)
         return parts
 
-    def finish(self) -> list[Thought | Said]:
+    def finish(self) -> list[Thought | AnswerText]:
         """The part that was held back: no more text comes."""
         held, self._held = self._held, ""
         if self.thinks:
             return [Thought(held.rstrip())] if held.strip() else []
         if self._step == self._begin:
-            return [Said(held)] if held else []
+            return [AnswerText(held)] if held else []
         return []
 
-    def _begin(self, parts: list[Thought | Said]) -> None:
+    def _begin(self, parts: list[Thought | AnswerText]) -> None:
         """An answer begins with a thought or has none."""
         text = self._held.lstrip()
         if text.startswith(self._format.opens):
@@ -72,12 +72,12 @@ class ThinkParser:
         elif not self._format.opens.startswith(text):
             self._step = self._open if self._is_open else self._answer
 
-    def _open(self, parts: list[Thought | Said]) -> None:
+    def _open(self, parts: list[Thought | AnswerText]) -> None:
         self._held = self._held.lstrip()
         if self._held:
             self._step = self._think
 
-    def _think(self, parts: list[Thought | Said]) -> None:
+    def _think(self, parts: list[Thought | AnswerText]) -> None:
         text, closes = self._held, self._format.closes
         end = text.find(closes)
         sure = text[: end if end >= 0 else len(text) - overlap(text, closes)].rstrip()
@@ -88,11 +88,11 @@ class ThinkParser:
         else:
             self._held = text[len(sure) :]
 
-    def _between(self, parts: list[Thought | Said]) -> None:
+    def _between(self, parts: list[Thought | AnswerText]) -> None:
         self._held = self._held.lstrip()
         if self._held:
             self._step = self._answer
 
-    def _answer(self, parts: list[Thought | Said]) -> None:
-        parts.append(Said(self._held))
+    def _answer(self, parts: list[Thought | AnswerText]) -> None:
+        parts.append(AnswerText(self._held))
         self._held = ""

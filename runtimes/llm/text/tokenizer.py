@@ -106,8 +106,8 @@ class Tokenizer:
             ids = self._bos_ids + ids
         if limit is None or len(ids) <= limit:
             return ids
-        kept = max(limit - self._closing, 0)
-        return ids[:kept] + ids[len(ids) - (limit - kept) :]
+        begin = max(limit - self._closing, 0)
+        return ids[:begin] + ids[len(ids) - (limit - begin) :]
 
     def decode(self, token_ids: Iterable[int], *, special: bool = False) -> str:
         """The text that the ids stand for within a longer text; bytes that are no UTF-8 become U+FFFD. Control tokens

@@ -21,7 +21,7 @@ _name = msgspec.json.Decoder(str).decode
 _SEPARATORS = " \t\r\n,;[]"
 
 
-class Said(NamedTuple):
+class AnswerText(NamedTuple):
     """Text for whoever asked."""
 
     text: str
@@ -42,7 +42,7 @@ class CallArguments(NamedTuple):
     text: str
 
 
-Part = Said | CallBegun | CallArguments
+Part = AnswerText | CallBegun | CallArguments
 
 
 class ToolParser:
@@ -72,9 +72,9 @@ class ToolParser:
         """What was held back: nothing more comes."""
         call = self._call
         if call is not None and not call.begun:
-            self._say(self._before + call.raw)
+            self._add_text(self._before + call.raw)
         elif call is None and (not self._between or self._before):
-            self._say(self._before + self._held)
+            self._add_text(self._before + self._held)
         self._held = self._before = ""
         return self._taken()
 
@@ -82,11 +82,11 @@ class ToolParser:
         parts, self._parts = self._parts, []
         if self._most is None:
             return parts
-        return [part for part in parts if isinstance(part, Said) or part.at < self._most]
+        return [part for part in parts if isinstance(part, AnswerText) or part.at < self._most]
 
-    def _say(self, text: str) -> None:
+    def _add_text(self, text: str) -> None:
         if text:
-            self._parts.append(Said(text))
+            self._parts.append(AnswerText(text))
 
     def _step(self) -> bool:
         """Take what can be taken of what is held; whether there may be more."""
@@ -101,12 +101,12 @@ class ToolParser:
         text, trigger = self._held, self._format.trigger
         at = text.find(trigger)
         if at >= 0:
-            self._say(text[:at].rstrip())
+            self._add_text(text[:at].rstrip())
             self._before = text[len(text[:at].rstrip()) : at + len(trigger)]
             self._held, self._between = text[at + len(trigger) :], True
             return True
         sure = text[: len(text) - overlap(text, trigger)].rstrip()
-        self._say(sure)
+        self._add_text(sure)
         self._held = text[len(sure) :]
         return False
 
@@ -121,7 +121,7 @@ class ToolParser:
                 self._between = True
                 return True
             self._only_text = True
-        self._say(self._held)
+        self._add_text(self._held)
         self._held = ""
         return False
 
@@ -142,7 +142,7 @@ class ToolParser:
         # Neither call nor mark: text, of which all that was taken for more is a part.
         self._between, self._only_text = False, True
         if self._before:
-            self._say(self._before)
+            self._add_text(self._before)
             self._before = ""
         return bool(text)
 
@@ -158,7 +158,7 @@ class ToolParser:
         if call.begun:
             self.num_calls += 1
         else:
-            self._say(self._before + call.raw)
+            self._add_text(self._before + call.raw)
             self._before, self._between, self._only_text = "", False, True
         self._held = rest
         return True

@@ -17,7 +17,7 @@ def what_it_is(path: Path) -> str:
         beginning = file.read(64)
     if not beginning:
         return "is empty"
-    for known, kind in _BEGINNINGS.items():
-        if beginning.lstrip().startswith(known):
+    for magic, kind in _BEGINNINGS.items():
+        if beginning.lstrip().startswith(magic):
             return f"is {kind}"
     return f"begins with {beginning[:8]!r}"

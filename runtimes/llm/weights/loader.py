@@ -52,8 +52,8 @@ def load_model(
     target = choose_device(device)
     number = choose_dtype(dtype, target)
     checkpoint = open_checkpoint(path)
-    wanted = sum(held_bytes(shape, weights, number) for shape in checkpoint.shapes)
-    require("the model", wanted, memory_of(target).available, _ADVICE)
+    required = sum(held_bytes(shape, weights, number) for shape in checkpoint.shapes)
+    require("the model", required, memory_of(target).available, _ADVICE)
 
     def tensor(name: str, shape: tuple[int, ...]) -> Weight:
         weight = checkpoint.weight(name)

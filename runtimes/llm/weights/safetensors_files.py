@@ -76,6 +76,6 @@ def json_object(path: Path) -> dict[str, Any]:
         raise InvalidCheckpoint(f"{path.name} is not JSON: it {what_it_is(path)}") from None
     if not isinstance(value, dict):
         raise InvalidCheckpoint(f"{path.name} is not a JSON object")
-    found = _Json(value)
-    found.file = path.name
-    return found
+    content = _Json(value)
+    content.file = path.name
+    return content

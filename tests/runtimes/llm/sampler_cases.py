@@ -8,12 +8,12 @@ from runtimes.llm.engine.sequence import Chunk, SamplingParams, Sequence
 
 VOCAB = 8500
 """More than the candidates that are looked at first, in parts of which the last is not whole."""
-Asker = tuple[SamplingParams, list[int], list[int]]
+RequestOrigin = tuple[SamplingParams, list[int], list[int]]
 """What is asked for, the prompt, what was generated."""
 
 
-def chunk_of(identity: int, asker: Asker, **how: Any) -> Chunk:
-    params, prompt, generated = asker
+def chunk_of(identity: int, origin: RequestOrigin, **how: Any) -> Chunk:
+    params, prompt, generated = origin
     sequence = Sequence(identity, list(prompt), params, **how)
     for token_id in generated:
         sequence.append(token_id)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adapters.wire.internal_headers import InternalHeaders
-from runtimes.llm.api.standing import Asker
+from runtimes.llm.api.standing import RequestOrigin
 from tests.runtimes.llm.server_fixtures import MODEL, Running, post, serving, until_idle
 
 BODY = {"model": MODEL, "prompt": "hi", "max_tokens": 5}
@@ -21,12 +21,12 @@ BODY = {"model": MODEL, "prompt": "hi", "max_tokens": 5}
 def test_a_client_lowers_what_the_gateway_told_and_cannot_raise_it(
     told: int | None, written: int | None, priority: int
 ) -> None:
-    assert Asker.of(InternalHeaders(priority=told), None, written, 0.0).standing.priority == priority
+    assert RequestOrigin.of(InternalHeaders(priority=told), None, written, 0.0).standing.priority == priority
 
 
 def test_a_salt_is_within_a_tenants_own() -> None:
     salts = {
-        Asker.of(InternalHeaders(tenant), salt, None, 0.0).salt
+        RequestOrigin.of(InternalHeaders(tenant), salt, None, 0.0).salt
         for tenant in ("", "a", "b")
         for salt in (None, "a", "b")
     }

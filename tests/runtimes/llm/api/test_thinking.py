@@ -214,7 +214,7 @@ def told(**fields: Any) -> str:
     tokenizer = byte_tokenizer()
     body = decode_chat(json.dumps(ASKED | fields).encode())
     messages = [message.for_template() for message in body.messages]
-    ids = ChatTemplate(SAYS, tokenizer).encode(messages, variables=body.wish().variables)
+    ids = ChatTemplate(SAYS, tokenizer).encode(messages, variables=body.thinking_options().variables)
     return tokenizer.decode(ids, special=True).removesuffix("<think>")
 
 

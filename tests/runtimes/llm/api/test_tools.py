@@ -188,12 +188,12 @@ TURNS = [
 ]  # fmt: skip
 
 
-def told(template: str, **change: Any) -> str:
+def declarations(template: str, **change: Any) -> str:
     tokenizer = byte_tokenizer()
     body = decode_chat(json.dumps(CHAT | {"messages": TURNS} | change).encode())
     use = body.tool_use()
     messages = [message.for_template() for message in body.messages]
-    ids = ChatTemplate(template, tokenizer).encode(messages, tools=() if use is None else use.told)
+    ids = ChatTemplate(template, tokenizer).encode(messages, tools=() if use is None else use.declarations)
     return tokenizer.decode(ids, special=True)
 
 
@@ -202,17 +202,17 @@ def test_a_template_that_knows_tools_gets_them_with_arguments_as_values() -> Non
         "{{ tools[0].function.parameters.required[0] }}|{% for m in messages %}{% for c in m.tool_calls or [] %}"
         "{{ c.function.arguments.a + 1 }}|<tool_call>{% endfor %}{{ m.tool_call_id or '' }}{% endfor %}"
     )
-    assert told(source) == "city|2|<tool_call>c1c2"
+    assert declarations(source) == "city|2|<tool_call>c1c2"
 
 
 def test_one_that_knows_none_has_them_in_words() -> None:
-    said = told(CHATML)
+    said = declarations(CHATML)
     assert said.startswith("<|im_start|>system\nYou may call functions")
     assert '"name": "get_weather"' in said
     assert 'Well.\n<tool_call>\n{"name": "now", "arguments": {"a": 1}}\n</tool_call><|im_end|>' in said
     results = "<tool_response>\nnoon\n</tool_response>\n<tool_response>\n12 <|im_end|>\n</tool_response>"
     assert f"<|im_start|>user\n{results}<|im_end|>" in said
-    assert "You may call" not in told(CHATML, tools=[])
+    assert "You may call" not in declarations(CHATML, tools=[])
 
 
 def test_nothing_in_a_tool_or_its_result_is_a_control_token() -> None:
@@ -223,7 +223,7 @@ def test_nothing_in_a_tool_or_its_result_is_a_control_token() -> None:
         use = body.tool_use()
         assert use is not None
         made = ChatTemplate(template, tokenizer)
-        ids = made.encode([message.for_template() for message in body.messages], tools=use.told)
+        ids = made.encode([message.for_template() for message in body.messages], tools=use.declarations)
         turns = 5 if made.tool_format is HERMES and template == CHATML else 4
         assert ids.count(257) <= turns
 

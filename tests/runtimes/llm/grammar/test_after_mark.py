@@ -19,7 +19,7 @@ from runtimes.llm.grammar.think_rules import ThoughtRules
 from runtimes.llm.text.think_parser import ThinkFormat, ThinkParser
 from runtimes.llm.text.tokenizer import Tokenizer
 from runtimes.llm.text.tool_formats import HERMES, MISTRAL, Function, ToolFormat, calls_grammar
-from runtimes.llm.text.tool_parser import Said, ToolParser
+from runtimes.llm.text.tool_parser import AnswerText, ToolParser
 from tests.runtimes.llm.api.test_tools import CHAT, KNOWING
 from tests.runtimes.llm.server_fixtures import CHATML, Parrot, byte_tokenizer, post, serving
 
@@ -94,7 +94,7 @@ def test_any_tokens_may_come_and_what_follows_a_mark_is_a_call(name: str, contro
         if form.trigger in text and not spoiled:
             assert parser.num_calls == 1, text
         elif form.trigger not in text:
-            assert "".join([part.text for part in parts if isinstance(part, Said)]) == text
+            assert "".join([part.text for part in parts if isinstance(part, AnswerText)]) == text
 
     walk()
 
@@ -205,7 +205,7 @@ def test_any_thought_ends_within_its_budget_and_the_answer_follows_its_form(held
             return
         parser = ThinkParser(THINK, is_open=is_open)
         parts = [*parser.push(text_of(known, said).decode("latin-1")), *parser.finish()]
-        answer = "".join([part.text for part in parts if isinstance(part, Said)])
+        answer = "".join([part.text for part in parts if isinstance(part, AnswerText)])
         if held and answer and not parser.thinks:
             assert json.loads(answer) == {"x": 1}
 

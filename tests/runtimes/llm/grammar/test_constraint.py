@@ -193,7 +193,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def test_a_grammar_is_compiled_once_and_the_oldest_is_forgotten(
     made: Grammars, built: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_KEPT", 2)
+    monkeypatch.setattr(module, "MAX_CACHED", 2)
     many = [Grammar("regex", "a", "regex")] * 8
     first, *others = await asyncio.gather(*map(made.compiled, many))
     assert all(other is first for other in others)
@@ -206,7 +206,7 @@ async def test_a_grammar_is_compiled_once_and_the_oldest_is_forgotten(
 async def test_grammars_are_kept_within_a_number_of_bytes(
     made: Grammars, built: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_KEPT_BYTES", 1)
+    monkeypatch.setattr(module, "MAX_CACHED_BYTES", 1)
     for text in "aaba":
         await made.compiled(Grammar("regex", text, "regex"))
     assert built == ["a", "b", "a"]

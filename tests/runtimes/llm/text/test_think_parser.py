@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from runtimes.llm.text.answer_parser import AnswerParser, Part
 from runtimes.llm.text.think_parser import FORMATS, ThinkFormat, ThinkParser, Thought, think_format_of
 from runtimes.llm.text.tool_formats import HERMES, LLAMA, MISTRAL
-from runtimes.llm.text.tool_parser import CallArguments, CallBegun, Said, ToolParser
+from runtimes.llm.text.tool_parser import AnswerText, CallArguments, CallBegun, ToolParser
 
 CALL = '<tool_call>\n{"name": "now", "arguments": {"a": [1, "}"]}}\n</tool_call>'
 PIECES = [
@@ -34,7 +34,7 @@ def merged(parts: list[Part]) -> tuple[str, str, list[tuple[str, str]]]:
         elif isinstance(part, CallArguments):
             calls[-1] = (calls[-1][0], calls[-1][1] + part.text)
     thought = "".join([part.text for part in parts if isinstance(part, Thought)])
-    return thought, "".join([part.text for part in parts if isinstance(part, Said)]), calls
+    return thought, "".join([part.text for part in parts if isinstance(part, AnswerText)]), calls
 
 
 @given(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtimes.llm.text.tool_formats import HERMES, LLAMA, MISTRAL, ToolFormat, format_of
-from runtimes.llm.text.tool_parser import CallBegun, Part, Said, ToolParser
+from runtimes.llm.text.tool_parser import AnswerText, CallBegun, Part, ToolParser
 
 NAMES = {"add", "get_weather"}
 
@@ -20,7 +20,7 @@ def read(tool_format: ToolFormat, pieces: list[str], most: int | None = None) ->
     parts += parser.finish()
     text, calls = "", list[tuple[str, str]]()
     for part in parts:
-        if isinstance(part, Said):
+        if isinstance(part, AnswerText):
             text += part.text
         elif isinstance(part, CallBegun):
             assert part.at == len(calls)
