@@ -2,7 +2,9 @@
 
 types.py     what is asked (`ChatRequest`, `CompletionRequest`), what it cost (`Usage`), when it must end (`Deadline`)
 tensors.py   tensors in plain data, in the Open Inference Protocol's words
-errors.py    every way to fail, drawn as a tree; its kinds decide retries, breakers and statuses
+errors.py    every way to fail, drawn as a tree; its kinds decide retries and breakers
+statuses.py  the one table from errors to HTTP statuses, gRPC codes and OpenAI's types
+call.py      `Call`: one execution of a request, and the trace of its attempts
 base.py      `Upstream.call(request, call) -> Answer`: the one interface that everything composes by
 wire/        bytes ↔ types without I/O: openai.py, oip*.py, sse.py, compression.py
 http1/       HTTP/1.1, server and client, for the gateway and the runtimes

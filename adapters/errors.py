@@ -25,9 +25,8 @@
     ├── DeadlineError         deadline    no                   no     the request's own time is up
     └── ClientGone            cancelled   no                   no     the client left
 
-`kind` decides breaker, retry and metrics; fronts turn it into a status in one table
-(`gateway/fronts/errors.py`). A message is for the client: it never holds a secret, a path of this
-machine or an upstream's address.
+`kind` decides breaker, retry and metrics; `adapters/statuses.py` maps each class to the statuses that clients receive.
+A message is for the client: it never holds a secret, a path of this machine or an upstream's address.
 """
 
 from typing import ClassVar, Literal

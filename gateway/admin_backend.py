@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from adapters import statuses
 from adapters.errors import InferenceError
 from adapters.types import ModelOrder, Order
 from config.schema.config import Config
@@ -10,7 +11,6 @@ from gateway.auth.certificates import PeerCertificate
 from gateway.auth.keys import Principal
 from gateway.auth.store import KeyStore
 from gateway.data_plane import DataPlane
-from gateway.fronts import errors
 from gateway.fronts.admin.pools import describe_endpoint, describe_pools
 from gateway.fronts.admin.state import describe
 from gateway.lifecycle import Lifecycle
@@ -58,7 +58,7 @@ class PlaneBackend:
         try:
             await self._plane.core.order(ModelOrder(model=model, order=order, body=body))
         except InferenceError as error:
-            raise NotDone(errors.status_of(error), error.code, error.message) from None
+            raise NotDone(statuses.http_status(error), error.code, error.message) from None
 
 
 class GatewayBackend(PlaneBackend):

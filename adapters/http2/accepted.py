@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Literal
 
 from adapters.http2 import frames
 from adapters.http2.call import Call
+from adapters.http2.codes import Code
 from adapters.http2.connection import Connection
 from adapters.http2.control import DRAIN_PING, check_connection_frame
 from adapters.http2.fields import Field, encode
 from adapters.http2.frames import END_STREAM, ErrorCode, Violation
 from adapters.http2.head import OVERSIZED, RequestHead, read_request
-from adapters.http2.status import Code, GrpcError
+from adapters.http2.status import GrpcError
 from adapters.http2.stream import Stream
 
 if TYPE_CHECKING:

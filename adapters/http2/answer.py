@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from adapters.http2.codes import Code
 from adapters.http2.fields import Field
 from adapters.http2.head import BAD_IN_VALUE, NAME, is_grpc
-from adapters.http2.status import Code, GrpcError, Reported, as_metadata, decode_message
+from adapters.http2.status import GrpcError, Reported, as_metadata, decode_message
 
 FROM_HTTP = {
     400: Code.INTERNAL, 401: Code.UNAUTHENTICATED, 403: Code.PERMISSION_DENIED, 404: Code.UNIMPLEMENTED,

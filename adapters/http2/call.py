@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from adapters.http1.sweeper import NEVER
 from adapters.http2 import frames
+from adapters.http2.codes import Code
 from adapters.http2.control import CALM_PER_CALL
 from adapters.http2.fields import encode
 from adapters.http2.frames import END_HEADERS, END_STREAM, HEADERS, ErrorCode, header_frames
 from adapters.http2.head import RequestHead
 from adapters.http2.inbox import ENCODINGS
-from adapters.http2.status import Code, GrpcError, Metadata, encode_message, encode_metadata
+from adapters.http2.status import GrpcError, Metadata, encode_message, encode_metadata
 from adapters.http2.stream import Stream
 
 if TYPE_CHECKING:

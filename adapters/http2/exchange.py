@@ -9,9 +9,10 @@ from adapters.errors import BackendError, DeadlineError, TransportError, Upstrea
 from adapters.http1.sweeper import NEVER
 from adapters.http2 import frames
 from adapters.http2.answer import AnswerHead
+from adapters.http2.codes import Code
 from adapters.http2.frames import DATA, END_HEADERS, END_STREAM, HEADER, HEADERS, ErrorCode
 from adapters.http2.inbox import PREFIX
-from adapters.http2.status import Code, GrpcError, Unreadable
+from adapters.http2.status import GrpcError, Unreadable
 from adapters.http2.stream import Stream
 from adapters.types import Deadline
 

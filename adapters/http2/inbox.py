@@ -4,7 +4,8 @@ import zlib
 from collections import deque
 from struct import Struct
 
-from adapters.http2.status import Code, GrpcError
+from adapters.http2.codes import Code
+from adapters.http2.status import GrpcError
 
 PREFIX = Struct(">BI")
 """Whether the message is compressed, and its length."""

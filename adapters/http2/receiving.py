@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from adapters.errors import InferenceError, LimitExceeded, TooLarge
 from adapters.http1.budget import COPIES, FREE_BYTES, Budget
 from adapters.http2 import frames
+from adapters.http2.codes import Code
 from adapters.http2.frames import ErrorCode
 from adapters.http2.inbox import Compressed, Inbox, inflate
-from adapters.http2.status import Code, GrpcError
+from adapters.http2.status import GrpcError
 
 if TYPE_CHECKING:
     from adapters.http2.connection import Connection

@@ -6,9 +6,9 @@ import contextlib
 import math
 import re
 from collections.abc import Mapping, Sequence
-from enum import IntEnum
 from urllib.parse import quote, unquote_to_bytes
 
+from adapters.http2.codes import Code
 from adapters.http2.fields import Field
 
 Metadata = Sequence[tuple[str, str | bytes]]
@@ -19,28 +19,6 @@ NAME = re.compile(r"[0-9a-z_.\-]+")
 TEXT = re.compile(r"[\x20-\x7e]*")
 TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
 SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
-
-
-class Code(IntEnum):
-    """The status of a call."""
-
-    OK = 0
-    CANCELLED = 1
-    UNKNOWN = 2
-    INVALID_ARGUMENT = 3
-    DEADLINE_EXCEEDED = 4
-    NOT_FOUND = 5
-    ALREADY_EXISTS = 6
-    PERMISSION_DENIED = 7
-    RESOURCE_EXHAUSTED = 8
-    FAILED_PRECONDITION = 9
-    ABORTED = 10
-    OUT_OF_RANGE = 11
-    UNIMPLEMENTED = 12
-    INTERNAL = 13
-    UNAVAILABLE = 14
-    DATA_LOSS = 15
-    UNAUTHENTICATED = 16
 
 
 class GrpcError(Exception):

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from adapters.http1.sweeper import NEVER
 from adapters.http2 import frames
+from adapters.http2.codes import Code
 from adapters.http2.control import CALM_PER_FRAME, FORGIVING_BYTES
 from adapters.http2.frames import END_STREAM, HEADER, ErrorCode
 from adapters.http2.inbox import PREFIX
 from adapters.http2.receiving import Receiving
-from adapters.http2.status import Code, GrpcError
+from adapters.http2.status import GrpcError
 
 if TYPE_CHECKING:
     from adapters.http2.connection import Connection

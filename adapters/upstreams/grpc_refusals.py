@@ -13,7 +13,8 @@ from adapters.errors import (
     Unsupported,
     UpstreamTimeout,
 )
-from adapters.http2.status import Code, GrpcError, Reported, Unreadable
+from adapters.http2.codes import Code
+from adapters.http2.status import GrpcError, Reported, Unreadable
 from adapters.types import DEVICE_MS, ERROR_CODE, Deadline, ModelRequest
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.wire import decoding, model_failures

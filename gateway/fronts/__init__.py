@@ -2,6 +2,6 @@
 
 openai.py   `/v1/chat/completions`, `/v1/completions`, `/v1/models`
 anthropic.py `/v1/messages`, `/v1/messages/count_tokens`
-errors.py   the one table from errors to statuses, and the headers that go with them
+errors.py   an error as a response in the shape of each front (adapters/statuses.py: its status)
 admin.py    `/livez`, `/readyz`, `/metrics`, `/admin/state`, on their own listener
 """

@@ -5,6 +5,7 @@ from functools import partial
 
 import msgspec
 
+from adapters import statuses
 from adapters.base import Answer
 from adapters.errors import InferenceError, Unsupported
 from adapters.http1.message import Request, Response
@@ -153,7 +154,7 @@ class MessageBody:
             MESSAGES.of(error)
             self._over = True
             self._answer.end(error)
-            type_ = errors.anthropic_type(errors.status_of(error))
+            type_ = errors.anthropic_type(statuses.http_status(error))
             return anthropic_errors.encode_event(error, type_, self._request_id)
 
     async def _next(self) -> bytes:

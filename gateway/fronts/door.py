@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
+from adapters import statuses
 from adapters.errors import CallerError, ClientGone, InferenceError, NotFound
 from adapters.http1.message import Request, Response
 from adapters.wire.openai.ignored_fields import IGNORED
@@ -100,7 +101,7 @@ class Door:
             raise
         except Exception:
             bug = errors.internal_error()
-            core.telemetry.end(record, bug, errors.status_of(bug), core.clock())
+            core.telemetry.end(record, bug, statuses.http_status(bug), core.clock())
             raise
         finally:
             if record.early is not None:

@@ -1,52 +1,15 @@
-"""From the error tree to HTTP: the one table, and the headers that tell a client what to do next."""
+"""HTTP responses for errors in the shape of each front, with the headers that advise a client on a retry."""
 
 import math
 
-from adapters.errors import (
-    BackendError,
-    CallerError,
-    CapacityError,
-    ClientGone,
-    CredentialError,
-    DeadlineError,
-    Forbidden,
-    InferenceError,
-    LimitExceeded,
-    NotFound,
-    TooLarge,
-    TransportError,
-    UpstreamTimeout,
-)
+from adapters import statuses
+from adapters.errors import CapacityError, CredentialError, InferenceError
 from adapters.http1.message import Response
 from adapters.types import ERROR_CODE
 from adapters.wire.anthropic import errors as anthropic
 from adapters.wire.oip import responses as oip_responses
 from adapters.wire.openai import chat as wire
 from adapters.wire.torchserve import management as torchserve
-
-# The first class that an error is an instance of decides: status, OpenAI's `type`.
-_TABLE: tuple[tuple[type[InferenceError], int, str], ...] = (
-    (NotFound, 404, "invalid_request_error"),
-    (TooLarge, 413, "invalid_request_error"),
-    (CallerError, 400, "invalid_request_error"),
-    (CredentialError, 401, "authentication_error"),
-    (Forbidden, 403, "permission_error"),
-    (LimitExceeded, 429, "rate_limit_error"),
-    (CapacityError, 503, "server_error"),
-    (UpstreamTimeout, 504, "server_error"),
-    (DeadlineError, 504, "server_error"),
-    (TransportError, 502, "server_error"),
-    (BackendError, 502, "server_error"),
-    (ClientGone, 499, "server_error"),
-)
-# Errors of one class that HTTP has a status of its own for.
-_STATUS_OF_CODE = {
-    "request_timeout": 408,
-    "unsupported_media_type": 415,
-    "method_not_allowed": 405,
-    "unknown_url": 404,
-    "internal_error": 500,
-}
 
 OVERLOADED = 529
 _ANTHROPIC_TYPES = {
@@ -67,32 +30,27 @@ def internal_error() -> InferenceError:
     return InferenceError("The gateway failed on this request.")
 
 
-def status_of(error: InferenceError) -> int:
-    """The HTTP status."""
-    return _STATUS_OF_CODE.get(error.code) or _row(error)[0]
-
-
 def openai_body(error: InferenceError) -> bytes:
     """OpenAI's error object, with all four keys."""
-    return wire.encode_error(error, _row(error)[1])
+    return wire.encode_error(error, statuses.openai_type(error))
 
 
 def openai_response(error: InferenceError, headers: list[tuple[str, str]]) -> Response:
     """The whole response, `headers` added to those that the error asks for."""
     fields = [("content-type", "application/json"), *headers, *_advice(error)]
-    return Response(status_of(error), fields, openai_body(error))
+    return Response(statuses.http_status(error), fields, openai_body(error))
 
 
 def oip_response(error: InferenceError, headers: list[tuple[str, str]]) -> Response:
     """The same for tensors' doors: the Open Inference Protocol's, KServe's and TensorFlow Serving's are alike."""
     fields = [("content-type", "application/json"), *headers, *_advice(error), (ERROR_CODE, error.code)]
-    return Response(status_of(error), fields, oip_responses.encode_error(error.message))
+    return Response(statuses.http_status(error), fields, oip_responses.encode_error(error.message))
 
 
 def app_response(error: InferenceError, headers: list[tuple[str, str]]) -> Response:
     """The same for apps, which have no form of their own: TorchServe's, whose clients come by this door too."""
     fields = [("content-type", "application/json"), *headers, *_advice(error), (ERROR_CODE, error.code)]
-    status = status_of(error)
+    status = statuses.http_status(error)
     return Response(status, fields, torchserve.encode_error(status, error.code, error.message))
 
 
@@ -103,7 +61,7 @@ def anthropic_type(status: int) -> str:
 
 def anthropic_response(error: InferenceError, headers: list[tuple[str, str]]) -> Response:
     """The same for Anthropic's door, which has a status of its own for a server that is full."""
-    status = status_of(error)
+    status = statuses.http_status(error)
     if status == 503:
         status = OVERLOADED
     body = anthropic.encode_error(error, anthropic_type(status), dict(headers).get("request-id"))
@@ -115,13 +73,6 @@ def openai_refusal(status: int, code: str, message: str) -> Response:
     error = InferenceError(message, code=code)
     type_ = "server_error" if status >= 500 else "invalid_request_error"
     return Response(status, [("content-type", "application/json")], wire.encode_error(error, type_))
-
-
-def _row(error: InferenceError) -> tuple[int, str]:
-    for kind, status, type_ in _TABLE:
-        if isinstance(error, kind):
-            return status, type_
-    return 500, "server_error"
 
 
 def _advice(error: InferenceError) -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 OPEN = {
     "types",
+    "environment",
     "errors",
     "grpc_health",
     "tensors",
@@ -15,6 +16,7 @@ OPEN = {
     "offload",
     "open_files",
     "paths",
+    "statuses",
     "temporary",
 }
 """What runtimes may import of it."""

@@ -11,7 +11,8 @@ from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import BackendError
 from adapters.http2.channel import Channel, encode_fields
-from adapters.http2.status import Code, GrpcError
+from adapters.http2.codes import Code
+from adapters.http2.status import GrpcError
 from adapters.registry import Address
 from adapters.types import OIP_GRPC, OIP_JSON, Deadline, InferRequest, ModelOrder, ModelQuery, ModelRequest, Usage
 from adapters.upstreams.dial import grpc_channel, names

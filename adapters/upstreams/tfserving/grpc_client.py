@@ -12,7 +12,8 @@ from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import BackendError, CallerError, Unsupported
 from adapters.http2.channel import Channel, encode_fields
-from adapters.http2.status import Code, GrpcError
+from adapters.http2.codes import Code
+from adapters.http2.status import GrpcError
 from adapters.types import (
     OIP_JSON,
     PREDICT_V1,

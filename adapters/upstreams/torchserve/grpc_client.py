@@ -9,7 +9,8 @@ from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import BackendError, Unsupported
 from adapters.http2.channel import Channel, encode_fields
-from adapters.http2.status import Code, GrpcError
+from adapters.http2.codes import Code
+from adapters.http2.status import GrpcError
 from adapters.types import APP, AppRequest, Deadline, InferRequest, ModelRequest, Usage
 from adapters.upstreams.apps.grpc_app import MessagePieces
 from adapters.upstreams.apps.http_app import MAX_ANSWER, call_for, tensors

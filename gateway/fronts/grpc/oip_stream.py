@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from adapters import offload
+from adapters import offload, statuses
 from adapters.base import Answer
 from adapters.errors import MODEL_NOT_READY, REPORTED, BackendError, ClientGone, InferenceError, ModelFailed
 from adapters.http2.call import Call
@@ -24,7 +24,6 @@ from adapters.wire.oip import responses as oip_responses
 from gateway.auth.keys import Principal
 from gateway.fronts import errors, tensors
 from gateway.fronts.door import Door
-from gateway.fronts.grpc import errors as grpc_errors
 from gateway.telemetry import Record
 
 AT_ONCE = 32
@@ -90,7 +89,7 @@ class InferStream:
                 finally:
                     await answer.aclose()
         except InferenceError as error:
-            core.telemetry.end(record, error, errors.status_of(error), core.clock())
+            core.telemetry.end(record, error, statuses.http_status(error), core.clock())
             await turn.wait()
             await self._failed(error, id_, model)
         except asyncio.CancelledError:
@@ -98,7 +97,7 @@ class InferStream:
             raise
         except Exception:
             bug = errors.internal_error()
-            core.telemetry.end(record, bug, errors.status_of(bug), core.clock())
+            core.telemetry.end(record, bug, statuses.http_status(bug), core.clock())
             raise
         finally:
             mine.set()
@@ -177,7 +176,7 @@ class InferStream:
     async def _failed(self, error: InferenceError, id_: str, asked: str) -> None:
         """Say it in the stream, which goes on, or end the call with it."""
         if self._as_status:
-            raise GrpcError(grpc_errors.code_of(error), error.message)
+            raise GrpcError(statuses.grpc_code(error), error.message)
         model = asked if isinstance(error, ModelFailed) else ""
         code = error.code if error.code in REPORTED or error.code == MODEL_NOT_READY else ""
         await self._send(oip_proto_answers.encode_stream_error(error.message, id_, model, code))

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from adapters import statuses
 from adapters.errors import CallerError, ClientGone, InferenceError, Unsupported
 from adapters.http2.call import Call
 from adapters.http2.status import GrpcError
 from gateway.auth.keys import Principal, bearer
 from gateway.fronts import errors
 from gateway.fronts.door import Door
-from gateway.fronts.grpc import errors as grpc_errors
 from gateway.telemetry import Record
 
 Answer = Callable[[Principal, Call, Record], Awaitable[None]]
@@ -62,8 +62,8 @@ class Rpcs:
                 record.early = core.ledger.reserve_early(principal.tenant, principal.key_id, core.clock())
             await method.answer(principal, call, record)
         except InferenceError as error:
-            core.telemetry.end(record, error, errors.status_of(error), core.clock())
-            call.fail(grpc_errors.code_of(error), error.message, self._door.headers(record))
+            core.telemetry.end(record, error, statuses.http_status(error), core.clock())
+            call.fail(statuses.grpc_code(error), error.message, self._door.headers(record))
         except GrpcError as error:
             core.telemetry.end(record, CallerError(error.message), 400, core.clock())
             raise
@@ -72,7 +72,7 @@ class Rpcs:
             raise
         except Exception:
             bug = errors.internal_error()
-            core.telemetry.end(record, bug, errors.status_of(bug), core.clock())
+            core.telemetry.end(record, bug, statuses.http_status(bug), core.clock())
             raise
         finally:
             if record.early is not None:

@@ -8,10 +8,12 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from adapters import statuses
 from adapters.errors import CallerError, InferenceError
 from adapters.grpc_health import Health
 from adapters.http2.call import Call
-from adapters.http2.status import Code, GrpcError
+from adapters.http2.codes import Code
+from adapters.http2.status import GrpcError
 from adapters.offload import codecs
 from adapters.types import DEVICE_MS
 from adapters.wire.oip import proto_contents as oip_contents
@@ -21,7 +23,7 @@ from adapters.wire.proto_json import fill
 from adapters.wire.protos import METHODS, RpcMethod
 from runtimes.tensor.api.control import Control, no_cuda
 from runtimes.tensor.api.grpc_stream import InferStream
-from runtimes.tensor.api.refusals import grpc_code, grpc_trailers
+from runtimes.tensor.api.refusals import grpc_trailers
 from runtimes.tensor.api.restrictions import GRPC_PREFIX, Restrictions
 from runtimes.tensor.configuration.triton import to_message
 from runtimes.tensor.service import InferenceService
@@ -78,7 +80,7 @@ class GrpcDoor:
                 self._restrictions.check(known[0], call.metadata.get, GRPC_PREFIX)
             await known[1](call)
         except InferenceError as error:
-            raise GrpcError(grpc_code(error), error.message, grpc_trailers(error)) from None
+            raise GrpcError(statuses.grpc_code(error), error.message, grpc_trailers(error)) from None
 
     # ── inference ─────────────────────────────────────────────────────────────────────────────────────
 

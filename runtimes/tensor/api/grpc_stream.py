@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from math import inf
 
+from adapters import statuses
 from adapters.errors import MODEL_NOT_READY, REPORTED, InferenceError
 from adapters.http2.call import Call
 from adapters.http2.status import GrpcError
@@ -17,7 +18,7 @@ from adapters.tensors import Inference, Inferred
 from adapters.types import DEVICE_MS
 from adapters.wire.oip import proto_responses as oip_proto_answers
 from runtimes.tensor.api.control import Control
-from runtimes.tensor.api.refusals import grpc_code, grpc_trailers
+from runtimes.tensor.api.refusals import grpc_trailers
 from runtimes.tensor.service import InferenceService
 
 MAX_IN_FLIGHT = 256
@@ -91,7 +92,7 @@ class InferStream:
 
     async def _fail(self, error: InferenceError, id_: str, before: asyncio.Task[None] | None, model: str = "") -> None:
         if self._with_status:
-            raise GrpcError(grpc_code(error), error.message, grpc_trailers(error))
+            raise GrpcError(statuses.grpc_code(error), error.message, grpc_trailers(error))
         code = error.code if error.code in REPORTED or error.code == MODEL_NOT_READY else ""
         await self._send(oip_proto_answers.encode_stream_error(error.message, id_, model, code), before)
 

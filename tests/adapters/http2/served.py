@@ -11,8 +11,9 @@ import grpc
 
 from adapters.http2.accepted import Accepted
 from adapters.http2.call import Call
+from adapters.http2.codes import Code
 from adapters.http2.server import Handler, Limits, Server
-from adapters.http2.status import Code, binary_value
+from adapters.http2.status import binary_value
 from tests.adapters.http1.raw import until
 from tests.adapters.http1.tls import server_side
 

@@ -10,10 +10,10 @@ import pytest
 
 from adapters.http2 import frames
 from adapters.http2.call import Call
+from adapters.http2.codes import Code
 from adapters.http2.fields import encode
 from adapters.http2.frames import ErrorCode, frame
 from adapters.http2.server import Limits, Server
-from adapters.http2.status import Code
 from tests.adapters.http1.raw import until
 from tests.adapters.http2.channels import calling, soon
 from tests.adapters.http2.conftest import Reports

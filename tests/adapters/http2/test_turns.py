@@ -7,11 +7,11 @@ import pytest
 
 from adapters.http2 import frames
 from adapters.http2.call import Call
+from adapters.http2.codes import Code
 from adapters.http2.fields import encode
 from adapters.http2.frames import END_HEADERS, END_STREAM, frame
 from adapters.http2.framing import TURN_FRAMES
 from adapters.http2.server import Limits
-from adapters.http2.status import Code
 from tests.adapters.http1.raw import until
 from tests.adapters.http2.peer import GREETING, connected, framed, request
 from tests.adapters.http2.served import Methods, serving

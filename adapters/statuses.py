@@ -1,0 +1,102 @@
+"""The one table from errors to what clients receive: an HTTP status, a gRPC code and OpenAI's error type.
+
+A gateway reports a failure of the server behind it; a runtime reports its own. They differ in HTTP's status alone:
+502 says that the fault lies behind the gateway, 500 that it lies here.
+"""
+
+from typing import NamedTuple
+
+from adapters.errors import (
+    BackendError,
+    CallerError,
+    CapacityError,
+    ClientGone,
+    CredentialError,
+    DeadlineError,
+    Forbidden,
+    InferenceError,
+    LimitExceeded,
+    NotFound,
+    TooLarge,
+    TransportError,
+    Unsupported,
+    UpstreamTimeout,
+)
+from adapters.http2.codes import Code
+
+
+class Status(NamedTuple):
+    """What a client receives for one class of errors."""
+
+    http: int
+    """From a gateway."""
+    own: int
+    """The HTTP status from the server in which the error occurred."""
+    grpc: Code
+    openai: str
+    """OpenAI's `type`."""
+
+
+_CALLER, _SERVER = "invalid_request_error", "server_error"
+
+CLASSES: dict[type[InferenceError], Status] = {
+    NotFound: Status(404, 404, Code.NOT_FOUND, _CALLER),
+    TooLarge: Status(413, 413, Code.RESOURCE_EXHAUSTED, _CALLER),
+    Unsupported: Status(400, 400, Code.UNIMPLEMENTED, _CALLER),
+    CallerError: Status(400, 400, Code.INVALID_ARGUMENT, _CALLER),
+    CredentialError: Status(401, 401, Code.UNAUTHENTICATED, "authentication_error"),
+    Forbidden: Status(403, 403, Code.PERMISSION_DENIED, "permission_error"),
+    LimitExceeded: Status(429, 429, Code.RESOURCE_EXHAUSTED, "rate_limit_error"),
+    CapacityError: Status(503, 503, Code.UNAVAILABLE, _SERVER),
+    UpstreamTimeout: Status(504, 504, Code.DEADLINE_EXCEEDED, _SERVER),
+    DeadlineError: Status(504, 504, Code.DEADLINE_EXCEEDED, _SERVER),
+    # In a runtime, the copy of the model that computed the request is gone: the next one may answer.
+    TransportError: Status(502, 503, Code.UNAVAILABLE, _SERVER),
+    BackendError: Status(502, 500, Code.INTERNAL, _SERVER),
+    ClientGone: Status(499, 499, Code.CANCELLED, _SERVER),
+    InferenceError: Status(500, 500, Code.INTERNAL, _SERVER),
+}
+"""By class. The row of the nearest base counts for a class that has none."""
+
+CODES: dict[str, tuple[int, Code | None]] = {
+    "unknown_url": (404, None),
+    "method_not_allowed": (405, Code.UNIMPLEMENTED),
+    "request_timeout": (408, Code.DEADLINE_EXCEEDED),
+    "unsupported_media_type": (415, Code.UNIMPLEMENTED),
+    "internal_error": (500, None),
+}
+"""By an error's own code, where HTTP or gRPC is more precise than the class; None for the gRPC code of the class."""
+OWN_CODES: dict[str, tuple[int, Code | None]] = {
+    **CODES,
+    "unknown_path": (404, Code.UNIMPLEMENTED),
+    "not_implemented": (501, Code.UNIMPLEMENTED),
+}
+"""The same for the server in which the error occurred. A gateway may pass on such a code of a server behind it."""
+
+
+def row_of(error: InferenceError) -> Status:
+    """The row of the error's class."""
+    return next(row for kind in type(error).__mro__ if (row := CLASSES.get(kind)) is not None)
+
+
+def http_status(error: InferenceError) -> int:
+    """The HTTP status that a gateway reports."""
+    exact = CODES.get(error.code)
+    return row_of(error).http if exact is None else exact[0]
+
+
+def own_http_status(error: InferenceError) -> int:
+    """The HTTP status that the server reports in which the error occurred."""
+    exact = OWN_CODES.get(error.code)
+    return row_of(error).own if exact is None else exact[0]
+
+
+def grpc_code(error: InferenceError) -> Code:
+    """The gRPC code."""
+    exact = OWN_CODES.get(error.code)
+    return row_of(error).grpc if exact is None or exact[1] is None else exact[1]
+
+
+def openai_type(error: InferenceError) -> str:
+    """OpenAI's `type`."""
+    return row_of(error).openai
