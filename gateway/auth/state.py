@@ -17,14 +17,14 @@ from gateway.auth.audit import PEPPER_REPLACED, Act, Actor, append
 from gateway.auth.database import open_engine
 from gateway.auth.errors import StoreMismatch, StoreUnavailable
 from gateway.auth.keys import digest
-from gateway.auth.migration import migrate, version_of
 from gateway.auth.schema import SCHEMA_VERSION, audit, keys, state
+from gateway.auth.tables import create_tables, version_of
 
 _LOCK_TIMEOUT = "SET LOCAL lock_timeout = '5s'"
 
 
 class StateDatabase:
-    """Opening one makes its tables, or brings them up to date. Raises `StoreUnavailable` and `StoreMismatch`."""
+    """Creates missing tables when it opens. Raises `StoreUnavailable` and `StoreMismatch`."""
 
     def __init__(self, url: str, pepper: bytes) -> None:
         """`url` is an SQLAlchemy URL. Raises `KeyConfigError` for one that cannot be used."""
@@ -76,9 +76,9 @@ class StateDatabase:
     def _prepare(self) -> None:
         with self.transaction() as connection:
             version = version_of(connection)
-        if version is None or version < SCHEMA_VERSION:
+        if version is None:
             with self.transaction() as connection:
-                migrate(connection, self._pepper_check)
+                create_tables(connection, self._pepper_check)
         with self.transaction() as connection:
             self._check_or_replace_pepper(connection)
 

@@ -5,7 +5,7 @@ from typing import Literal, Protocol
 from adapters.base import Adapter
 from adapters.errors import CapacityError, InferenceError
 from policies.balancing.latency import PeakEwma
-from policies.balancing.load import Signal
+from policies.balancing.signal import Signal
 from policies.breaker import Breaker
 from policies.health import ramp
 from policies.outliers import Outliers, Tally

@@ -6,12 +6,10 @@ process in `load` and `zones`; `pickers` chooses among all.
 
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from policies.balancing.latency import PeakEwma
-
-if TYPE_CHECKING:
-    from policies.balancing.load import Signal
+from policies.balancing.signal import Signal
 
 UNMEASURED = 1e6
 """Seconds that a busy endpoint seems to take while it never answered: it is tried with one request at a time."""
@@ -29,7 +27,7 @@ class Candidate(Protocol):
     @property
     def latency(self) -> PeakEwma: ...
     @property
-    def signal(self) -> "Signal": ...
+    def signal(self) -> Signal: ...
     @property
     def zone(self) -> str | None: ...
 

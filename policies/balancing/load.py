@@ -1,78 +1,25 @@
-"""What a server reports of its own load, and the picker that goes by it."""
+"""The picker that balances by server-reported load."""
 
 from collections.abc import Sequence
 from random import Random
 
 from policies.balancing.balance import C, Caller, Request, two_of
 
-FULL = 0.8
-"""Share of a KV cache in use above which each new request pushes out another or waits for its pages."""
-CROWDED = 4.0
-"""How many times longer an endpoint with a full cache seems to be than one with room."""
 LOADING = 4.0
-"""Requests that it is as dear as to have an endpoint load a LoRA adapter that another one has at hand."""
-
-
-class Signal:
-    """The last report of one server, which counts for less the older it is.
-
-    What a server runs and lets wait includes this gateway's own requests, which are counted at once and need
-    no report; what it had beyond them is the load that others put on it. Waiting requests count twice: where
-    some wait, the next one does too.
-    """
-
-    __slots__ = ("_at", "_crowding", "_half_life", "_others", "adapters", "seen")
-
-    def __init__(self) -> None:
-        self.seen = False
-        self.adapters: frozenset[str] = frozenset()
-        """Those that it had at hand."""
-        self._half_life = 1.0
-        self._at = 0.0
-        self._others = 0.0
-        self._crowding = 0.0
-
-    def report(
-        self,
-        *,
-        running: float,
-        waiting: float,
-        cache: float,
-        own: int,
-        half_life: float,
-        now: float,
-        adapters: frozenset[str] = frozenset(),
-    ) -> None:
-        """What it said now: requests run and waiting, the share of its cache in use, and how many of ours it had."""
-        self.seen = True
-        self.adapters = adapters
-        self._at = now
-        self._half_life = half_life
-        self._others = max(0.0, running + waiting - own) + waiting
-        self._crowding = CROWDED * min(1.0, max(0.0, (cache - FULL) / (1.0 - FULL)))
-
-    def trust(self, now: float) -> float:
-        """1 for a report of this moment, half of that after each half-life, 0 without any."""
-        return 2.0 ** min(0.0, (self._at - now) / self._half_life) if self.seen else 0.0
-
-    def load(self, own: int, trust: float) -> float:
-        """Requests there, `own` of this gateway included, if the report is worth that much."""
-        return (own + trust * self._others) * (1.0 + trust * self._crowding)
-
-    def age(self, now: float) -> float | None:
-        """Seconds since the last report; None before the first."""
-        return now - self._at if self.seen else None
+"""Requests that loading a LoRA adapter costs as much as."""
 
 
 class LoadTwoChoices:
-    """The less loaded of two drawn at random, going by what both servers reported.
+    """Pick the less loaded of two random candidates by the load that their servers report.
 
-    Two, and not the least of all: every gateway reads the same reports, and all would send to the one that was
-    idle a moment ago. (Dahlin, "Interpreting Stale Load Information", IEEE TPDS 11(10), 2000: old reports make
-    the minimum worse than chance.) The older report's trust is given to both, so a server whose metrics cannot
-    be read does not look idle beside one that tells of its load; without reports this is `least_request`.
+    Two candidates rather than the minimum of all: every gateway reads the same reports, and all gateways would send
+    to the server that was idle a moment ago. (Dahlin, "Interpreting Stale Load Information",
+    IEEE TPDS 11(10), 2000: old reports make the minimum worse than chance.) Both reports get the lower of the two
+    weights, so that a server without readable metrics does not look idle beside a server with them. Without reports
+    this is `least_request`.
 
-    A LoRA adapter goes where it is at hand, unless those that have it are busier by what loading it costs.
+    A request for a LoRA adapter goes to a server that has it loaded, unless these servers are busier by more than
+    the cost of loading it.
     """
 
     __slots__ = ()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from policies.balancing.latency import PeakEwma
-from policies.balancing.load import Signal
+from policies.balancing.signal import Signal
 
 
 class Candidate:

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.balancing.balance import LeastRequest
-from policies.balancing.load import CROWDED, LOADING, LoadTwoChoices, Signal
+from policies.balancing.load import LOADING, LoadTwoChoices
+from policies.balancing.signal import CROWDED, Signal
 from tests.support.candidates import ANYONE, Ask, Candidate, candidates
 
 counts = st.floats(0, 1000)

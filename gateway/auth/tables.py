@@ -1,0 +1,38 @@
+"""Creates the tables of the state database."""
+
+import secrets
+
+from sqlalchemy import Connection, insert, inspect, select
+from sqlalchemy.schema import CreateTable
+
+from gateway.auth.database import use_write_ahead_log
+from gateway.auth.schema import APPEND_ONLY, SCHEMA_VERSION, audit, keys, state
+
+_LOCK = 0x6865616472616365
+"""The Postgres advisory lock under which the tables are created: an arbitrary number."""
+
+
+def version_of(connection: Connection) -> int | None:
+    """The version of the database's schema, 0 for a state table without its row, None without tables."""
+    if not inspect(connection).has_table(state.name):
+        return None
+    return connection.execute(select(state.c.schema_version)).scalar_one_or_none() or 0
+
+
+def create_tables(connection: Connection, pepper_check: str) -> None:
+    """Create the tables, all or none, unless another process has done it. Never changes an existing schema."""
+    if connection.dialect.name == "sqlite":
+        use_write_ahead_log(connection)
+        # Python's driver opens no transaction for DDL.
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    else:
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+    if version_of(connection) is not None:
+        return
+    for table in (keys, state, audit):
+        connection.execute(CreateTable(table))
+    for statement in APPEND_ONLY[connection.dialect.name]:
+        connection.exec_driver_sql(statement)
+    # The epoch starts at random, so that a deleted and recreated database is noticed as a change.
+    first = {"id": 1, "schema_version": SCHEMA_VERSION, "epoch": secrets.randbits(48), "pepper_check": pepper_check}
+    connection.execute(insert(state).values(first))

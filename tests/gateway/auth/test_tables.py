@@ -1,0 +1,91 @@
+"""The tables of the state database: created once, and never changed where another release created them."""
+
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from gateway.auth import tables
+from gateway.auth.errors import StoreMismatch
+from tests.gateway.auth.conftest import NOW, TESTER, OpenStore
+from tests.support.postgres import Postgres
+
+OTHER_RELEASE = """
+CREATE TABLE keys (id VARCHAR(12) NOT NULL, PRIMARY KEY (id));
+CREATE TABLE keys_state (
+	id INTEGER NOT NULL,
+	schema_version INTEGER NOT NULL,
+	epoch BIGINT NOT NULL,
+	pepper_check VARCHAR(64) NOT NULL,
+	PRIMARY KEY (id)
+);
+INSERT INTO keys_state VALUES(1,1,102689757027161,'5284700cdab38b91e4c0b384f087c3a52b51d1052f53c5eb9939daa62fb69b4f');
+"""
+Execute = Callable[[str], None]
+
+
+@pytest.fixture
+def database(any_database: str) -> str:
+    return any_database
+
+
+@pytest.fixture
+def execute(any_database: str, request: pytest.FixtureRequest) -> Execute:
+    """Statements, past the product."""
+    if any_database.startswith("sqlite"):
+        path = Path(any_database.removeprefix("sqlite:///"))
+        path.parent.mkdir()
+
+        def execute(statements: str) -> None:
+            raw = sqlite3.connect(path)
+            raw.executescript(statements)
+            raw.close()
+
+        return execute
+    server: Postgres = request.getfixturevalue("postgres")
+    return lambda statements: server.execute(any_database, statements.replace(" DOUBLE", " DOUBLE PRECISION"))
+
+
+def test_a_creation_that_fails_creates_nothing(open_store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(tables, "APPEND_ONLY", {"sqlite": ("no SQL",), "postgresql": ("no SQL",)})
+        with pytest.raises(Exception, match="syntax"):
+            open_store()
+    store = open_store()
+    store.create("acme", by=TESTER, now=NOW)
+    assert len(store.read_all()) == 1
+
+
+def test_many_gateways_create_the_tables_at_once(open_store: OpenStore) -> None:
+    with ThreadPoolExecutor(6) as pool:
+        epochs = list(pool.map(lambda _: open_store().read_epoch(), range(8)))
+    assert len(set(epochs)) == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "sentence"),
+    [
+        (3, "has schema 3, which a newer release wrote, and this one knows 2: use that release, or a database"),
+        (1, "has schema 1, this release needs 2"),
+        (0, "has schema no version, this release needs 2"),
+    ],
+)
+def test_another_schema_is_left_alone(open_store: OpenStore, execute: Execute, version: int, sentence: str) -> None:
+    execute(OTHER_RELEASE)
+    execute(f"UPDATE keys_state SET schema_version = {version}, pepper_check = 'other'")
+    with pytest.raises(StoreMismatch, match=sentence):
+        open_store()
+    execute("INSERT INTO keys VALUES('aaaaaaaaaaaa')")  # still one column
+
+
+def test_a_running_gateway_reports_that_another_release_changed_the_schema(
+    open_store: OpenStore, execute: Execute
+) -> None:
+    store = open_store()
+    execute("UPDATE keys_state SET schema_version = 3")
+    with pytest.raises(StoreMismatch, match="newer release"):
+        store.read_epoch()
+    with pytest.raises(StoreMismatch, match="newer release"):
+        store.create("acme", by=TESTER, now=NOW)
