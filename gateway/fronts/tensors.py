@@ -1,6 +1,6 @@
 """What the fronts of tensors have in common: names with versions, lists of models, and questions about them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from importlib.metadata import version as installed
 
@@ -60,11 +60,18 @@ def listed(door: Door, principal: Principal) -> list[oip_bodies.IndexEntry]:
     entries = []
     for model in door.visible(principal):
         if model.name in snapshot.tensor_models:
-            there = any(pool in alive for route in model.routes for pool in route.pools())
-            told = ("READY", "") if there else ("UNAVAILABLE", "no endpoint is healthy")
+            pools = [pool for route in model.routes for pool in route.pools()]
+            told = ("READY", "") if any(pool in alive for pool in pools) else _not_ready(snapshot, pools)
             names = [(name, version) for _, name, version in rules.names(model) if version or not model.versions]
             entries += [oip_bodies.IndexEntry(name, version, *told) for name, version in names]
     return entries
+
+
+def _not_ready(snapshot: Snapshot, pools: Iterable[str]) -> tuple[str, str]:
+    """State and reason of a model without a healthy endpoint, as a health check has found them."""
+    endpoints = [endpoint for name in pools if name in snapshot.pools for endpoint in snapshot.pools[name].endpoints]
+    known = next((endpoint.not_ready for endpoint in endpoints if endpoint.not_ready is not None), None)
+    return ("UNAVAILABLE", "no endpoint is healthy") if known is None else (known.state, known.reason)
 
 
 def server_metadata() -> oip_bodies.ServerMetadata:

@@ -3,7 +3,7 @@
 from typing import Literal, Protocol
 
 from adapters.base import Adapter
-from adapters.errors import CapacityError, InferenceError
+from adapters.errors import CapacityError, InferenceError, ModelNotReady
 from policies.balancing.latency import PeakEwma
 from policies.balancing.signal import Signal
 from policies.breaker import Breaker
@@ -33,8 +33,8 @@ class Endpoint:
 
     __slots__ = (
         "_bad", "_good", "_since", "_slow_start", "_weight", "adapter", "address", "breaker", "health", "id",
-        "in_flight", "latency", "outliers", "probe_error", "refusals", "signal", "tally", "waiting", "warming",
-        "weight", "zone",
+        "in_flight", "latency", "not_ready", "outliers", "probe_error", "refusals", "signal", "tally", "waiting",
+        "warming", "weight", "zone",
     )  # fmt: skip
 
     def __init__(self, id_: str, adapter: Adapter, breaker: Breaker, weight: float = 1.0, address: str = "") -> None:
@@ -54,6 +54,8 @@ class Endpoint:
         self.configure(weight, 0.0)
         self.health: Health = "unknown"
         self.probe_error = ""
+        self.not_ready: ModelNotReady | None = None
+        """Why the model is not ready, by the last health check."""
         self._good = 0
         self._bad = 0
 

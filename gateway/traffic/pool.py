@@ -6,7 +6,7 @@ from random import Random
 
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import InferenceError, Overloaded, Resting, Unavailable
+from adapters.errors import InferenceError, ModelNotReady, Overloaded, Resting, Unavailable
 from adapters.types import ModelRequest, Usage
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.queue import PoolQueue, Waiter
@@ -184,10 +184,20 @@ class Pool:
         would otherwise turn some failures into an outage. What the endpoints themselves asked for does count.
         """
         if not alive:
-            raise Unavailable(f"{self.name}: no healthy endpoint.", retry_after=self._retry_after(tenant, now))
+            raise self._none_healthy(tenant, now)
         if any(e.allows(tenant, now) for e in alive):
             return []
         return [e for e in alive if e.in_flight < self._max_in_flight and not e.rests(tenant, now)]
+
+    def _none_healthy(self, tenant: str, now: float) -> Unavailable:
+        """The error without a healthy endpoint, with the reason why the model is not ready if that is the cause."""
+        known = next((e.not_ready for e in self._endpoints if e.not_ready is not None), None)
+        if known is None:
+            return Unavailable(f"{self.name}: no healthy endpoint.", retry_after=self._retry_after(tenant, now))
+        message = f"{self.name}: the model is not ready: {known.reason or known.state.lower()}."
+        return ModelNotReady(
+            message, state=known.state, reason=known.reason, versions=known.versions, retry_after=known.retry_after
+        )
 
     def _full(self, tenant: str, now: float) -> Unavailable:
         """What is said to one for whom `lease` had nobody."""

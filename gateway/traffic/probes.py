@@ -7,7 +7,7 @@ from random import Random
 import msgspec
 
 from adapters.call import Call
-from adapters.errors import CapacityError, InferenceError
+from adapters.errors import CapacityError, InferenceError, ModelNotReady
 from adapters.types import Deadline
 from adapters.wire.openai import chat as wire
 from config.schema.config import ProbeConfig
@@ -23,9 +23,10 @@ async def check(endpoint: Endpoint, config: ProbeConfig) -> None:
             await endpoint.adapter.probe(config.timeout)
             if config.ask is not None:
                 await _ask(endpoint, config.ask, config.timeout)
-        error = ""
+        error, endpoint.not_ready = "", None
     except InferenceError as failure:
         error = failure.message
+        endpoint.not_ready = failure if isinstance(failure, ModelNotReady) else None
     except TimeoutError:
         error = "The health check timed out."
     if endpoint.probed(error, healthy_after=config.healthy_after, unhealthy_after=config.unhealthy_after):

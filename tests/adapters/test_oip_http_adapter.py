@@ -363,7 +363,8 @@ async def test_a_server_without_streams_of_responses_is_asked_for_one() -> None:
 async def test_a_model_that_is_unknown_says_nothing_of_streams() -> None:
     got: list[Asked] = []
     none = http(b'{"error":"unknown model"}', "application/json", 404)
-    async with adapting(recording(got, none, none, HEAD + piece(ONE) + END)) as (adapter, _):
+    # The third request is for the repository's index.
+    async with adapting(recording(got, none, none, none, HEAD + piece(ONE) + END)) as (adapter, _):
         with pytest.raises(BackendError, match="does not know the model"):
             await adapter.call(grpc("infer_stream"), within())
         begun = await adapter.call(grpc("infer_stream"), within())

@@ -25,16 +25,19 @@ from adapters.upstreams.failed_status import CALLER_STATUS, upstream_error
 from adapters.upstreams.inferred import MAX_ANSWER, answer_of
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.oip.inference import FRESH, Reader
+from adapters.upstreams.readiness import Readiness
 from adapters.upstreams.text.text_stream import TextStream
 from adapters.wire import decoding, model_failures
 from adapters.wire.apps import bentoml_calls
 from adapters.wire.apps import bentoml_schema as bentoml
 from adapters.wire.apps.bentoml_schema import Api
 from adapters.wire.oip import bodies as oip_bodies
+from adapters.wire.oip.bodies import IndexEntry
 from config.protocols.bentoml import BentoMLProtocol
 from config.schema.config import PoolConfig
 
 MAX_ERROR_BODY = 64 * 1024
+READY = "/readyz"
 MAX_SCHEMA = 4 * 1024 * 1024
 FIRST_LOOK, LONGEST_LOOK = 0.02, 1.0
 """Seconds between two looks at a task: ever longer ones."""
@@ -66,7 +69,7 @@ class BentoMLAdapter:
         *,
         model: str | None = None,
         keyed: bool = False,
-        probe: str = "/readyz",
+        probe: str = READY,
     ) -> None:
         self._client = client
         self._declared = described(protocol.inputs), described(protocol.outputs)
@@ -74,12 +77,21 @@ class BentoMLAdapter:
         self._model = model
         self._base = client.base_path
         self._probe_target = (self._base + probe).encode()
+        self._ready_target = (self._base + READY).encode()
         self._reader = Reader(self._metadata, client.now)
+        self._readiness = Readiness(self._entries, client.now)
         self._apis: dict[str, Api] = {}
         self._fresh_until = 0.0
         self._fields = encode_fields([("user-agent", "headrace"), ("accept", "*/*")])
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
+        try:
+            return await self._answer(request, call)
+        except InferenceError as error:
+            await self._readiness.explain(error, request, call)
+            raise
+
+    async def _answer(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, InferRequest):
             return await self._infer(request, call)
         if isinstance(request, ModelQuery):
@@ -96,7 +108,10 @@ class BentoMLAdapter:
 
     async def probe(self, timeout: float) -> None:
         call = Call(Deadline(self._client.now() + timeout, timeout, timeout))
-        await self._get(self._probe_target, b"", call)
+        if self._probe_target != self._ready_target:
+            await self._get(self._probe_target, b"", call)
+        elif reason := await self._not_ready(call):
+            raise oip_refusals.unavailable(ModelQuery(model=self._model or "service"), reason)
 
     async def aclose(self) -> None:
         await self._client.aclose()
@@ -166,17 +181,35 @@ class BentoMLAdapter:
         if query.about not in ("metadata", "ready"):
             raise Unsupported(f"The server of `{query.model}` does not tell its {query.about}.")
         if query.about == "ready":
-            try:
-                await self._get(self._probe_target, b"", call)
-                await self._api(query, call)
-            except BackendError:
-                raise oip_refusals.not_ready(query) from None
+            if not_ready := await self._entries(query, call):
+                raise oip_refusals.not_ready(query, not_ready)
             told = oip_bodies.encode({"name": query.model, "ready": True})
         else:
             metadata = (await self._api(query, call)).metadata()
             metadata.name = query.model
             told = oip_bodies.encode(metadata)
         return Answer(content_type="application/json", body=told, usage=Usage(bytes=len(told)), form=OIP_JSON)
+
+    async def _entries(self, request: ModelRequest, call: Call) -> list[IndexEntry]:
+        """An entry with the reason why the service does not serve the method; none while it does."""
+        if reason := await self._not_ready(call):
+            return [IndexEntry(request.model, request.version, "UNAVAILABLE", reason)]
+        try:
+            await self._api(request, call)
+        except BackendError as error:
+            if error.code != "upstream_model_not_found":
+                raise
+            return [IndexEntry(request.model, request.version, "UNAVAILABLE", "its service has no such method")]
+        return []
+
+    async def _not_ready(self, call: Call) -> str:
+        """Why the service is not ready; empty if it is."""
+        response = await self._client.request(b"GET", self._ready_target, self._fields, b"", call.deadline)
+        body = await response.read(MAX_SCHEMA)
+        if response.status == 200:
+            return ""
+        text = bentoml_calls.error_of(body) or body[:MAX_ERROR_BODY].decode("utf-8", "replace")
+        return text or f"the health check of its service has status {response.status}"
 
     async def _metadata(self, model: str, version: str, call: Call) -> oip_bodies.ModelMetadata:
         return self._apis[model].metadata()

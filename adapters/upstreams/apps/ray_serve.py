@@ -16,8 +16,10 @@ from adapters.upstreams.declared_tensors import json_answer
 from adapters.upstreams.dial import beside, http1_client, names, probe_path
 from adapters.upstreams.failed_status import model_not_known
 from adapters.upstreams.oip import refusals as oip_refusals
+from adapters.upstreams.readiness import Readiness
 from adapters.wire.apps import ray_serve as wire
 from adapters.wire.oip import bodies as oip_bodies
+from adapters.wire.oip.bodies import IndexEntry
 from config.protocols.ray_serve import RayServeProtocol
 
 if TYPE_CHECKING:
@@ -67,6 +69,14 @@ class RayServeAdapter(HttpAppAdapter):
         self._application = protocol.application or ""
         self._multiplexed = protocol.multiplexed
         self._model = model
+        self._readiness = Readiness(self._entries, client.now)
+
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
+        try:
+            return await super().call(request, call)
+        except InferenceError as error:
+            await self._readiness.explain(error, request, call)
+            raise
 
     def _more(self, request: ModelRequest) -> list[tuple[str, str]]:
         return [(MULTIPLEXED, self._model or request.model)] if self._multiplexed else []
@@ -75,22 +85,23 @@ class RayServeAdapter(HttpAppAdapter):
 
     async def probe(self, timeout: float) -> None:
         """The proxy is asked, and of the application the Serve REST API, which may be another machine's."""
+        if self._dashboard is not None and (name := self._application or self._model):
+            await self._check(self._dashboard, name, timeout)
         if self._probe is not None:
             await super().probe(timeout)
         elif not wire.has_route(await healthy(self._client, b"/-/routes", timeout), self._client.base_path):
             raise BackendError("The proxy has no route for the application.")
-        if self._dashboard is not None and (name := self._application or self._model):
-            await self._check(self._dashboard, name, timeout)
 
     async def _check(self, dashboard: Client, application: str, timeout: float) -> None:
         status = wire.status_of(await healthy(dashboard, _APPLICATIONS, timeout), application)
-        if status != "RUNNING":
-            raise BackendError(f"The application is {status or 'not deployed'}.")
+        if status.state != "READY":
+            entry = IndexEntry(application, "", status.state, status.reason)
+            raise oip_refusals.not_ready(ModelQuery(model=application), [entry])
 
     async def _told(self, query: ModelQuery, call: Call) -> Answer:
-        name = self._application or self._model or query.model
+        name = self._name(query)
         if query.about == "ready":
-            return await self._ready(query, name, call)
+            return await self._ready(query, call)
         if query.about == "config" and self._dashboard is not None:
             told = wire.details_of(await healthy(self._dashboard, _APPLICATIONS, self._left(call)), name)
             if told is None:
@@ -101,14 +112,26 @@ class RayServeAdapter(HttpAppAdapter):
             raise Unsupported(f"The server of `{query.model}` does not tell its {query.about}.")
         return self._declared.told(query)
 
-    async def _ready(self, query: ModelQuery, application: str, call: Call) -> Answer:
+    async def _ready(self, query: ModelQuery, call: Call) -> Answer:
+        entries = await self._entries(query, call)
+        if any(entry.state != "READY" for entry in entries):
+            raise oip_refusals.not_ready(query, entries)
         try:
             await self.probe(self._left(call))
-            if self._dashboard is not None:
-                await self._check(self._dashboard, application, self._left(call))
-        except BackendError:
-            raise oip_refusals.not_ready(query) from None
+        except BackendError as error:
+            raise oip_refusals.unavailable(query, error.message) from None
         return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
+
+    async def _entries(self, request: ModelRequest, call: Call) -> list[IndexEntry]:
+        """The application's status in the Serve REST API; none without a dashboard."""
+        if self._dashboard is None:
+            return []
+        body = await healthy(self._dashboard, _APPLICATIONS, self._left(call))
+        status = wire.status_of(body, self._name(request))
+        return [IndexEntry(request.model, request.version, status.state, status.reason)]
+
+    def _name(self, request: ModelRequest) -> str:
+        return self._application or self._model or request.model
 
     def _left(self, call: Call) -> float:
         return max(0.0, min(call.deadline.at - self._client.now(), call.deadline.first_byte))

@@ -78,7 +78,7 @@ class RayServeGrpcAdapter:
         except GrpcError as error:
             self._refuse(query, call, error)
         if (self._application or self._model or query.model) not in wire.decode_listing(listed):
-            raise oip_refusals.not_ready(query)
+            raise oip_refusals.unavailable(query, "its proxy lists no such application")
         return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
 
     async def _stream(self, request: AppRequest, call: Call) -> Answer:

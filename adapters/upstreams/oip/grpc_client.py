@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 from adapters import offload
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import BackendError
+from adapters.errors import BackendError, InferenceError
 from adapters.http2.channel import Channel, encode_fields
 from adapters.http2.codes import Code
 from adapters.http2.status import GrpcError
@@ -22,6 +22,7 @@ from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.oip.dialects import PIPELINE, TRITON, Dialect, dialect_of
 from adapters.upstreams.oip.inference import FRESH, Reader
 from adapters.upstreams.oip.message_stream import MessageStream, OneMessage
+from adapters.upstreams.readiness import Readiness
 from adapters.wire import decoding, proto_json
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import proto_requests as oip_proto
@@ -58,11 +59,19 @@ class OipGrpcAdapter:
         """To a router; the servers behind it know a pipeline by the rest of its name."""
         self._model = model.removesuffix(PIPELINE) if model and dialect.routed_by else model
         self._reader = Reader(self._metadata, channel.now)
+        self._readiness = Readiness(self._listed, channel.now)
         self._alone_until = 0.0
         """Until then no stream is asked for: the server has shown that it knows none."""
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         oip_refusals.check_version(request, self._dialect.versions)
+        try:
+            return await self._answer(request, call)
+        except InferenceError as error:
+            await self._readiness.explain(error, request, call)
+            raise
+
+    async def _answer(self, request: ModelRequest, call: Call) -> Answer:
         try:
             if isinstance(request, InferRequest):
                 return await (self._stream if request.stream else self._infer)(request, call)
@@ -183,23 +192,24 @@ class OipGrpcAdapter:
             told = await self._unary(_QUERIES[about], asked, self._told(query, call), call)
         except GrpcError as error:
             if about == "ready" and error.code not in OF_THE_KEY:
-                raise oip_refusals.not_ready(query, await self._listed(model, query, call)) from None
+                raise oip_refusals.not_ready(query, await self._listed(query, call)) from None
             raise
         if about == "ready":
             if not told.ready:
-                raise oip_refusals.not_ready(query, await self._listed(model, query, call))
+                raise oip_refusals.not_ready(query, await self._listed(query, call))
             body = oip_bodies.encode({"name": query.model, "ready": True})
         else:
             body = oip_bodies.encode(proto_json.plain(told.config if about == "config" else told))
         return Answer(content_type="application/json", body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)
 
-    async def _listed(self, model: str, query: ModelQuery, call: Call) -> list[IndexEntry]:
+    async def _listed(self, query: ModelRequest, call: Call) -> list[IndexEntry]:
         """A model's entries in the repository's index; none where the server has no index."""
+        name = self._model or query.model
         try:
             told = await self._unary("RepositoryIndex", {}, self._told(query, call), call)
         except (GrpcError, BackendError):
             return []
-        return [IndexEntry(one.name, one.version, one.state, one.reason) for one in told.models if one.name == model]
+        return [IndexEntry(one.name, one.version, one.state, one.reason) for one in told.models if one.name == name]
 
     async def _metadata(self, model: str, version: str, call: Call) -> oip_bodies.ModelMetadata:
         told = await self._unary("ModelMetadata", {"name": model, "version": version}, b"", call)

@@ -6,7 +6,7 @@ from typing import NoReturn
 from adapters import offload
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import BackendError, Unsupported
+from adapters.errors import BackendError, InferenceError, Unsupported
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.offload import codecs
 from adapters.paths import segment
@@ -29,6 +29,7 @@ from adapters.upstreams.oip.dialects import PIPELINE, TRITON, Dialect, dialect_o
 from adapters.upstreams.oip.event_stream import PromptedStream, ResponseStream
 from adapters.upstreams.oip.inference import FRESH, Reader
 from adapters.upstreams.oip.responses import check, length_of, refuse, usage_of
+from adapters.upstreams.readiness import Readiness
 from adapters.wire import compression, decoding
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import requests as oip
@@ -82,6 +83,7 @@ class OipHttpAdapter:
         self._base = client.base_path.removesuffix("/v2")
         self._probe_target = (self._base + probe).encode()
         self._reader = Reader(self._metadata, client.now)
+        self._readiness = Readiness(self._listed, client.now)
         self._alone_until = 0.0
         """Until then no stream of responses is asked for: the server has shown that it has no path for them."""
         self._fields = encode_fields([("user-agent", "headrace")])
@@ -90,6 +92,13 @@ class OipHttpAdapter:
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         oip_refusals.check_version(request, self._dialect.versions)
+        try:
+            return await self._answer(request, call)
+        except InferenceError as error:
+            await self._readiness.explain(error, request, call)
+            raise
+
+    async def _answer(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, InferRequest):
             return await (self._stream if request.stream else self._infer)(request, call)
         if isinstance(request, ModelQuery):
@@ -235,7 +244,7 @@ class OipHttpAdapter:
             await refuse(query, response, body)
         return Answer(content_type="application/json", body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)
 
-    async def _listed(self, query: ModelQuery, call: Call) -> list[IndexEntry]:
+    async def _listed(self, query: ModelRequest, call: Call) -> list[IndexEntry]:
         """A model's entries in the repository's index; none where the server has no index."""
         model = self._model or query.model
         target = f"{self._base}/v2/repository/index".encode()

@@ -23,10 +23,15 @@ def takes_tensors(request: ModelRequest) -> Unsupported:
     return Unsupported(f"The model `{request.model}` takes tensors: its servers do not speak OpenAI's protocol.")
 
 
-def not_ready(query: ModelRequest, entries: Sequence[IndexEntry] = ()) -> ModelNotReady:
-    """The answer to whether a model is ready, with what its server has in the repository's index of the model.
+def unavailable(query: ModelRequest, reason: str) -> ModelNotReady:
+    """The error for a model that its server cannot serve, for this reason."""
+    return not_ready(query, [IndexEntry(query.model, query.version, "UNAVAILABLE", reason)])
 
-    It says nothing against the endpoint.
+
+def not_ready(query: ModelRequest, entries: Sequence[IndexEntry] = ()) -> ModelNotReady:
+    """The error for a model that is not ready, with the state and the reason of its newest version.
+
+    `entries` are those of the model in the repository's index of its server.
     """
     entries = [one for one in entries if not query.version or one.version == query.version]
     newest = max(entries, key=lambda one: _number(one.version), default=IndexEntry(""))

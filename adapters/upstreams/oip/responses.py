@@ -25,7 +25,7 @@ async def refuse(request: ModelRequest, response: ClientResponse, body: bytes | 
         message = None  # it cannot be read; the status says enough
     finally:
         response.close()
-    if status == 404:
+    if status in (404, 503):
         oip_refusals.check_ready(request, message)
     if status == 404 and request.version:
         raise oip_refusals.no_such_version(request)

@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 from adapters import offload
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import BackendError, CallerError, Unsupported
+from adapters.errors import BackendError, CallerError, InferenceError, Unsupported
 from adapters.http2.channel import Channel, encode_fields
 from adapters.http2.codes import Code
 from adapters.http2.status import GrpcError
@@ -29,9 +29,11 @@ from adapters.upstreams.dial import grpc_channel, names
 from adapters.upstreams.grpc_refusals import OF_THE_KEY, refuse
 from adapters.upstreams.inferred import JSON, answer_of, takes_plain_inference
 from adapters.upstreams.oip import refusals as oip_refusals
-from adapters.upstreams.tfserving.models import Models, untold, wanted
+from adapters.upstreams.readiness import Readiness
+from adapters.upstreams.tfserving.models import Models, entries, untold, wanted
 from adapters.wire import decoding
 from adapters.wire.oip import bodies as oip_bodies
+from adapters.wire.oip.bodies import IndexEntry
 from adapters.wire.protos.tfserving import MODEL, PREDICTION, serving
 from adapters.wire.tfserving import (
     examples as tfserving_examples,
@@ -73,8 +75,16 @@ class TfServingGrpcAdapter:
         self._channel = channel
         self._model = model
         self._models = Models(self._signatures, channel.now)
+        self._readiness = Readiness(self._entries, channel.now)
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
+        try:
+            return await self._answer(request, call)
+        except InferenceError as error:
+            await self._readiness.explain(error, request, call)
+            raise
+
+    async def _answer(self, request: ModelRequest, call: Call) -> Answer:
         try:
             if isinstance(request, InferRequest):
                 takes_plain_inference(request)
@@ -101,7 +111,7 @@ class TfServingGrpcAdapter:
                 raise BackendError(f"The health check was answered with status {error.code}.") from None
             return
         if self._model and not any(version.available for version in versions):
-            raise BackendError("The server has no version of its model ready.")
+            raise oip_refusals.not_ready(ModelQuery(model=self._model), entries(self._model, versions))
 
     async def aclose(self) -> None:
         await self._channel.aclose()
@@ -150,24 +160,31 @@ class TfServingGrpcAdapter:
             versions = await self._versions(self._name(query), query.version, self._told(call), call)
         except GrpcError as error:
             if query.about == "ready" and error.code not in OF_THE_KEY:
-                raise oip_refusals.not_ready(query) from None
+                raise oip_refusals.unavailable(query, error.message) from None
             raise
         if query.about == "ready":
             if not any(version.available for version in versions):
-                raise oip_refusals.not_ready(query)
+                raise oip_refusals.not_ready(query, entries(query.model, versions))
         else:
             signatures = await self._signatures(self._name(query), query.version, call)
             told = tfserving.model_metadata(query.model, versions, signatures)
         body = oip_bodies.encode(told)
         return Answer(content_type=JSON, body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)
 
+    async def _entries(self, request: ModelRequest, call: Call) -> list[IndexEntry]:
+        versions = await self._versions(self._name(request), request.version, self._told(call), call)
+        return entries(request.model, versions)
+
     async def _versions(self, model: str, version: str, fields: bytes, call: Call) -> list[tfserving.Version]:
         asked = serving.GetModelStatusRequest()
         tfserving_predict.put_spec(asked.model_spec, model, version)
         answer = await self._asked("GetModelStatus", asked.SerializeToString(), fields, call)
         told = tfserving_predict.decode_answer(serving.GetModelStatusResponse, answer)
-        available = serving.ModelVersionStatus.AVAILABLE
-        return [tfserving.Version(str(one.version), one.state == available) for one in told.model_version_status]
+        states = {value: tfserving.STATES.get(name, "") for name, value in serving.ModelVersionStatus.State.items()}
+        return [
+            tfserving.Version(str(one.version), states.get(one.state, ""), one.status.error_message)
+            for one in told.model_version_status
+        ]
 
     async def _signatures(self, model: str, version: str, call: Call) -> dict[str, Any]:
         """As they are told over REST."""

@@ -24,6 +24,7 @@ from adapters.upstreams.inferred import JSON, MAX_ANSWER
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.oip.responses import MAX_ERROR_BODY, refuse
 from adapters.wire.oip import bodies as oip_bodies
+from adapters.wire.oip import responses as oip_responses
 from adapters.wire.tfserving import kserve_v1, predict_v1_upstream
 from config.protocols.kserve import KserveV1Protocol
 
@@ -82,7 +83,11 @@ class KserveV1Adapter:
         raise oip_refusals.takes_tensors(request)
 
     async def probe(self, timeout: float) -> None:
-        await health.check(self._client, self._probe_target, _FIELDS, timeout)
+        status, _, body = await health.look(self._client, self._probe_target, _FIELDS, timeout)
+        if status != 200:
+            if self._model and (reason := oip_responses.error_of(body)):
+                raise oip_refusals.unavailable(ModelQuery(model=self._model), reason)
+            raise health.ill(status)
 
     async def aclose(self) -> None:
         await self._client.aclose()
@@ -126,7 +131,8 @@ class KserveV1Adapter:
         response = await self._client.request(b"GET", target, _FIELDS, b"", call.deadline)
         body = await response.read(MAX_ERROR_BODY)
         if response.status != 200 or not kserve_v1.is_ready(body):
-            raise oip_refusals.not_ready(query)
+            reason = oip_responses.error_of(body) or "its server reports that it is not ready"
+            raise oip_refusals.unavailable(query, reason)
         return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
 
 

@@ -1,7 +1,7 @@
 """What TensorFlow Serving tells of its models, remembered, and requests understood by it. A request may name one of
 several signatures; each has inputs and outputs of its own."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -13,9 +13,10 @@ from adapters.tensors import Inference, Inferred
 from adapters.types import InferRequest, ModelQuery
 from adapters.upstreams.oip.inference import DOUBT, FRESH, MOST
 from adapters.wire.oip import raw_requests as oip_raw
-from adapters.wire.oip.bodies import ModelMetadata
+from adapters.wire.oip.bodies import IndexEntry, ModelMetadata
 from adapters.wire.tfserving import rest as tfserving
 from adapters.wire.tfserving.predict_v1 import SERVING, SIGNATURE
+from adapters.wire.tfserving.rest import Version
 
 Signatures = dict[str, Any]
 Ask = Callable[[str, str, Call], Awaitable[Signatures]]
@@ -103,6 +104,11 @@ def wanted(inferred: Inferred, inference: Inference) -> Inferred:
             )
     inferred.outputs = [known[output.name] for output in inference.outputs]
     return inferred
+
+
+def entries(model: str, versions: Sequence[Version]) -> list[IndexEntry]:
+    """The versions of a model as entries of the repository's index."""
+    return [IndexEntry(model, one.number, one.state, one.reason) for one in versions]
 
 
 def untold(query: ModelQuery) -> Unsupported:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from adapters import offload
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import BackendError, CallerError, TooLarge, Unsupported
+from adapters.errors import BackendError, CallerError, InferenceError, TooLarge, Unsupported
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.paths import segment
 from adapters.types import (
@@ -29,10 +29,12 @@ from adapters.upstreams.dial import http1_client, names, probe_path
 from adapters.upstreams.failed_status import CALLER_STATUS, upstream_error
 from adapters.upstreams.inferred import JSON, answer_of, takes_plain_inference
 from adapters.upstreams.oip import refusals as oip_refusals
-from adapters.upstreams.tfserving.models import Models, untold, wanted
+from adapters.upstreams.readiness import Readiness
+from adapters.upstreams.tfserving.models import Models, entries, untold, wanted
 from adapters.wire import model_failures
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import responses as oip_responses
+from adapters.wire.oip.bodies import IndexEntry
 from adapters.wire.tfserving import predict_v1_upstream
 from adapters.wire.tfserving import rest as tfserving
 
@@ -70,8 +72,16 @@ class TfServingAdapter:
         self._base = client.base_path.removesuffix("/v1")
         self._probe = probe
         self._models = Models(self._signatures, client.now)
+        self._readiness = Readiness(self._entries, client.now)
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
+        try:
+            return await self._answer(request, call)
+        except InferenceError as error:
+            await self._readiness.explain(error, request, call)
+            raise
+
+    async def _answer(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, InferRequest):
             takes_plain_inference(request)
             if request.wire == "predict-v1" and request.verb != "explain":
@@ -90,8 +100,10 @@ class TfServingAdapter:
         status, _, body = await health.look(self._client, target, _FIELDS, timeout)
         if status != 200 and (self._probe or self._model or status not in (400, 404)):
             raise health.ill(status)
-        if self._model and self._probe is None and not any(one.available for one in tfserving.decode_status(body)):
-            raise BackendError("The server has no version of its model ready.")
+        if self._model and self._probe is None:
+            versions = tfserving.decode_status(body)
+            if not any(version.available for version in versions):
+                raise oip_refusals.not_ready(ModelQuery(model=self._model), entries(self._model, versions))
 
     async def aclose(self) -> None:
         await self._client.aclose()
@@ -137,18 +149,21 @@ class TfServingAdapter:
         versions = await self._versions(query, call)
         if query.about == "ready":
             if not any(version.available for version in versions):
-                raise oip_refusals.not_ready(query)
+                raise oip_refusals.not_ready(query, entries(query.model, versions))
         else:
             signatures = await self._signatures(self._name(query), query.version, call)
             told = tfserving.model_metadata(query.model, versions, signatures)
         body = oip_bodies.encode(told)
         return Answer(content_type=JSON, body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)
 
-    async def _versions(self, query: ModelQuery, call: Call) -> list[tfserving.Version]:
+    async def _entries(self, request: ModelRequest, call: Call) -> list[IndexEntry]:
+        return entries(request.model, await self._versions(request, call))
+
+    async def _versions(self, query: ModelRequest, call: Call) -> list[tfserving.Version]:
         response = await self._get(self._name(query), query.version, "", call)
-        if response.status == 404 and query.about == "ready":
-            response.close()
-            return []
+        if response.status == 404 and isinstance(query, ModelQuery) and query.about == "ready":
+            reason = oip_responses.error_of(await response.read(MAX_ERROR_BODY))
+            raise oip_refusals.unavailable(query, reason or "its server has no version of it")
         if response.status != 200:
             await _refuse(query, response)
         return tfserving.decode_status(await response.read(MAX_ANSWER))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import BackendError, Unsupported
+from adapters.errors import BackendError, InferenceError, Unsupported
 from adapters.http2.channel import Channel, encode_fields
 from adapters.http2.codes import Code
 from adapters.http2.status import GrpcError
@@ -18,6 +18,7 @@ from adapters.upstreams.declared_tensors import DeclaredModel
 from adapters.upstreams.dial import grpc_channel, names
 from adapters.upstreams.failed_status import credential_refused
 from adapters.upstreams.grpc_refusals import check_time, refuse
+from adapters.upstreams.readiness import Readiness
 from adapters.upstreams.torchserve.http_client import PREDICTIONS, models_of, told, verb_of
 from adapters.upstreams.torchserve.models import Models
 from adapters.upstreams.torchserve.refusals import by_kind
@@ -52,9 +53,18 @@ class TorchServeGrpcAdapter:
         self._protocol = protocol
         self._declared = DeclaredModel(protocol, channel.now)
         self._models = models
+        self._readiness = None if models is None else Readiness(models.entries, channel.now)
         self._model = model
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
+        try:
+            return await self._answer(request, call)
+        except InferenceError as error:
+            if self._readiness is not None:
+                await self._readiness.explain(error, request, call)
+            raise
+
+    async def _answer(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, AppRequest):
             if verb_of(request) != PREDICTIONS:
                 raise Unsupported("TorchServe has explanations over HTTP only.")

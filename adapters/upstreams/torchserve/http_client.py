@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import Unsupported
+from adapters.errors import InferenceError, Unsupported
 from adapters.http1.client import Client
 from adapters.paths import segment
 from adapters.types import AppRequest, InferRequest, ModelOrder, ModelQuery, ModelRequest
@@ -15,6 +15,7 @@ from adapters.upstreams.apps.calls import AppCalls
 from adapters.upstreams.apps.http_app import call_for, healthy, no_such_kind, tensors
 from adapters.upstreams.declared_tensors import DeclaredModel, json_answer
 from adapters.upstreams.dial import beside, http1_client, names, probe_path
+from adapters.upstreams.readiness import Readiness
 from adapters.upstreams.torchserve.models import Models
 from adapters.upstreams.torchserve.refusals import judged
 from adapters.wire.oip import bodies as oip_bodies
@@ -65,10 +66,19 @@ class TorchServeAdapter:
         self._calls = AppCalls(client, keyed=True, judge=judged)
         self._declared = DeclaredModel(protocol, client.now)
         self._models = models
+        self._readiness = None if models is None else Readiness(models.entries, client.now)
         self._model = model
         self._probe_target = (client.base_path + probe).encode()
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
+        try:
+            return await self._answer(request, call)
+        except InferenceError as error:
+            if self._readiness is not None:
+                await self._readiness.explain(error, request, call)
+            raise
+
+    async def _answer(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, AppRequest):
             return await self._call(request, call)
         if isinstance(request, InferRequest):

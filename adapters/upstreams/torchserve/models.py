@@ -15,6 +15,7 @@ from adapters.upstreams.failed_status import upstream_error
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.torchserve.refusals import judged, refuse_order
 from adapters.wire.oip import bodies as oip_bodies
+from adapters.wire.oip.bodies import IndexEntry
 from adapters.wire.torchserve import management as wire
 
 MAX_ANSWER = 4 * 1024 * 1024
@@ -34,16 +35,21 @@ class Models:
     # ── questions ─────────────────────────────────────────────────────────────────────────────────────
 
     async def ready(self, query: ModelQuery, call: Call) -> Answer:
-        """Whether a worker is. Raises `Unavailable`."""
+        """Whether the model has a worker that is ready. Raises `ModelNotReady`."""
         try:
-            versions = await self._versions(query, query.version, call)
+            entries = await self.entries(query, call)
         except InferenceError as error:
             if error.code != "upstream_model_not_found" and error.kind != "caller":
                 raise
-            versions = []
-        if not any(version.ready for version in versions):
-            raise oip_refusals.not_ready(query)
+            raise oip_refusals.unavailable(query, "its server has no such model registered") from None
+        if not any(entry.state == "READY" for entry in entries):
+            raise oip_refusals.not_ready(query, entries)
         return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
+
+    async def entries(self, request: ModelRequest, call: Call) -> list[IndexEntry]:
+        """Each version that is registered, in the state of its workers."""
+        versions = await self._versions(request, request.version, call)
+        return [IndexEntry(request.model, version.name, *_state_of(version)) for version in versions]
 
     async def versions(self, query: ModelQuery, call: Call) -> list[str]:
         """The names of all that are registered."""
@@ -115,3 +121,12 @@ class Models:
 
     async def _send(self, method: bytes, path: str, call: Call) -> ClientResponse:
         return await self._client.request(method, path.encode(), _FIELDS, b"", call.deadline)
+
+
+def _state_of(version: wire.Version) -> tuple[str, str]:
+    """TorchServe restarts workers whose model fails to load, and reports no reason: its log has it."""
+    if version.ready:
+        return "READY", ""
+    if version.busy:
+        return "UNAVAILABLE", f"none of its {version.busy} workers is ready: {version.status}"
+    return "UNAVAILABLE", "it has no worker"

@@ -1,6 +1,6 @@
 """Ray Serve's own answers: its proxy's, and the Serve REST API's."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -10,8 +10,15 @@ _NO_ROUTE = b"Path '"
 _routes = msgspec.json.Decoder(dict[str, str]).decode
 
 
+class _Deployment(msgspec.Struct):
+    status: str = ""
+    message: str = ""
+
+
 class _Application(msgspec.Struct):
     status: str = ""
+    message: str = ""
+    deployments: dict[str, _Deployment] = {}
 
 
 class _Applications(msgspec.Struct):
@@ -22,6 +29,19 @@ class _Details(msgspec.Struct):
     applications: dict[str, msgspec.Raw] = {}
 
 
+class Status(NamedTuple):
+    """An application's status in Ray Serve's words, empty for one that is not deployed, and the reason for it."""
+
+    name: str
+    reason: str
+
+    @property
+    def state(self) -> str:
+        """The status in the words of the repository extension."""
+        return _STATES.get(self.name, "UNAVAILABLE")
+
+
+_STATES = {"RUNNING": "READY", "DEPLOYING": "LOADING", "NOT_STARTED": "LOADING", "DELETING": "UNLOADING"}
 _applications = msgspec.json.Decoder(_Applications).decode
 _details = msgspec.json.Decoder(_Details).decode
 
@@ -36,11 +56,14 @@ def has_route(body: bytes, prefix: str) -> bool:
     return (prefix or "/") in _read(_routes, body)
 
 
-def status_of(body: bytes, application: str) -> str:
-    """What `GET /api/serve/applications/` tells of one; empty where it is not deployed. Raises `BackendError`."""
-    told: _Applications = _read(_applications, body)
-    found = told.applications.get(application)
-    return "" if found is None else found.status
+def status_of(body: bytes, application: str) -> Status:
+    """The status of an application in `GET /api/serve/applications/`. Raises `BackendError`."""
+    listed: _Applications = _read(_applications, body)
+    found = listed.applications.get(application)
+    if found is None:
+        return Status("", "the application is not deployed")
+    messages = [one.message for one in found.deployments.values() if one.status != "HEALTHY" and one.message]
+    return Status(found.status, " ".join([f"the application is {found.status}.", found.message, *messages]).strip())
 
 
 def details_of(body: bytes, application: str) -> msgspec.Raw | None:

@@ -12,7 +12,14 @@ from adapters.wire.tfserving.datatypes import DATATYPES
 from adapters.wire.tfserving.predict_v1 import SERVING
 
 PLATFORM = "tensorflow_savedmodel"
-_AVAILABLE = "AVAILABLE"
+STATES = {
+    "START": "LOADING",
+    "LOADING": "LOADING",
+    "AVAILABLE": "READY",
+    "UNLOADING": "UNLOADING",
+    "END": "UNAVAILABLE",
+}
+"""The repository extension's words for TensorFlow Serving's states."""
 
 
 class _Dim(msgspec.Struct):
@@ -46,9 +53,14 @@ class _Described(msgspec.Struct):
     metadata: _Metadata
 
 
+class _Reason(msgspec.Struct, frozen=True):
+    error_message: str = ""
+
+
 class _Version(msgspec.Struct):
     version: int | str
     state: str
+    status: _Reason = _Reason()
 
 
 class _Status(msgspec.Struct):
@@ -56,10 +68,15 @@ class _Status(msgspec.Struct):
 
 
 class Version(NamedTuple):
-    """One that a server knows of, and whether it can be asked."""
+    """One version of a model, its state in the words of the repository extension, and why it is in that state."""
 
     number: str
-    available: bool
+    state: str
+    reason: str = ""
+
+    @property
+    def available(self) -> bool:
+        return self.state == "READY"
 
 
 _described = msgspec.json.Decoder(_Described)
@@ -75,7 +92,10 @@ def decode_metadata(body: bytes) -> dict[str, Any]:
 def decode_status(body: bytes) -> list[Version]:
     """The newest first. Raises `BackendError`."""
     told: _Status = _read(_status, body)
-    return [Version(str(one.version), one.state == _AVAILABLE) for one in told.model_version_status]
+    return [
+        Version(str(one.version), STATES.get(one.state, ""), one.status.error_message)
+        for one in told.model_version_status
+    ]
 
 
 def signature_of(signatures: Mapping[str, Any], name: str) -> str:

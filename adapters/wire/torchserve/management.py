@@ -35,12 +35,13 @@ class _Described(msgspec.Struct, rename="camel"):
 
 
 class Version(NamedTuple):
-    """One version of a model. `ready` and `busy` count workers, `pending` requests."""
+    """One version of a model. `ready` and `busy` count workers, `pending` requests; `status` is of a busy worker."""
 
     name: str
     ready: int
     busy: int
     pending: int
+    status: str = ""
 
 
 _error = msgspec.json.Decoder(ErrorBody).decode
@@ -71,6 +72,7 @@ def decode_described(body: bytes) -> list[Version]:
             sum(worker.status == "READY" for worker in one.workers),
             sum(worker.status != "READY" for worker in one.workers),
             one.job_queue_status.pending_requests,
+            next((worker.status[:32] for worker in one.workers if worker.status != "READY"), ""),
         )
         for one in told
     ]

@@ -1,0 +1,59 @@
+"""Why a model is not ready, as its server reports it, for inferences that fail because of it."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+from adapters.call import Call
+from adapters.errors import CapacityError, InferenceError, ModelNotReady, NotFound
+from adapters.http2.status import GrpcError
+from adapters.types import AppRequest, InferRequest, ModelRequest
+from adapters.upstreams.oip import refusals as oip_refusals
+from adapters.wire.oip.bodies import IndexEntry
+
+Look = Callable[[ModelRequest, Call], Awaitable[Sequence[IndexEntry]]]
+"""Reads the states of a model's versions from its server; no entry where the server reports none."""
+FRESH_SECONDS = 1.0
+MAX_MODELS = 256
+_NOT_KNOWN = "upstream_model_not_found"
+
+
+class Readiness:
+    """The states of the models of one endpoint.
+
+    A state is used again for a second: inferences that are refused in large numbers cause few requests.
+    """
+
+    __slots__ = ("_clock", "_look", "_states")
+
+    def __init__(self, look: Look, clock: Callable[[], float]) -> None:
+        self._look = look
+        self._clock = clock
+        self._states: dict[tuple[str, str], tuple[float, Sequence[IndexEntry]]] = {}
+
+    async def explain(self, error: InferenceError, request: ModelRequest, call: Call) -> None:
+        """Raise `ModelNotReady` in the place of an error that a missing model causes, if the server reports states of
+        the model, none of which is READY."""
+        if not isinstance(request, InferRequest | AppRequest) or not _may_be_missing(error):
+            return
+        entries: Sequence[IndexEntry] = ()
+        with suppress(InferenceError, GrpcError):  # the error itself is reported then
+            entries = await self._entries(request, call)
+        entries = [entry for entry in entries if not request.version or entry.version in ("", request.version)]
+        if entries and not any(entry.state == "READY" for entry in entries):
+            raise oip_refusals.not_ready(request, entries) from None
+
+    async def _entries(self, request: ModelRequest, call: Call) -> Sequence[IndexEntry]:
+        key, now = (request.model, request.version), self._clock()
+        until, entries = self._states.get(key, (0.0, ()))
+        if now >= until:
+            entries = await self._look(request, call)
+            if len(self._states) >= MAX_MODELS:
+                self._states.pop(next(iter(self._states)))
+            self._states[key] = (now + FRESH_SECONDS, entries)
+        return entries
+
+
+def _may_be_missing(error: InferenceError) -> bool:
+    if isinstance(error, ModelNotReady):
+        return not error.state
+    return isinstance(error, CapacityError | NotFound) or error.code == _NOT_KNOWN
