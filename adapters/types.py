@@ -12,7 +12,7 @@ from adapters.wire.openai.ignored_fields import IgnoredFields
 
 if TYPE_CHECKING:
     from adapters.errors import InferenceError
-    from adapters.tensors import Inference
+    from adapters.tensors import Data, Inference
 
 Feature = Literal["tools", "json_schema", "vision"]
 """What a request may ask of a model beside text."""
@@ -81,9 +81,9 @@ class Codec:
         """The tensors and all else that it asks for. Raises `CallerError`."""
         raise NotImplementedError
 
-    def canonical(self, request: ModelRequest) -> bytes:
-        """The same for two requests only if an upstream cannot tell them apart."""
-        return b""
+    def canonical(self, request: ModelRequest) -> tuple[Data, ...]:
+        """Parts that are equal for two requests only if no upstream can distinguish them."""
+        return ()
 
     def is_deterministic(self, request: ModelRequest) -> bool:
         """Whether asking again would be answered the same."""

@@ -1,46 +1,61 @@
-"""When two requests ask for the same: one text for both."""
+"""Cache keys: two requests have equal parts only if no upstream can distinguish them."""
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 from msgspec import Raw
 
+from adapters.tensors import Data
 from adapters.types import GenerateRequest
 
-# About who asks and for whose books: no answer depends on it.
-_BOOKKEEPING = frozenset({"metadata", "prompt_cache_key", "safety_identifier", "stream", "user"})
+FORMATTED: Final = 64 * 1024
+"""Bytes of a value up to which white space makes no difference. A larger value is not copied, and is compared as it was
+written."""
+_IGNORED = frozenset({"metadata", "prompt_cache_key", "safety_identifier", "stream", "user"})
+"""Fields about the client and its accounting: no response depends on them."""
+_NULL = Raw(b"null")
 
 _encode = msgspec.json.Encoder().encode
 _number = msgspec.json.Decoder(float | None)
 
 
-def canonical(request: GenerateRequest) -> bytes:
-    """The same for two requests only if an upstream cannot tell them apart.
+def canonical(request: GenerateRequest) -> tuple[Data, ...]:
+    """The parts of a request that a response depends on.
 
-    White space, the order of the top-level fields, nulls and who asks make no difference. What stands inside a
-    field is compared as it was written: numbers are not rounded and keys not sorted, so some equals go unseen.
+    White space, the order of the top-level fields, nulls and fields about the client make no difference. The value of
+    a field is compared as it was written: numbers are not rounded and keys not sorted, so that some equal requests
+    have different parts.
     """
-    return text((request.path, request.stream), request.fields)
+    return parts_of((request.path, request.stream), request.fields)
 
 
-def text(kind: tuple[object, ...], fields: Mapping[str, Raw]) -> bytes:
-    """The same, of a body's fields and what else tells two requests apart."""
-    told = {name: raw for name, raw in sorted(fields.items()) if name not in _BOOKKEEPING and bytes(raw) != b"null"}
-    return _encode(kind) + msgspec.json.format(_encode(told), indent=-1)
+def parts_of(kind: tuple[object, ...], fields: Mapping[str, Raw]) -> tuple[Data, ...]:
+    """The same for a body's fields. `kind` is what distinguishes two requests beside them.
+
+    The first part has the name and the length of each value, so that values do not run together.
+    """
+    names = sorted(name for name, raw in fields.items() if name not in _IGNORED and raw != _NULL)
+    values = [_value(fields[name]) for name in names]
+    lengths = [len(value) for value in values]
+    return (_encode((kind, names, lengths)), *values)
+
+
+def _value(raw: Raw) -> Data:
+    view = memoryview(raw)
+    return view if len(view) > FORMATTED else msgspec.json.format(bytes(view), indent=-1)
 
 
 def is_deterministic(request: GenerateRequest) -> bool:
-    """Whether the client asked for one certain answer: the likeliest tokens, or a seed."""
+    """Whether equal requests get equal responses: the most likely tokens, or a seed."""
     return is_certain(request.fields)
 
 
 def is_certain(fields: Mapping[str, Raw]) -> bool:
-    """The same, of a body's fields."""
-    seed = fields.get("seed")
-    if seed is not None and bytes(seed) != b"null":
+    """The same for a body's fields."""
+    if fields.get("seed", _NULL) != _NULL:
         return True
-    temperature = fields.get("temperature", Raw(b"null"))
     try:
-        return bool(_number.decode(temperature) == 0)
-    except msgspec.DecodeError:  # the upstream will say so
+        return bool(_number.decode(fields.get("temperature", _NULL)) == 0)
+    except msgspec.DecodeError:  # the upstream refuses it
         return False

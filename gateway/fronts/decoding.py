@@ -56,14 +56,16 @@ async def decode(
         return await decode(snapshot, read, filled, words, "", request_of)
 
 
-def with_default_model(
+async def with_default_model(
     snapshot: Snapshot, operation: str, content_type: str, body: bytes, error: CallerError
 ) -> bytes | None:
     """The body with the default model of its operation; None where there is none, or the body names a model."""
     default = snapshot.config.default_models.of(operation)
-    if default is None or error.param != "model" or named.names_model(content_type, body):
+    if default is None or error.param != "model":
         return None
-    return named.with_model(content_type, body, default)
+    if await offload.scan(len(body), named.names_model, content_type, body):
+        return None
+    return await offload.scan(len(body), named.with_model, content_type, body, default)
 
 
 async def _without(

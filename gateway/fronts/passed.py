@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from adapters import offload
 from adapters.errors import CallerError
 from adapters.http1.message import Request, Response
 from adapters.types import AppRequest
@@ -40,13 +41,14 @@ class PassedFront:
     async def _call(self, path: str, principal: Principal, http: Request, record: Record) -> Response:
         content_type, body = http.headers.get("content-type") or "", await http.read()
         try:
-            model, stream, user = named.read(content_type, body)
+            model, stream, user = await offload.scan(len(body), named.read, content_type, body)
         except CallerError as error:
-            filled = decoding.with_default_model(self._core.snapshot, PASSTHROUGH[path].kind, content_type, body, error)
+            operation = PASSTHROUGH[path].kind
+            filled = await decoding.with_default_model(self._core.snapshot, operation, content_type, body, error)
             if filled is None:
                 raise
             body = filled
-            model, stream, user = named.read(content_type, body)
+            model, stream, user = await offload.scan(len(body), named.read, content_type, body)
         request = AppRequest(
             model=model,
             path=path,

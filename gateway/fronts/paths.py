@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+from adapters import offload
 from adapters.http1.message import Request
 from adapters.wire.openai.model_field import with_model
 from gateway.fronts.apps import PATHS as APPS
@@ -33,7 +34,8 @@ class Readdressed(Request):
         body = await self._received.read()
         if not self._model:
             return body
-        return with_model(self.headers.get("content-type") or "", body, self._model)
+        content_type = self.headers.get("content-type") or ""
+        return await offload.scan(len(body), with_model, content_type, body, self._model)
 
 
 def readdressed(http: Request) -> Request:

@@ -88,7 +88,8 @@ class Cache:
         """What is asked, of which pools, and among whom it is shared."""
         whose = (call.tenant, call.key if self._config.share == "key" else "")
         hashed = hashlib.blake2b(self._salt + _encode(whose), digest_size=32)
-        hashed.update(request.codec.canonical(request))
+        for part in request.codec.canonical(request):
+            hashed.update(part)
         return hashed.digest()
 
     def _may_join(self, flight: Flight, call: Call, now: float) -> bool:

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 import msgspec
 
+from adapters import offload
 from adapters.base import Adapter, Answer
 from adapters.call import Call
 from adapters.errors import (
@@ -164,7 +165,8 @@ class OpenAIAdapter:
         if operation is None or operation.kind not in self._passes or request.method != "POST":
             raise Unsupported(f"The model `{request.model}` has no such call, or its pool does not say so (`passes`).")
         model = self._model or request.model
-        asked = replace(request, body=with_model(request.content_type, request.body, model))
+        body = await offload.scan(len(request.body), with_model, request.content_type, request.body, model)
+        asked = replace(request, body=body)
         is_api = operation.below == "api"
         target = self._paths.call(operation.path, model) if is_api else self._paths.at_the_server(operation.path)
         answer = await self._calls.call(asked, target, call)

@@ -12,12 +12,13 @@ import msgspec
 from msgspec import Meta, Raw
 
 from adapters.errors import CallerError, NotFound
+from adapters.tensors import Data
 from adapters.types import ChatRequest, Codec, Feature, ModelRequest
 from adapters.upstreams.anthropic.requests import MessagesRequest, TokenCount
 from adapters.wire import canonical
 from adapters.wire.anthropic import chat as anthropic_chat
 from adapters.wire.body import field, open_body
-from adapters.wire.openai import operation_fields
+from adapters.wire.openai import features, operation_fields
 from adapters.wire.openai.chat import BYTES_PER_TOKEN, LENGTHS, MAX_TOKENS
 from adapters.wire.openai.ignored_fields import IgnoredFields
 
@@ -56,7 +57,7 @@ def decode_message(body: bytes, betas: str | None = None) -> MessagesRequest:
     """`/v1/messages`. Raises `CallerError` that names the field at fault."""
     fields = open_body(body)
     field(fields, "max_tokens", _tokens, required=True)
-    return _request(fields, betas)
+    return features.evaluated(_request(fields, betas))
 
 
 def decode_count(body: bytes, betas: str | None = None) -> TokenCount:
@@ -192,9 +193,7 @@ class _Messages(Codec):
         if feature == "json_schema":
             config = field(native, "output_config", _any)
             return isinstance(config, dict) and config.get("format") is not None
-        messages = bytes(native["messages"])
-        may = b"image" in messages or b"\\u006" in messages  # as its letters may be written
-        return may and _has_image(field(native, "messages", _any))
+        return features.may_hold_image(native["messages"]) and _has_image(field(native, "messages", _any))
 
     def rename(self, request: ModelRequest, model: str) -> None:
         assert isinstance(request, MessagesRequest)
@@ -228,10 +227,10 @@ class _Messages(Codec):
         request.added = {name: raw for name, raw in fields.items() if name not in anthropic_chat.FIELDS}
         request.max_tokens, request.fields = field(fields, "max_tokens", _tokens), {}
 
-    def canonical(self, request: ModelRequest) -> bytes:
+    def canonical(self, request: ModelRequest) -> tuple[Data, ...]:
         assert isinstance(request, MessagesRequest)
         kind = ("/messages", request.stream, request.betas)
-        return canonical.text(kind, {**request.native, **request.added})
+        return canonical.parts_of(kind, {**request.native, **request.added})
 
     def is_deterministic(self, request: ModelRequest) -> bool:
         assert isinstance(request, MessagesRequest)

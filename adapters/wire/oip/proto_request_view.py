@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError
-from adapters.tensors import Inference, Parameter, Parameters
+from adapters.tensors import Data, Inference, Parameter, Parameters
 from adapters.types import Codec, InferKind, InferRequest, ModelRequest
 from adapters.wire.oip.proto_requests import decode_infer_request, encode_infer_request
 from adapters.wire.oip.request_view import Fields, rows_of, separate, sequence_name, with_model, without_model
@@ -66,10 +66,10 @@ class _Grpc(Codec):
     def inference(self, request: InferRequest) -> Inference:
         return decode_infer_request(request.body)
 
-    def canonical(self, request: ModelRequest) -> bytes:
+    def canonical(self, request: ModelRequest) -> tuple[Data, ...]:
         """As it was written, with its id."""
         assert isinstance(request, InferRequest)
-        return _encode((request.wire, request.kind, request.model, request.version)) + request.body
+        return _encode((request.wire, request.kind, request.model, request.version)), request.body
 
     def is_deterministic(self, request: ModelRequest) -> bool:
         return True

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta, Raw
 
 from adapters.errors import CallerError
-from adapters.tensors import Inference
+from adapters.tensors import Data, Inference
 from adapters.types import Codec, InferKind, InferRequest, ModelRequest
 from adapters.wire import decoding
 from adapters.wire.oip import requests as oip
@@ -219,11 +219,11 @@ class _Http(Codec):
     def inference(self, request: InferRequest) -> Inference:
         return oip.decode_request(request.plain, request.header_length, request.model, request.version)
 
-    def canonical(self, request: ModelRequest) -> bytes:
+    def canonical(self, request: ModelRequest) -> tuple[Data, ...]:
         """As it was written, with its id: that of a kept answer is the one that its request had."""
         assert isinstance(request, InferRequest)
         asked = (request.kind, request.model, request.version, request.header_length, request.encoding, request.accepts)
-        return _encode(asked) + request.body
+        return _encode(asked), request.body
 
     def is_deterministic(self, request: ModelRequest) -> bool:
         """A model of tensors has no dice; what generates text has."""

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta, Raw
 
 from adapters.errors import CallerError, ContextTooLong, InferenceError
+from adapters.tensors import Data
 from adapters.types import (
     ChatRequest,
     Codec,
@@ -84,12 +85,12 @@ def decode_chat(body: bytes) -> ChatRequest:
     fields = _open(body)
     if not _field(fields, "messages", _array, required=True):
         raise CallerError("`messages` must not be empty.", param="messages")
-    return _request(ChatRequest, fields, prompt=fields["messages"])
+    return features.evaluated(_request(ChatRequest, fields, prompt=fields["messages"]))
 
 
 def chat_request(fields: dict[str, Raw]) -> ChatRequest:
-    """Of a chat that was asked for in other words. Raises `CallerError` that names the field at fault."""
-    return _request(ChatRequest, fields, prompt=fields["messages"])
+    """The request of a chat from the fields of another wire. Raises `CallerError` that names the field at fault."""
+    return features.evaluated(_request(ChatRequest, fields, prompt=fields["messages"]))
 
 
 def responses_request(fields: dict[str, Raw]) -> ResponsesRequest:
@@ -172,7 +173,7 @@ class _OpenAI(Codec):
         assert isinstance(request, GenerateRequest)
         return operation_fields.accepts(operation_fields.fields_of(request.path), name)
 
-    def canonical(self, request: ModelRequest) -> bytes:
+    def canonical(self, request: ModelRequest) -> tuple[Data, ...]:
         assert isinstance(request, GenerateRequest)
         return canonical.canonical(request)
 

@@ -4,16 +4,23 @@ Bodies may be large, so nothing is parsed where a look at the bytes can rule it 
 that matter are parsed properly, since a text may hold any words.
 """
 
+import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Raw
 
-from adapters.types import Feature
+from adapters.types import Feature, ModelRequest
 
 _IMAGE_PARTS = frozenset({"image_url", "image", "input_image", "image_embeds", "image_pil"})
 
+EAGER: Final = 4 * 1024 * 1024
+"""Bytes of a prompt from which `vision` is evaluated when the request is decoded. A worker process decodes such bodies
+(`adapters.offload`), and the event loop does not scan them later."""
+R = TypeVar("R", bound=ModelRequest)
+_IMAGE, _ESCAPED = re.compile(rb"image"), re.compile(rb"\\u006")
+"""Expressions search in place, and their time does not depend on the text: `bytes.find` can take ten times as long."""
 _NULL = Raw(b"null")
 
 
@@ -72,13 +79,25 @@ def _vision(fields: Mapping[str, Raw]) -> bool:
     raw = fields.get("messages") or fields.get("input")
     if raw is None:
         return False
-    written = bytes(raw)
-    if b"image" not in written and b"\\u006" not in written:  # as its letters may be written
+    if not may_hold_image(raw):
         return False
     try:
         return any(_has_image(message.content) for message in _messages.decode(raw))
     except (msgspec.DecodeError, RecursionError):
         return False  # no list of messages: the upstream will say so
+
+
+def evaluated(request: R) -> R:
+    """The request; `vision` of a large prompt is evaluated, and the request remembers it."""
+    if len(request.prompt) >= EAGER:
+        request.uses_feature("vision")
+    return request
+
+
+def may_hold_image(messages: Raw) -> bool:
+    """Whether the word `image` may be in them. JSON may have its letters as escapes."""
+    view = memoryview(messages)
+    return _IMAGE.search(view) is not None or _ESCAPED.search(view) is not None
 
 
 def _has_image(content: Raw) -> bool:

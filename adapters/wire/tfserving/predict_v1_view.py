@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError, Unsupported
-from adapters.tensors import CLASSES, NO_PARAMETERS, Inference, RequestedOutput
+from adapters.tensors import CLASSES, NO_PARAMETERS, Data, Inference, RequestedOutput
 from adapters.types import Codec, InferRequest, ModelRequest, Verb
 from adapters.wire import decoding
 from adapters.wire.oip.bodies import ModelMetadata
@@ -148,11 +148,11 @@ class _Plain(Codec):
     def inference(self, request: InferRequest) -> Inference:
         raise Unsupported(f"The servers of `{request.model[:128]}` do not tell what its inputs are.")
 
-    def canonical(self, request: ModelRequest) -> bytes:
+    def canonical(self, request: ModelRequest) -> tuple[Data, ...]:
         """As it was written."""
         assert isinstance(request, InferRequest)
         asked = (request.wire, request.verb, request.explainer, request.model, request.version)
-        return _encode(asked) + request.body
+        return _encode(asked), request.body
 
     def is_deterministic(self, request: ModelRequest) -> bool:
         return True

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from adapters.errors import CallerError
-from adapters.tensors import Inference
+from adapters.tensors import Data, Inference
 from adapters.types import Codec, InferRequest, ModelRequest
 from adapters.wire.oip import request_view as oip_view
 from adapters.wire.oip import requests as oip
@@ -91,10 +91,10 @@ class _TfServing(Codec):
         inference.model_name, inference.model_version = request.model, request.version
         return inference
 
-    def canonical(self, request: ModelRequest) -> bytes:
+    def canonical(self, request: ModelRequest) -> tuple[Data, ...]:
         """As it was written. Two that were written by different clients may be the same and not be known for it."""
         assert isinstance(request, InferRequest)
-        return _encode((request.wire, request.model, request.version)) + request.body
+        return _encode((request.wire, request.model, request.version)), request.body
 
     def is_deterministic(self, request: ModelRequest) -> bool:
         return True

@@ -2,9 +2,12 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
 
 from adapters.types import GenerateRequest
-from adapters.wire.canonical import canonical, is_deterministic
+from adapters.wire.canonical import FORMATTED, canonical, is_deterministic, parts_of
 from adapters.wire.openai.chat import decode_chat, decode_completion
 
 MESSAGES = [{"role": "user", "content": "hi"}]
@@ -50,6 +53,25 @@ def test_neither_do_order_and_white_space() -> None:
 )
 def test_everything_else_does(fields: dict[str, Any]) -> None:
     assert canonical(chat(**fields)) != canonical(chat())
+
+
+def test_a_large_value_is_not_copied() -> None:
+    request = chat(messages=[{"role": "user", "content": "x" * FORMATTED}])
+    (view,) = [part for part in canonical(request) if len(part) > FORMATTED]
+    assert isinstance(view, memoryview)
+    assert view.obj is request.fields["messages"]
+
+
+@given(st.dictionaries(st.text(max_size=3), st.text(max_size=9) | st.integers(), max_size=3), st.data())
+def test_joined_parts_are_equal_only_for_equal_fields(fields: dict[str, Any], data: st.DataObject) -> None:
+    """The parts are hashed one after another: no two requests may run together to the same bytes."""
+    others = data.draw(st.dictionaries(st.text(max_size=3), st.text(max_size=9) | st.integers(), max_size=3))
+    joined = [
+        b"".join(parts_of(("/",), {k: Raw(json.dumps(v).encode()) for k, v in x.items()})) for x in (fields, others)
+    ]
+    ignored = {"user", "metadata", "stream", "prompt_cache_key", "safety_identifier"}
+    assert not ignored & {*fields, *others}
+    assert (joined[0] == joined[1]) is (fields == others)
 
 
 def test_numbers_are_not_rounded_and_texts_do_not_run_together() -> None:

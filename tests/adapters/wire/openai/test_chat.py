@@ -307,13 +307,16 @@ def test_an_answer_that_cannot_be_read(body: bytes) -> None:
         wire.read_event(body)
 
 
-@pytest.mark.parametrize("error", [{"message": "secret"}, "secret", ["secret"], True, {}])
-def test_an_error_in_place_of_an_answer(error: Any) -> None:
+SECRET = "api_key=sk-0123456789abcdef"
+
+
+@pytest.mark.parametrize("error", [{"message": SECRET}, SECRET, [SECRET], True, {}])
+def test_an_error_in_place_of_a_response_holds_no_secret(error: Any) -> None:
     body = json.dumps({"error": error, "choices": []}).encode()
     for read in (wire.usage_of_body, wire.read_event):
         with pytest.raises(BackendError) as caught:
             read(body)
-        assert "secret" not in caught.value.message
+        assert "0123456789" not in caught.value.message
 
 
 def test_an_error_of_null_is_none() -> None:

@@ -101,6 +101,13 @@ def test_a_feature_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(looked) == 1
 
 
+def test_a_large_prompt_is_examined_when_it_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "EAGER", 100)
+    request = wire.decode_chat(json.dumps({"model": "m", "messages": said("x" * 100, [IMAGE])}).encode())
+    monkeypatch.setattr(features, "READ", {})
+    assert request.uses_feature("vision")
+
+
 def test_completions_have_no_messages() -> None:
     request = wire.decode_completion(b'{"model": "m", "prompt": "image_url"}')
     assert not request.uses_feature("vision")

@@ -1,0 +1,64 @@
+"""Large bodies of every door: no turn of the event loop takes long, whatever a route evaluates."""
+
+import json
+from urllib.parse import urlsplit
+
+import pytest
+
+from adapters.fake import FakeAdapter, Script
+from tests.adapters.http1.raw import until
+from tests.support.gateways import Rig, config, listening
+from tests.support.turns import MOST_SECONDS, Turns, flood
+
+MiB = 1024 * 1024
+SIZE = 24 * MiB
+MODELS = [{"name": "chat", "routes": [{"when": {"vision": True}, "to": "main"}, {"to": "main", "cache": {}}]}]
+ANSWER = b'{"data": [], "choices": [{"message": {"content": "x"}}], "object": "list", "model": "chat", "id": "1"}'
+BOUNDARY = b"--B"
+TEXT = b"a" * SIZE
+
+
+def form() -> bytes:
+    head = b'\r\nContent-Disposition: form-data; name="%b"\r\n\r\n'
+    parts = BOUNDARY, head % b"model", b"chat\r\n", BOUNDARY, head % b"file", TEXT, b"\r\n", BOUNDARY, b"--\r\n"
+    return b"".join(parts)
+
+
+def chat(content: bytes) -> bytes:
+    body = json.dumps(
+        {"model": "chat", "max_tokens": 5, "temperature": 0, "messages": [{"role": "user", "content": "@"}]}
+    )
+    return body.encode().replace(b'"@"', content)
+
+
+IMAGE = b'[{"type": "image_url", "image_url": {"url": "data:image/png;base64,%b"}}]' % TEXT
+CASES = {
+    "form": ("/v1/audio/transcriptions", "multipart/form-data; boundary=B", form()),
+    "passed JSON": ("/v1/moderations", "application/json", b'{"model": "chat", "input": "%b"}' % TEXT),
+    "chat of text": ("/v1/chat/completions", "application/json", chat(b'"%b"' % TEXT)),
+    "chat with an image": ("/v1/chat/completions", "application/json", chat(IMAGE)),
+    "message": ("/v1/messages", "application/json", chat(b'"%b"' % TEXT)),
+    "tensor": (
+        "/v2/models/chat/infer",
+        "application/json",
+        b'{"inputs": [{"name": "x", "datatype": "BYTES", "shape": [1], "data": ["%b"]}]}' % TEXT,
+    ),
+}
+
+
+@pytest.mark.parametrize(("path", "content_type", "body"), CASES.values(), ids=list(CASES))
+async def test_a_large_body_delays_no_other_request(path: str, content_type: str, body: bytes) -> None:
+    rig = Rig(config(models=MODELS), {"main": [FakeAdapter(Script(chunks=(ANSWER,)))]})
+    fake = rig.adapters["main"][0]
+    assert isinstance(fake, FakeAdapter)
+    async with listening(rig, max_body=2 * SIZE) as url:
+        port = urlsplit(url).port
+        assert port is not None
+        head = (
+            f"POST {path} HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {rig.key.plaintext}\r\n"
+            f"content-type: {content_type}\r\ncontent-length: {len(body)}\r\n\r\n"
+        )
+        with Turns() as turns, flood(port, head.encode() + body):
+            await until(lambda: any(record.ended for record in rig.log.records))
+    assert len(fake.calls) == 1, rig.log.records[-1].error
+    assert turns.longest < MOST_SECONDS
