@@ -1,5 +1,20 @@
 """The tensor runtime: models of any framework behind the Open Inference Protocol, batched dynamically.
 
-One request: wire codec (`adapters.wire.oip`) → service → the model's scheduler (batcher, sequencer or direct) →
-an instance, on a thread or in a process of its own → a backend → back the same way.
+A request passes the codec (`adapters.wire.oip`), the service, the scheduler of its model (a batcher, a sequencer or a
+dispatcher of decoupled models), an instance on a thread or in a process, and a backend; its response returns the same
+way.
+
+__main__.py        the command line
+api/               HTTP and gRPC, and the server process
+models/            the repository, and the versions of models in service
+configuration/     the configuration of a model
+scheduling/        queues and batches; sequences/: requests that belong together
+instances/         copies of a model on threads and in processes
+backends/          one module for each framework
+catalogue/         small real models to start with
+service.py         inference, whichever wire a request came over
+delivery.py        outputs into shared memory, or as classes: shared_memory.py, classification.py
+texts.py           large BYTES tensors without an object for each element; text_index.py: their rows, off the loop
+datatypes.py       the protocol's datatypes in numpy
+statistics.py      counts and times of a version
 """

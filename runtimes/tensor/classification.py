@@ -10,7 +10,7 @@ from runtimes.tensor.backends.base import Array
 from runtimes.tensor.datatypes import DTYPES, bf16_to_fp32
 
 
-def classes_wanted(parameters: Parameters, name: str) -> int:
+def requested_classes(parameters: Parameters, name: str) -> int:
     """How many are asked for, 0 for none. Raises `CallerError`."""
     count = parameters.get(CLASSES, 0)
     if type(count) is not int or count < 0:
@@ -27,10 +27,10 @@ def classify(tensor: Tensor, count: int, labels: tuple[str, ...], *, batched: bo
         values = bf16_to_fp32(values)
     rows = tensor.shape[0] if batched and tensor.shape else 1
     table = values.reshape(rows, -1)
-    told = [_told(row, index, labels) for row in table for index in _highest(row, count)]
+    texts = [_text(row, index, labels) for row in table for index in _highest(row, count)]
     width = min(count, table.shape[1])
     shape = (rows, width) if batched else (width,)
-    return Tensor(tensor.name, "BYTES", shape, join_bytes(told))
+    return Tensor(tensor.name, "BYTES", shape, join_bytes(texts))
 
 
 def _highest(row: Array, count: int) -> Array:
@@ -40,7 +40,7 @@ def _highest(row: Array, count: int) -> Array:
     return len(row) - 1 - order[:count]
 
 
-def _told(row: Array, index: int, labels: tuple[str, ...]) -> bytes:
+def _text(row: Array, index: int, labels: tuple[str, ...]) -> bytes:
     value = row[index]
     text = f"{float(value):f}" if row.dtype.kind == "f" else str(int(value))
     label = f":{labels[index]}" if index < len(labels) else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from adapters import offload
 from adapters.errors import CallerError
 from adapters.tensors import CLASSES, SHARED_MEMORY, Inference, Tensor
-from runtimes.tensor.classification import classes_wanted, classify
+from runtimes.tensor.classification import classify, requested_classes
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.shared_memory import SharedMemory
 
@@ -29,7 +29,7 @@ def is_special(inference: Inference) -> bool:
 def check(inference: Inference, memory: SharedMemory) -> None:
     """What can be known to be wrong before anything is computed. Raises `CallerError`."""
     for output in inference.outputs:
-        classes_wanted(output.parameters, output.name)
+        requested_classes(output.parameters, output.name)
         if SHARED_MEMORY in output.parameters:
             if CLASSES in output.parameters:
                 raise CallerError(
@@ -43,16 +43,16 @@ async def delivered(
     outputs: list[Tensor], inference: Inference, config: ModelConfig, memory: SharedMemory
 ) -> list[Tensor]:
     """The outputs as they are to be told of. Raises `CallerError`."""
-    asked = {output.name: output.parameters for output in inference.outputs}
-    told = []
+    requested = {output.name: output.parameters for output in inference.outputs}
+    delivered_outputs = []
     for tensor in outputs:
-        parameters = asked.get(tensor.name, {})
-        if count := classes_wanted(parameters, tensor.name):
+        parameters = requested.get(tensor.name, {})
+        if count := requested_classes(parameters, tensor.name):
             spec = config.output(tensor.name)
             labels = spec.labels if spec else ()
             batched = config.max_batch_size > 0
             tensor = await offload.run(len(tensor.data), classify, tensor, count, labels, batched=batched)
         elif SHARED_MEMORY in parameters:
             tensor = memory.write(tensor, parameters)
-        told.append(tensor)
-    return told
+        delivered_outputs.append(tensor)
+    return delivered_outputs

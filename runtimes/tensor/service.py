@@ -16,13 +16,13 @@ from adapters.tensors import EMPTY_FINAL, FINAL, Inference, Inferred, Tensor
 from runtimes.tensor import delivery, text_index
 from runtimes.tensor.api.log_settings import LogSettings
 from runtimes.tensor.api.refusals import not_implemented
-from runtimes.tensor.api.statistics import Reason
 from runtimes.tensor.api.trace import Tracer
 from runtimes.tensor.models.manager import ModelManager
 from runtimes.tensor.models.served_model import ServedModel
 from runtimes.tensor.scheduling.clock import clock
 from runtimes.tensor.scheduling.responses import Responses
 from runtimes.tensor.shared_memory import SharedMemory
+from runtimes.tensor.statistics import Reason
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class InferenceService:
         finally:
             served.release()
             if self.tracer.settings.any or self.logs.verbose:
-                self._tell(inference, served, began, pending, answer)
+                self._record(inference, served, began, pending, answer)
         return answer
 
     async def stream(self, inference: Inference, deadline: float = inf) -> AsyncGenerator[Computed, None]:
@@ -112,7 +112,7 @@ class InferenceService:
         """Of a decoupled model."""
         responses: Responses | None = None
         last: Computed | None = None
-        told, count, statistics = 0.0, 0, served.statistics
+        reported, count, statistics = 0.0, 0, served.statistics
         try:
             special = await self._prepare(inference)
             responses = served.scheduler.stream(inference, deadline)
@@ -120,8 +120,8 @@ class InferenceService:
                 if special:
                     outputs = await delivery.delivered(outputs, inference, served.config, self.memory)
                 last = Computed(served.name, served.version, inference.id, outputs=outputs, final=False)
-                last.device_seconds = max(0.0, self._time() - _started(responses) - told)
-                told += last.device_seconds
+                last.device_seconds = max(0.0, self._time() - _started(responses) - reported)
+                reported += last.device_seconds
                 statistics.response(count).add(last.device_seconds)
                 count += 1
                 yield last
@@ -136,7 +136,7 @@ class InferenceService:
             if responses is not None:
                 responses.cancel()
                 if self.tracer.settings.any or self.logs.verbose:
-                    self._tell(inference, served, began, responses.ended, last)
+                    self._record(inference, served, began, responses.ended, last)
 
     def _lease(self, inference: Inference) -> ServedModel | None:
         parameters = inference.parameters
@@ -164,7 +164,7 @@ class InferenceService:
         delivery.check(inference, self.memory)
         return True
 
-    def _tell(
+    def _record(
         self,
         inference: Inference,
         served: ServedModel,

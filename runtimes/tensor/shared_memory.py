@@ -98,10 +98,10 @@ class SharedMemory:
     def read(self, tensor: Tensor) -> Tensor:
         """An input with its data, copied as it is now. Raises `CallerError`."""
         region, offset, size = self._part(tensor.parameters, tensor.name)
-        if tensor.datatype in ITEM_SIZE and size != (wanted := byte_size(tensor.datatype, tensor.shape)):
+        if tensor.datatype in ITEM_SIZE and size != (expected := byte_size(tensor.datatype, tensor.shape)):
             raise CallerError(
                 f"`{tensor.name}` has {size} bytes in shared memory, and {tensor.datatype} of shape"
-                f" {list(tensor.shape)} has {wanted}.",
+                f" {list(tensor.shape)} has {expected}.",
                 param=tensor.name,
             )
         data = os.pread(region.descriptor, size, region.offset + offset)
@@ -122,10 +122,10 @@ class SharedMemory:
                 param=tensor.name,
             )
         _write(region, tensor.data, offset, tensor.name)
-        told: dict[str, Parameter] = {SHARED_MEMORY: region.name, BYTE_SIZE: len(tensor.data)}
+        reference: dict[str, Parameter] = {SHARED_MEMORY: region.name, BYTE_SIZE: len(tensor.data)}
         if offset:
-            told[OFFSET] = offset
-        return Tensor(tensor.name, tensor.datatype, tensor.shape, b"", told)
+            reference[OFFSET] = offset
+        return Tensor(tensor.name, tensor.datatype, tensor.shape, b"", reference)
 
     def _part(self, parameters: Parameters, name: str) -> tuple[Region, int, int]:
         """A region, and the part of it that a tensor takes."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
+from runtimes.histogram import LATENCY_BOUNDS, Histogram
 from runtimes.llm.api.standing import NOBODY, Standing
 from runtimes.llm.engine.block_manager import BlockManager
 from runtimes.llm.engine.kv_sizing import KV_ADVICE, KVCacheName, kv_blocks, kv_bytes_per_token, kv_dtype
@@ -18,7 +19,6 @@ from runtimes.llm.engine.memory import OutOfMemory, allocating, ran_out
 from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.scheduler_config import SchedulerConfig
 from runtimes.llm.engine.sequence import Batch, Constraint, Pooling, Sampled, SamplingParams, Sequence, TokenOutput
-from runtimes.llm.histogram import Histogram
 from runtimes.llm.model.executor import ExecutorName, make_executor, memory_of_steps
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.model_runner import ModelRunner
@@ -106,7 +106,7 @@ class Engine:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.clock = clock
-        self.intervals = Histogram()
+        self.intervals = Histogram(LATENCY_BOUNDS)
         self.vocab_size = vocab_size
         self.eos_token_ids = eos_token_ids
         self._scheduler = scheduler

@@ -16,6 +16,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from adapters.errors import BackendError, InferenceError
+from runtimes.histogram import LATENCY_BOUNDS, Histogram
 from runtimes.llm.engine.block_manager import BlockManager
 from runtimes.llm.engine.fairness import COMPLETION, PROMPT, TokenCounter
 from runtimes.llm.engine.queue import FairQueue
@@ -25,7 +26,6 @@ from runtimes.llm.engine.scheduler_config import SchedulerConfig
 from runtimes.llm.engine.sequence import Batch, Chunk, FinishReason, Sampled, Sequence, TokenOutput
 from runtimes.llm.engine.step_budget import StepBudget
 from runtimes.llm.engine.waits import shared_wait
-from runtimes.llm.histogram import Histogram
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,7 +50,7 @@ class Scheduler:
         self.served = TokenCounter()
         self.num_preemptions = 0
         self.num_cached_tokens = 0
-        self.waits = Histogram()
+        self.waits = Histogram(LATENCY_BOUNDS)
         self._sequences: dict[int, Sequence] = {}
         self._waiting = FairQueue(self.served)
         self._running = Running(self.served)

@@ -64,7 +64,7 @@ class Control:
         if name and not version:
             self.manager.table.describe(name)
         return [
-            _told(model, record)
+            _statistics(model, record)
             for model, record in sorted(self.manager.table.records(), key=lambda one: (one[0], one[1].number))
             if record.usable and name in ("", model) and number in ("", str(record.number))
         ]
@@ -75,9 +75,9 @@ class Control:
         entries = await self.manager.index(ready=ready)
         return [IndexEntry(entry.name, entry.version, entry.state, entry.reason) for entry in entries]
 
-    async def load(self, name: str, wanted: Load) -> None:
+    async def load(self, name: str, order: Load) -> None:
         """Returns when the model answers. Raises `CallerError` with the reason why it does not."""
-        override = None if wanted.config is None else Override(wanted.config, wanted.files)
+        override = None if order.config is None else Override(order.config, order.files)
         await self.manager.load(name, override)
 
     async def unload(self, name: str) -> None:
@@ -93,12 +93,12 @@ def _tensor(spec: TensorSpec, batched: bool) -> TensorMetadata:
     return TensorMetadata(spec.name, spec.datatype, (-1, *spec.dims) if batched else spec.dims)
 
 
-def _told(model: str, record: VersionRecord) -> dict[str, Any]:
+def _statistics(model: str, record: VersionRecord) -> dict[str, Any]:
     served = record.served
     memory = served.memory_bytes if served is not None else 0
     quantization = next((dict(i.report.quantization) for i in served.instances), None) if served is not None else None
     extra = {"quantization": quantization} if quantization else None
-    return record.statistics.told(model, str(record.number), memory, extra)
+    return record.statistics.report(model, str(record.number), memory, extra)
 
 
 def _version() -> str:

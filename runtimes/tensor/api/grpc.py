@@ -72,13 +72,13 @@ class GrpcDoor:
         }
 
     async def __call__(self, call: Call) -> None:
-        known = self._calls.get(call.path)
-        if known is None:
+        method = self._calls.get(call.path)
+        if method is None:
             raise GrpcError(Code.UNIMPLEMENTED, f"There is no method {call.path[:256]}.")
         try:
             if self._restrictions:
-                self._restrictions.check(known[0], call.metadata.get, GRPC_PREFIX)
-            await known[1](call)
+                self._restrictions.check(method[0], call.metadata.get, GRPC_PREFIX)
+            await method[1](call)
         except InferenceError as error:
             raise GrpcError(statuses.grpc_code(error), error.message, grpc_trailers(error)) from None
 
@@ -118,15 +118,15 @@ class GrpcDoor:
         response.ready = self._control.model_ready(request.name, request.version)
 
     async def _server_metadata(self, request: Any, response: Any) -> None:
-        told = self._control.server()
-        response.name, response.version = told.name, told.version
-        response.extensions.extend(told.extensions)
+        source = self._control.server()
+        response.name, response.version = source.name, source.version
+        response.extensions.extend(source.extensions)
 
     async def _model_metadata(self, request: Any, response: Any) -> None:
-        told = self._control.model(request.name, request.version)
-        response.name, response.platform = told.name, told.platform
-        response.versions.extend(told.versions)
-        for tensors, into in ((told.inputs, response.inputs), (told.outputs, response.outputs)):
+        source = self._control.model(request.name, request.version)
+        response.name, response.platform = source.name, source.platform
+        response.versions.extend(source.versions)
+        for tensors, into in ((source.inputs, response.inputs), (source.outputs, response.outputs)):
             for tensor in tensors:
                 into.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
 
@@ -164,9 +164,9 @@ class GrpcDoor:
 
     async def _regions(self, request: Any, response: Any) -> None:
         for region in self._control.memory.regions(request.name):
-            told = response.regions[region.name]
-            told.name, told.key = region.name, region.key
-            told.offset, told.byte_size = region.offset, region.byte_size
+            source = response.regions[region.name]
+            source.name, source.key = region.name, region.key
+            source.offset, source.byte_size = region.offset, region.byte_size
 
     async def _register(self, request: Any, response: Any) -> None:
         self._control.memory.register(request.name, request.key, request.offset, request.byte_size)
@@ -187,8 +187,8 @@ class GrpcDoor:
         if request.model_name:
             self._control.config(request.model_name)
         changes = {name: list(setting.value) for name, setting in request.settings.items()}
-        told = tracer.update(changes, request.model_name) if changes else tracer.settings.told(request.model_name)
-        for name, value in told.items():
+        settings = tracer.update(changes, request.model_name) if changes else tracer.settings.report(request.model_name)
+        for name, value in settings.items():
             response.settings[name].value.extend([value] if isinstance(value, str) else value)
 
     async def _logging(self, request: Any, response: Any) -> None:
@@ -198,7 +198,7 @@ class GrpcDoor:
             for name, setting in request.settings.items()
             if (which := setting.WhichOneof("parameter_choice"))
         }
-        for name, value in (logs.update(changes) if changes else logs.told()).items():
+        for name, value in (logs.update(changes) if changes else logs.report()).items():
             field = (
                 "bool_param"
                 if isinstance(value, bool)

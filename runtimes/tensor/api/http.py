@@ -101,7 +101,7 @@ class HttpDoor:
         return await events.answer(self._service.marked_stream(inference), _encode_event)
 
     async def _generate(self, request: Request, route: Route) -> Response:
-        inference = await self._asked_to_generate(request, route)
+        inference = await self._generation(request, route)
         only: Computed | None = None
         async with aclosing(self._service.stream(inference)) as responses:
             async for computed in responses:
@@ -113,10 +113,10 @@ class HttpDoor:
         return Response(200, [JSON], await _encode_generated(only))
 
     async def _generate_stream(self, request: Request, route: Route) -> Response:
-        inference = await self._asked_to_generate(request, route)
+        inference = await self._generation(request, route)
         return await events.answer(self._service.stream(inference), _encode_generated)
 
-    async def _asked_to_generate(self, request: Request, route: Route) -> Inference:
+    async def _generation(self, request: Request, route: Route) -> Inference:
         body = await request.read()
         inputs = {tensor.name: tensor for tensor in self._control.model(route.about, route.version).inputs}
         return await offload.run(len(body), oip_generate.decode_generate, body, route.about, route.version, inputs)

@@ -99,8 +99,8 @@ class HttpControl:
         return _json([{"name": r.name, "key": r.key, "offset": r.offset, "byte_size": r.byte_size} for r in regions])
 
     async def _register(self, request: Request, route: Route) -> Response:
-        told = await _decoded(oip_bodies.decode_object, await request.read())
-        key, offset, size = told.get("key"), told.get("offset", 0), told.get("byte_size")
+        report = await _decoded(oip_bodies.decode_object, await request.read())
+        key, offset, size = report.get("key"), report.get("offset", 0), report.get("byte_size")
         if not isinstance(key, str) or type(offset) is not int or type(size) is not int:
             raise CallerError("A region is registered with its `key`, its `byte_size` and, if not 0, its `offset`.")
         self._control.memory.register(route.about, key, offset, size)
@@ -126,13 +126,13 @@ class HttpControl:
             self._control.config(route.about)
         if request.method == "POST":
             return _json(tracer.update(await _decoded(oip_bodies.decode_object, await request.read()), route.about))
-        return _json(tracer.settings.told(route.about))
+        return _json(tracer.settings.report(route.about))
 
     async def _logging(self, request: Request, route: Route) -> Response:
         logs = self._control.logs
         if request.method == "POST":
             return _json(logs.update(await _decoded(oip_bodies.decode_object, await request.read())))
-        return _json(logs.told())
+        return _json(logs.report())
 
 
 async def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:

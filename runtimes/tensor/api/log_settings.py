@@ -30,7 +30,7 @@ class LogSettings(logging.Filter):
         name = next(name for name, level in reversed(_KINDS) if record.levelno >= level)
         return self._shown[name]
 
-    def told(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         return {
             "log_file": self._file,
             **self._shown,
@@ -40,15 +40,15 @@ class LogSettings(logging.Filter):
 
     def update(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """All or nothing. Returns the settings as they are then. Raises `CallerError`."""
-        told = self.told()
+        report = self.report()
         for name, value in changes.items():
-            if name not in told:
-                raise CallerError(f"There is no log setting `{name[:64]}`. Known: {', '.join(told)}.", param=name)
+            if name not in report:
+                raise CallerError(f"There is no log setting `{name[:64]}`. Known: {', '.join(report)}.", param=name)
             _check(name, value)
         self._shown.update({name: changes[name] for name in self._shown if name in changes})
         self.verbose = changes.get("log_verbose_level", self.verbose)
         self.format_name = changes.get("log_format", self.format_name)
-        return self.told()
+        return self.report()
 
 
 def _check(name: str, value: Any) -> None:

@@ -7,13 +7,13 @@ add to them, so the text is written here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from itertools import accumulate
 from pathlib import Path
 
-from runtimes.tensor.api.statistics import BOUNDS, Histogram, ModelStatistics
+from runtimes.histogram import Histogram
 from runtimes.tensor.instances.thread import left_alone
 from runtimes.tensor.models.manager import ModelManager
 from runtimes.tensor.models.records import VersionRecord
+from runtimes.tensor.statistics import ModelStatistics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
@@ -119,7 +119,7 @@ def _states(records: Iterable[tuple[Labels, VersionRecord]]) -> list[str]:
 def _histogram(name: str, meaning: str, each: Iterable[tuple[Labels, Histogram]]) -> list[str]:
     lines = [f"# HELP {name} {meaning}", f"# TYPE {name} histogram"]
     for at, histogram in each:
-        for bound, count in zip((*map(str, BOUNDS), "+Inf"), accumulate(histogram.counts), strict=True):
+        for bound, count in histogram.buckets():
             lines.append(_sample(f"{name}_bucket", {**at, "le": bound}, count))
         lines.append(_sample(f"{name}_sum", at, round(histogram.sum, 9)))
         lines.append(_sample(f"{name}_count", at, sum(histogram.counts)))
@@ -131,8 +131,8 @@ def _family(name: str, kind: str, meaning: str, samples: Iterable[tuple[Labels, 
 
 
 def _sample(name: str, labels: Labels, value: Number) -> str:
-    told = ",".join([f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels.items()])
-    return f"{name}{{{told}}} {value}" if told else f"{name} {value}"
+    pairs = ",".join([f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels.items()])
+    return f"{name}{{{pairs}}} {value}" if pairs else f"{name} {value}"
 
 
 def _labels(name: str, record: VersionRecord) -> Labels:

@@ -67,8 +67,8 @@ def resolve(target: bytes) -> Route:
     if path == "/v2/models/stats":  # a model may not have this name for what Triton has at this path
         return Route("statistics", "statistics", GET)
     for pattern, operation, group, methods in _PATHS:
-        if found := pattern.fullmatch(path):
-            parts = found.groupdict()
+        if match := pattern.fullmatch(path):
+            parts = match.groupdict()
             return Route(operation, group, methods, _name(parts.get("about")), _name(parts.get("version")))
     return Route("")
 

@@ -18,7 +18,7 @@ from adapters.wire.oip import json_data as oip_data
 from runtimes.tensor.api.trace_settings import Traced, TraceSettings
 from runtimes.tensor.scheduling.clock import clock
 
-MAX_KEPT = 10_000
+MAX_BUFFERED = 10_000
 MAX_ELEMENTS = 1_000
 """Of one tensor; of a larger one only shape and datatype are kept."""
 log = logging.getLogger(__name__)
@@ -62,16 +62,16 @@ class Tracer:
         self._left: dict[str, int] = {}
         self._ids = 0
         self._files = 0
-        self._kept: list[Trace] = []
+        self._buffer: list[Trace] = []
         self._writing: set[asyncio.Task[None]] = set()
 
     def update(self, changes: Mapping[str, Any], model: str = "") -> dict[str, Any]:
         """See `TraceSettings.update`. What was traced before is written; counts begin anew."""
-        told = self.settings.update(changes, model)
+        entry = self.settings.update(changes, model)
         self._seen.clear()
         self._left.clear()
         self._write()
-        return told
+        return entry
 
     def begin(self, inference: Inference, version: str) -> Trace | None:
         """The trace of a request, if it is one to be traced. Only to be asked while `settings.any`."""
@@ -89,20 +89,20 @@ class Tracer:
 
     def end(self, trace: Trace) -> None:
         """The request has ended, however."""
-        self._kept.append(trace)
+        self._buffer.append(trace)
         frequency = trace.traced.frequency
-        if len(self._kept) >= min(frequency or MAX_KEPT, MAX_KEPT):
+        if len(self._buffer) >= min(frequency or MAX_BUFFERED, MAX_BUFFERED):
             self._write(indexed=True)
         elif trace.last:
             self._write()
 
     def _write(self, *, indexed: bool = False) -> None:
-        kept, self._kept = self._kept, []
-        if not kept:
+        traces, self._buffer = self._buffer, []
+        if not traces:
             return
         path = Path(f"{self.settings.file}.{self._files}" if indexed or self._files else self.settings.file)
         self._files += 1
-        task = asyncio.get_running_loop().create_task(asyncio.to_thread(_write, path, kept))
+        task = asyncio.get_running_loop().create_task(asyncio.to_thread(_write, path, traces))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
 
@@ -113,16 +113,16 @@ class Tracer:
             await asyncio.wait(self._writing)
 
 
-def _write(path: Path, kept: list[Trace]) -> None:
+def _write(path: Path, traces: list[Trace]) -> None:
     try:
-        path.write_text(json.dumps([entry for trace in kept for entry in trace.entries]))
+        path.write_text(json.dumps([entry for trace in traces for entry in trace.entries]))
     except OSError as error:
         log.error("traces cannot be written to %s: %s", path, error.strerror)
 
 
 def _tensor(tensor: Tensor) -> dict[str, Any]:
-    told: dict[str, Any] = {"name": tensor.name, "dtype": tensor.datatype, "shape": ",".join(map(str, tensor.shape))}
+    entry: dict[str, Any] = {"name": tensor.name, "dtype": tensor.datatype, "shape": ",".join(map(str, tensor.shape))}
     size = len(tensor.data)
     if size <= MAX_ELEMENTS and tensor.datatype not in ("BF16", "BYTES"):
-        told["data"] = ",".join(map(str, oip_data.written(tensor)))
-    return told
+        entry["data"] = ",".join(map(str, oip_data.written(tensor)))
+    return entry

@@ -46,7 +46,7 @@ class TraceSettings:
         """Whose requests are counted together with the model's: its own, or the server's, which is ""."""
         return model if model in self._models else ""
 
-    def told(self, model: str = "") -> dict[str, Any]:
+    def report(self, model: str = "") -> dict[str, Any]:
         """The server's, or a model's, as Triton words them: numbers as strings."""
         changed = {**self._server, **self._models.get(model, {})}
         traced = _traced(changed)
@@ -76,7 +76,7 @@ class TraceSettings:
         else:
             self._server = kept
         self.any = any(_traced({**self._server, **one}).on for one in ({}, *self._models.values()))
-        return self.told(model)
+        return self.report(model)
 
 
 def _traced(changed: Mapping[str, Any]) -> Traced:

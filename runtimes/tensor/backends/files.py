@@ -79,5 +79,5 @@ def _module(path: Path) -> ModuleType:
 def forget(name: str) -> None:
     """A version that is gone takes its modules along; one by import path belongs to everybody."""
     if name.startswith(_PREFIX):
-        for known in [known for known in sys.modules if known == name or known.startswith(f"{name}.")]:
-            del sys.modules[known]
+        for module in [module for module in sys.modules if module == name or module.startswith(f"{name}.")]:
+            del sys.modules[module]

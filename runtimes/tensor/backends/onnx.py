@@ -17,7 +17,7 @@ import onnxruntime as ort
 from runtimes.tensor.backends.base import Array, Device, Model, ModelFailed, ModelLoadError, Tensors
 from runtimes.tensor.backends.files import model_file, output_names
 from runtimes.tensor.backends.onnx_quantize import quantized
-from runtimes.tensor.backends.signature import Found, completed
+from runtimes.tensor.backends.signature import ModelTensor, completed
 from runtimes.tensor.configuration.model_config import ModelConfig
 
 FILENAME = "model.onnx"
@@ -66,7 +66,7 @@ class OnnxBackend:
         options.intra_op_num_threads = 1
         options.log_severity_level = 3
         session = ort.InferenceSession(str(_file(config, folder)), options, providers=["CPUExecutionProvider"])
-        return completed(config, _found(session.get_inputs()), _found(session.get_outputs()))
+        return completed(config, _tensors(session.get_inputs()), _tensors(session.get_outputs()))
 
     def load(self, config: ModelConfig, folder: Path, device: Device) -> Model:
         path = _file(config, folder)
@@ -137,7 +137,7 @@ def providers(config: ModelConfig, device: Device) -> list[tuple[str, dict[str, 
                 f"execution provider `{name}` is not in the installed onnxruntime, which has {', '.join(there)}:"
                 f" install {package}"
             )
-    found = []
+    result = []
     for name in names:
         options = {
             key.removeprefix(f"{name}."): value
@@ -146,10 +146,10 @@ def providers(config: ModelConfig, device: Device) -> list[tuple[str, dict[str, 
         }
         if device.gpu is not None and name in ("CUDAExecutionProvider", "TensorrtExecutionProvider"):
             options.setdefault("device_id", str(device.gpu))
-        found.append((name, options))
+        result.append((name, options))
     if "CPUExecutionProvider" not in names:
-        found.append(("CPUExecutionProvider", {}))
-    return found
+        result.append(("CPUExecutionProvider", {}))
+    return result
 
 
 def _file(config: ModelConfig, folder: Path) -> Path:
@@ -158,14 +158,14 @@ def _file(config: ModelConfig, folder: Path) -> Path:
     return path / FILENAME if path.is_dir() else path
 
 
-def _found(nodes: Any) -> list[Found]:
-    found = []
+def _tensors(nodes: Any) -> list[ModelTensor]:
+    result = []
     for node in nodes:
         if (datatype := _DATATYPES.get(node.type)) is None:
             raise ModelLoadError(f"`{node.name}` is a {node.type}, which the protocol has no datatype for")
         shape = node.shape if node.shape is not None else ()
-        found.append(Found(node.name, datatype, tuple(dim if isinstance(dim, int) else -1 for dim in shape)))
-    return found
+        result.append(ModelTensor(node.name, datatype, tuple(dim if isinstance(dim, int) else -1 for dim in shape)))
+    return result
 
 
 def _text(name: str, array: Array) -> Array:

@@ -13,7 +13,7 @@ import openvino as ov
 
 from runtimes.tensor.backends.base import Array, Device, Model, ModelLoadError, Tensors
 from runtimes.tensor.backends.files import model_file, output_names
-from runtimes.tensor.backends.signature import Found, completed
+from runtimes.tensor.backends.signature import ModelTensor, completed
 from runtimes.tensor.configuration.model_config import ModelConfig
 
 FILENAMES: Final = ("model.xml", "model.onnx", "model.pdmodel", "model.tflite")
@@ -40,7 +40,7 @@ class OpenvinoBackend:
 
     def complete(self, config: ModelConfig, folder: Path) -> ModelConfig:
         model = ov.Core().read_model(str(model_file(config, folder, *FILENAMES)))
-        return completed(config, _found(model.inputs), _found(model.outputs))
+        return completed(config, _tensors(model.inputs), _tensors(model.outputs))
 
     def load(self, config: ModelConfig, folder: Path, device: Device) -> Model:
         return _OpenvinoModel(config, compiled(config, model_file(config, folder, *FILENAMES), device))
@@ -78,14 +78,14 @@ def compiled(config: ModelConfig, path: Path, device: Device) -> Any:
             properties["INFERENCE_NUM_THREADS"] = str(device.threads)
     properties |= {name: value for name, value in config.parameters.items() if name.isupper()}
     core = ov.Core()
-    known = {"AUTO", "HETERO"} | {one.partition(".")[0] for one in core.available_devices}
-    if target.partition(".")[0].partition(":")[0] not in known:
+    devices = {"AUTO", "HETERO"} | {one.partition(".")[0] for one in core.available_devices}
+    if target.partition(".")[0].partition(":")[0] not in devices:
         raise ModelLoadError(f"OpenVINO has no device `{target}` here: it has {', '.join(core.available_devices)}")
     return core.compile_model(core.read_model(str(path)), target, properties)
 
 
-def _found(ports: Any) -> list[Found]:
-    found = []
+def _tensors(ports: Any) -> list[ModelTensor]:
+    tensors = []
     for port in ports:
         kind = port.get_element_type().get_type_name()
         if (datatype := _DATATYPES.get(kind)) is None:
@@ -94,8 +94,8 @@ def _found(ports: Any) -> list[Found]:
         dims = None
         if shape.rank.is_static:
             dims = tuple(dim.get_length() if dim.is_static else -1 for dim in shape)
-        found.append(Found(_name(port), datatype, dims))
-    return found
+        tensors.append(ModelTensor(_name(port), datatype, dims))
+    return tensors
 
 
 def _name(port: Any) -> str:

@@ -63,12 +63,12 @@ def _made(kind: type, config: ModelConfig, folder: Path, device: Device) -> Any:
     if kind.__init__ is object.__init__:  # type: ignore[misc]
         return kind()
     offered = {"config": config, "folder": folder, "device": device}
-    wanted = list(inspect.signature(kind).parameters.values())
-    if wanted and wanted[0].name not in offered and wanted[0].default is inspect.Parameter.empty:
+    parameters = list(inspect.signature(kind).parameters.values())
+    if parameters and parameters[0].name not in offered and parameters[0].default is inspect.Parameter.empty:
         raise ModelLoadError(
-            f"`{kind.__name__}.__init__` asks for `{wanted[0].name}`: it may have config, folder and device"
+            f"`{kind.__name__}.__init__` asks for `{parameters[0].name}`: it may have config, folder and device"
         )
-    return kind(**{one.name: offered[one.name] for one in wanted if one.name in offered})
+    return kind(**{one.name: offered[one.name] for one in parameters if one.name in offered})
 
 
 BACKEND = PythonBackend()

@@ -51,7 +51,7 @@ class Loaded:
     quantization: Mapping[str, float | str] = field(default_factory=dict)
 
 
-def known(name: str) -> str:
+def own_name(name: str) -> str:
     """Our name of a backend, of ours or Triton's. Raises `ModelLoadError`."""
     ours = _ALIASES.get(name, name)
     if ours in _BACKENDS:
@@ -66,7 +66,7 @@ def known(name: str) -> str:
 
 def in_thread(config: ModelConfig) -> bool:
     """Whether a thread serves as well as a process. Known without the framework, which may be for processes only."""
-    ours = known(config.backend)
+    ours = own_name(config.backend)
     if any(spec.datatype == "BYTES" for spec in (*config.inputs, *config.outputs)):
         return False  # its texts are Python's objects, which a thread makes while it holds the lock
     if ours == "torch" and ("class" in config.parameters or config.default_model_filename.endswith(".safetensors")):
@@ -76,7 +76,7 @@ def in_thread(config: ModelConfig) -> bool:
 
 def backend(name: str) -> Backend:
     """By our name or Triton's. Raises `ModelLoadError`, which names the package that is missing."""
-    ours = known(name)
+    ours = own_name(name)
     entry = _BACKENDS[ours]
     try:
         module = importlib.import_module(f"runtimes.tensor.backends.{ours}")
@@ -98,7 +98,7 @@ def complete_config(kind: Backend, config: ModelConfig, folder: Path) -> ModelCo
     except ModelLoadError:
         raise
     except Exception as error:
-        raise ModelLoadError(_told(error, folder)) from error
+        raise ModelLoadError(_short(error, folder)) from error
 
 
 def load_model(kind: Backend, config: ModelConfig, folder: Path, device: Device) -> Loaded:
@@ -108,10 +108,10 @@ def load_model(kind: Backend, config: ModelConfig, folder: Path, device: Device)
     except ModelLoadError:
         raise
     except BaseException as error:  # SystemExit too: the model's code does not decide when we end
-        raise ModelLoadError(_told(error, folder)) from error
+        raise ModelLoadError(_short(error, folder)) from error
 
 
-def _told(error: BaseException, folder: Path) -> str:
+def _short(error: BaseException, folder: Path) -> str:
     """What it said, shorter and without the folder's place on this machine."""
-    said = str(error).replace(str(folder) + os.sep, "")
-    return f"{type(error).__name__}: {said}"[:1000]
+    message = str(error).replace(str(folder) + os.sep, "")
+    return f"{type(error).__name__}: {message}"[:1000]

@@ -14,7 +14,7 @@ MAX_BATCH_SIZE: Final = 8
 """Of a model whose file allows any batch, if its configuration does not say."""
 
 
-class Found(NamedTuple):
+class ModelTensor(NamedTuple):
     """A tensor as the model's file has it: `shape` with the batch dimension; None where the file does not tell."""
 
     name: str
@@ -23,7 +23,7 @@ class Found(NamedTuple):
     optional: bool = False
 
 
-def completed(config: ModelConfig, inputs: Sequence[Found], outputs: Sequence[Found]) -> ModelConfig:
+def completed(config: ModelConfig, inputs: Sequence[ModelTensor], outputs: Sequence[ModelTensor]) -> ModelConfig:
     """The configuration with what it left out. Raises `ModelLoadError` where the two contradict each other.
 
     A configuration without inputs, outputs and batch size gets a batch dimension if every tensor begins with a
@@ -37,15 +37,15 @@ def completed(config: ModelConfig, inputs: Sequence[Found], outputs: Sequence[Fo
     made = _made_by_runtime(config)
     specs = _merged("input", config.inputs, [one for one in inputs if one.name not in made[0]], config)
     for name in made[0]:
-        _known("input", name, inputs)
+        _named("input", name, inputs)
     given = {spec.name for spec in specs}
     for one in inputs:
         if one.name not in given and one.name not in made[0] and not one.optional:
             raise ModelLoadError(f"the model has an input `{one.name}`, which the configuration leaves out")
-    wanted = _merged("output", config.outputs, [one for one in outputs if one.name not in made[1]], config)
+    made_outputs = _merged("output", config.outputs, [one for one in outputs if one.name not in made[1]], config)
     for name in made[1]:
-        _known("output", name, outputs)
-    return dataclasses.replace(config, inputs=specs, outputs=wanted)
+        _named("output", name, outputs)
+    return dataclasses.replace(config, inputs=specs, outputs=made_outputs)
 
 
 def _made_by_runtime(config: ModelConfig) -> tuple[set[str], set[str]]:
@@ -59,17 +59,17 @@ def _made_by_runtime(config: ModelConfig) -> tuple[set[str], set[str]]:
 
 
 def _merged(
-    kind: str, specs: Sequence[TensorSpec], found: Sequence[Found], config: ModelConfig
+    kind: str, specs: Sequence[TensorSpec], tensors: Sequence[ModelTensor], config: ModelConfig
 ) -> tuple[TensorSpec, ...]:
     batched = config.max_batch_size > 0
     if not specs:
-        return tuple(_spec(kind, one, batched) for one in found)
+        return tuple(_spec(kind, one, batched) for one in tensors)
     for spec in specs:
-        _agree(kind, spec, _known(kind, spec.name, found), batched)
+        _agree(kind, spec, _named(kind, spec.name, tensors), batched)
     return tuple(specs)
 
 
-def _spec(kind: str, one: Found, batched: bool) -> TensorSpec:
+def _spec(kind: str, one: ModelTensor, batched: bool) -> TensorSpec:
     if one.datatype is None or one.shape is None:
         raise ModelLoadError(f"the model's file does not tell the shape of its {kind} `{one.name}`: write it")
     if batched and (not one.shape or one.shape[0] != -1):
@@ -80,17 +80,17 @@ def _spec(kind: str, one: Found, batched: bool) -> TensorSpec:
     return TensorSpec(one.name, one.datatype, one.shape[batched:], optional=one.optional)
 
 
-def _known(kind: str, name: str, found: Sequence[Found]) -> Found:
-    for one in found:
+def _named(kind: str, name: str, tensors: Sequence[ModelTensor]) -> ModelTensor:
+    for one in tensors:
         if one.name == name:
             return one
-    names = [one.name for one in found]
-    close = [known for known in names if known.lower() == name.lower()] or difflib.get_close_matches(name, names, 1)
+    names = [one.name for one in tensors]
+    close = [other for other in names if other.lower() == name.lower()] or difflib.get_close_matches(name, names, 1)
     hint = f"did you mean `{close[0]}`?" if close else f"it has {', '.join(names)}"
     raise ModelLoadError(f"the model has no {kind} `{name}`: {hint}")
 
 
-def _agree(kind: str, spec: TensorSpec, one: Found, batched: bool) -> None:
+def _agree(kind: str, spec: TensorSpec, one: ModelTensor, batched: bool) -> None:
     if one.datatype is not None and spec.datatype != one.datatype:
         raise ModelLoadError(
             f"{kind} `{spec.name}` is {one.datatype} in the model and {spec.datatype} in its configuration"
@@ -98,12 +98,14 @@ def _agree(kind: str, spec: TensorSpec, one: Found, batched: bool) -> None:
     if one.shape is None:
         return
     dims = spec.dims if spec.reshape is None else spec.reshape
-    said = (-1, *dims) if batched else tuple(dims)
-    fits = len(said) == len(one.shape) and all(-1 in (a, b) or a == b for a, b in zip(said, one.shape, strict=True))
+    declared = (-1, *dims) if batched else tuple(dims)
+    fits = len(declared) == len(one.shape)
+    fits = fits and all(-1 in pair or pair[0] == pair[1] for pair in zip(declared, one.shape, strict=True))
     if batched and one.shape and one.shape[0] not in (-1,):
         fits = False
     if not fits and not spec.allow_ragged_batch:
         with_batch = ", with the batch dimension that `max_batch_size` adds" if batched else ""
         raise ModelLoadError(
-            f"{kind} `{spec.name}` is {list(one.shape)} in the model and {list(said)} in its configuration{with_batch}"
+            f"{kind} `{spec.name}` is {list(one.shape)} in the model and {list(declared)} in its configuration"
+            f"{with_batch}"
         )

@@ -35,8 +35,8 @@ class SklearnBackend:
         if config.inputs and config.outputs and config.max_batch_size:
             return config
         model = estimator(config, folder)
-        told = ("predict", "predict_proba") if callable(getattr(model, "predict", None)) else ("transform",)
-        methods = {name: getattr(model, name) for name in told if callable(getattr(model, name, None))}
+        names = ("predict", "predict_proba") if callable(getattr(model, "predict", None)) else ("transform",)
+        methods = {name: getattr(model, name) for name in names if callable(getattr(model, name, None))}
         features = getattr(model, "n_features_in_", -1)
         if features < 0 and not (config.inputs and config.outputs):
             raise ModelLoadError("the model does not tell how many features it takes: write its inputs and outputs")

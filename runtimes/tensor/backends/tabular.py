@@ -78,9 +78,9 @@ def _column(name: str, value: Any, spec: TensorSpec) -> Array:
         array = array.astype(DTYPES[spec.datatype], copy=False)
     else:
         raise ModelFailed(f"output `{name}` is {spec.datatype}, and the model answered {datatype_of(array.dtype)}")
-    wanted = spec.dims if spec.reshape is None else spec.reshape
+    shape = spec.dims if spec.reshape is None else spec.reshape
     one_a_row = array.ndim in (1, 2) and array.size == len(array)
-    return array.reshape(len(array), *wanted) if one_a_row and wanted in ((), (1,)) else array
+    return array.reshape(len(array), *shape) if one_a_row and shape in ((), (1,)) else array
 
 
 def _texts(array: Array) -> Array:

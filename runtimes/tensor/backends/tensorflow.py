@@ -18,7 +18,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from runtimes.tensor.backends.base import Array, Device, Model, ModelLoadError, Tensors
 from runtimes.tensor.backends.files import model_file, output_names
-from runtimes.tensor.backends.signature import Found, completed
+from runtimes.tensor.backends.signature import ModelTensor, completed
 from runtimes.tensor.configuration.model_config import ModelConfig
 
 FILENAMES: Final = ("model.savedmodel", "saved_model.pb")
@@ -51,7 +51,7 @@ class TensorflowBackend:
         if not graphs:
             raise ModelLoadError(f"the model has no graph that is tagged `{TAG}`")
         signature = _signature(config, graphs[0])
-        return completed(config, _found(signature.inputs), _found(signature.outputs))
+        return completed(config, _tensors(signature.inputs), _tensors(signature.outputs))
 
     def load(self, config: ModelConfig, folder: Path, device: Device) -> Model:
         if config.quantize:
@@ -92,7 +92,7 @@ def _folder(config: ModelConfig, folder: Path) -> Path:
 def _signature(config: ModelConfig, graph: Any) -> Any:
     name = config.parameters.get("signature", SIGNATURE)
     if name not in graph.signature_def:
-        have = sorted(known for known in graph.signature_def if not known.startswith("__"))
+        have = sorted(name for name in graph.signature_def if not name.startswith("__"))
         raise ModelLoadError(f"the model has no signature `{name}`: it has {', '.join(have) or 'none'}")
     return graph.signature_def[name]
 
@@ -108,15 +108,15 @@ def _options(device: Device) -> Any:
     return options
 
 
-def _found(tensors: Any) -> list[Found]:
-    found = []
+def _tensors(tensors: Any) -> list[ModelTensor]:
+    result = []
     for name, info in sorted(tensors.items()):
         kind = tf.dtypes.as_dtype(info.dtype).name
         if (datatype := _DATATYPES.get(kind)) is None:
             raise ModelLoadError(f"`{name}` is a {kind}, which the protocol has no datatype for")
         shape = None if info.tensor_shape.unknown_rank else tuple(dim.size for dim in info.tensor_shape.dim)
-        found.append(Found(name, datatype, shape))
-    return found
+        result.append(ModelTensor(name, datatype, shape))
+    return result
 
 
 def _array(answer: Any) -> Array:

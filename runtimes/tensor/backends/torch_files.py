@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from runtimes.tensor.backends.base import ModelLoadError
 from runtimes.tensor.backends.declared import TORCH_FILENAMES
 from runtimes.tensor.backends.files import input_names, model_class, model_file
-from runtimes.tensor.backends.signature import Found
+from runtimes.tensor.backends.signature import ModelTensor
 from runtimes.tensor.configuration.model_config import ModelConfig
 
 _DATATYPES: Final = {
@@ -108,11 +108,11 @@ def exported(path: Path) -> Any:
     return torch.export.load(str(path))
 
 
-def exported_signature(program: Any) -> tuple[list[Found], list[Found]]:
+def exported_signature(program: Any) -> tuple[list[ModelTensor], list[ModelTensor]]:
     nodes = {node.name: node for node in program.graph.nodes}
     signature = program.graph_signature
-    inputs = [_found(name, nodes[name]) for name in signature.user_inputs if isinstance(name, str)]
-    outputs = [_found(name, nodes[name]) for name in signature.user_outputs if isinstance(name, str)]
+    inputs = [_tensor(name, nodes[name]) for name in signature.user_inputs if isinstance(name, str)]
+    outputs = [_tensor(name, nodes[name]) for name in signature.user_outputs if isinstance(name, str)]
     keys = _answer_keys(program)
     if len(keys) == len(outputs):
         outputs = [one._replace(name=key) for one, key in zip(outputs, keys, strict=True)]
@@ -125,11 +125,11 @@ def _answer_keys(program: Any) -> list[str]:
     return [str(key) for key in context] if isinstance(context, list) else []
 
 
-def _found(name: str, node: Any) -> Found:
+def _tensor(name: str, node: Any) -> ModelTensor:
     value = node.meta["val"]
     if (datatype := _DATATYPES.get(value.dtype)) is None:
         raise ModelLoadError(f"`{name}` is a {value.dtype}, which the protocol has no datatype for")
-    return Found(name, datatype, tuple(length if isinstance(length, int) else -1 for length in value.shape))
+    return ModelTensor(name, datatype, tuple(length if isinstance(length, int) else -1 for length in value.shape))
 
 
 def _exported_call(program: Any, module: Any, names: list[str]) -> Call:
@@ -158,8 +158,8 @@ def _bound(module: Any, parameters: Mapping[str, bool], names: list[str]) -> Cal
     needed = [name for name, must in parameters.items() if must]
     if set(needed) <= set(names) <= set(parameters):
         return lambda inputs: module(**inputs)
-    known = needed if len(needed) > len(names) else list(parameters)[: len(names)]
-    order = _order(known, names)
+    taken = needed if len(needed) > len(names) else list(parameters)[: len(names)]
+    order = _order(taken, names)
     return lambda inputs: module(*[inputs[name] for name in order])
 
 

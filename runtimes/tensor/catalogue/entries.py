@@ -44,8 +44,8 @@ def _minilm() -> Wheel:
 
 def _basic_pitch(*members: tuple[str, str, int, str]) -> Wheel:
     folder = "basic_pitch/saved_models/icassp_2022"
-    kept = {place: Member(f"{folder}/{path}", size, sha256) for place, path, size, sha256 in members}
-    return Wheel("basic-pitch==0.4.0", 758_279, kept)
+    placed = {place: Member(f"{folder}/{path}", size, sha256) for place, path, size, sha256 in members}
+    return Wheel("basic-pitch==0.4.0", 758_279, placed)
 
 
 CATALOGUE = {

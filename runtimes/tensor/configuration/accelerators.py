@@ -27,21 +27,21 @@ _LEVELS = {-1: "basic", 0: "all", 1: "extended", 2: "all"}
 
 def parameters_of(optimization: Any) -> dict[str, str]:
     """What it asks for; nothing that is not known, which `complaints` tells."""
-    told: dict[str, str] = {}
+    parameters: dict[str, str] = {}
     names: list[str] = []
     for _, accelerator in _accelerators(optimization):
         provider = _PROVIDERS.get(accelerator.name)
         if provider is not None:
             names.append(provider)
             options = _options(accelerator)
-            told |= {f"{provider}.{option}": value for option, value in options.items()}
+            parameters |= {f"{provider}.{option}": value for option, value in options.items()}
     if "TensorrtExecutionProvider" in names and "CUDAExecutionProvider" not in names:
         names.append("CUDAExecutionProvider")  # for what TensorRT leaves over, as Triton has it
     if names:
-        told["execution_providers"] = ",".join(names)
+        parameters["execution_providers"] = ",".join(names)
     if optimization.graph.level in _LEVELS and optimization.HasField("graph"):
-        told["graph_optimization_level"] = _LEVELS[optimization.graph.level]
-    return told
+        parameters["graph_optimization_level"] = _LEVELS[optimization.graph.level]
+    return parameters
 
 
 def complaints(optimization: Any) -> Iterator[Complaint]:

@@ -131,8 +131,8 @@ def _oneof(path: tuple[Step, ...], message: Any) -> str | None:
 def _is_in(row: Row, message: Any) -> bool:
     """Whether this kind of message has the field."""
     descriptor = message.DESCRIPTOR
-    known = descriptor.fields_by_name, descriptor.oneofs_by_name
-    return not row.is_parameter and any(path[0] in names for path in row.paths for names in known)
+    tables = descriptor.fields_by_name, descriptor.oneofs_by_name
+    return not row.is_parameter and any(path[0] in names for path in row.paths for names in tables)
 
 
 def written_place(place: Place, lines: Container[Place]) -> Place:

@@ -51,16 +51,16 @@ def parse(text: str, file: str) -> tuple[Any, Document]:
 
 
 def _problem(error: text_format.ParseError, file: str) -> Problem:
-    told = str(error).partition(" : ")[2] or str(error)
-    if unknown := _UNKNOWN.search(told):
+    reason = str(error).partition(" : ")[2] or str(error)
+    if unknown := _UNKNOWN.search(reason):
         kind, name = unknown.groups()
         return Problem(file, error.GetLine(), name, "unknown field", closest(name, _fields(kind)))
-    if no_value := _NO_VALUE.search(told):
+    if no_value := _NO_VALUE.search(reason):
         kind, name = no_value.groups()
         return Problem(file, error.GetLine(), name, f"is no {kind}", closest(name, _values(kind)))
-    if twice := _TWICE.search(told):
+    if twice := _TWICE.search(reason):
         return Problem(file, error.GetLine(), twice[1], "is given twice: keep one")
-    return Problem(file, error.GetLine(), "", told.rpartition("': ")[2])
+    return Problem(file, error.GetLine(), "", reason.rpartition("': ")[2])
 
 
 def _fields(kind: str) -> list[str]:
@@ -79,10 +79,10 @@ def _values(kind: str) -> list[str]:
 
 
 def _messages(file: Any) -> list[Any]:
-    found = list(file.message_types_by_name.values())
-    for message in found:
-        found.extend(message.nested_types)
-    return found
+    messages = list(file.message_types_by_name.values())
+    for message in messages:
+        messages.extend(message.nested_types)
+    return messages
 
 
 class _Scan:

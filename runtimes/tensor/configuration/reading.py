@@ -118,8 +118,8 @@ def _finished(
     if files.complaints:
         raise ConfigError(_problems(files.complaints, doc, written))
     if not config.backend:
-        known = ", ".join(names[0] for names in FILES.values())
-        raise ConfigError([doc.problem(("backend",), f"is required: no version has a file that tells it ({known})")])
+        names = ", ".join(names[0] for names in FILES.values())
+        raise ConfigError([doc.problem(("backend",), f"is required: no version has a file that tells it ({names})")])
     return Reading(config)
 
 

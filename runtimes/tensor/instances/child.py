@@ -141,11 +141,11 @@ def _prepare(job: Job) -> None:
 def _load(job: Job, channel: Channel) -> Runner:
     started = time.monotonic()
     before = resident_bytes()
-    found = loaded(job)
+    result = loaded(job)
     grown = max(0, resident_bytes() - before)
-    report = LoadReport(time.monotonic() - started, grown, os.getpid(), found.quantization)
+    report = LoadReport(time.monotonic() - started, grown, os.getpid(), result.quantization)
     channel.blob(frames.LOADED, msgspec.msgpack.encode(report))
-    return Runner(job.config, found.model, lambda text: print(text, file=sys.stderr, flush=True))
+    return Runner(job.config, result.model, lambda text: print(text, file=sys.stderr, flush=True))
 
 
 def _serve(channel: Channel, runner: Runner) -> None:

@@ -33,7 +33,7 @@ MAX_PACKET: Final = INLINE + 1024
 ALIGN: Final = 64
 _PREFIX: Final = struct.Struct("<BBHIQQ")
 _PAD: Final = bytes(ALIGN)
-MAX_KEPT: Final = 1024
+MAX_CACHED: Final = 1024
 """Descriptions of tensors that are remembered."""
 _headers: dict[tuple[object, ...], bytes] = {}
 _encode = msgspec.msgpack.Encoder().encode
@@ -105,7 +105,7 @@ def _header(key: tuple[object, ...]) -> bytes:
     """Kept, since a model's batches have few shapes."""
     if (header := _headers.get(key)) is None:
         header = _encode([key[at : at + 4] for at in range(0, len(key), 4)])
-        if len(_headers) >= MAX_KEPT:
+        if len(_headers) >= MAX_CACHED:
             _headers.clear()
         _headers[key] = header
     return header
@@ -231,14 +231,14 @@ def _layout(header: bytes) -> list[_Place]:
     """Where each tensor lies. Kept, since a model's batches have few shapes; BYTES have a length each time."""
     layout: list[_Place] = []
     offset = 0
-    kept = True
+    cacheable = True
     for name, dtype, shape, nbytes in _decode(header):
         texts = dtype in (TEXTS, ROWS)
         layout.append((name, dtype if texts else np.dtype(dtype), shape, offset, nbytes))
         offset += nbytes + -nbytes % ALIGN
-        kept = kept and not texts and dtype != "|O"
-    if kept:
-        if len(_layouts) >= MAX_KEPT:
+        cacheable = cacheable and not texts and dtype != "|O"
+    if cacheable:
+        if len(_layouts) >= MAX_CACHED:
             _layouts.clear()
         _layouts[header] = layout
     return layout

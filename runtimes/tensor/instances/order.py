@@ -53,6 +53,6 @@ def _built(kind: Any, value: Any) -> Any:
     if origin is Mapping:
         return {key: _built(arguments[1], item) for key, item in value.items()}
     if origin in (Union, types.UnionType):
-        kept = [arm for arm in arguments if arm is not types.NoneType]
-        return _built(kept[0], value) if len(kept) == 1 else value
+        arms = [arm for arm in arguments if arm is not types.NoneType]
+        return _built(arms[0], value) if len(arms) == 1 else value
     return value

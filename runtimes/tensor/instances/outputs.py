@@ -21,11 +21,11 @@ class Outputs:
             _Output(spec.name, spec.datatype, spec.dims, spec.reshape, self._batched) for spec in config.outputs
         ]
         if config.sequence_batching is not None:
-            known = {output.name for output in self._outputs}
+            declared = {output.name for output in self._outputs}
             self._outputs += [
                 _Output(state.output_name, state.datatype, state.dims, None, self._batched)
                 for state in config.sequence_batching.states
-                if state.output_name not in known
+                if state.output_name not in declared
             ]
         self._count = len(self._outputs)
 
@@ -70,7 +70,7 @@ class _Output:
                 raise ModelFailed(f"output `{self.name}` has {have} rows for a batch of {rows}")
             shape = shape[1:]
         if shape != self._own and not self._fits(shape):
-            raise ModelFailed(f"output `{self.name}` is {_told(self._own)}, and the model answered {_told(shape)}")
+            raise ModelFailed(f"output `{self.name}` is {_format(self._own)}, and the model answered {_format(shape)}")
         if self._outer is not None:
             array = array.reshape(array.shape[: self._batched] + reshaped(shape, self._own, self._outer))
         return array if array.flags.c_contiguous else np.ascontiguousarray(array)
@@ -78,7 +78,7 @@ class _Output:
     def _fits(self, shape: Dims) -> bool:
         if self._fixed or len(shape) != len(self._own):
             return False
-        return all(want in (-1, have) for want, have in zip(self._own, shape, strict=True))
+        return all(expected in (-1, have) for expected, have in zip(self._own, shape, strict=True))
 
     def _array(self, value: Any) -> Array:
         """Lists and numbers take the datatype that the output has."""
@@ -104,11 +104,11 @@ class _Output:
         raise ModelFailed(f"output `{self.name}` is BYTES, and one of its elements is a {type(item).__name__}")
 
 
-def reshaped(shape: Dims, dims: Dims, wanted: Dims) -> Dims:
+def reshaped(shape: Dims, dims: Dims, target: Dims) -> Dims:
     """The shape that has `wanted`'s rank: each variable dimension takes the length of the same one of `dims`."""
     lengths = iter([have for have, dim in zip(shape, dims, strict=True) if dim == -1])
-    return tuple([next(lengths, -1) if dim == -1 else dim for dim in wanted])
+    return tuple([next(lengths, -1) if dim == -1 else dim for dim in target])
 
 
-def _told(shape: Dims) -> str:
+def _format(shape: Dims) -> str:
     return "[" + ", ".join(str(length) for length in shape) + "]"

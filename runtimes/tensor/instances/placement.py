@@ -11,7 +11,7 @@ from pathlib import Path
 from config.schema.units import parse_size
 from runtimes.tensor.backends.base import Device, Instance, ModelLoadError
 from runtimes.tensor.backends.declared import declared, is_declared
-from runtimes.tensor.backends.registry import backend, complete_config, in_thread, known
+from runtimes.tensor.backends.registry import backend, complete_config, in_thread, own_name
 from runtimes.tensor.configuration.model_config import InstanceGroup, ModelConfig
 from runtimes.tensor.instances.copy import Copy
 from runtimes.tensor.instances.process import ProcessWorker, complete_in_process
@@ -27,7 +27,7 @@ async def complete(config: ModelConfig, folder: Path) -> ModelConfig:
 
     A file that only a process may open is opened in one: it may take it down.
     """
-    kind = known(config.backend)
+    kind = own_name(config.backend)
     if is_declared(kind, config, folder):
         return declared(kind, config)
     if any(_in_process(group, config) for group in config.instance_groups):
@@ -58,7 +58,7 @@ def jobs(config: ModelConfig, folder: Path) -> list[tuple[Job, bool]]:
     """What each copy loads, and whether in a process of its own."""
     total = sum(group.count * max(1, len(group.gpus)) for group in config.instance_groups)
     limit = _memory_limit(config)
-    found: list[tuple[Job, bool]] = []
+    jobs: list[tuple[Job, bool]] = []
     for index, group in enumerate(config.instance_groups):
         process = _in_process(group, config)
         for name in ("memory_limit", "interpreter"):
@@ -68,10 +68,10 @@ def jobs(config: ModelConfig, folder: Path) -> list[tuple[Job, bool]]:
         threads = group.threads or max(1, cores // (group.count if group.cpus else total))
         for gpu in _gpus(group):
             for _ in range(group.count):
-                name = f"{config.name}_{index}_{len(found)}"
+                name = f"{config.name}_{index}_{len(jobs)}"
                 device = Device(gpu, threads)
-                found.append((Job(name, config.backend, config, folder, device, group.cpus, limit), process))
-    return found
+                jobs.append((Job(name, config.backend, config, folder, device, group.cpus, limit), process))
+    return jobs
 
 
 def _gpus(group: InstanceGroup) -> Sequence[int | None]:

@@ -57,7 +57,7 @@ class ProcessWorker:
     async def _begin(self, kind: int) -> bytes:
         """Start the process with its job; what it answers."""
         self._answer = self._loop.create_future()
-        child = ChildProcess(self._job, self._told, self._exited)
+        child = ChildProcess(self._job, self._received, self._exited)
         self._child = child
         try:
             self._send(frames.packed(frames.blob_frame(kind, 0, encode_job(self._job)), child.inputs))
@@ -130,7 +130,7 @@ class ProcessWorker:
         except OSError:
             self._child.kill()  # it is ending, or does not read what it is told
 
-    def _told(self, data: bytes) -> None:
+    def _received(self, data: bytes) -> None:
         """A packet from the process."""
         assert self._child is not None
         packet = frames.parse(data, self._child.outputs)
@@ -187,8 +187,8 @@ class ProcessWorker:
         if self._answer is not None:
             if not self._answer.done():
                 last = "; ".join(self._child.log.last)
-                said = f"; the last that it said: {last}" if last else ""
-                self._answer.set_exception(ModelLoadError(f"its process {how} while it loaded the model{said}"))
+                suffix = f"; the last that it said: {last}" if last else ""
+                self._answer.set_exception(ModelLoadError(f"its process {how} while it loaded the model{suffix}"))
         elif not self._gone and self._listener is not None:
             self._gone = True
             self._listener.lost(how)

@@ -27,19 +27,19 @@ log = logging.getLogger(__name__)
 def loaded(job: Job) -> Loaded:
     """The job's model; with `quantize`, what that changed. Raises `ModelLoadError`."""
     kind = backend(job.backend)
-    found = load_model(kind, job.config, job.folder, job.device)
+    quantized = load_model(kind, job.config, job.folder, job.device)
     if not job.config.quantize or job.config.decoupled:
-        return found
+        return quantized
     original = load_model(kind, dataclasses.replace(job.config, quantize=""), job.folder, job.device).model
     try:
-        facts = compared(original, found.model, job)
+        facts = compared(original, quantized.model, job)
     except BaseException:
-        found.model.close()
+        quantized.model.close()
         raise
     finally:
         original.close()
     log.info("%s is quantized: %s", job.name, ", ".join(f"{name} {value}" for name, value in facts.items()))
-    return Loaded(found.model, facts)
+    return Loaded(quantized.model, facts)
 
 
 def compared(original: Model, quantized: Model, job: Job) -> dict[str, float | str]:

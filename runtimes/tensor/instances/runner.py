@@ -21,12 +21,12 @@ log = logging.getLogger(__name__)
 class Runner:
     """Calls a model, checks what it answers, and turns whatever it raises into `ModelFailed`."""
 
-    def __init__(self, config: ModelConfig, model: Model, told: Callable[[str], None]) -> None:
+    def __init__(self, config: ModelConfig, model: Model, log: Callable[[str], None]) -> None:
         """`told` gets the traceback of what the model raises."""
         self._model = model
         self._outputs = Outputs(config)
         self._batched = config.max_batch_size > 0
-        self._told = told
+        self._log = log
         self._reshapes = {spec.name: (spec.dims, spec.reshape) for spec in config.inputs if spec.reshape is not None}
 
     def infer(self, inputs: Tensors, rows: int) -> Tensors:
@@ -79,22 +79,22 @@ class Runner:
 
     def _reshaped(self, inputs: Tensors) -> dict[str, Array]:
         shaped = dict(inputs)
-        for name, (dims, wanted) in self._reshapes.items():
+        for name, (dims, target) in self._reshapes.items():
             if (array := shaped.get(name)) is not None:
                 lead = array.shape[: self._batched]
-                shaped[name] = array.reshape(lead + reshaped(array.shape[self._batched :], dims, wanted))
+                shaped[name] = array.reshape(lead + reshaped(array.shape[self._batched :], dims, target))
         return shaped
 
     def _failed(self, error: BaseException) -> ModelFailed:
         try:
-            self._told("".join(traceback.format_exception(error, limit=-20)))
-            said = str(error)
+            self._log("".join(traceback.format_exception(error, limit=-20)))
+            message = str(error)
         except Exception:
-            said = "(it cannot say what)"  # an exception whose own __str__ raises
+            message = "(it cannot say what)"  # an exception whose own __str__ raises
         if isinstance(error, ModelFailed):
             return error
         name = type(error).__name__
-        return ModelFailed(f"{name}: {said}"[:MAX_MESSAGE] if said else name)
+        return ModelFailed(f"{name}: {message}"[:MAX_MESSAGE] if message else name)
 
 
 def joined(batch: Batch) -> Tensors:

@@ -100,7 +100,7 @@ class ThreadWorker:
         if not done:
             self.abandon()
 
-    def _tell(self, callback: Callable[..., None], *args: object) -> None:
+    def _post(self, callback: Callable[..., None], *args: object) -> None:
         """Call on the loop, which may be gone."""
         try:
             self._loop.call_soon_threadsafe(callback, *args)
@@ -146,7 +146,7 @@ class ThreadWorker:
                 if self._left:
                     _count(self._job.config.name, -1)
                     log.info("thread %s, which hung, has ended", self._job.name)
-            self._tell(self._end)
+            self._post(self._end)
 
     def _load(self) -> Runner | None:
         job = self._job
@@ -155,26 +155,26 @@ class ThreadWorker:
         try:
             if job.cpus:
                 os.sched_setaffinity(0, job.cpus)  # of this thread, and of those that the framework starts from it
-            found = loaded(job)
-            runner = Runner(job.config, found.model, ModelLog(job.name).text)
+            result = loaded(job)
+            runner = Runner(job.config, result.model, ModelLog(job.name).text)
         except ModelLoadError as error:
-            self._tell(self._report, error)
+            self._post(self._report, error)
             return None
         except OSError as error:
-            self._tell(self._report, ModelLoadError(f"cores {list(job.cpus)}: {error.strerror}"))
+            self._post(self._report, ModelLoadError(f"cores {list(job.cpus)}: {error.strerror}"))
             return None
         except Exception as error:  # ours; whoever waits must hear of it
             log.exception("loading %s failed", job.name)
-            self._tell(self._report, ModelLoadError(f"{type(error).__name__}: {error}"))
+            self._post(self._report, ModelLoadError(f"{type(error).__name__}: {error}"))
             return None
         grown = max(0, resident_bytes() - before)
-        self._tell(self._report, LoadReport(time.monotonic() - started, grown, 0, found.quantization))
+        self._post(self._report, LoadReport(time.monotonic() - started, grown, 0, result.quantization))
         return runner
 
     def _serve(self, runner: Runner) -> None:
         while (job := self._queue.get()) is not None:
             if type(job) is Batch:
-                self._tell(self._answer, _outcome(runner, job))
+                self._post(self._answer, _outcome(runner, job))
             elif not isinstance(job, bool):  # a word for a stream that has ended meanwhile
                 self._serve_stream(runner, job)
 
@@ -188,15 +188,15 @@ class ThreadWorker:
                 self._queue.put(None)  # for `_serve`, to end
             if word is not True:
                 return False
-            self._tell(self._respond, _compact(outputs))
+            self._post(self._respond, _compact(outputs))
             return True
 
         try:
             runner.stream({name: texts.expanded(array) for name, array in inputs.items()}, send)
         except ModelFailed as error:
-            self._tell(self._answer, error)
+            self._post(self._answer, error)
         else:
-            self._tell(self._streamed)
+            self._post(self._streamed)
 
 
 def _compact(outputs: Tensors) -> Tensors:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from config.schema.units import format_size
-from runtimes.tensor.api.statistics import ModelStatistics
 from runtimes.tensor.backends.base import Instance, ModelLoadError
 from runtimes.tensor.configuration.checks import check
 from runtimes.tensor.configuration.model_config import ModelConfig
@@ -19,6 +18,7 @@ from runtimes.tensor.models import manifest
 from runtimes.tensor.models.records import Source
 from runtimes.tensor.models.served_model import Scheduler, ServedModel
 from runtimes.tensor.models.warmup import warm_up
+from runtimes.tensor.statistics import ModelStatistics
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +57,8 @@ class Loader:
                     raise ModelLoadError(str(error) or "timed out") from error
                 raise ModelLoadError(f"loading took longer than {self._seconds:g} s") from None
             served.load_seconds = asyncio.get_running_loop().time() - started
-            told = name, number, served.load_seconds, len(served.instances), format_size(served.memory_bytes)
-            log.info("%s version %d is loaded after %.1f s: instances %d, memory %s", *told)
+            values = name, number, served.load_seconds, len(served.instances), format_size(served.memory_bytes)
+            log.info("%s version %d is loaded after %.1f s: instances %d, memory %s", *values)
             return served
 
     async def _load(self, source: Source, number: int, statistics: ModelStatistics) -> ServedModel:

@@ -126,11 +126,6 @@ class ModelManager:
 
     # ── what there is ─────────────────────────────────────────────────────────────────────────────────
 
-    @property
-    def memory_used(self) -> int:
-        """Bytes that are held against the budget."""
-        return self._rotation.residency.budget.used
-
     async def index(self, *, ready: bool = False) -> list[IndexEntry]:
         """Every model of the repository and each of its versions; with `ready`, those that answer."""
         if not ready:
@@ -216,8 +211,8 @@ class ModelManager:
         finally:
             await source.release()
         if failed:
-            told = "; ".join(f"version {number}: {error}" for number, error in sorted(failed.items()))
-            raise CallerError(f"The model `{name}` cannot be loaded: {told}", code="model_load_failed")
+            reasons = "; ".join(f"version {number}: {error}" for number, error in sorted(failed.items()))
+            raise CallerError(f"The model `{name}` cannot be loaded: {reasons}", code="model_load_failed")
 
     def _refused(self, model: ModelRecord, why: str) -> CallerError:
         model.problem = why
@@ -229,7 +224,7 @@ class ModelManager:
     async def remove(self, name: str) -> None:
         """Out of service, whatever the mode; what it has begun is answered in the background.
 
-        Every load that was asked for before is ended.
+        Every earlier load of it is ended.
         """
         for task, of in self._loads.items():
             if of == name:

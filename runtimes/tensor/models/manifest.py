@@ -47,8 +47,8 @@ def _check(folder: Path, name: str, digest: str) -> None:
         raise Incomplete(f"{NAME} names {name}, which is not in this folder")
     try:
         with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+            computed = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise Incomplete(f"{name} is in {NAME}, and cannot be read: {error.strerror}") from None
-    if found != digest:
+    if computed != digest:
         raise Incomplete(f"{name} differs from its digest in {NAME}")

@@ -36,7 +36,7 @@ class Poller:
         self._manager = manager
         self._seconds = seconds
         self._seen: dict[str, _Stamps] = {}
-        self._known: dict[str, _Stamps] = {}
+        self._seen_folders: dict[str, _Stamps] = {}
         """As it was when it was last loaded, or tried."""
         self._missing: set[str] = set()
 
@@ -47,7 +47,7 @@ class Poller:
         for name, folder in listing.models.items():
             if folder.stamps and (folder.changed_at < long_ago or await self._has_arrived(folder)):
                 names.append(name)
-                self._known[name] = _stamps(folder)
+                self._seen_folders[name] = _stamps(folder)
             self._seen[name] = _stamps(folder)
         return names
 
@@ -74,28 +74,28 @@ class Poller:
             stamps = _stamps(folder)
             stood_still = self._seen.get(name) == stamps
             self._seen[name] = stamps
-            if not folder.stamps or stamps == self._known.get(name):
+            if not folder.stamps or stamps == self._seen_folders.get(name):
                 continue
             if stood_still or await self._has_arrived(folder):
-                self._known[name] = stamps
+                self._seen_folders[name] = stamps
                 come.append(name)
         return come, self._gone(listing)
 
     def _gone(self, listing: Listing) -> list[str]:
         """Twice in a row: a rename takes a folder away for a moment."""
         there = {name for name, folder in listing.models.items() if folder.stamps} | listing.refused.keys()
-        missing = self._known.keys() - there
+        missing = self._seen_folders.keys() - there
         gone = sorted(missing & self._missing)
         self._missing = missing - set(gone)
         for name in gone:
-            del self._known[name]
+            del self._seen_folders[name]
         self._seen = {name: stamps for name, stamps in self._seen.items() if name in listing.models}
         return gone
 
     async def _has_arrived(self, folder: ModelFolder) -> bool:
         """Whether each version that is new or has changed has a manifest, and is as it says."""
-        known = dict(self._known[folder.name][2]) if folder.name in self._known else {}
-        changed = [number for number, stamp in folder.stamps.items() if known.get(number) != stamp]
+        stamps = dict(self._seen_folders[folder.name][2]) if folder.name in self._seen_folders else {}
+        changed = [number for number, stamp in folder.stamps.items() if stamps.get(number) != stamp]
         try:
             return bool(changed) and all(
                 [await asyncio.to_thread(manifest.verify, folder.version(number)) for number in changed]

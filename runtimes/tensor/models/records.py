@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from adapters.errors import NotFound
-from runtimes.tensor.api.statistics import ModelStatistics
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.models.override import remove
 from runtimes.tensor.models.repository import ModelFolder
 from runtimes.tensor.models.served_model import ServedModel
+from runtimes.tensor.statistics import ModelStatistics
 
 State = Literal["READY", "UNAVAILABLE", "LOADING", "UNLOADING"]
 
@@ -134,15 +134,15 @@ class ModelRecord:
         if not version:
             return self.default
         number = self.labels.get(version) or (int(version) if version.isdecimal() and len(version) < 19 else 0)
-        found = self.versions.get(number)
-        if found is None:
-            known = [*(str(number) for number in sorted(self.versions)), *self.labels]
+        record = self.versions.get(number)
+        if record is None:
+            names = [*(str(number) for number in sorted(self.versions)), *self.labels]
             raise NotFound(
                 f"Request for unknown model: '{self.name}' version {version[:64]} is not found. It has versions"
-                f" {', '.join(known) or 'none'}.",
+                f" {', '.join(names) or 'none'}.",
                 param="model_version",
             )
-        return found
+        return record
 
     @property
     def is_divided(self) -> bool:
@@ -162,11 +162,11 @@ class ModelRecord:
             if record.state == "UNAVAILABLE" and number not in source.folder.stamps:
                 del self.versions[number]
 
-    def keep_labels(self, wanted: Mapping[str, int]) -> None:
+    def update_labels(self, labels: Mapping[str, int]) -> None:
         """Take the labels whose versions answer; of the others, those that still lead somewhere stay as they were."""
         answers = {record.number for record in self.usable()}
-        old = {label: number for label, number in self.labels.items() if label in wanted and number in answers}
-        self.labels = {**old, **{label: number for label, number in wanted.items() if number in answers}}
+        old = {label: number for label, number in self.labels.items() if label in labels and number in answers}
+        self.labels = {**old, **{label: number for label, number in labels.items() if number in answers}}
 
     def index(self) -> list[IndexEntry]:
         if not self.versions:

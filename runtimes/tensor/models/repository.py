@@ -85,13 +85,13 @@ class Repository:
     def find(self, name: str) -> ModelFolder:
         """One model. Raises `RepositoryError` where there is none."""
         check_name(name)
-        found = [root / name for root in self.roots if (root / name).is_dir()]
-        if len(found) > 1:
+        folders = [root / name for root in self.roots if (root / name).is_dir()]
+        if len(folders) > 1:
             raise RepositoryError(f"{name} is in more than one repository: keep one of them")
-        if not found:
+        if not folders:
             raise RepositoryError(f"there is no model {name} in the repository")
         try:
-            return _model(found[0], name)
+            return _model(folders[0], name)
         except OSError as error:
             raise RepositoryError(f"{name} cannot be read: {error.strerror}") from None
 

@@ -64,9 +64,9 @@ class Rotation:
 
         Raises `MissingVersion`.
         """
-        wanted = served_versions(source.config, source.folder.versions)
+        numbers = served_versions(source.config, source.folder.versions)
         model.forget(source)
-        records = [model.versions.setdefault(number, VersionRecord(number)) for number in wanted]
+        records = [model.versions.setdefault(number, VersionRecord(number)) for number in numbers]
         loading = [record for record in records if not record.is_current(source)]
         for record in records:
             if record not in loading:
@@ -83,7 +83,7 @@ class Rotation:
                 log.error("%s version %d cannot be loaded: %s", model.name, record.number, result)
         if not failed:
             for record in model.versions.values():
-                if record.number not in wanted:
+                if record.number not in numbers:
                     self._withdraw(model, record)
         if len(failed) < len(loading) or not failed:
             await self._adopt(model, source)
@@ -154,7 +154,7 @@ class Rotation:
 
     async def _adopt(self, model: ModelRecord, source: Source) -> None:
         model.problem = ""
-        model.keep_labels(source.config.version_labels)
+        model.update_labels(source.config.version_labels)
         self._table.publish(model)
         source.use()
         old, model.source = model.source, source

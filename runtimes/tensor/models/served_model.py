@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runtimes.tensor.api.statistics import ModelStatistics
 from runtimes.tensor.backends.base import Instance
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.models.memory import Hold
 from runtimes.tensor.scheduling.scheduler import Scheduler
+from runtimes.tensor.statistics import ModelStatistics
 
 __all__ = ["Scheduler", "ServedModel"]
 

@@ -92,19 +92,19 @@ def _array(spec: WarmupInput, batch: tuple[int, ...], folder: Path) -> Array:
 def _decoded(spec: WarmupInput, content: bytes, of_a_row: int, of_all: int) -> Array:
     if spec.datatype != "BYTES":
         if len(content) not in (of_a_row * ITEM_SIZE[spec.datatype], of_all * ITEM_SIZE[spec.datatype]):
-            wanted = of_a_row * ITEM_SIZE[spec.datatype]
-            raise ModelLoadError(f"`{spec.name}` needs {wanted} bytes for a row, and its file has {len(content)}")
+            expected = of_a_row * ITEM_SIZE[spec.datatype]
+            raise ModelLoadError(f"`{spec.name}` needs {expected} bytes for a row, and its file has {len(content)}")
         return np.frombuffer(content, DTYPES[spec.datatype])
     for count in {of_all, of_a_row}:
         try:
             elements = split_bytes(content, count, spec.name)
         except CallerError as error:
-            told = error
+            failure = error
         else:
             array = np.empty(count, object)
             array[:] = elements
             return array
-    raise ModelLoadError(str(told))
+    raise ModelLoadError(str(failure))
 
 
 def _random(datatype: str, shape: tuple[int, ...]) -> Array:

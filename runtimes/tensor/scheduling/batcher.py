@@ -18,7 +18,7 @@ from runtimes.tensor.scheduling.dispatcher import Dispatcher
 from runtimes.tensor.scheduling.failures import for_caller, unreadable
 from runtimes.tensor.scheduling.joint import Joint
 from runtimes.tensor.scheduling.outlet import Outlet
-from runtimes.tensor.scheduling.pending import Asked, Execution, Pending
+from runtimes.tensor.scheduling.pending import Execution, Pending, PreparedRequest
 from runtimes.tensor.scheduling.recorder import Recorder
 from runtimes.tensor.scheduling.responses import Responses
 from runtimes.tensor.texts import joined
@@ -48,10 +48,10 @@ class Batcher(Dispatcher):
         """
         self._open()
         now = self._clock()
-        asked = self._intake.read(inference)
-        if asked.rows > self._queue.max_rows:
-            return self._cut(inference, asked, now, deadline)
-        pending = self._pending(inference, asked, now, deadline)
+        prepared = self._intake.read(inference)
+        if prepared.rows > self._queue.max_rows:
+            return self._cut(inference, prepared, now, deadline)
+        pending = self._pending(inference, prepared, now, deadline)
         self._submit(pending)
         self._delivery.enter(pending)
         return pending
@@ -60,15 +60,15 @@ class Batcher(Dispatcher):
         """The same as a stream of one response."""
         return Responses(self.infer(inference, deadline))
 
-    def _cut(self, inference: Inference, asked: Asked, now: float, due: float) -> Joint:
+    def _cut(self, inference: Inference, prepared: PreparedRequest, now: float, due: float) -> Joint:
         """A request of more rows than a batch may have: parts of it, and the future of them all."""
         step = self._queue.max_rows
         parts = []
         try:
-            for at in range(0, asked.rows, step):
-                rows = min(step, asked.rows - at)
-                inputs = {name: rows_of(array, asked.rows, at, at + rows) for name, array in asked.inputs.items()}
-                parts.append(self._pending(inference, asked._replace(inputs=inputs, rows=rows), now, due))
+            for at in range(0, prepared.rows, step):
+                rows = min(step, prepared.rows - at)
+                inputs = {name: rows_of(array, prepared.rows, at, at + rows) for name, array in prepared.inputs.items()}
+                parts.append(self._pending(inference, prepared._replace(inputs=inputs, rows=rows), now, due))
                 self._submit(parts[-1])
         except InferenceError:
             for part in parts:
@@ -81,7 +81,7 @@ class Batcher(Dispatcher):
     # ── one batch ─────────────────────────────────────────────────────────────────────────────────────
 
     def _start(self, instance: Instance, execution: Execution, members: list[Pending]) -> None:
-        batch = Batch([member.asked.inputs for member in members], [member.rows for member in members])
+        batch = Batch([member.prepared.inputs for member in members], [member.rows for member in members])
         if self._sizes:
             self._fill(batch, execution)
         done = functools.partial(self._done, instance, execution, members)
@@ -131,7 +131,7 @@ class Batcher(Dispatcher):
         else:
             outputs = result
         try:
-            answers = self._outlet.split(outputs, [member.asked for member in members])
+            answers = self._outlet.split(outputs, [member.prepared for member in members])
         except Exception:
             _LOG.exception("the outputs of a batch could not be told apart")
             for member in members:
@@ -140,10 +140,11 @@ class Batcher(Dispatcher):
         row, queued = 0, 0.0
         for member, answer in zip(members, answers, strict=True):
             queued += execution.started - member.arrived
-            said = next((errors[at] for at in range(row, row + member.rows) if at in errors), None) if errors else None
+            rows = range(row, row + member.rows)
+            message = next((errors[at] for at in rows if at in errors), None) if errors else None
             row += member.rows
-            if said is not None:
-                self._delivery.fail(member, BackendError(said, code="model_failed"))
+            if message is not None:
+                self._delivery.fail(member, BackendError(message, code="model_failed"))
             else:
                 self._delivery.answer(member, answer)
         self._recorder.executed(len(members), row, queued, execution.seconds)

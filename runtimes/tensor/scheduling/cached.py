@@ -92,10 +92,10 @@ class Cached:
         key = digest(self._owner, inference)
         outputs = self._store.get(key, now)
         if outputs is not None:
-            found: asyncio.Future[list[Tensor]] = self._loop.create_future()
-            found.set_result(list(outputs))
+            hit: asyncio.Future[list[Tensor]] = self._loop.create_future()
+            hit.set_result(list(outputs))
             self._recorder.cache_hit(self._clock() - now)
-            return found
+            return hit
         flight = self._flights.get(key)
         if flight is not None:
             if deadline <= now:
@@ -136,20 +136,20 @@ class Cached:
             outputs = work.result()
             self._end(flight)
             self._store.put(flight.key, self._owner, outputs, self._ttl, self._clock())
-            self._tell(flight, work)
+            self._deliver(flight, work)
             for sharer in flight.sharers:
                 if not sharer.done():
                     sharer.set_result(list(outputs))
             flight.sharers = []
         elif isinstance(error, CapacityError | DeadlineError) or error is None:
             # It says something of the one for whom it was computed, and nothing of the others.
-            self._tell(flight, work)
+            self._deliver(flight, work)
             self._pass_on(flight, error)
         else:
             self._end(flight)
             _fail(flight.sharers, error)
 
-    def _tell(self, flight: Flight, work: asyncio.Future[list[Tensor]]) -> None:
+    def _deliver(self, flight: Flight, work: asyncio.Future[list[Tensor]]) -> None:
         assert flight.leader is not None
         flight.leader.execution = getattr(work, "execution", None)
         flight.leader.device_seconds = getattr(work, "device_seconds", 0.0)
@@ -186,7 +186,7 @@ def _fail(sharers: list[Sharer], error: BaseException) -> None:
     """A new error for each: one that several share grows by each traceback."""
     for sharer in sharers:
         if not sharer.done():
-            told = error
+            own = error
             if isinstance(error, InferenceError):
-                told = type(error)(error.message, code=error.code, param=error.param, retry_after=error.retry_after)
-            sharer.set_exception(told)
+                own = type(error)(error.message, code=error.code, param=error.param, retry_after=error.retry_after)
+            sharer.set_exception(own)

@@ -40,10 +40,10 @@ class Streamer(Dispatcher):
     def stream(self, inference: Inference, deadline: float = inf) -> Responses:
         """Begin to answer. Raises what `Batcher.infer` raises; the iterator may raise what its future would."""
         self._open()
-        asked = self._intake.read(inference)
-        if asked.rows > self._queue.max_rows:
-            raise CallerError(f"The request has {asked.rows} rows; send at most {self._queue.max_rows} at a time.")
-        pending = self._pending(inference, asked, self._clock(), deadline)
+        prepared = self._intake.read(inference)
+        if prepared.rows > self._queue.max_rows:
+            raise CallerError(f"The request has {prepared.rows} rows; send at most {self._queue.max_rows} at a time.")
+        pending = self._pending(inference, prepared, self._clock(), deadline)
         self._submit(pending)
         responses = self._responses[pending] = Responses(pending)
         pending.add_done_callback(self._over)
@@ -61,7 +61,7 @@ class Streamer(Dispatcher):
         (member,) = members
         done = functools.partial(self._done, instance, execution, member)
         try:
-            stream = instance.stream(member.asked.inputs, functools.partial(self._respond, member), done)
+            stream = instance.stream(member.prepared.inputs, functools.partial(self._respond, member), done)
         except Exception as error:
             _LOG.exception("instance %s could not take a request", instance.name)
             done(error)
@@ -78,7 +78,7 @@ class Streamer(Dispatcher):
         if member.done():
             return
         try:
-            response = self._outlet.whole(outputs, member.asked)
+            response = self._outlet.whole(outputs, member.prepared)
         except Exception:
             _LOG.exception("a response could not be read")
             member.fail(unreadable())

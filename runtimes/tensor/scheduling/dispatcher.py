@@ -17,7 +17,7 @@ from runtimes.tensor.scheduling.clock import clock
 from runtimes.tensor.scheduling.deadlines import Deadlines
 from runtimes.tensor.scheduling.intake import Intake
 from runtimes.tensor.scheduling.latency import LatencyCurve
-from runtimes.tensor.scheduling.pending import Asked, Execution, Pending
+from runtimes.tensor.scheduling.pending import Execution, Pending, PreparedRequest
 from runtimes.tensor.scheduling.queue import BatchQueue
 from runtimes.tensor.scheduling.quiet import Quiet
 from runtimes.tensor.scheduling.recorder import NoRecorder, Recorder
@@ -76,8 +76,8 @@ class Dispatcher(ABC):
 
     # ── coming and leaving ────────────────────────────────────────────────────────────────────────────
 
-    def _pending(self, inference: Inference, asked: Asked, now: float, due: float) -> Pending:
-        pending = Pending(self._loop, self, asked, now, due)
+    def _pending(self, inference: Inference, prepared: PreparedRequest, now: float, due: float) -> Pending:
+        pending = Pending(self._loop, self, prepared, now, due)
         timeout = 0.0
         if inference.parameters:
             pending.level = number_of(inference, "priority")

@@ -15,7 +15,7 @@ from adapters.tensors import Data, Inference, Tensor, split_bytes
 from runtimes.tensor.backends.base import Array
 from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
 from runtimes.tensor.datatypes import DTYPES
-from runtimes.tensor.scheduling.pending import Asked
+from runtimes.tensor.scheduling.pending import PreparedRequest
 from runtimes.tensor.text_index import IndexedTensor
 from runtimes.tensor.texts import Texts, as_array, expanded
 
@@ -94,8 +94,8 @@ class Reader:
             if dim == -1:
                 shape[axis] = next((length for length in self.pads if length >= size), size)
                 # Two inputs of different lengths leave no way to tell which of them an output follows.
-                known = cuts.setdefault(axis, (shape[axis], size))
-                if known != (shape[axis], size):
+                cut = cuts.setdefault(axis, (shape[axis], size))
+                if cut != (shape[axis], size):
                     cuts[axis] = (0, 0)
         if tuple(shape) == array.shape:
             return array
@@ -150,7 +150,7 @@ class Intake:
         self._outputs = {spec.name for spec in config.outputs}
         self.max_rows = max(1, config.max_batch_size) * MAX_PARTS
 
-    def read(self, inference: Inference) -> Asked:
+    def read(self, inference: Inference) -> PreparedRequest:
         """Raises `CallerError`, which names what to change."""
         arrays: dict[str, Array] = {}
         readers = self._readers
@@ -172,16 +172,16 @@ class Intake:
             self._check_names(inference)
         if not 0 < rows <= self.max_rows:
             raise self._wrong_rows(rows)
-        wanted = self._wanted(inference) if inference.outputs else None
+        requested = self._requested(inference) if inference.outputs else None
         if self._alike:
-            return Asked(arrays, rows, None, wanted)
+            return PreparedRequest(arrays, rows, None, requested)
         cuts: dict[int, tuple[int, int]] = {}
         if self._pads:
             arrays = {n: readers[n].pad(array, cuts) if readers[n].pads else array for n, array in arrays.items()}
         key = self._key(arrays)
         if self._ragged:
             arrays = {n: array.reshape(-1) if readers[n].ragged else array for n, array in arrays.items()}
-        return Asked(arrays, rows, key, wanted, _real(cuts))
+        return PreparedRequest(arrays, rows, key, requested, _real(cuts))
 
     def _key(self, arrays: dict[str, Array]) -> Hashable:
         return tuple(
@@ -189,7 +189,7 @@ class Intake:
             for name, array in sorted(arrays.items())
         )
 
-    def _wanted(self, inference: Inference) -> tuple[str, ...]:
+    def _requested(self, inference: Inference) -> tuple[str, ...]:
         names = tuple([output.name for output in inference.outputs])
         if self._outputs and not self._outputs.issuperset(names):
             unknown = next(name for name in names if name not in self._outputs)

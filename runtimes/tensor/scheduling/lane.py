@@ -17,7 +17,7 @@ from runtimes.tensor.sequences.sequence import Sequence, Turn
 _LOG = logging.getLogger(__name__)
 
 
-class Keeper(Protocol):
+class LaneOwner(Protocol):
     """Whose sequences they are."""
 
     def now(self) -> float: ...
@@ -38,14 +38,14 @@ class Keeper(Protocol):
 class Lane:
     """Runs one batch at a time. `slots` has the sequences that are open here, each with its slot."""
 
-    def __init__(self, instance: Instance, chooser: Chooser, inputs: SequenceInputs, keeper: Keeper) -> None:
+    def __init__(self, instance: Instance, chooser: Chooser, inputs: SequenceInputs, owner: LaneOwner) -> None:
         self.instance = instance
         self.slots: dict[Sequence, int] = {}
         self._free = list(range(chooser.slots))  # a heap: low ones first, so that batches have few gaps
         self.running: list[Turn] = []
         self._chooser = chooser
         self._inputs = inputs
-        self._keeper = keeper
+        self._owner = owner
         self._busy = False
         self._going_on = False
         self._again: deque[list[Turn]] = deque()
@@ -90,18 +90,18 @@ class Lane:
         heads = [sequence.turns[0] for sequence in self.slots if sequence.turns]
         if not heads:
             return []
-        turns, wake_at = self._chooser.choose(heads, len(self.slots), self._keeper.now())
+        turns, wake_at = self._chooser.choose(heads, len(self.slots), self._owner.now())
         for turn in turns:
             turn.sequence.turns.popleft()
             turn.sequence.running = True
             turn.waiting = False
         if not turns:
-            self._keeper.wake(self, wake_at)
+            self._owner.wake(self, wake_at)
         return turns
 
     def _run(self, turns: list[Turn]) -> None:
         members, rows = self._members(turns)
-        execution = Execution(self._keeper.now(), len(members))
+        execution = Execution(self._owner.now(), len(members))
         for turn in turns:
             turn.execution = execution
         self.running = turns
@@ -125,17 +125,17 @@ class Lane:
         return members, rows
 
     def _done(self, execution: Execution, turns: list[Turn], rows: list[int], result: Tensors | BaseException) -> None:
-        execution.seconds = self._keeper.now() - execution.started
+        execution.seconds = self._owner.now() - execution.started
         self.running = []
         self._busy = False
         if not isinstance(result, BaseException) or isinstance(result, RowsFailed):
-            self._keeper.computed(execution, turns, result, rows)
+            self._owner.computed(execution, turns, result, rows)
         elif isinstance(result, InstanceLost):
-            self._keeper.failed(turns, result)
-            self._keeper.lost(self)
+            self._owner.failed(turns, result)
+            self._owner.lost(self)
         elif len(turns) > 1:
             middle = len(turns) // 2
             self._again.extendleft((turns[middle:], turns[:middle]))
         else:
-            self._keeper.failed(turns, result)
+            self._owner.failed(turns, result)
         self.go_on()

@@ -10,7 +10,7 @@ from adapters.tensors import NO_PARAMETERS, Tensor, join_bytes
 from runtimes.tensor.backends.base import Array, Tensors
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.datatypes import datatype_of
-from runtimes.tensor.scheduling.pending import Asked
+from runtimes.tensor.scheduling.pending import PreparedRequest
 from runtimes.tensor.texts import expanded, is_texts
 
 _BYTE = np.dtype(np.uint8)
@@ -27,42 +27,42 @@ class Outlet:
             for spec in config.outputs
         }
 
-    def split(self, outputs: Tensors, asked: list[Asked]) -> list[list[Tensor]]:
+    def split(self, outputs: Tensors, members: list[PreparedRequest]) -> list[list[Tensor]]:
         """The outputs of each, without copying where there is no need to. Rows beyond the last member are padding."""
         if not self._batched:
-            return [self.whole(outputs, asked[0])]
-        cut = any(member.cuts for member in asked)
-        answers: list[list[Tensor]] = [[] for _ in asked]
+            return [self.whole(outputs, members[0])]
+        cut = any(member.cuts for member in members)
+        answers: list[list[Tensor]] = [[] for _ in members]
         for name in self._datatypes or outputs:
             array = outputs[name]
             datatype = self._datatypes.get(name) or datatype_of(array.dtype)
             if cut or array.dtype.hasobject:
-                ends = accumulate([member.rows for member in asked])
-                for answer, member, end in zip(answers, asked, ends, strict=True):
+                ends = accumulate([member.rows for member in members])
+                for answer, member, end in zip(answers, members, ends, strict=True):
                     answer.append(self.tensor(name, datatype, array[end - member.rows : end], member))
             else:
-                _slice(name, datatype, array, asked, answers)
+                _slice(name, datatype, array, members, answers)
         return [
-            answer if member.wanted is None else _pick(answer, member.wanted)
-            for answer, member in zip(answers, asked, strict=True)
+            answer if member.requested is None else _pick(answer, member.requested)
+            for answer, member in zip(answers, members, strict=True)
         ]
 
-    def row(self, outputs: Tensors, row: int, member: Asked) -> list[Tensor]:
+    def row(self, outputs: Tensors, row: int, member: PreparedRequest) -> list[Tensor]:
         """One row of a batch, as the one response of its request."""
         if self._batched:
             outputs = {name: array[row : row + 1] for name, array in outputs.items()}
         return self.whole(outputs, member)
 
-    def whole(self, outputs: Tensors, member: Asked) -> list[Tensor]:
+    def whole(self, outputs: Tensors, member: PreparedRequest) -> list[Tensor]:
         """All of it for one: a response of a decoupled model, which has as many rows as it likes."""
         answer = [
             self.tensor(name, self._datatypes.get(name) or datatype_of(outputs[name].dtype), outputs[name], member)
             for name in self._datatypes or outputs
             if name in outputs
         ]
-        return answer if member.wanted is None else _pick(answer, member.wanted)
+        return answer if member.requested is None else _pick(answer, member.requested)
 
-    def tensor(self, name: str, datatype: str, array: Array, member: Asked) -> Tensor:
+    def tensor(self, name: str, datatype: str, array: Array, member: PreparedRequest) -> Tensor:
         """One output of one request, whole."""
         for axis, (padded, own) in (member.cuts or {}).items():
             if axis in self._variable.get(name, ()) and array.shape[axis] == padded:
@@ -75,19 +75,19 @@ class Outlet:
         return Tensor(name, datatype, array.shape, data, NO_PARAMETERS)
 
 
-def _slice(name: str, datatype: str, array: Array, asked: list[Asked], answers: list[list[Tensor]]) -> None:
+def _slice(name: str, datatype: str, array: Array, members: list[PreparedRequest], answers: list[list[Tensor]]) -> None:
     """The usual case, once for each request: bytes of one buffer."""
     tail = array.shape[1:]
     row_bytes = array.nbytes // array.shape[0]
     data = array.reshape(-1).view(_BYTE).data
     at = 0
-    for answer, member in zip(answers, asked, strict=True):
+    for answer, member in zip(answers, members, strict=True):
         rows = member.rows
         end = at + rows * row_bytes
         answer.append(Tensor(name, datatype, (rows, *tail), data[at:end], NO_PARAMETERS))
         at = end
 
 
-def _pick(answer: list[Tensor], wanted: tuple[str, ...]) -> list[Tensor]:
+def _pick(answer: list[Tensor], requested: tuple[str, ...]) -> list[Tensor]:
     by_name = {tensor.name: tensor for tensor in answer}
-    return [by_name[name] for name in wanted if name in by_name]
+    return [by_name[name] for name in requested if name in by_name]

@@ -22,14 +22,14 @@ class Execution:
     """How long it computed, once it has."""
 
 
-class Asked(NamedTuple):
+class PreparedRequest(NamedTuple):
     """A request, as its model's configuration reads it."""
 
     inputs: Tensors
     rows: int
     key: Hashable
     """What requests of one batch must have in common: the shapes of their rows."""
-    wanted: tuple[str, ...] | None = None
+    requested: tuple[str, ...] | None = None
     """Outputs by name, in order; None for all."""
     cuts: Mapping[int, tuple[int, int]] | None = None
     """By axis: the length that inputs were padded to, and their own, to which outputs are cut back."""
@@ -50,18 +50,18 @@ class Pending(asyncio.Future[list[Tensor]]):
     """
 
     __slots__ = (
-        "arrived", "asked", "due", "execution", "expires", "key", "level", "order", "owner", "rows", "urgency",
+        "arrived", "prepared", "due", "execution", "expires", "key", "level", "order", "owner", "rows", "urgency",
         "waiting",
     )  # fmt: skip
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, owner: Owner, asked: Asked, arrived: float, due: float = inf
+        self, loop: asyncio.AbstractEventLoop, owner: Owner, prepared: PreparedRequest, arrived: float, due: float = inf
     ) -> None:
         super().__init__(loop=loop)
         self.owner = owner
-        self.asked = asked
-        self.key = asked.key
-        self.rows = asked.rows
+        self.prepared = prepared
+        self.key = prepared.key
+        self.rows = prepared.rows
         self.level = 0
         self.arrived = arrived
         self.due = due

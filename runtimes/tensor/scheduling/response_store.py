@@ -33,7 +33,7 @@ def _name(tensor: Tensor) -> str:
     return tensor.name
 
 
-class Kept(NamedTuple):
+class _Entry(NamedTuple):
     outputs: list[Tensor]
     size: int
     until: float
@@ -47,11 +47,11 @@ class ResponseStore:
         self.size = 0
         """Bytes in use."""
         self._max_bytes = max_bytes
-        self._kept: OrderedDict[bytes, Kept] = OrderedDict()
+        self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
         self._owners = 0
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
 
     def owner(self) -> int:
         """A number for one loaded version, which none before it had: what an older one answered is not found."""
@@ -59,32 +59,32 @@ class ResponseStore:
         return self._owners
 
     def get(self, key: bytes, now: float) -> list[Tensor] | None:
-        kept = self._kept.get(key)
-        if kept is None:
+        entry = self._entries.get(key)
+        if entry is None:
             return None
-        if kept.until <= now:
+        if entry.until <= now:
             self._drop(key)
             return None
-        self._kept.move_to_end(key)
-        return kept.outputs
+        self._entries.move_to_end(key)
+        return entry.outputs
 
     def put(self, key: bytes, owner: int, outputs: list[Tensor], ttl: float, now: float) -> None:
         """Keep it for `ttl` seconds, 0 for as long as there is room; unless it is too large."""
         size = OVERHEAD + sum(len(tensor.data) for tensor in outputs)
         if size > self._max_bytes // PART:
             return
-        if key in self._kept:
+        if key in self._entries:
             self._drop(key)
         # Copies: what a batch answered is one buffer, of which an answer is a part.
-        kept = [Tensor(t.name, t.datatype, t.shape, bytes(t.data), t.parameters) for t in outputs]
-        self._kept[key] = Kept(kept, size, now + ttl if ttl > 0 else inf, owner)
+        entry = [Tensor(t.name, t.datatype, t.shape, bytes(t.data), t.parameters) for t in outputs]
+        self._entries[key] = _Entry(entry, size, now + ttl if ttl > 0 else inf, owner)
         self.size += size
         while self.size > self._max_bytes:
-            self._drop(next(iter(self._kept)))
+            self._drop(next(iter(self._entries)))
 
     def forget(self, owner: int) -> None:
-        for key in [key for key, kept in self._kept.items() if kept.owner == owner]:
+        for key in [key for key, entry in self._entries.items() if entry.owner == owner]:
             self._drop(key)
 
     def _drop(self, key: bytes) -> None:
-        self.size -= self._kept.pop(key).size
+        self.size -= self._entries.pop(key).size

@@ -1,1 +1,9 @@
-"""Sequences of requests."""
+"""Sequences: requests that belong together, in order, on one copy of a model.
+
+sequencer.py       the scheduler of models with `sequence_batching`
+lifecycle.py       requests of open sequences enter, compute and leave; sequences end
+open_sequences.py  open sequences, their slots, and those that wait for a slot
+sequence.py        one sequence, and one request of it
+choice.py          the sequences of one copy that compute together
+inputs.py          controls and states: inputs that the runtime makes
+"""

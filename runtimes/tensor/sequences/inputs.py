@@ -12,7 +12,7 @@ from adapters.tensors import split_bytes
 from runtimes.tensor.backends.base import Array, ModelLoadError, Tensors
 from runtimes.tensor.configuration.model_config import ModelConfig, SequenceControl, SequenceState
 from runtimes.tensor.datatypes import DTYPES, fp32_to_bf16
-from runtimes.tensor.scheduling.pending import Asked
+from runtimes.tensor.scheduling.pending import PreparedRequest
 from runtimes.tensor.sequences.sequence import Sequence, SequenceId, Turn
 
 
@@ -38,9 +38,9 @@ class SequenceInputs:
         self._states = rules.states
         self._initial = {state.input_name: _initial(state, self._batched) for state in rules.states}
         kinds = {control.kind for control in rules.controls}
-        self.tells_end = "end" in kinds
+        self.has_end_control = "end" in kinds
         self.tells_ready = "ready" in kinds
-        self.keeps_state = bool(rules.states)
+        self.has_state = bool(rules.states)
 
     def check(self, name: SequenceId) -> None:
         """Raises `CallerError` for an id that the model cannot be told."""
@@ -59,7 +59,7 @@ class SequenceInputs:
 
     def key(self, turn: Turn) -> Hashable:
         """What turns of one batch have in common."""
-        if not self.keeps_state:
+        if not self.has_state:
             return turn.key
         return turn.key, tuple([self.state(turn.sequence, state.input_name).shape for state in self._states])
 
@@ -69,8 +69,8 @@ class SequenceInputs:
     def of(self, turn: Turn) -> Tensors:
         """All inputs of one row."""
         sequence = turn.sequence
-        inputs = dict(turn.asked.inputs)
-        self._tell(inputs, turn.start, turn.end, turn.valid, sequence.id)
+        inputs = dict(turn.prepared.inputs)
+        self._control(inputs, turn.start, turn.end, turn.valid, sequence.id)
         for state in self._states:
             inputs[state.input_name] = self.state(sequence, state.input_name)
         return inputs
@@ -78,13 +78,13 @@ class SequenceInputs:
     def of_nobody(self, like: Tensors) -> Tensors:
         """A row that fills a slot: zeros, in the shapes of another's inputs."""
         inputs = {name: _zeros(array.shape, array.dtype) for name, array in like.items()}
-        self._tell(inputs, False, False, False, 0)
+        self._control(inputs, False, False, False, 0)
         return inputs
 
-    def nothing(self, like: Asked) -> Asked:
+    def nothing(self, like: PreparedRequest) -> PreparedRequest:
         """A request without content, in the shapes of another."""
         inputs = {name: _zeros(array.shape, array.dtype) for name, array in like.inputs.items()}
-        return Asked(inputs, like.rows, like.key)
+        return PreparedRequest(inputs, like.rows, like.key)
 
     def keep(self, sequence: Sequence, outputs: Tensors, row: int) -> None:
         """Take the states of one row out of a batch's outputs."""
@@ -93,10 +93,10 @@ class SequenceInputs:
             # A copy: a view would keep the whole batch alive for as long as the sequence.
             sequence.states[state.input_name] = (array[row : row + 1] if self._batched else array).copy()
 
-    def _tell(self, inputs: dict[str, Array], start: bool, end: bool, ready: bool, id: SequenceId) -> None:
-        told = {"start": start, "end": end, "ready": ready}
+    def _control(self, inputs: dict[str, Array], start: bool, end: bool, ready: bool, id: SequenceId) -> None:
+        flags = {"start": start, "end": end, "ready": ready}
         for kind, name, false, true in self._flags:
-            inputs[name] = true if told[kind] else false
+            inputs[name] = true if flags[kind] else false
         if self._corrid is not None:
             if self._corrid.datatype == "BYTES":
                 array: Array = np.empty(self._row, object)

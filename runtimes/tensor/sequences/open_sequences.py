@@ -45,22 +45,22 @@ class OpenSequences:
         return iter([*self._placed, *self._backlog])
 
     def holds(self, name: SequenceId) -> bool:
-        found = self._named.get(name)
-        return found is not None and not found.ending
+        sequence = self._named.get(name)
+        return sequence is not None and not sequence.ending
 
     def of(self, place: Place, now: float) -> Sequence:
         """That which a request goes on with, or begins. Raises `CallerError` where neither can be."""
-        found = self._named.get(place.id)
+        sequence = self._named.get(place.id)
         if place.start:
-            if found is not None and not found.ending:
+            if sequence is not None and not sequence.ending:
                 raise CallerError(
                     f"Sequence {place.id!r} is open already: end it with `sequence_end`, choose another"
                     f" `sequence_id`, or wait until it has been idle for {self.max_idle:g} s.",
                     code="sequence_open",
                     param="sequence_start",
                 )
-            return self._begin(place, found, now)
-        if found is None or found.ending:
+            return self._begin(place, sequence, now)
+        if sequence is None or sequence.ending:
             raise CallerError(
                 f"inference request for sequence {place.id} to model '{self._model}' must specify the START flag on the"
                 " first request of the sequence. It was not begun, has ended, was idle for more than"
@@ -68,7 +68,7 @@ class OpenSequences:
                 code="sequence_not_open",
                 param="sequence_start",
             )
-        return found
+        return sequence
 
     def _begin(self, place: Place, after: Sequence | None, now: float) -> Sequence:
         if len(self._backlog) >= MAX_BACKLOG:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from adapters.errors import CallerError
 from adapters.tensors import Inference
 from runtimes.tensor.backends.base import Array
-from runtimes.tensor.scheduling.pending import Asked, Owner, Pending
+from runtimes.tensor.scheduling.pending import Owner, Pending, PreparedRequest
 
 SequenceId = int | str
 _LARGEST = 2**64
@@ -47,13 +47,13 @@ class Turn(Pending):
         self,
         loop: asyncio.AbstractEventLoop,
         owner: Owner,
-        asked: Asked,
+        prepared: PreparedRequest,
         arrived: float,
         due: float,
         sequence: Sequence,
         place: Place,
     ) -> None:
-        super().__init__(loop, owner, asked, arrived, due)
+        super().__init__(loop, owner, prepared, arrived, due)
         self.sequence = sequence
         self.start = place.start
         self.end = place.end
@@ -78,7 +78,7 @@ class Sequence:
         self.ending = False
         """No request of a caller can follow."""
         self.closed = False
-        self.nothing: Asked | None = None
+        self.nothing: PreparedRequest | None = None
         """A request without content, where the model is to be told of the end in any case."""
         self.states: dict[str, Array] = {}
         """By input, one row each; those that are not here have their first value."""

@@ -17,14 +17,14 @@ from runtimes.tensor.scheduling.pending import Pending
 from runtimes.tensor.scheduling.queue_rules import LONGEST_WAIT
 from runtimes.tensor.scheduling.recorder import Recorder
 from runtimes.tensor.scheduling.responses import Responses
-from runtimes.tensor.sequences.keeper import SequenceKeeper
+from runtimes.tensor.sequences.lifecycle import SequenceLifecycle
 from runtimes.tensor.sequences.sequence import Turn, place_of
 
 MAX_TURNS = 256
 """Requests that wait in one sequence."""
 
 
-class Sequencer(SequenceKeeper):
+class Sequencer(SequenceLifecycle):
     """The scheduler of models with `sequence_batching`."""
 
     def __init__(self, config: ModelConfig, instances: Copies[Instance], recorder: Recorder | None = None) -> None:
@@ -54,10 +54,10 @@ class Sequencer(SequenceKeeper):
             raise CapacityError("The model is being unloaded.", code="model_unloading")
         place = place_of(inference)
         self._inputs.check(place.id)
-        asked = self._intake.read(inference)
-        if asked.rows != 1:
+        prepared = self._intake.read(inference)
+        if prepared.rows != 1:
             raise CallerError(
-                f"The request has {asked.rows} rows; in a sequence each request has one: use a sequence for each row."
+                f"The request has {prepared.rows} rows, and a request of a sequence has 1: use a sequence for each row."
             )
         now = self.now()
         if deadline <= now:
@@ -68,9 +68,9 @@ class Sequencer(SequenceKeeper):
                 f"{MAX_TURNS} requests of sequence {place.id!r} wait already; wait for answers.", code="queue_full"
             )
         due = min(deadline, now + self._longest)
-        turn = Turn(self._loop, self, asked, now, due, sequence, place)
-        if place.start and self._inputs.tells_end:
-            sequence.nothing = self._inputs.nothing(asked)
+        turn = Turn(self._loop, self, prepared, now, due, sequence, place)
+        if place.start and self._inputs.has_end_control:
+            sequence.nothing = self._inputs.nothing(prepared)
         self._delivery.enter(turn)
         self._deadlines.by(due)
         self._append(turn)

@@ -5,7 +5,7 @@ import pytest
 
 from adapters.errors import CallerError
 from adapters.tensors import Tensor, split_bytes
-from runtimes.tensor.classification import classes_wanted, classify
+from runtimes.tensor.classification import classify, requested_classes
 from runtimes.tensor.datatypes import datatype_of, fp32_to_bf16
 
 
@@ -61,4 +61,4 @@ def test_text_has_no_highest() -> None:
 @pytest.mark.parametrize("count", ["2", -1, True, 1.5])
 def test_a_count_that_is_none(count: object) -> None:
     with pytest.raises(CallerError, match="number of classes"):
-        classes_wanted({"classification": count}, "OUT")  # type: ignore[dict-item]
+        requested_classes({"classification": count}, "OUT")  # type: ignore[dict-item]

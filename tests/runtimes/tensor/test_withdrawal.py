@@ -18,7 +18,6 @@ from runtimes.tensor.api.http import HttpDoor
 from runtimes.tensor.api.log_settings import LogSettings
 from runtimes.tensor.api.metrics import Metrics
 from runtimes.tensor.api.restrictions import Restrictions
-from runtimes.tensor.api.statistics import ModelStatistics
 from runtimes.tensor.api.trace import Tracer
 from runtimes.tensor.api.trace_settings import TraceSettings
 from runtimes.tensor.backends.base import LoadReport
@@ -29,6 +28,7 @@ from runtimes.tensor.models.served_model import ServedModel
 from runtimes.tensor.scheduling.scheduler import Scheduler, make_scheduler
 from runtimes.tensor.service import InferenceService
 from runtimes.tensor.shared_memory import SharedMemory
+from runtimes.tensor.statistics import ModelStatistics
 
 CONFIG = ModelConfig(
     "m",

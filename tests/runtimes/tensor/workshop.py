@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from adapters.tensors import Inference, Tensor
-from runtimes.tensor.api.statistics import ModelStatistics
 from runtimes.tensor.backends.base import (
     Batch,
     Done,
@@ -29,6 +28,7 @@ from runtimes.tensor.models.manager import ManagerOptions, ModelManager
 from runtimes.tensor.models.repository import Repository
 from runtimes.tensor.models.served_model import ServedModel
 from runtimes.tensor.scheduling.responses import Responses
+from runtimes.tensor.statistics import ModelStatistics
 
 CONFIG = """
 max_batch_size: 4
@@ -182,3 +182,8 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
         while not condition():
             await asyncio.sleep(0.005)
+
+
+def memory_used(manager: ModelManager) -> int:
+    """Bytes that are counted against the memory budget."""
+    return manager._rotation.residency.budget.used

@@ -40,7 +40,7 @@ def test_a_record_is_one_line_in_either_form() -> None:
 )  # fmt: skip
 def test_what_is_no_setting_changes_nothing(changes: dict[str, object]) -> None:
     settings = LogSettings()
-    before = settings.told()
+    before = settings.report()
     with pytest.raises(CallerError):
         settings.update({"log_warning": False, **changes})
-    assert settings.told() == before
+    assert settings.report() == before

@@ -65,7 +65,7 @@ async def test_a_model_may_be_traced_alone(tracer: Tracer) -> None:
     tracer.update(ON, "m")
     assert traced(tracer, 3) == 3
     assert traced(tracer, 3, "other") == 0
-    assert tracer.settings.told("other")["trace_level"] == ["OFF"]
+    assert tracer.settings.report("other")["trace_level"] == ["OFF"]
     tracer.update({"trace_level": None, "trace_rate": None}, "m")
     assert traced(tracer, 3) == 0
     await tracer.aclose()
@@ -95,10 +95,10 @@ async def test_the_disk_is_not_always_there(tmp_path: Path, caplog: pytest.LogCa
     ],
 )  # fmt: skip
 async def test_what_is_no_setting_changes_nothing(tracer: Tracer, changes: dict[str, object]) -> None:
-    before = tracer.settings.told()
+    before = tracer.settings.report()
     with pytest.raises(CallerError):
         tracer.update({"trace_count": "5", **changes})
-    assert tracer.settings.told() == before
+    assert tracer.settings.report() == before
 
 
 async def test_without_a_file_nothing_can_be_turned_on() -> None:
@@ -106,5 +106,5 @@ async def test_without_a_file_nothing_can_be_turned_on() -> None:
     with pytest.raises(CallerError, match="--trace-file"):
         settings.update(ON)
     settings.update({"trace_level": ["OFF"], "trace_rate": ["5"]})
-    assert settings.told()["trace_rate"] == "5"
+    assert settings.report()["trace_rate"] == "5"
     assert not settings.any

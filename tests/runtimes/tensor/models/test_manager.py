@@ -17,7 +17,7 @@ from runtimes.tensor.models.manager import ModelManager
 from runtimes.tensor.models.override import Override, unpack
 from runtimes.tensor.models.repository import RepositoryError
 from runtimes.tensor.models.served_model import ServedModel
-from tests.runtimes.tensor.workshop import CONFIG, WARMED, Workshop, manager_of, put, scheduler_of, until
+from tests.runtimes.tensor.workshop import CONFIG, WARMED, Workshop, manager_of, memory_used, put, scheduler_of, until
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ async def manager(tmp_path: Path, workshop: Workshop) -> AsyncIterator[ModelMana
     await manager.aclose()
     assert workshop.open == []
     assert manager.table.leases == {}
-    assert manager.memory_used == 0
+    assert memory_used(manager) == 0
 
 
 def used(manager: ModelManager, name: str = "m", version: str = "") -> ServedModel:

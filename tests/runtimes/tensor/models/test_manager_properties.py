@@ -15,7 +15,16 @@ from adapters.errors import CallerError, CapacityError, NotFound, Unavailable
 from runtimes.tensor.models import residency
 from runtimes.tensor.models.manager import ModelManager
 from runtimes.tensor.models.served_model import ServedModel
-from tests.runtimes.tensor.workshop import CONFIG, FakeInstance, Workshop, manager_of, put, scheduler_of, until
+from tests.runtimes.tensor.workshop import (
+    CONFIG,
+    FakeInstance,
+    Workshop,
+    manager_of,
+    memory_used,
+    put,
+    scheduler_of,
+    until,
+)
 
 NAMES = st.sampled_from("ab")
 NUMBERS = st.integers(1, 3)
@@ -58,7 +67,7 @@ class Story:
         await self._quiet()
         await self.manager.aclose()
         assert self.workshop.open == []
-        assert self.manager.memory_used == 0
+        assert memory_used(self.manager) == 0
 
     async def _step(self, what: str, name: str, number: int, words: str) -> None:
         version = str(number) if number else ""
@@ -128,7 +137,7 @@ class Story:
         served = [record.served for _, record in self.manager.table.records() if record.served is not None]
         alive = {id(one) for one in self.workshop.open}
         return alive == {id(one) for model in served for one in model.instances} and (
-            self.manager.memory_used == 40 * len(served)
+            memory_used(self.manager) == 40 * len(served)
         )
 
 

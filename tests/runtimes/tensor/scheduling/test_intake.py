@@ -113,24 +113,24 @@ def test_bytes_come_out_as_they_went_in(datatype: str, rows: int, width: int, of
         dims = (width,) if batched else (rows, width)
         spec = TensorSpec("T", datatype, dims)
         model = ModelConfig("m", "test", (spec,), (spec,), 4 * batched)
-        asked = Intake(model).read(Inference("m", inputs=[Tensor("T", datatype, (rows, width), lying)]))
-        assert asked.inputs["T"].flags.aligned
-        ((told,),) = Outlet(model).split(asked.inputs, [asked])
+        prepared = Intake(model).read(Inference("m", inputs=[Tensor("T", datatype, (rows, width), lying)]))
+        assert prepared.inputs["T"].flags.aligned
+        ((told,),) = Outlet(model).split(prepared.inputs, [prepared])
         assert (told.shape, bytes(told.data)) == ((rows, width), body)
 
 
 def test_a_byte_that_is_no_bool_is_true() -> None:
     spec = TensorSpec("T", "BOOL", (3,))
-    asked = Intake(config(spec)).read(Inference("m", inputs=[Tensor("T", "BOOL", (1, 3), b"\x00\x02\xff")]))
-    assert asked.inputs["T"].tolist() == [[False, True, True]]
+    prepared = Intake(config(spec)).read(Inference("m", inputs=[Tensor("T", "BOOL", (1, 3), b"\x00\x02\xff")]))
+    assert prepared.inputs["T"].tolist() == [[False, True, True]]
 
 
 def test_each_member_gets_its_rows_in_the_order_it_asked_for() -> None:
     model = config(IN)
-    asked = Intake(model).read(Inference("m", inputs=[tensor(shape=(2, 2))]))
-    picked = asked._replace(rows=1, wanted=("OTHER", "OUT"))
+    prepared = Intake(model).read(Inference("m", inputs=[tensor(shape=(2, 2))]))
+    picked = prepared._replace(rows=1, requested=("OTHER", "OUT"))
     rows = np.arange(8, dtype="<i4").reshape(4, 2)
-    first, second = Outlet(model).split({"OTHER": rows + 10, "OUT": rows}, [asked, picked])
+    first, second = Outlet(model).split({"OTHER": rows + 10, "OUT": rows}, [prepared, picked])
     assert [(t.name, t.shape, np.frombuffer(t.data, "<i4").tolist()) for t in first] == [
         ("OUT", (2, 2), [0, 1, 2, 3]),
         ("OTHER", (2, 2), [10, 11, 12, 13]),

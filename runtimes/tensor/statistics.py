@@ -7,9 +7,10 @@ somebody asks. Times come in seconds, are kept as such, and are told in nanoseco
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any, Literal
+
+from runtimes.histogram import Histogram
 
 BOUNDS = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
@@ -19,20 +20,6 @@ BOUNDS = (
 MAX_RESPONSES = 64
 Reason = Literal["REJECTED", "CANCELED", "BACKEND", "OTHER"]
 """Why a request failed, as Triton's metrics call it: never begun, given up, the model, anything else."""
-
-
-class Histogram:
-    """Times by size."""
-
-    __slots__ = ("counts", "sum")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS) + 1)
-        self.sum = 0.0
-
-    def add(self, seconds: float) -> None:
-        self.counts[bisect_left(BOUNDS, seconds)] += 1
-        self.sum += seconds
 
 
 class Sized:
@@ -88,9 +75,9 @@ class ModelStatistics:
         """Requests that were part of an execution."""
         self.queue = self.input = self.infer = self.output = 0.0
         self.batches: dict[int, Sized] = {}
-        self.durations = Histogram()
+        self.durations = Histogram(BOUNDS)
         """Of requests that succeeded, from decoded to answered."""
-        self.waits = Histogram()
+        self.waits = Histogram(BOUNDS)
         """Mean wait of the requests of each execution."""
         self.failures: dict[Reason, Histogram] = {}
         self.cache_hits = self.cache_misses = 0
@@ -126,7 +113,7 @@ class ModelStatistics:
     def failed(self, seconds: float, reason: Reason) -> None:
         """A request that named this version was not."""
         if reason not in self.failures:
-            self.failures[reason] = Histogram()
+            self.failures[reason] = Histogram(BOUNDS)
         self.failures[reason].add(seconds)
 
     def response(self, index: int) -> Response:
@@ -146,7 +133,9 @@ class ModelStatistics:
         self.cache_misses += 1
         self.miss_seconds += seconds
 
-    def told(self, name: str, version: str, memory: int = 0, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def report(
+        self, name: str, version: str, memory: int = 0, extra: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """One entry of Triton's `model_stats`, with what is ours beside it."""
         entry: dict[str, Any] = {
             "name": name,

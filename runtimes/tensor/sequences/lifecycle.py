@@ -27,7 +27,7 @@ from runtimes.tensor.sequences.open_sequences import OpenSequences
 from runtimes.tensor.sequences.sequence import Place, Sequence, Turn
 
 
-class SequenceKeeper:
+class SequenceLifecycle:
     """All of one model's. Belongs to the loop that it was made on."""
 
     def __init__(self, config: ModelConfig, instances: Copies[Instance], recorder: Recorder | None = None) -> None:
@@ -154,7 +154,7 @@ class SequenceKeeper:
                 continue
             try:
                 self._inputs.keep(turn.sequence, outputs, row)
-                answer = self._outlet.row(outputs, row, turn.asked)
+                answer = self._outlet.row(outputs, row, turn.prepared)
             except Exception:  # whatever the model answered, the others get theirs
                 self._failed(turn, unreadable())
                 continue
@@ -185,7 +185,7 @@ class SequenceKeeper:
 
     def lost(self, lane: Lane) -> None:
         """The copy died, and with it what it knew. States that are kept here go on with its replacement."""
-        if self._inputs.keeps_state:
+        if self._inputs.has_state:
             return
         self.failed(lane.drop(), InstanceLost())
         for sequence in list(lane.slots):

@@ -2,11 +2,12 @@
 
 import pytest
 
-from runtimes.tensor.api.statistics import BOUNDS, MAX_RESPONSES, Histogram, ModelStatistics
+from runtimes.histogram import Histogram
+from runtimes.tensor.statistics import BOUNDS, MAX_RESPONSES, ModelStatistics
 
 
 def told(statistics: ModelStatistics) -> dict[str, dict[str, int]]:
-    parts: dict[str, dict[str, int]] = statistics.told("m", "1")["inference_stats"]
+    parts: dict[str, dict[str, int]] = statistics.report("m", "1")["inference_stats"]
     return parts
 
 
@@ -24,7 +25,7 @@ def test_rows_and_executions_are_counted_apart_and_by_batch_size() -> None:
     statistics = ModelStatistics()
     for rows in (8, 1, 8):
         statistics.executed(1, rows, queued=0, computed=0.001)
-    entry = statistics.told("m", "3")
+    entry = statistics.report("m", "3")
     assert (entry["name"], entry["version"]) == ("m", "3")
     assert (entry["inference_count"], entry["execution_count"]) == (17, 3)
     sizes = {one["batch_size"]: one["compute_infer"] for one in entry["batch_stats"]}
@@ -39,7 +40,7 @@ def test_ends_of_requests() -> None:
     parts = told(statistics)
     assert parts["success"] == {"count": 1, "ns": 250_000_000}
     assert parts["fail"] == {"count": 2, "ns": 750_000_000}
-    assert statistics.told("m", "1")["last_inference"] > 1_600_000_000_000
+    assert statistics.report("m", "1")["last_inference"] > 1_600_000_000_000
 
 
 def test_the_cache() -> None:
@@ -53,13 +54,13 @@ def test_the_cache() -> None:
 
 @pytest.mark.parametrize(("seconds", "bucket"), [(0.0, 0), (BOUNDS[0], 0), (BOUNDS[1], 1), (1000.0, len(BOUNDS))])
 def test_a_bucket_holds_its_upper_end(seconds: float, bucket: int) -> None:
-    histogram = Histogram()
+    histogram = Histogram(BOUNDS)
     histogram.add(seconds)
     assert histogram.counts.index(1) == bucket
 
 
 def test_what_is_ours_stands_beside() -> None:
-    entry = ModelStatistics().told("m", "1", memory=4096, extra={"quantization": {"to": "int8"}})
+    entry = ModelStatistics().report("m", "1", memory=4096, extra={"quantization": {"to": "int8"}})
     assert entry["memory_usage"] == [{"type": "CPU", "id": 0, "byte_size": 4096}]
     assert entry["quantization"] == {"to": "int8"}
 
@@ -72,7 +73,7 @@ def test_responses_of_a_decoupled_model_are_counted_by_their_place() -> None:
     statistics.response(1).missed(cancelled=False)
     statistics.response(2).missed(cancelled=True)
     statistics.response(2).empty += 1
-    told = statistics.told("m", "1")["response_stats"]
+    told = statistics.report("m", "1")["response_stats"]
     assert told["0"]["success"] == {"count": 2, "ns": 3_000_000}
     assert told["1"]["compute_infer"] == {"count": 1, "ns": 4_000_000}
     assert (told["1"]["fail"]["count"], told["2"]["cancel"]["count"], told["2"]["empty_response"]["count"]) == (1, 1, 1)
@@ -82,6 +83,6 @@ def test_responses_beyond_a_bound_are_counted_as_one() -> None:
     statistics = ModelStatistics()
     for place in range(10 * MAX_RESPONSES):
         statistics.response(place).add(0)
-    told = statistics.told("m", "1")["response_stats"]
+    told = statistics.report("m", "1")["response_stats"]
     assert len(told) == MAX_RESPONSES
     assert told[str(MAX_RESPONSES - 1)]["success"]["count"] == 9 * MAX_RESPONSES + 1
