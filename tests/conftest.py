@@ -1,9 +1,12 @@
 """Settings and hooks of all tests."""
 
 import asyncio
+import atexit
+import gc
 import os
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,6 +36,23 @@ settings.load_profile("ci" if os.environ.get("CI") else "headrace")
 SERVERS = "servers"
 _ended_workers: Counter[str] = Counter()
 """Servers that worker processes started, by name."""
+
+
+# Some million objects of modules and tests appear now and stay: the garbage collector need not visit them.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+    atexit.register(gc.unfreeze)  # extension modules report as leaks what is not collected at the end
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _unclosed() -> Iterator[None]:
+    """Fail a file's last test for sockets, files and processes that the file left open, not a test of a later file."""
+    yield
+    gc.collect()
 
 
 @pytest.hookimpl(trylast=True)

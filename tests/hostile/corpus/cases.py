@@ -79,13 +79,18 @@ def frames(written: list[Any], stream: int = 0) -> bytes:
         if one == "greeting":
             found += PREFACE + _frame(KINDS["SETTINGS"], 0, 0, b"")
         elif "repeat" in one:
-            for i in range(one["times"]):
-                found += frames(one["repeat"], stream + i * one.get("step", 0))
+            if step := one.get("step", 0):
+                for i in range(one["times"]):
+                    found += frames(one["repeat"], stream + i * step)
+            else:
+                found += frames(one["repeat"], stream) * one["times"]
         elif "raw" in one:
             found += text(one["raw"])
         else:
             kind = KINDS.get(one["frame"], one["frame"])
-            found += _frame(kind, one.get("flags", 0), one.get("stream", 0) + stream, _payload(one))
+            if "payload" not in one:  # a repeated frame has the same one in each round
+                one["payload"] = _payload(one)
+            found += _frame(kind, one.get("flags", 0), one.get("stream", 0) + stream, one["payload"])
     return bytes(found)
 
 
