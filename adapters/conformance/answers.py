@@ -131,14 +131,14 @@ def _question(bench: Bench, about: ModelPart) -> ModelQuery:
 
 
 CHECKS = (
-    Check("infer", "A right request is answered, and rightly.", infers),
-    Check("stream", "An answer in pieces comes piece by piece, and has an end.", streams),
+    Check("infer", "A valid request is answered correctly.", infers),
+    Check("stream", "A streamed answer arrives in pieces, and has an end.", streams),
+    Check("metadata", "A model's inputs and outputs are read from the server.", tells_metadata, has_no_metadata),
+    Check("probe", "The server and its protocol are detected.", is_recognised),
+    Check("health", "The health check passes for a healthy server, and for no other.", tells_health),
     Check(
-        "metadata", "A model's inputs and outputs are known without asking its owner.", tells_metadata, has_no_metadata
+        "readiness", "A model that is not ready is distinguished from a ready one.", tells_readiness, has_no_readiness
     ),
-    Check("probe", "What it is and speaks is found out from it.", is_recognised),
-    Check("health", "Its health check passes at a server that is well, and at no other.", tells_health),
-    Check("readiness", "A model that is not there yet is told from one that is.", tells_readiness, has_no_readiness),
-    Check("load signals", "How busy a server says it is can be balanced by.", tells_its_load),
+    Check("load signals", "Server-reported load can drive balancing.", tells_its_load),
     Check("load and unload", "Operators load and unload models through the gateway.", takes_orders, takes_no_orders),
 )

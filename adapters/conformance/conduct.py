@@ -80,9 +80,11 @@ async def credentials(bench: Bench) -> None:
 
 
 CHECKS = (
-    Check("cancellation", "A client that leaves stops the work.", cancellation),
-    Check("deadline", "A server that keeps silent is left in time.", deadlines),
+    Check("cancellation", "A client that disconnects stops the work.", cancellation),
+    Check("deadline", "A silent server is abandoned in time.", deadlines),
     Check(
-        "credentials", "The pool's own key goes to the server, and a refusal of it is not the client's.", credentials
+        "credentials",
+        "The pool's own key is sent to the server, and its refusal is not the client's error.",
+        credentials,
     ),
 )

@@ -75,10 +75,14 @@ def _blames(error: InferenceError) -> None:
 
 
 CHECKS = (
-    Check("unknown model", "A model that the server does not know is nobody's overload.", unknown_model),
-    Check("bad input", "A client's mistake is told to the client, and opens no breaker.", bad_input),
-    Check("overload", "A server that is full is told from one that is broken.", overload),
-    Check("failure", "A server's failure counts against it, and is tried elsewhere.", failure),
-    Check("oddities", "What is no answer, though its status is 200, reaches no client as one.", oddities),
-    Check("size limits", "An answer without end is given up.", size_limits),
+    Check("unknown model", "A model that the server does not know is not treated as an overload.", unknown_model),
+    Check("bad input", "A client's mistake is reported to the client, and opens no breaker.", bad_input),
+    Check("overload", "A full server is distinguished from a broken one.", overload),
+    Check("failure", "A server's failure counts against it, and is retried elsewhere.", failure),
+    Check(
+        "oddities",
+        "An invalid response with status 200 reaches no client as an answer; redirects are not followed.",
+        oddities,
+    ),
+    Check("size limits", "An endless response is aborted.", size_limits),
 )
