@@ -5,14 +5,15 @@ import time
 from collections.abc import Callable, Mapping
 from random import Random
 
+from adapters import statuses
 from adapters.base import Answer, as_inference_error
 from adapters.call import Call, Trace
 from adapters.errors import (
-    BackendError,
     CallerError,
     ClientGone,
     ComputationLost,
     ContextTooLong,
+    InferenceError,
     ModelFailed,
     NotFound,
 )
@@ -159,6 +160,20 @@ class Core:
             if isinstance(end, BaseException):
                 raise end
 
+    def end(self, record: Record, error: BaseException | None = None, status: int | None = None) -> None:
+        """End an exchange: the one place for responses, failures, cancellations and streams of every front.
+
+        `status` is what the client received, where that is not the status of the error. Only the first call counts.
+        """
+        now = self.clock()
+        if record.early is not None:
+            record.early.undo(now)
+            record.early = None
+        failure = None if error is None else as_inference_error(error) or internal_error()
+        if status is None:
+            status = 200 if failure is None else statuses.http_status(failure)
+        self.telemetry.end(record, failure, status, now)
+
     def _estimate(
         self, facts: Facts, request: ModelRequest, price: Price | None, record: Record, now: float
     ) -> tuple[Amounts, Money | None]:
@@ -207,10 +222,9 @@ class Core:
         answer: Answer,
         error: BaseException | None,
     ) -> None:
-        """The one end of an answer that had begun."""
+        """End an exchange whose answer had begun."""
         self._settle(reservation, price, request, record, answer.usage, error)
-        failure = None if error is None else as_inference_error(error) or BackendError("The gateway failed.")
-        self.telemetry.end(record, failure, answer.status, self.clock())
+        self.end(record, error, answer.status)
 
     def _settle(
         self,
@@ -238,6 +252,11 @@ class Core:
             charged = Usage(prompt_tokens=request.prompt_tokens)
         reservation.settle(_amounts(request, charged), record.cost, self.clock())
         record.usage = usage
+
+
+def internal_error() -> InferenceError:
+    """The error that a client receives for a defect of the gateway."""
+    return InferenceError("The gateway failed on this request.")
 
 
 def _hide(error: BaseException | None) -> None:

@@ -1,12 +1,14 @@
 """An explanation as a response header, for those who ask for it and may."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from adapters.types import ModelRequest
 from gateway.auth.keys import USER, Principal
+from gateway.core import Core
 from gateway.explain.why import Policy
 from gateway.snapshot import Snapshot
+from gateway.telemetry import Record
 from policies.routing.explain import Explanation
 
 NAME = "x-headrace-explain"
@@ -16,17 +18,26 @@ MAX_SENT = 1024
 """Clients and proxies have bounds of their own on headers."""
 
 
+Read = Callable[[], Awaitable[ModelRequest]]
+
+
+async def explain(core: Core, principal: Principal, headers: Mapping[str, str], record: Record, read: Read) -> None:
+    """Record why a request is routed as it is, for a client that asks and may. `read` decodes the request anew."""
+    if NAME in headers and may_ask(core.snapshot, principal):
+        record.explanation = explanation(core.snapshot, principal, await read(), headers, core.wall())
+
+
 def may_ask(snapshot: Snapshot, principal: Principal) -> bool:
-    """Clients of tenants that the file lets ask, and operators."""
+    """Whether a client receives explanations: one of a tenant that the file names for it, or an operator."""
     if principal.tenant in snapshot.explaining:
         return True
     return principal.roles is not USER and principal.scope is None and "operator" in principal.roles
 
 
-def told(
+def explanation(
     snapshot: Snapshot, principal: Principal, request: ModelRequest, headers: Mapping[str, str], now_utc: float
 ) -> str:
-    """The header's value. The request is used up."""
+    """The header's value. This changes the request, which no one may use after."""
     policy = Policy(snapshot.config, snapshot.catalogue, snapshot.allowed, lambda _: None)
     return in_header(policy.explain(principal, request, headers, now_utc))
 

@@ -68,8 +68,8 @@ class AnthropicFront:
         read = partial(decoding.decode, snapshot, partial(wire.decode_message, betas=betas), words=route_names)
         request = await read(body)
         request.size = len(body)
-        if header.NAME in http.headers and header.may_ask(snapshot, principal):
-            record.explanation = header.told(snapshot, principal, await read(body), http.headers, self._core.wall())
+        if header.NAME in http.headers:
+            await header.explain(self._core, principal, http.headers, record, partial(read, body))
         answer = await self._core.handle(principal, request, http.headers, record)
         record.ignored = tuple(map(MESSAGES.field, record.ignored))
         headers = [("content-type", answer.content_type), *self._headers(record), *answer.headers]
@@ -108,7 +108,7 @@ class AnthropicFront:
         return self._told(record, _encode(wire.model(name, self._created)))
 
     def _told(self, record: Record, body: bytes) -> Response:
-        self._core.telemetry.end(record, None, 200, self._core.clock())
+        self._core.end(record)
         return Response(200, [("content-type", "application/json"), *self._headers(record)], body)
 
     def _headers(self, record: Record) -> Fields:

@@ -8,8 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
-from adapters import statuses
-from adapters.errors import CallerError, ClientGone, InferenceError, NotFound
+from adapters.errors import CallerError, InferenceError, NotFound
 from adapters.http1.message import Request, Response
 from adapters.wire.openai.ignored_fields import IGNORED
 from config.schema.config import ModelConfig
@@ -17,7 +16,7 @@ from config.schema.globs import is_glob
 from gateway.auth.keys import Principal, bearer
 from gateway.core import Core
 from gateway.explain import header
-from gateway.fronts import errors, rate_limits
+from gateway.fronts import rate_limits
 from gateway.fronts.comments import EventOf, commented
 from gateway.telemetry import Record
 from policies.routing.rules import Known
@@ -94,18 +93,11 @@ class Door:
             return await route.answer(principal, http, record)
         except InferenceError as error:
             response = refusal(error, told(record))
-            core.telemetry.end(record, error, response.status, core.clock())
+            core.end(record, error, response.status)
             return response
-        except asyncio.CancelledError:
-            core.telemetry.end(record, ClientGone("the client closed the connection"), 499, core.clock())
+        except (Exception, asyncio.CancelledError) as error:
+            core.end(record, error)
             raise
-        except Exception:
-            bug = errors.internal_error()
-            core.telemetry.end(record, bug, statuses.http_status(bug), core.clock())
-            raise
-        finally:
-            if record.early is not None:
-                record.early.undo(core.clock())
 
     def record(self, given: str | None, operation: str, peer: str) -> Record:
         """Of a request that begins. Its id is the client's own, where that is harmless, so that its logs and ours can
@@ -153,7 +145,7 @@ class Door:
 
     def told(self, record: Record, body: bytes, content_type: str = "application/json") -> Response:
         """An answer of the gateway's own, and the end of its request."""
-        self.core.telemetry.end(record, None, 200, self.core.clock())
+        self.core.end(record)
         return Response(200, [("content-type", content_type), *self.headers(record)], body)
 
     def headers(self, record: Record) -> Fields:

@@ -25,11 +25,6 @@ _ANTHROPIC_TYPES = {
 }
 
 
-def internal_error() -> InferenceError:
-    """What a client hears of a bug of ours."""
-    return InferenceError("The gateway failed on this request.")
-
-
 def openai_body(error: InferenceError) -> bytes:
     """OpenAI's error object, with all four keys."""
     return wire.encode_error(error, statuses.openai_type(error))

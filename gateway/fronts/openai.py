@@ -60,8 +60,8 @@ class OpenAIFront:
         read = partial(decoding.decode, snapshot, decode, operation=operation)
         request = await read(body)
         request.size = len(body)
-        if header.may_ask(snapshot, principal) and header.NAME in http.headers:
-            record.explanation = header.told(snapshot, principal, await read(body), http.headers, self._core.wall())
+        if header.NAME in http.headers:
+            await header.explain(self._core, principal, http.headers, record, partial(read, body))
         answer = await self._core.handle(principal, request, http.headers, record)
         headers = [("content-type", answer.content_type), *self._door.headers(record), *answer.headers]
         if answer.body is not None:

@@ -9,7 +9,7 @@ from adapters import offload
 from adapters.base import Answer
 from adapters.errors import CallerError, InferenceError
 from adapters.http1.message import Request, Response
-from adapters.types import ChatRequest, ResponsesRequest
+from adapters.types import ChatRequest, ModelRequest, ResponsesRequest
 from adapters.wire.body import open_body
 from adapters.wire.field_names import RESPONSES
 from adapters.wire.responses import answers
@@ -98,11 +98,12 @@ class ResponsesFront:
     ) -> Answer:
         """The begun answer. What is refused is called by the names that the client knows."""
         request.size = len(body)
-        snapshot = self._core.snapshot
-        if header.NAME in http.headers and header.may_ask(snapshot, principal):
-            record.explanation = header.told(
-                snapshot, principal, (await self._read(body))[0], http.headers, self._core.wall()
-            )
+        if header.NAME in http.headers:
+
+            async def again() -> ModelRequest:
+                return (await self._read(body))[0]
+
+            await header.explain(self._core, principal, http.headers, record, again)
         try:
             return await self._core.handle(principal, request, http.headers, record)
         except CallerError as error:

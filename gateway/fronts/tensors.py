@@ -94,7 +94,10 @@ async def inferred(
     core: Core, principal: Principal, request: InferRequest, headers: Mapping[str, str], record: Record
 ) -> Answer:
     """The begun answer to an inference, and in the record why it went where it went, for who asks and may."""
-    snapshot = core.snapshot
-    if header.NAME in headers and header.may_ask(snapshot, principal):
-        record.explanation = header.told(snapshot, principal, replace(request), headers, core.wall())
+    if header.NAME in headers:
+
+        async def copied() -> InferRequest:
+            return replace(request)
+
+        await header.explain(core, principal, headers, record, copied)
     return await core.handle(principal, request, headers, record)

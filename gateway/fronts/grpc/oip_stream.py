@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from adapters import offload, statuses
 from adapters.base import Answer
-from adapters.errors import MODEL_NOT_READY, REPORTED, BackendError, ClientGone, InferenceError, ModelFailed
+from adapters.errors import MODEL_NOT_READY, REPORTED, BackendError, InferenceError, ModelFailed
 from adapters.http2.call import Call
 from adapters.http2.status import GrpcError
 from adapters.tensors import EMPTY_FINAL, FINAL, Inferred
@@ -22,7 +22,7 @@ from adapters.wire import sse
 from adapters.wire.oip import proto_responses as oip_proto_answers
 from adapters.wire.oip import responses as oip_responses
 from gateway.auth.keys import Principal
-from gateway.fronts import errors, tensors
+from gateway.fronts import tensors
 from gateway.fronts.door import Door
 from gateway.telemetry import Record
 
@@ -89,15 +89,11 @@ class InferStream:
                 finally:
                     await answer.aclose()
         except InferenceError as error:
-            core.telemetry.end(record, error, statuses.http_status(error), core.clock())
+            core.end(record, error)
             await turn.wait()
             await self._failed(error, id_, model)
-        except asyncio.CancelledError:
-            core.telemetry.end(record, ClientGone("the client cancelled the call"), 499, core.clock())
-            raise
-        except Exception:
-            bug = errors.internal_error()
-            core.telemetry.end(record, bug, statuses.http_status(bug), core.clock())
+        except (Exception, asyncio.CancelledError) as error:
+            core.end(record, error)
             raise
         finally:
             mine.set()

@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 
 from adapters import statuses
-from adapters.errors import CallerError, ClientGone, InferenceError, Unsupported
+from adapters.errors import CallerError, InferenceError, Unsupported
 from adapters.http2.call import Call
 from adapters.http2.status import GrpcError
 from gateway.auth.keys import Principal, bearer
-from gateway.fronts import errors
 from gateway.fronts.door import Door
 from gateway.telemetry import Record
 
@@ -62,21 +61,11 @@ class Rpcs:
                 record.early = core.ledger.reserve_early(principal.tenant, principal.key_id, core.clock())
             await method.answer(principal, call, record)
         except InferenceError as error:
-            core.telemetry.end(record, error, statuses.http_status(error), core.clock())
+            core.end(record, error)
             call.fail(statuses.grpc_code(error), error.message, self._door.headers(record))
-        except GrpcError as error:
-            core.telemetry.end(record, CallerError(error.message), 400, core.clock())
+        except (Exception, asyncio.CancelledError) as error:
+            core.end(record, CallerError(error.message) if isinstance(error, GrpcError) else error)
             raise
-        except asyncio.CancelledError:
-            core.telemetry.end(record, ClientGone("the client cancelled the call"), 499, core.clock())
-            raise
-        except Exception:
-            bug = errors.internal_error()
-            core.telemetry.end(record, bug, statuses.http_status(bug), core.clock())
-            raise
-        finally:
-            if record.early is not None:
-                record.early.undo(core.clock())
 
     def _other(self, call: Call) -> Method | None:
         return next((method for name, method in self._others.items() if name in call.metadata), None)
@@ -88,7 +77,7 @@ class Rpcs:
 
 def told(door: Door, call: Call, record: Record, answer: Any) -> None:
     """An answer of the gateway's own, and the end of its request."""
-    door.core.telemetry.end(record, None, 200, door.core.clock())
+    door.core.end(record)
     call.reply(answer.SerializeToString(), door.headers(record))
 
 
