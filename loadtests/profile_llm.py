@@ -17,6 +17,7 @@ from rich.table import Table
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the runtime sets it, before torch is imported
 
+from runtimes.llm.api.answer_bodies import TokenReport
 from runtimes.llm.api.answers import ChatWriter
 from runtimes.llm.engine.async_engine import Engine, EngineConfig, SamplingParams
 from runtimes.llm.model import model_runner
@@ -133,7 +134,7 @@ def main() -> None:
     tokenizer = load_tokenizer(resolve(MODEL, progress=False))
     detokenizer, writer = Detokenizer(tokenizer), ChatWriter("model", "fp", with_usage=False)
     console.print(f"detokenizer: {per_call(lambda: detokenizer.push(1000)):.1f} us a token")
-    console.print(f"an event of a stream, written: {per_call(lambda: writer.text(0, ' word')):.1f} us")
+    console.print(f"an event of a stream, written: {per_call(lambda: writer.text(0, ' word', TokenReport())):.1f} us")
 
 
 if __name__ == "__main__":

@@ -11,12 +11,9 @@ import msgspec
 from msgspec import Meta
 
 from adapters.errors import CallerError
-from runtimes.llm.grammar.constraint import Grammar, GrammarInvalid
-from runtimes.llm.grammar.schema_numbers import Rounded, exact
+from runtimes.llm.grammar.constraint import Grammar
+from runtimes.llm.grammar.json_schema import WHITESPACE, of_schema
 
-# Between JSON's tokens: nothing, a space, or a new line with what it is indented by. Without a bound a model can go
-# on with spaces until its answer is cut.
-WHITESPACE = r"[ \t]?|\n[ \t]{0,40}"
 MAX_CHOICES = 10_000
 _SIMPLE = ("json", "json_object", "regex", "choice", "grammar")
 Options = Annotated[list[str], Meta(min_length=1, max_length=MAX_CHOICES)]
@@ -92,22 +89,6 @@ class StructuredOutputs(msgspec.Struct, forbid_unknown_fields=True):
 def ascii_classes(regex: str) -> str:
     r"""The regex with `\d`, `\w` and `\s` as ASCII, as vLLM reads them. llguidance's are Unicode's."""
     return re.sub(r"\\(.)", lambda escape: _CLASSES.get(escape[1], escape[0]), regex, flags=re.DOTALL)
-
-
-def of_schema(schema: dict[str, Any], param: str, *, strict: bool = False, whitespace: str = WHITESPACE) -> Grammar:
-    """The JSON texts of a schema."""
-    return Grammar("json_schema", json_text(schema, param, strict=strict, whitespace=whitespace), param)
-
-
-def json_text(schema: dict[str, Any], param: str, *, strict: bool, whitespace: str = WHITESPACE) -> str:
-    """A schema with how it is to be read, as `%json` in Lark takes it too. Raises GrammarInvalid."""
-    try:
-        schema = exact(schema, strict=strict)
-    except Rounded as error:
-        raise GrammarInvalid(f"`{param}` cannot be held to: {error}.", param=param) from None
-    reading: dict[str, Any] = {"lenient": not strict}
-    reading |= {"whitespace_pattern": whitespace} if whitespace else {"whitespace_flexible": False}
-    return _encode({**schema, "x-guidance": reading}).decode()
 
 
 def _schema(written: dict[str, Any] | str, param: str) -> dict[str, Any]:

@@ -4,11 +4,26 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from runtimes.llm.api.answer_bodies import (
+    AnswerMessage,
+    AnyChoice,
+    Body,
+    ChatChoice,
+    ChatChunkChoice,
+    Delta,
+    Ending,
+    Finished,
+    FunctionPart,
+    TextChoice,
+    TokenReport,
+    ToolCallPart,
+    Usage,
+)
 from runtimes.llm.api.token_logprobs import ScoredPrompt, ScoredToken, TokenNames, chat_logprobs, completion_logprobs
 from runtimes.llm.engine.sequence import FinishReason
 from runtimes.llm.text.answer_parser import AnswerParser, Part
@@ -16,109 +31,6 @@ from runtimes.llm.text.think_parser import Thought
 from runtimes.llm.text.tool_parser import AnswerText, CallBegun
 
 _encode = msgspec.json.Encoder().encode
-Ending = FinishReason | Literal["tool_calls"]
-
-
-class Finished(NamedTuple):
-    """One whole choice."""
-
-    text: str
-    finish_reason: FinishReason
-    tokens: Sequence[ScoredToken] = ()
-    token_ids: Sequence[int] = ()
-    scored_prompt: ScoredPrompt | None = None
-
-
-class PromptDetails(msgspec.Struct):
-    """How many of its tokens did not have to be computed."""
-
-    cached_tokens: int = 0
-
-
-class CompletionDetails(msgspec.Struct):
-    """How many of its tokens are thoughts."""
-
-    reasoning_tokens: int
-
-
-class Usage(msgspec.Struct):
-    """What it cost, in tokens. The prompt counts once, however many choices it has."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-    prompt_tokens_details: PromptDetails
-    completion_tokens_details: CompletionDetails | UnsetType = UNSET
-
-
-class _Called(msgspec.Struct, omit_defaults=True):
-    name: str | UnsetType = UNSET
-    arguments: str | UnsetType = UNSET
-
-
-class _ToolCall(msgspec.Struct, omit_defaults=True):
-    """Whole, or a piece of the call at `index`."""
-
-    index: int | UnsetType = UNSET
-    id: str | UnsetType = UNSET
-    type: str | UnsetType = UNSET
-    function: _Called | UnsetType = UNSET
-
-
-class _Message(msgspec.Struct):
-    content: str | None
-    role: str = "assistant"
-    refusal: None = None
-    tool_calls: Sequence[_ToolCall] | UnsetType = UNSET
-    reasoning_content: str | UnsetType = UNSET
-
-
-class _Delta(msgspec.Struct, omit_defaults=True):
-    role: str | UnsetType = UNSET
-    content: str | UnsetType = UNSET
-    tool_calls: Sequence[_ToolCall] | UnsetType = UNSET
-    reasoning_content: str | UnsetType = UNSET
-
-
-class _ChatChoice(msgspec.Struct):
-    index: int
-    message: _Message
-    finish_reason: Ending
-    logprobs: dict[str, Any] | None = None
-    token_ids: Sequence[int] | UnsetType = UNSET
-
-
-class _ChatChunkChoice(msgspec.Struct):
-    index: int
-    delta: _Delta
-    finish_reason: Ending | None = None
-    logprobs: dict[str, Any] | None = None
-    token_ids: Sequence[int] | UnsetType = UNSET
-
-
-class _TextChoice(msgspec.Struct):
-    """Of an answer and of a chunk alike."""
-
-    index: int
-    text: str
-    finish_reason: FinishReason | None = None
-    logprobs: dict[str, Any] | None = None
-    token_ids: Sequence[int] | UnsetType = UNSET
-    prompt_logprobs: ScoredPrompt | UnsetType = UNSET
-
-
-_Choice = _ChatChoice | _ChatChunkChoice | _TextChoice
-
-
-class _Body(msgspec.Struct):
-    id: str
-    object: str
-    created: int
-    model: str
-    system_fingerprint: str
-    choices: Sequence[_Choice]
-    usage: Usage | UnsetType | None = UNSET
-    prompt_logprobs: ScoredPrompt | UnsetType = UNSET
 
 
 class AnswerWriter(Protocol):
@@ -127,31 +39,19 @@ class AnswerWriter(Protocol):
     def whole(self, choices: Sequence[Finished], usage: Usage) -> bytes: ...
 
     def resume(self, index: int, text: str) -> None:
-        """The choice goes on after a text that its client has."""
+        """Continue the choice after a `text` that its client has."""
 
     def opening(self, index: int) -> bytes | None:
         """The chunk before a choice's first text, if the API has one."""
 
-    def text(
-        self, index: int, text: str, token_ids: Sequence[int] = (), tokens: Sequence[ScoredToken] = ()
-    ) -> list[bytes]:
-        """Chunks, none while nothing is certain.
+    def text(self, index: int, text: str, tokens: TokenReport) -> list[bytes]:
+        """The chunks of a piece of text; none while no part of it is final."""
 
-        `token_ids` are the tokens that were generated since the text before, `tokens` those that begin in it, where
-        asked for."""
-
-    def finish(
-        self,
-        index: int,
-        rest: str,
-        reason: FinishReason,
-        token_ids: Sequence[int] = (),
-        tokens: Sequence[ScoredToken] = (),
-    ) -> list[bytes]:
-        """`rest` is the last of the text, and empty nearly always; `token_ids` are the last of the tokens."""
+    def finish(self, index: int, rest: str, reason: FinishReason, tokens: TokenReport) -> list[bytes]:
+        """The last chunks. `rest` is the last of the text, and empty nearly always."""
 
     def usage(self, usage: Usage) -> bytes:
-        """The chunk after all choices that says what it cost."""
+        """The chunk after all choices, with the usage."""
 
 
 class _Writer:
@@ -168,14 +68,14 @@ class _Writer:
         with_token_ids: bool = False,
         names: TokenNames | None = None,
     ) -> None:
-        """With `names` log-probabilities are told."""
+        """With `names`, log-probabilities are reported."""
         self._names = names
         self._with_token_ids = with_token_ids
         self._id = f"{self.id_prefix}-{secrets.token_hex(16)}"
         self._created = int(time.time())
         self._model = model
         self._fingerprint = fingerprint
-        # A stream that will say what it cost says null until then.
+        # Chunks of a stream with usage have null until the last one.
         self._no_usage_yet = None if with_usage else UNSET
 
     def usage(self, usage: Usage) -> bytes:
@@ -193,18 +93,18 @@ class _Writer:
     def _ids(self, token_ids: Sequence[int]) -> Sequence[int] | UnsetType:
         return token_ids if self._with_token_ids else UNSET
 
-    def _chunk(self, choice: _Choice) -> bytes:
+    def _chunk(self, choice: AnyChoice) -> bytes:
         return self._body(self.chunk_object, [choice], self._no_usage_yet)
 
     def _body(
         self,
         object: str,
-        choices: Sequence[_Choice],
+        choices: Sequence[AnyChoice],
         usage: Usage | UnsetType | None,
         scored_prompt: ScoredPrompt | None = None,
     ) -> bytes:
         scored = UNSET if scored_prompt is None else scored_prompt
-        return _encode(_Body(self._id, object, self._created, self._model, self._fingerprint, choices, usage, scored))
+        return _encode(Body(self._id, object, self._created, self._model, self._fingerprint, choices, usage, scored))
 
 
 class ChatWriter(_Writer):
@@ -227,7 +127,7 @@ class ChatWriter(_Writer):
         names: TokenNames | None = None,
         parser: Callable[[], AnswerParser] | None = None,
     ) -> None:
-        """A `parser` finds a choice's thoughts and calls of tools."""
+        """A `parser` separates the thoughts and tool calls of a choice."""
         super().__init__(model, fingerprint, with_usage=with_usage, with_token_ids=with_token_ids, names=names)
         self._parsers = None if parser is None else defaultdict[int, AnswerParser](parser)
 
@@ -235,7 +135,7 @@ class ChatWriter(_Writer):
         written = []
         for i, choice in enumerate(choices):
             message, reason = self._message(i, choice)
-            written.append(_ChatChoice(i, message, reason, self._logprobs(choice.tokens), self._ids(choice.token_ids)))
+            written.append(ChatChoice(i, message, reason, self._logprobs(choice.tokens), self._ids(choice.token_ids)))
         return self._body(self.whole_object, written, usage, choices[0].scored_prompt)
 
     def resume(self, index: int, text: str) -> None:
@@ -243,46 +143,37 @@ class ChatWriter(_Writer):
             self._parsers[index].push(text)
 
     def opening(self, index: int) -> bytes | None:
-        return self._chunk(_ChatChunkChoice(index, _Delta(role="assistant", content="")))
+        return self._chunk(ChatChunkChoice(index, Delta(role="assistant", content="")))
 
-    def text(
-        self, index: int, text: str, token_ids: Sequence[int] = (), tokens: Sequence[ScoredToken] = ()
-    ) -> list[bytes]:
-        logprobs, ids = self._chunk_logprobs(tokens), self._ids(token_ids)
+    def text(self, index: int, text: str, tokens: TokenReport) -> list[bytes]:
+        logprobs, ids = self._chunk_logprobs(tokens.scored), self._ids(tokens.ids)
         if self._parsers is None:
-            return [self._chunk(_ChatChunkChoice(index, _Delta(content=text), None, logprobs, ids))]
+            return [self._chunk(ChatChunkChoice(index, Delta(content=text), None, logprobs, ids))]
         deltas = [_delta(part) for part in self._parsers[index].push(text)]
-        if not deltas and (tokens or ids):
-            deltas = [_Delta()]
+        if not deltas and (tokens.scored or ids):
+            deltas = [Delta()]
         chunks = []
         for delta in deltas:
-            chunks.append(self._chunk(_ChatChunkChoice(index, delta, None, logprobs, ids)))
+            chunks.append(self._chunk(ChatChunkChoice(index, delta, None, logprobs, ids)))
             logprobs, ids = None, UNSET
         return chunks
 
-    def finish(
-        self,
-        index: int,
-        rest: str,
-        reason: FinishReason,
-        token_ids: Sequence[int] = (),
-        tokens: Sequence[ScoredToken] = (),
-    ) -> list[bytes]:
-        logprobs, ids = self._chunk_logprobs(tokens), self._ids(token_ids)
+    def finish(self, index: int, rest: str, reason: FinishReason, tokens: TokenReport) -> list[bytes]:
+        logprobs, ids = self._chunk_logprobs(tokens.scored), self._ids(tokens.ids)
         if self._parsers is None:
-            return [self._chunk(_ChatChunkChoice(index, _Delta(content=rest or UNSET), reason, logprobs, ids))]
+            return [self._chunk(ChatChunkChoice(index, Delta(content=rest or UNSET), reason, logprobs, ids))]
         parser = self._parsers[index]
         deltas = [_delta(part) for part in (*parser.push(rest), *parser.finish())]
-        chunks = [self._chunk(_ChatChunkChoice(index, delta)) for delta in deltas]
-        return [*chunks, self._chunk(_ChatChunkChoice(index, _Delta(), _ending(parser, reason), logprobs, ids))]
+        chunks = [self._chunk(ChatChunkChoice(index, delta)) for delta in deltas]
+        return [*chunks, self._chunk(ChatChunkChoice(index, Delta(), _ending(parser, reason), logprobs, ids))]
 
-    def _message(self, index: int, choice: Finished) -> tuple[_Message, Ending]:
+    def _message(self, index: int, choice: Finished) -> tuple[AnswerMessage, Ending]:
         if self._parsers is None:
-            return _Message(choice.text), choice.finish_reason
+            return AnswerMessage(choice.text), choice.finish_reason
         parser = self._parsers[index]
         texts: list[str] = []
         thoughts: list[str] = []
-        calls: list[_ToolCall] = []
+        calls: list[ToolCallPart] = []
         arguments: list[list[str]] = []
         for part in (*parser.push(choice.text), *parser.finish()):
             if isinstance(part, AnswerText):
@@ -290,33 +181,33 @@ class ChatWriter(_Writer):
             elif isinstance(part, Thought):
                 thoughts.append(part.text)
             elif isinstance(part, CallBegun):
-                calls.append(_ToolCall(id=part.id, type="function", function=_Called(part.name)))
+                calls.append(ToolCallPart(id=part.id, type="function", function=FunctionPart(part.name)))
                 arguments.append([])
             else:
                 arguments[part.at].append(part.text)
         thought = "".join(thoughts) or UNSET
         if not calls:
             content = "".join(texts) or (None if thoughts else "")
-            return _Message(content, reasoning_content=thought), choice.finish_reason
+            return AnswerMessage(content, reasoning_content=thought), choice.finish_reason
         for call, pieces in zip(calls, arguments, strict=True):
-            assert isinstance(call.function, _Called)
+            assert isinstance(call.function, FunctionPart)
             call.function.arguments = "".join(pieces)
-        message = _Message("".join(texts) or None, tool_calls=calls, reasoning_content=thought)
+        message = AnswerMessage("".join(texts) or None, tool_calls=calls, reasoning_content=thought)
         return message, _ending(parser, choice.finish_reason)
 
 
-def _delta(part: Part) -> _Delta:
+def _delta(part: Part) -> Delta:
     if isinstance(part, Thought):
-        return _Delta(reasoning_content=part.text)
+        return Delta(reasoning_content=part.text)
     if isinstance(part, AnswerText):
-        return _Delta(content=part.text)
+        return Delta(content=part.text)
     if isinstance(part, CallBegun):
-        return _Delta(tool_calls=[_ToolCall(part.at, part.id, "function", _Called(part.name, ""))])
-    return _Delta(tool_calls=[_ToolCall(part.at, function=_Called(arguments=part.text))])
+        return Delta(tool_calls=[ToolCallPart(part.at, part.id, "function", FunctionPart(part.name, ""))])
+    return Delta(tool_calls=[ToolCallPart(part.at, function=FunctionPart(arguments=part.text))])
 
 
 def _ending(parser: AnswerParser, reason: FinishReason) -> Ending:
-    """An answer that calls ends by that, unless it was cut."""
+    """An answer with tool calls ends with `tool_calls`, unless it was cut."""
     return "tool_calls" if reason == "stop" and parser.num_calls else reason
 
 
@@ -332,9 +223,9 @@ class CompletionWriter(_Writer):
     def whole(self, choices: Sequence[Finished], usage: Usage) -> bytes:
         return self._body(self.whole_object, [self._choice(i, choice) for i, choice in enumerate(choices)], usage)
 
-    def _choice(self, index: int, choice: Finished) -> _TextChoice:
+    def _choice(self, index: int, choice: Finished) -> TextChoice:
         ids, scored = self._ids(choice.token_ids), UNSET if choice.scored_prompt is None else choice.scored_prompt
-        return _TextChoice(index, choice.text, choice.finish_reason, self._logprobs(choice.tokens), ids, scored)
+        return TextChoice(index, choice.text, choice.finish_reason, self._logprobs(choice.tokens), ids, scored)
 
     def resume(self, index: int, text: str) -> None:
         pass  # a completion's text is not parsed
@@ -342,17 +233,9 @@ class CompletionWriter(_Writer):
     def opening(self, index: int) -> bytes | None:
         return None
 
-    def text(
-        self, index: int, text: str, token_ids: Sequence[int] = (), tokens: Sequence[ScoredToken] = ()
-    ) -> list[bytes]:
-        return [self._chunk(_TextChoice(index, text, None, self._chunk_logprobs(tokens), self._ids(token_ids)))]
+    def text(self, index: int, text: str, tokens: TokenReport) -> list[bytes]:
+        return [self._chunk(TextChoice(index, text, None, self._chunk_logprobs(tokens.scored), self._ids(tokens.ids)))]
 
-    def finish(
-        self,
-        index: int,
-        rest: str,
-        reason: FinishReason,
-        token_ids: Sequence[int] = (),
-        tokens: Sequence[ScoredToken] = (),
-    ) -> list[bytes]:
-        return [self._chunk(_TextChoice(index, rest, reason, self._chunk_logprobs(tokens), self._ids(token_ids)))]
+    def finish(self, index: int, rest: str, reason: FinishReason, tokens: TokenReport) -> list[bytes]:
+        logprobs, ids = self._chunk_logprobs(tokens.scored), self._ids(tokens.ids)
+        return [self._chunk(TextChoice(index, rest, reason, logprobs, ids))]

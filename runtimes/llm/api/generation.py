@@ -12,7 +12,8 @@ from msgspec import UNSET
 from adapters.errors import BackendError, InferenceError
 from adapters.wire import sse
 from adapters.wire.openai import chat as openai
-from runtimes.llm.api.answers import AnswerWriter, CompletionDetails, Finished, PromptDetails, Usage
+from runtimes.llm.api.answer_bodies import CompletionDetails, Finished, PromptDetails, TokenReport, Usage
+from runtimes.llm.api.answers import AnswerWriter
 from runtimes.llm.api.choice import Choice
 from runtimes.llm.api.metrics import Metrics
 from runtimes.llm.api.token_logprobs import ScoredPrompt, ScoredToken
@@ -25,8 +26,7 @@ class Piece(NamedTuple):
 
     choice: Choice
     text: str | None
-    token_ids: Sequence[int] = ()
-    tokens: Sequence[ScoredToken] = ()
+    report: TokenReport
 
 
 class Answering:
@@ -58,8 +58,8 @@ class Answering:
         try:
             async for text in choice.texts():
                 token_ids, choice.token_ids = choice.token_ids, []
-                await self._pieces.put(Piece(choice, text, token_ids, choice.take_tokens()))
-            await self._pieces.put(Piece(choice, None, choice.token_ids, choice.take_tokens()))
+                await self._pieces.put(Piece(choice, text, TokenReport(token_ids, choice.take_tokens())))
+            await self._pieces.put(Piece(choice, None, TokenReport(choice.token_ids, choice.take_tokens())))
         except InferenceError as error:
             await self._pieces.put(error)
         except Exception as error:
@@ -90,10 +90,10 @@ class Answering:
         texts: list[list[str]] = [[] for _ in self.choices]
         tokens: list[list[ScoredToken]] = [[] for _ in self.choices]
         ids: list[list[int]] = [[] for _ in self.choices]
-        async for choice, text, token_ids, new_tokens in self:
+        async for choice, text, report in self:
             texts[choice.index].append(choice.rest if text is None else text)
-            tokens[choice.index] += new_tokens
-            ids[choice.index] += token_ids
+            tokens[choice.index] += report.scored
+            ids[choice.index] += report.ids
         scored = await self._scored_prompts()
         return [
             Finished(
@@ -193,9 +193,9 @@ class EventStream:
                 events = sse.encode(opening)
         if piece.text is None:
             choice = piece.choice
-            chunks = self._writer.finish(index, choice.rest, choice.finish_reason, piece.token_ids, piece.tokens)
+            chunks = self._writer.finish(index, choice.rest, choice.finish_reason, piece.report)
         else:
-            chunks = self._writer.text(index, piece.text, piece.token_ids, piece.tokens)
+            chunks = self._writer.text(index, piece.text, piece.report)
         return events + b"".join([sse.encode(chunk) for chunk in chunks])
 
     def _closing(self) -> bytes:

@@ -4,49 +4,21 @@ Nothing is silently ignored. A parameter that this runtime cannot honour is acce
 asks for nothing; an unknown one is refused.
 """
 
-import re
-from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from adapters import offload
 from adapters.errors import CallerError
-from adapters.wire.openai.ignored_fields import NAMES, IgnoredFields, allowed_tools
 from runtimes.llm.api.answer_format import Options, ResponseFormat, StructuredOutputs
-from runtimes.llm.api.messages import MAX_MESSAGES, Message, check_continued, check_messages
-from runtimes.llm.api.sampling_fields import MAX_CHOICES, Count, SamplingFields, TokenId, check_ids
+from runtimes.llm.api.messages import MAX_MESSAGES, Message
+from runtimes.llm.api.sampling_fields import Count, SamplingFields, TokenId, check_ids
 from runtimes.llm.api.thinking_fields import Effort, Thinking, ThinkingOptions, Variables, variables_of
 from runtimes.llm.api.tools import MAX_TOOLS, Tool, ToolChoice, ToolUse, tool_use
 from runtimes.llm.engine.sampling_params import MAX_TOP_LOGPROBS
 from runtimes.llm.grammar.constraint import Grammar
 
 MAX_BEST_OF = 20
-
-# What a request may say without asking for anything that is not supported; null always may be said.
-_NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "audio": (),
-    "best_of": (1,),
-    "echo": (False,),
-    "function_call": ("none", "auto"),
-    "functions": ([],),
-    "modalities": (["text"],),
-    "prediction": (),
-    "metadata": ({},),
-    "store": (False,),
-    "suffix": ("",),
-    "top_logprobs": (0,),
-    "verbosity": ("medium",),
-    "web_search_options": (),
-}
-# About the request rather than the answer: for whoever keeps the books.
-_BOOKKEEPING = frozenset(
-    {
-        "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention",
-        "safety_identifier", "service_tier", "user",
-    }
-)  # fmt: skip
 
 
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
@@ -243,95 +215,3 @@ class CompletionBody(GenerateBody, kw_only=True):
         if kinds == {int}:
             return [[item for item in prompt if isinstance(item, int)]]
         return [item for item in prompt if not isinstance(item, int)]
-
-
-B = TypeVar("B", bound=GenerateBody)
-
-
-async def decoded(decode: Callable[[bytes, IgnoredFields], B], body: bytes, hints: IgnoredFields) -> B:
-    """What `decode` returns, from another process where the body has many values. Raises CallerError."""
-    request, updated = await offload.parse(body, _with_hints, decode, body, hints)
-    hints.ignored = updated.ignored
-    return request
-
-
-def _with_hints(
-    decode: Callable[[bytes, IgnoredFields], B], body: bytes, hints: IgnoredFields
-) -> tuple[B, IgnoredFields]:
-    return decode(body, hints), hints
-
-
-def decode_chat(body: bytes, hints: IgnoredFields | None = None) -> ChatBody:
-    """Raises CallerError that names the parameter at fault."""
-    decoded = _decode(body, ChatBody, hints or IgnoredFields())
-    check_messages(decoded.messages)
-    if decoded.continue_token_ids and decoded.tools:
-        raise CallerError("`continue_token_ids` is for answers without `tools`.", param="continue_token_ids")
-    if decoded.continue_final_message:
-        if decoded.add_generation_prompt:
-            message = "`continue_final_message` goes on with a message, `add_generation_prompt` begins one: give one."
-            raise CallerError(message, param="continue_final_message")
-        check_continued(decoded.messages)
-    return decoded
-
-
-def decode_completion(body: bytes, hints: IgnoredFields | None = None) -> CompletionBody:
-    """Raises CallerError that names the parameter at fault."""
-    decoded = _decode(body, CompletionBody, hints or IgnoredFields())
-    if len(decoded.prompts) * decoded.candidates > MAX_CHOICES:
-        several = "n" if decoded.best_of is None else "best_of"
-        raise CallerError(f"prompts times `{several}` must be at most {MAX_CHOICES}.", param=several)
-    if decoded.continue_token_ids and len(decoded.prompts) > 1:
-        raise CallerError("`continue_token_ids` is one answer: give one prompt.", param="prompt")
-    return decoded
-
-
-def _decode(body: bytes, kind: type[B], hints: IgnoredFields) -> B:
-    try:
-        fields = msgspec.json.decode(body, type=dict[str, Any])
-    except msgspec.ValidationError:
-        raise CallerError("The body must be a JSON object.", code="invalid_json") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CallerError(f"The body is not valid JSON: {error}.", code="invalid_json") from None
-    fields_of_kind = kind.__struct_fields__
-    for name in fields.keys() - set(fields_of_kind):
-        _check_unsupported(name, fields[name], hints)
-    if "tool_choice" in fields_of_kind:
-        fields = allowed_tools(fields)
-    try:
-        decoded = msgspec.convert(fields, kind)
-    except msgspec.ValidationError as error:
-        raise _invalid(str(error)) from None
-    decoded.stop = hints.stops(decoded.stop)
-    decoded.check()
-    if decoded.stream and decoded.prompt_logprobs is not None:
-        raise CallerError("`prompt_logprobs` needs `stream`: false.", param="prompt_logprobs")
-    for name in ("stream_options", "continue_token_ids"):
-        if fields.get(name) and not decoded.stream:
-            raise CallerError(f"`{name}` needs `stream`: true.", param=name)
-    if decoded.continue_token_ids and (decoded.n or 1) > 1:
-        raise CallerError("`continue_token_ids` is one answer: `n` must be 1.", param="n")
-    return decoded
-
-
-def _check_unsupported(name: str, value: Any, hints: IgnoredFields) -> None:
-    if name in _BOOKKEEPING or (value is None and name in _NEUTRAL):
-        return
-    if name not in _NEUTRAL:
-        raise CallerError(f"Unknown parameter: `{name}`.", param=name, code="unknown_parameter")
-    # 0 == False, yet `logprobs: 0` asks for something and `logprobs: false` does not.
-    if not any(value == neutral and isinstance(value, bool) == isinstance(neutral, bool) for neutral in _NEUTRAL[name]):
-        if name in NAMES:
-            hints.ignore(name)
-            return
-        message = f"`{name}` is not supported by this server: leave it out."
-        raise CallerError(message, param=name, code="unsupported_parameter")
-
-
-def _invalid(message: str) -> CallerError:
-    """msgspec says "Expected `int`, got `str` - at `$.max_tokens`"."""
-    what, _, where = message.partition(" - at ")
-    missing = re.fullmatch(r"Object (?:missing required|contains unknown) field `(\w+)`", what)
-    path = [part for part in (where.strip("`").removeprefix("$").lstrip("."), missing and missing[1]) if part]
-    param = ".".join(path)
-    return CallerError(f"`{param}` is not valid: {what}." if param else f"{what}.", param=param or None)

@@ -6,8 +6,6 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
-import msgspec
-
 from adapters import offload
 from adapters.errors import (
     BackendError,
@@ -20,15 +18,17 @@ from adapters.errors import (
 from adapters.http1.message import Request, Response
 from adapters.wire.field_names import RESPONSES
 from adapters.wire.internal_headers import decode as decode_standing
-from adapters.wire.openai.ignored_fields import IGNORED, IgnoredFields
+from adapters.wire.openai.ignored_fields import IgnoredFields
 from runtimes.llm.api import embedding_fields, embeddings, responses
 from runtimes.llm.api.answers import AnswerWriter, ChatWriter, CompletionWriter
 from runtimes.llm.api.error_responses import RETRY_SECONDS, error_response
 from runtimes.llm.api.generation import Answering, EventStream
+from runtimes.llm.api.http_bodies import JSON, STREAM_HEADERS, json_body, json_response, reported, streamed
 from runtimes.llm.api.metrics import CONTENT_TYPE as METRICS_TYPE
 from runtimes.llm.api.metrics import Metrics
-from runtimes.llm.api.requests import GenerateBody, decode_chat, decode_completion, decoded
-from runtimes.llm.api.standing import RequestOrigin
+from runtimes.llm.api.origin import RequestOrigin
+from runtimes.llm.api.request_decoding import decode_chat, decode_completion, decoded
+from runtimes.llm.api.requests import GenerateBody
 from runtimes.llm.api.submission import (
     Form,
     LoadedModel,
@@ -47,9 +47,6 @@ from runtimes.llm.api.tokenize_fields import decode_detokenize, decode_tokenize
 from runtimes.llm.engine.async_engine import EngineStats
 
 COMPLETION_MAX_TOKENS = 16
-_JSON = ("content-type", "application/json")
-_STREAM_HEADERS = [("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache")]
-_encode = msgspec.json.Encoder().encode
 log = logging.getLogger(__name__)
 
 
@@ -96,10 +93,10 @@ class App:
 
     async def _chat(self, request: Request) -> Response:
         hints = IgnoredFields.of(request.headers)
-        return _reported(await self._answer_chat(request, await _json_body(request), hints), hints)
+        return reported(await self._answer_chat(request, await json_body(request), hints), hints)
 
     async def _responses(self, request: Request) -> Response:
-        call = await responses.decode(await _json_body(request), self.served_name)
+        call = await responses.decode(await json_body(request), self.served_name)
         hints = IgnoredFields.of(request.headers)
         try:
             for name in call.ignored:
@@ -108,9 +105,9 @@ class App:
         except CallerError as error:
             raise RESPONSES.of(error) from None
         if isinstance(answer.body, EventStream):
-            return _reported(Response(200, _STREAM_HEADERS, call.events(answer.body)), hints)
+            return reported(Response(200, STREAM_HEADERS, call.events(answer.body)), hints)
         assert isinstance(answer.body, bytes)
-        return _reported(Response(200, [_JSON], call.whole(answer.body)), hints)
+        return reported(Response(200, [JSON], call.whole(answer.body)), hints)
 
     async def _answer_chat(self, request: Request, written: bytes, hints: IgnoredFields) -> Response:
         body = await decoded(decode_chat, written, hints)
@@ -153,7 +150,7 @@ class App:
 
     async def _completions(self, request: Request) -> Response:
         hints = IgnoredFields.of(request.headers)
-        body = await decoded(decode_completion, await _json_body(request), hints)
+        body = await decoded(decode_completion, await json_body(request), hints)
         model = self._answering(body.model)
         prompts = [await encode_prompt(model, prompt) for prompt in body.prompts]
         names = None if body.num_logprobs is None else TokenNames(model.tokenizer, "bytes:")
@@ -169,11 +166,11 @@ class App:
         answer = await self._generate(
             model, body, prompts, origin, writer, form, "prompt", default_max_tokens=COMPLETION_MAX_TOKENS
         )
-        return _reported(answer, hints)
+        return reported(answer, hints)
 
     async def _embeddings(self, request: Request) -> Response:
         began = time.perf_counter()
-        written = await _json_body(request)
+        written = await json_body(request)
         body = await offload.parse(written, embedding_fields.decode, written)
         model = self._ready(body.model)
         embeddings.check_dimensions(body, model.embedding)
@@ -193,10 +190,10 @@ class App:
             self.metrics.finished(ended, time.perf_counter() - began)
         tokens = sum(map(len, rows))
         content = await embeddings.body_of(body, outputs, model.embedding, self.served_name, tokens)
-        return Response(200, [_JSON], content)
+        return Response(200, [JSON], content)
 
     async def _tokenize(self, request: Request) -> Response:
-        written = await _json_body(request)
+        written = await json_body(request)
         body = await offload.parse(written, decode_tokenize, written)
         model = self._ready(body.model)
         tokens = await tokens_of(body, model)
@@ -208,14 +205,14 @@ class App:
         if body.return_token_strs:
             names = functools.partial(model.tokenizer.names, tokens)
             result["token_strs"] = await model.encoding.run(len(tokens), names)
-        return _json_response(200, result)
+        return json_response(200, result)
 
     async def _detokenize(self, request: Request) -> Response:
-        written = await _json_body(request)
+        written = await json_body(request)
         body = await offload.parse(written, decode_detokenize, written)
         model = self._ready(body.model)
         text = await model.encoding.run(len(body.tokens), functools.partial(text_of, body, model.tokenizer))
-        return _json_response(200, {"prompt": text})
+        return json_response(200, {"prompt": text})
 
     async def _generate(
         self,
@@ -237,11 +234,11 @@ class App:
         scored = None if body.prompt_logprobs is None else scored_prompts(model, prompts, body.prompt_logprobs)
         answering = Answering(choices, sum(map(len, prompts)), self.metrics, scored)
         if body.stream:
-            return await _streamed(EventStream(answering, writer, with_usage=body.includes_usage))
+            return await streamed(EventStream(answering, writer, with_usage=body.includes_usage))
         try:
             chosen = body.candidates > (body.n or 1)
             finished = await (answering.best(body.n or 1) if chosen else answering.whole())
-            return Response(200, [_JSON], writer.whole(finished, answering.usage))
+            return Response(200, [JSON], writer.whole(finished, answering.usage))
         finally:
             answering.close()
 
@@ -266,10 +263,10 @@ class App:
     # ── about the server ──────────────────────────────────────────────────────────────────────────────
 
     async def _models(self, request: Request) -> Response:
-        return _json_response(200, {"object": "list", "data": [self._card()]})
+        return json_response(200, {"object": "list", "data": [self._card()]})
 
     async def _model(self, request: Request) -> Response:
-        return _json_response(200, self._card())
+        return json_response(200, self._card())
 
     def _card(self) -> dict[str, str | int]:
         model = self._ready(self.served_name)
@@ -283,9 +280,9 @@ class App:
 
     async def _health(self, request: Request) -> Response:
         if self.model is None:
-            return _json_response(503, {"status": "loading"}, ("retry-after", str(RETRY_SECONDS)))
+            return json_response(503, {"status": "loading"}, ("retry-after", str(RETRY_SECONDS)))
         alive = self.model.engine.alive
-        return _json_response(200 if alive else 503, {"status": "ok" if alive else "dead"})
+        return json_response(200 if alive else 503, {"status": "ok" if alive else "dead"})
 
     async def _metrics(self, request: Request) -> Response:
         return Response(200, [("content-type", METRICS_TYPE)], self.metrics.text())
@@ -294,37 +291,8 @@ class App:
         return None if self.model is None else self.model.engine.stats()
 
 
-async def _streamed(events: EventStream) -> Response:
-    """The answer begins with its first text: whatever fails earlier still has a status of its own."""
-    try:
-        await events.begin()
-    except BaseException:
-        await events.aclose()
-        raise
-    return Response(200, _STREAM_HEADERS, events)
-
-
-def _reported(answer: Response, hints: IgnoredFields) -> Response:
-    """The answer, with a header that lists the fields which were left out."""
-    if not hints.ignored:
-        return answer
-    return Response(answer.status, [*answer.headers, (IGNORED, ", ".join(hints.ignored))], answer.body)
-
-
-async def _json_body(request: Request) -> bytes:
-    kind = (request.headers.get("content-type") or "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        message = f"The body must be application/json, not {kind or 'without a content-type'}."
-        raise CallerError(message, code="unsupported_media_type")
-    return await request.read()
-
-
 def _origin(
     request: Request, model: LoadedModel, salt: str | None = None, priority: int | None = None
 ) -> RequestOrigin:
     """The headers of the gateway, with the body's own salt and priority within their bounds."""
     return RequestOrigin.of(decode_standing(request.headers), salt, priority, model.engine.clock())
-
-
-def _json_response(status: int, value: object, *headers: tuple[str, str]) -> Response:
-    return Response(status, [_JSON, *headers], _encode(value))

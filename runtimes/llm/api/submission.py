@@ -11,8 +11,8 @@ from adapters.errors import CallerError, ContextTooLong, InferenceError
 from runtimes.llm.api.choice import NO_STOPS, Choice, TextOptions
 from runtimes.llm.api.encoding_thread import EncodingThread
 from runtimes.llm.api.messages import Message
+from runtimes.llm.api.origin import RequestOrigin
 from runtimes.llm.api.requests import GenerateBody
-from runtimes.llm.api.standing import RequestOrigin
 from runtimes.llm.api.token_logprobs import EchoedPrompt, ScoredPrompt, TokenNames, scored_prompt
 from runtimes.llm.engine.async_engine import AsyncEngine, SamplingParams
 from runtimes.llm.engine.bad_words import BadWords, spelled

@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 
 from adapters.errors import BackendError, InferenceError
 from runtimes.histogram import Histogram
-from runtimes.llm.api.standing import NOBODY, Standing
-from runtimes.llm.engine.core import Engine, EngineConfig, EngineStats, Runner
+from runtimes.llm.engine.core import Engine, Runner
+from runtimes.llm.engine.engine_config import EngineConfig, EngineStats
 from runtimes.llm.engine.refusals import PromptTooLong, QueueFull, TooLate
 from runtimes.llm.engine.sequence import Constraint, FinishReason, Pooling, SamplingParams, TokenOutput
+from runtimes.llm.engine.standing import NOBODY, Standing
 
 __all__ = [
     "AsyncEngine",

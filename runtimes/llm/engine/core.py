@@ -5,81 +5,30 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import torch
 
 from runtimes.histogram import LATENCY_BOUNDS, Histogram
-from runtimes.llm.api.standing import NOBODY, Standing
 from runtimes.llm.engine.block_manager import BlockManager
-from runtimes.llm.engine.kv_sizing import KV_ADVICE, KVCacheName, kv_blocks, kv_bytes_per_token, kv_dtype
+from runtimes.llm.engine.engine_config import EngineConfig, EngineStats
+from runtimes.llm.engine.kv_sizing import KV_ADVICE, kv_blocks, kv_bytes_per_token, kv_dtype
 from runtimes.llm.engine.memory import OutOfMemory, allocating, ran_out
 from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.scheduler_config import SchedulerConfig
 from runtimes.llm.engine.sequence import Batch, Constraint, Pooling, Sampled, SamplingParams, Sequence, TokenOutput
-from runtimes.llm.model.executor import ExecutorName, make_executor, memory_of_steps
+from runtimes.llm.engine.standing import NOBODY, Standing
+from runtimes.llm.model.executor import make_executor, memory_of_steps
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.model_runner import ModelRunner
 from runtimes.llm.model.pooler import Pooler
-from runtimes.llm.weights.loader import DeviceName, DtypeName, load_model
-from runtimes.llm.weights.quantize import WeightsName
+from runtimes.llm.weights.loader import load_model
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineConfig:
-    """What to load and how much of the machine to take.
-
-    `threads` None leaves torch's choice. `max_model_len` None takes the longest that the model and the KV cache
-    both hold. `kv_cache_bytes`, or instead of it a `kv_cache_share` of all memory, is allocated at the start and never
-    grows.
-    """
-
-    model: Path
-    dtype: DtypeName = "auto"
-    device: DeviceName = "auto"
-    weights: WeightsName = "auto"
-    executor: ExecutorName = "auto"
-    threads: int | None = None
-    max_model_len: int | None = None
-    max_num_seqs: int = 64
-    max_num_batched_tokens: int = 512
-    kv_cache_bytes: int = 1 << 30
-    kv_cache_share: float | None = None
-    kv_cache_dtype: KVCacheName = "auto"
-    block_size: int = 16
-    max_queue: int = 256
-    prefix_cache: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineStats:
-    """The engine at one moment; from `preemptions` on, the numbers only ever grow.
-
-    `prompt_tokens` are those of accepted requests.
-    """
-
-    running: int
-    waiting: int
-    kv_blocks_total: int
-    kv_blocks_free: int
-    block_size: int
-    preemptions: int
-    prompt_tokens: int
-    cached_prompt_tokens: int
-    generated_tokens: int
-    steps: int
-    waits: Histogram
-    """Seconds from a request's coming to its first step."""
-    intervals: Histogram
-    """Seconds between two tokens of an answer, as they are handed on."""
 
 
 class Runner(Protocol):

@@ -15,15 +15,16 @@ from collections.abc import Mapping
 from math import inf
 from typing import TYPE_CHECKING
 
-from adapters.errors import BackendError, InferenceError
+from adapters.errors import InferenceError
 from runtimes.histogram import LATENCY_BOUNDS, Histogram
 from runtimes.llm.engine.block_manager import BlockManager
 from runtimes.llm.engine.fairness import COMPLETION, PROMPT, TokenCounter
+from runtimes.llm.engine.outcomes import add_pooled, appended, finish_reason, pooled_output
 from runtimes.llm.engine.queue import FairQueue
 from runtimes.llm.engine.refusals import PromptTooLong, QueueFull, TooLate
 from runtimes.llm.engine.running import Running
 from runtimes.llm.engine.scheduler_config import SchedulerConfig
-from runtimes.llm.engine.sequence import Batch, Chunk, FinishReason, Sampled, Sequence, TokenOutput
+from runtimes.llm.engine.sequence import Batch, Chunk, Sampled, Sequence, TokenOutput
 from runtimes.llm.engine.step_budget import StepBudget
 from runtimes.llm.engine.waits import shared_wait
 
@@ -165,13 +166,10 @@ class Scheduler:
             self.blocks.keep(sequence)
             if chunk.start == 0:  # also after a preemption, which begins anew
                 sequence.pooled = None
-            if (more := sums.get(sequence.id)) is not None:
-                sequence.pooled = more if sequence.pooled is None else sequence.pooled + more
+            add_pooled(sequence, sums.get(sequence.id))
             if chunk.samples:
                 self._remove(sequence)
-                if chunk.pooling == "mean" and sequence.pooled is not None:
-                    sequence.pooled /= len(sequence)
-                outputs[sequence.id] = TokenOutput(-1, "stop", sequence.num_cached, sequence.pooled)
+                outputs[sequence.id] = pooled_output(sequence)
         return outputs
 
     def check_integrity(self) -> None:
@@ -278,39 +276,22 @@ class Scheduler:
             self.fail(sequence.id, TooLate())
         self._next_deadline = min((s.standing.deadline for s in self._sequences.values()), default=inf)
 
-    def _append(self, sequence: Sequence, result: Sampled) -> TokenOutput:
-        try:
-            sequence.append(result.token_id)
-        except InferenceError as error:
+    def _append(self, sequence: Sequence, sampled: Sampled) -> TokenOutput:
+        if (error := appended(sequence, sampled.token_id)) is not None:
             return self._fail(sequence, error)
-        except Exception as error:  # a constraint is a program of others
-            failure = BackendError(f"the answer's constraint has failed: {error}")
-            failure.__cause__ = error
-            return self._fail(sequence, failure)
         self.served.charge(sequence.standing.tenant, COMPLETION, sequence.standing.share)
         self._running.decodes(sequence)
-        finish_reason = self._finish_reason(sequence, result.token_id)
-        if finish_reason is not None:
+        reason = finish_reason(sequence, self.config.max_model_len)
+        if reason is not None:
             self._remove(sequence)
         prompt, sequence.prompt_logprobs = sequence.prompt_logprobs, []
         return TokenOutput(
-            result.token_id,
-            finish_reason,
-            sequence.num_cached,
-            logprobs=result.logprobs,
-            prompt_logprobs=tuple(prompt),
+            sampled.token_id, reason, sequence.num_cached, logprobs=sampled.logprobs, prompt_logprobs=tuple(prompt)
         )
 
     def _fail(self, sequence: Sequence, error: InferenceError) -> TokenOutput:
         self._remove(sequence)
         return TokenOutput(-1, error=error)
-
-    def _finish_reason(self, sequence: Sequence, token_id: int) -> FinishReason | None:
-        if token_id in sequence.stop_token_ids:
-            return "stop"
-        if sequence.num_generated >= sequence.params.max_tokens or len(sequence) >= self.config.max_model_len:
-            return "length"
-        return None
 
     def _remove(self, sequence: Sequence) -> None:
         del self._sequences[sequence.id]

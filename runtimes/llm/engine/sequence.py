@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from adapters.errors import InferenceError
-from runtimes.llm.api.standing import NOBODY, Standing
 from runtimes.llm.engine.sampling_params import SamplingParams
+from runtimes.llm.engine.standing import NOBODY, Standing
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,10 +19,10 @@ from hashlib import blake2b
 from llguidance import LLMatcher
 
 from adapters.errors import CallerError
-from runtimes.llm.api.tenant_slots import Turns
 from runtimes.llm.grammar.after_mark import AfterMark, Mark, Rules, mark_of
 from runtimes.llm.grammar.build import CannotBuild, Kind, LongestTokens, Vocabulary, build, reason
 from runtimes.llm.grammar.sandbox import AT_ONCE, Sandbox
+from runtimes.llm.grammar.tenant_slots import Turns
 from runtimes.llm.text.tokenizer import Tokenizer
 
 MAX_CHARACTERS = 1 << 18

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runtimes.llm.api.answer_format import json_text
 from runtimes.llm.grammar.constraint import Grammar
+from runtimes.llm.grammar.json_schema import json_text
 from runtimes.llm.text.tokenizer import Tokenizer
 
 

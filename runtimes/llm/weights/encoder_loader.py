@@ -5,7 +5,8 @@ from pathlib import Path
 import torch
 
 from runtimes.llm.engine.block_manager import BlockManager
-from runtimes.llm.engine.core import Engine, EngineConfig
+from runtimes.llm.engine.core import Engine
+from runtimes.llm.engine.engine_config import EngineConfig
 from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.scheduler_config import SchedulerConfig
 from runtimes.llm.engine.sequence import Batch, Sampled

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from adapters.errors import CallerError
-from runtimes.llm.api.requests import decode_chat
+from runtimes.llm.api.request_decoding import decode_chat
 from tests.runtimes.llm.babbler import Babbler
 from tests.runtimes.llm.server_fixtures import MODEL, post, serving, until_idle
 

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 import torch
 
-from runtimes.llm.api.requests import decode_chat
+from runtimes.llm.api.request_decoding import decode_chat
 from runtimes.llm.engine.sampler import sample
 from runtimes.llm.engine.sequence import Batch, Sampled
 from runtimes.llm.text.chat_template import ChatTemplate

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from adapters.errors import CallerError
-from runtimes.llm.api.requests import decode_chat
+from runtimes.llm.api.request_decoding import decode_chat
 from runtimes.llm.grammar.constraint import Grammars
 from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.tool_formats import HERMES, LLAMA, MISTRAL, ToolFormat

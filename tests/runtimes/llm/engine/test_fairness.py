@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtimes.llm.api.standing import Standing
 from runtimes.llm.engine.block_manager import BlockManager
 from runtimes.llm.engine.fairness import COMPLETION, MAX_TENANTS, PROMPT, TokenCounter
 from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.scheduler_config import SchedulerConfig
 from runtimes.llm.engine.sequence import Sampled, SamplingParams, Sequence
+from runtimes.llm.engine.standing import Standing
 
 SLOTS, BUDGET = 4, 24
 LONGEST_PROMPT, LONGEST_ANSWER = 60, 30

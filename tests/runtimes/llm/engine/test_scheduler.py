@@ -3,13 +3,13 @@ from typing import Any
 
 import pytest
 
-from runtimes.llm.api.standing import Standing
 from runtimes.llm.engine.block_manager import BlockManager
 from runtimes.llm.engine.queue import PATIENCE
 from runtimes.llm.engine.refusals import PromptTooLong, QueueFull, TooLate
 from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.scheduler_config import SchedulerConfig
 from runtimes.llm.engine.sequence import Batch, Sampled, SamplingParams, Sequence, TokenOutput
+from runtimes.llm.engine.standing import Standing
 
 STOP = 2
 

@@ -6,13 +6,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from runtimes.llm.api.standing import Standing
 from runtimes.llm.engine.block_manager import BlockManager
 from runtimes.llm.engine.queue import PATIENCE
 from runtimes.llm.engine.refusals import PromptTooLong, QueueFull, TooLate
 from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.scheduler_config import SchedulerConfig
 from runtimes.llm.engine.sequence import Batch, Chunk, Sampled, SamplingParams, Sequence
+from runtimes.llm.engine.standing import Standing
 
 STOP = 0
 QUEUE = 6

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtimes.llm.api.standing import Standing
 from runtimes.llm.engine import step_budget
 from runtimes.llm.engine.block_manager import BlockManager
 from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.scheduler_config import SchedulerConfig
 from runtimes.llm.engine.sequence import Batch, Sampled, SamplingParams, Sequence
+from runtimes.llm.engine.standing import Standing
 from runtimes.llm.engine.step_budget import LONGEST, WAIT_SHARE
 
 TARGET, ANSWER = 0.05, 128

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
-from runtimes.llm.api.answer_format import of_schema
 from runtimes.llm.grammar.after_mark import AfterMark, Mark
 from runtimes.llm.grammar.constraint import Compiled, Grammars
+from runtimes.llm.grammar.json_schema import of_schema
 from runtimes.llm.grammar.think_rules import ThoughtRules
 from runtimes.llm.text.think_parser import ThinkFormat, ThinkParser
 from runtimes.llm.text.tokenizer import Tokenizer

@@ -18,13 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.errors import CapacityError, Unavailable
-from runtimes.llm.api.answer_format import of_schema
 from runtimes.llm.grammar import build as grammar_build
 from runtimes.llm.grammar import constraint as module
 from runtimes.llm.grammar import sandbox
 from runtimes.llm.grammar.after_mark import Rules
 from runtimes.llm.grammar.build import Kind
 from runtimes.llm.grammar.constraint import Compiled, Grammar, GrammarInvalid, Grammars
+from runtimes.llm.grammar.json_schema import of_schema
 from tests.runtimes.llm.schemas import schemas
 from tests.runtimes.llm.server_fixtures import byte_tokenizer
 

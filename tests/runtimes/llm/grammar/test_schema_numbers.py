@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.errors import CallerError
-from runtimes.llm.api.answer_format import json_text, of_schema
 from runtimes.llm.grammar.build import CannotBuild, Vocabulary, build
+from runtimes.llm.grammar.json_schema import json_text, of_schema
 from runtimes.llm.grammar.schema_numbers import Rounded, exact
 from runtimes.llm.text.tool_formats import HERMES
 from runtimes.llm.text.tool_parser import CallArguments, ToolParser

@@ -1,4 +1,4 @@
-"""What a request's headers and body say of whose it is and how urgent, down to the engine."""
+"""The tenant, salt, priority and deadline of a request, from headers and body to the engine."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adapters.wire.internal_headers import InternalHeaders
-from runtimes.llm.api.standing import RequestOrigin
+from runtimes.llm.api.origin import RequestOrigin
 from tests.runtimes.llm.server_fixtures import MODEL, Running, post, serving, until_idle
 
 BODY = {"model": MODEL, "prompt": "hi", "max_tokens": 5}

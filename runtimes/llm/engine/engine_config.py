@@ -1,0 +1,59 @@
+"""The options of an engine, and its statistics."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtimes.histogram import Histogram
+from runtimes.llm.engine.kv_sizing import KVCacheName
+from runtimes.llm.model.executor import ExecutorName
+from runtimes.llm.weights.loader import DeviceName, DtypeName
+from runtimes.llm.weights.quantize import WeightsName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """What to load and how much of the machine to take.
+
+    `threads` None leaves torch's choice. `max_model_len` None takes the longest that the model and the KV cache
+    both hold. `kv_cache_bytes`, or instead of it a `kv_cache_share` of all memory, is allocated at the start and never
+    grows.
+    """
+
+    model: Path
+    dtype: DtypeName = "auto"
+    device: DeviceName = "auto"
+    weights: WeightsName = "auto"
+    executor: ExecutorName = "auto"
+    threads: int | None = None
+    max_model_len: int | None = None
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 512
+    kv_cache_bytes: int = 1 << 30
+    kv_cache_share: float | None = None
+    kv_cache_dtype: KVCacheName = "auto"
+    block_size: int = 16
+    max_queue: int = 256
+    prefix_cache: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStats:
+    """The engine at one moment; from `preemptions` on, the numbers only ever grow.
+
+    `prompt_tokens` are those of accepted requests.
+    """
+
+    running: int
+    waiting: int
+    kv_blocks_total: int
+    kv_blocks_free: int
+    block_size: int
+    preemptions: int
+    prompt_tokens: int
+    cached_prompt_tokens: int
+    generated_tokens: int
+    steps: int
+    waits: Histogram
+    """Seconds from a request's coming to its first step."""
+    intervals: Histogram
+    """Seconds between two tokens of an answer, as they are handed on."""

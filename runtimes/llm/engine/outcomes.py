@@ -1,0 +1,45 @@
+"""The outcome of a step for one sequence: its next token or its vector, and whether the sequence ends."""
+
+from typing import TYPE_CHECKING
+
+from adapters.errors import BackendError, InferenceError
+from runtimes.llm.engine.sequence import FinishReason, Sequence, TokenOutput
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def appended(sequence: Sequence, token_id: int) -> InferenceError | None:
+    """Append a token; the error if the sequence's constraint fails, which ends this sequence only."""
+    try:
+        sequence.append(token_id)
+    except InferenceError as error:
+        return error
+    except Exception as error:  # a constraint comes from a request and may fail in any way
+        failure = BackendError(f"the answer's constraint has failed: {error}")
+        failure.__cause__ = error
+        return failure
+    return None
+
+
+def finish_reason(sequence: Sequence, max_model_len: int) -> FinishReason | None:
+    """Why the sequence ends with its newest token; None if it continues."""
+    if sequence.token_ids[-1] in sequence.stop_token_ids:
+        return "stop"
+    if sequence.num_generated >= sequence.params.max_tokens or len(sequence) >= max_model_len:
+        return "length"
+    return None
+
+
+def add_pooled(sequence: Sequence, states: "NDArray[np.float32] | None") -> None:
+    """Add the sum of a chunk's hidden states to the vector of its sequence."""
+    if states is not None:
+        sequence.pooled = states if sequence.pooled is None else sequence.pooled + states
+
+
+def pooled_output(sequence: Sequence) -> TokenOutput:
+    """The vector of a sequence whose last chunk was computed."""
+    if sequence.pooling == "mean" and sequence.pooled is not None:
+        sequence.pooled /= len(sequence)
+    return TokenOutput(-1, "stop", sequence.num_cached, sequence.pooled)
