@@ -2,12 +2,12 @@
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from adapters.http1.budget import Budget
 from adapters.http1.listeners import Listeners
-from adapters.http1.message import Request, Response
+from adapters.http1.message import Handler, Refusal
 from adapters.http1.server import Limits, Server
 from adapters.open_files import clients_that_fit
 from config.schema.config import Config, HttpConfig, ListenConfig
@@ -17,9 +17,6 @@ from gateway.tls import ServerTls
 
 if TYPE_CHECKING:
     from adapters.http2.server import Server as GrpcServer  # needs an extra
-
-Handler = Callable[[Request], Awaitable[Response]]
-Refuse = Callable[[int, str, str], Response]
 
 
 class ClientListeners:
@@ -46,7 +43,7 @@ class ClientListeners:
         handler: Handler,
         door: Door,
         ready: Callable[[], bool],
-        refuse: Refuse,
+        refuse: Refusal,
         config: HttpConfig,
         memory: Budget,
     ) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from adapters.http1.heap import keep_trimmed
-from adapters.http1.message import Response
+from adapters.http1.message import Handler, Headers, Refusal, Response
 from config.schema.config import Config, StateConfig
 from gateway.auth.errors import KeysError
 from gateway.auth.identity import Identity
@@ -63,6 +63,7 @@ class DataPlane:
     def __init__(self, config: Config, shared: SharedResources | None = None) -> None:
         """Raises `StartError`."""
         self.config = config
+        self._refusal: Refusal = openai_refusal
         self.clock = time.monotonic  # the event loop's clock has the same origin but a coarser resolution
         self.rng = random.Random()
         self.metrics = Metrics()
@@ -139,7 +140,10 @@ class DataPlane:
 
     def _open_listeners(self) -> None:
         fronts, http = Fronts(self.core, self.is_ready, self._open_keeper()), self.config.http
-        handler = fronts if http.cors is None else Cors(fronts, http.cors)
+        handler: Handler = fronts
+        if http.cors is not None:
+            handler = cors = Cors(fronts, http.cors)
+            self._refusal = cors.refuse
         self.listeners.open(handler, fronts.door, self.is_ready, self._refuse, http, self.memory.process)
         self._exits.push_async_callback(self.listeners.aclose)
 
@@ -156,9 +160,9 @@ class DataPlane:
         """Run a background task until the data plane closes."""
         self._exits.callback(self._background.run(work, name).cancel)
 
-    def _refuse(self, status: int, code: str, message: str) -> Response:
+    def _refuse(self, status: int, code: str, message: str, headers: Headers) -> Response:
         self.metrics.refused(code)
-        return openai_refusal(status, code, message)
+        return self._refusal(status, code, message, headers)
 
     # ── change ────────────────────────────────────────────────────────────────────────────────────────
 

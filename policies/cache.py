@@ -43,6 +43,8 @@ class Entry(NamedTuple):
     """When it was kept."""
     form: object = None
     """What it is written in, where there are several ways."""
+    ignored: tuple[str, ...] = ()
+    """Fields of the request that the model's server left out."""
 
 
 class Store:

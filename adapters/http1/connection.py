@@ -21,7 +21,7 @@ from adapters.http1.budget import Budget
 from adapters.http1.feeding import Data, Feeding
 from adapters.http1.head import Refused
 from adapters.http1.incoming import Incoming, too_large
-from adapters.http1.message import BodyStream, Response, Waiter, encode_head
+from adapters.http1.message import BodyStream, Headers, Response, Waiter, encode_head
 from adapters.http1.sweeper import NEVER
 
 if TYPE_CHECKING:
@@ -307,7 +307,9 @@ class Connection(Feeding):
             response = await self._server.handler(incoming)
         except Exception as error:
             self._report("unhandled error in a handler", error)
-            response = self._server.refusal(500, "internal_error", "The server failed on this request.")
+            response = self._server.refusal(
+                500, "internal_error", "The server failed on this request.", incoming.headers
+            )
         self.phase, self.deadline = "answering", NEVER
         if not incoming.complete or self._server.draining:
             incoming.keep_alive = False
@@ -401,7 +403,7 @@ class Connection(Feeding):
     def _refuse(self, status: int, code: str, message: str) -> None:
         """Answer what never became a request, after the answers that are due before it."""
         self._deaf = True
-        self._refusal = self._server.refusal(status, code, message)
+        self._refusal = self._server.refusal(status, code, message, Headers(dict(self._fields)))
         if not self._answering:
             self._write_whole(None, self._refusal)
             self._close_gently()

@@ -116,11 +116,13 @@ class Response:
 
 
 Handler = Callable[[Request], Awaitable[Response]]
-Refusal = Callable[[int, str, str], Response]
-"""`(status, code, message)` → the response to what never became a request."""
+NO_HEADERS = Headers({})
+Refusal = Callable[[int, str, str, Headers], Response]
+"""Encodes the refusal of a request that no handler gets, from `(status, code, message, headers)`: the headers are those
+received so far."""
 
 
-def plain_refusal(status: int, code: str, message: str) -> Response:
+def plain_refusal(status: int, code: str, message: str, headers: Headers = NO_HEADERS) -> Response:
     """The refusal of a server that speaks no protocol above HTTP."""
     return Response(status, [("content-type", "text/plain; charset=utf-8")], f"{code}: {message}\n".encode())
 

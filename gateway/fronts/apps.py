@@ -11,7 +11,7 @@ from adapters.paths import LONGEST, check_path
 from adapters.types import AppRequest
 from gateway.auth.keys import Principal
 from gateway.fronts import errors, tensors
-from gateway.fronts.door import Door, Fields, Route
+from gateway.fronts.door import UNBUFFERED, Door, Fields, Route
 from gateway.telemetry import Record
 
 PATHS = (b"/apps/", b"/predictions/", b"/explanations/")
@@ -93,7 +93,9 @@ class AppsFront:
 
 
 def response_of(answer: Answer, told: Fields) -> Response:
-    """The app's own status, type and body."""
+    """The app's own status, type and body. A stream is marked for proxies in front: they must not collect it."""
+    if answer.body is None:
+        told = [*told, UNBUFFERED]
     fields = [*([("content-type", answer.content_type)] if answer.content_type else []), *told, *answer.headers]
     return Response(answer.status, fields, AppBody(answer) if answer.body is None else answer.body)
 

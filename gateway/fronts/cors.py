@@ -6,7 +6,7 @@ Keys travel in a header that the page sets itself: no answer allows credentials 
 import re
 from collections.abc import Awaitable, Callable
 
-from adapters.http1.message import Request, Response
+from adapters.http1.message import Headers, Request, Response
 from config.schema.cors import CorsConfig
 from gateway.fronts.errors import openai_refusal
 
@@ -29,7 +29,14 @@ class Cors:
         origin = http.headers.get("origin")
         if http.method == "OPTIONS" and origin is not None and "access-control-request-method" in http.headers:
             return self._preflight(http, origin)
-        response = await self._fronts(http)
+        return self.share(await self._fronts(http), origin)
+
+    def refuse(self, status: int, code: str, message: str, headers: Headers) -> Response:
+        """The refusal of a request that no front gets: the page that sent it may read it."""
+        return self.share(openai_refusal(status, code, message), headers.get("origin"))
+
+    def share(self, response: Response, origin: str | None) -> Response:
+        """The response with the headers that let pages of allowed origins read it."""
         if origin is None or origin not in self._origins:
             return Response(response.status, [*response.headers, _VARY], response.body)
         allowed = (("access-control-allow-origin", origin), ("access-control-expose-headers", "*"))

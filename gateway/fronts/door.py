@@ -25,7 +25,8 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _KEY_IN_URL = re.compile(r"hr-[a-z2-7]{12}-|(^|&)(api[_-]?key|key|token|access_token)=")
 
 Fields = list[tuple[str, str]]
-STREAMED = (("cache-control", "no-cache"), ("x-accel-buffering", "no"))
+UNBUFFERED = ("x-accel-buffering", "no")
+STREAMED = (("cache-control", "no-cache"), UNBUFFERED)
 """Headers of a stream: no cache keeps it, and no nginx in front collects it before it sends."""
 Shape = Callable[[InferenceError, Fields], Response]
 """How a front words a refusal."""

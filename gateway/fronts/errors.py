@@ -4,7 +4,7 @@ import math
 
 from adapters import statuses
 from adapters.errors import CapacityError, CredentialError, InferenceError
-from adapters.http1.message import Response
+from adapters.http1.message import NO_HEADERS, Headers, Response
 from adapters.types import ERROR_CODE
 from adapters.wire.anthropic import errors as anthropic
 from adapters.wire.oip import responses as oip_responses
@@ -63,8 +63,8 @@ def anthropic_response(error: InferenceError, headers: list[tuple[str, str]]) ->
     return Response(status, [("content-type", "application/json"), *headers, *_advice(error)], body)
 
 
-def openai_refusal(status: int, code: str, message: str) -> Response:
-    """For what never became a request."""
+def openai_refusal(status: int, code: str, message: str, headers: Headers = NO_HEADERS) -> Response:
+    """The refusal of a request that no front gets."""
     error = InferenceError(message, code=code)
     type_ = "server_error" if status >= 500 else "invalid_request_error"
     return Response(status, [("content-type", "application/json")], wire.encode_error(error, type_))

@@ -68,10 +68,13 @@ class Cache:
         if wanted.max_age >= 0:
             entry = self._shelf.store.get(digest, wanted.max_age, now)
             if entry is not None:
+                request.hints.add(entry.ignored)
                 return self._told(call, _replayed(entry, stream=request.stream), "hit", int(now - entry.at))
             flight = self._shelf.flights.get(digest)
             if flight is not None and self._may_join(flight, call, now):
-                return await self._join(flight, call, now)
+                answer = await self._join(flight, call, now)
+                request.hints.add(flight.ignored)
+                return answer
         flight = Flight(
             self._upstream, request, call, self._shelf.store.largest, lambda flight: self._landed(digest, flight)
         )
@@ -113,7 +116,7 @@ class Cache:
         if answer is None or flight.error is not None or not flight.is_whole or answer.pool != self._pool:
             return
         if answer.status == 200:
-            entry = Entry(answer.content_type, b"".join(flight.pieces), self._clock(), answer.form)
+            entry = Entry(answer.content_type, b"".join(flight.pieces), self._clock(), answer.form, flight.ignored)
             self._shelf.store.put(digest, entry)
 
     def _told(self, call: Call, answer: Answer, result: str, age: int | None = None) -> Answer:

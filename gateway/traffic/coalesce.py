@@ -44,6 +44,7 @@ class Flight:
         self._waiting: list[asyncio.Future[None]] = []  # readers, for something to read
         self._paused: asyncio.Future[None] | None = None  # the call, for somebody to read
         self._landed = landed
+        self._hints, self._own = request.hints, tuple(request.hints.ignored)
         self._task = self._loop.create_task(self._run(upstream, request))
         self._task.add_done_callback(self._ended)  # runs even if the task is cancelled before it began
 
@@ -51,6 +52,11 @@ class Flight:
     def is_whole(self) -> bool:
         """Whether all that came is still here."""
         return not self._dropped and self._size <= self._most
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Fields of the request that the model's server left out."""
+        return tuple(name for name in self._hints.ignored if name not in self._own)
 
     # ── the call ──────────────────────────────────────────────────────────────────────────────────────
 

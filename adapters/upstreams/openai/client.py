@@ -133,7 +133,7 @@ class OpenAIAdapter:
         if response.status != 200:
             await self._refuse(request, response)
         if self._ours and (ignored := response.headers.get(IGNORED)):
-            request.hints.ignored += [name for name in ignored.split(", ") if name not in request.hints.ignored]
+            request.hints.add(ignored.split(", "))
         kind = (response.headers.get("content-type") or "").partition(";")[0].strip().lower()
         if request.stream and (kind == "text/event-stream" or kind in _VAGUE):
             stream = ResponsesStream if isinstance(request, ResponsesRequest) else ChunkStream

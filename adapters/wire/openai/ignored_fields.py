@@ -1,5 +1,6 @@
 """Request fields that a model has no use for: left out and listed in a header, or refused on a strict route."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -42,6 +43,10 @@ class IgnoredFields:
             raise _refusal(name)
         if name not in self.ignored and len(self.ignored) < MAX_LISTED:
             self.ignored.append(name)
+
+    def add(self, names: Iterable[str]) -> None:
+        """List fields that the model's server has left out."""
+        self.ignored += [name for name in names if name not in self.ignored][: MAX_LISTED - len(self.ignored)]
 
     def enforce(self, strict: bool, dropped: frozenset[str]) -> None:
         """Apply the route to what its door has left out. The route itself drops `dropped`. Raises `CallerError`."""

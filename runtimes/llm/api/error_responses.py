@@ -2,7 +2,7 @@
 
 from adapters import statuses
 from adapters.errors import CallerError, CapacityError, InferenceError, Unavailable
-from adapters.http1.message import Response
+from adapters.http1.message import NO_HEADERS, Headers, Response
 from adapters.wire.internal_headers import REFUSED
 from adapters.wire.openai import chat as openai
 from runtimes.llm.engine.async_engine import EngineDead
@@ -24,7 +24,7 @@ def error_response(error: InferenceError) -> Response:
     return Response(status, headers, openai.encode_error(error, kind))
 
 
-def refusal(status: int, code: str, message: str) -> Response:
+def refusal(status: int, code: str, message: str, headers: Headers = NO_HEADERS) -> Response:
     """For what never became a request."""
     kind = "server_error" if status >= 500 else "invalid_request_error"
     return Response(status, [_JSON], openai.encode_error(CallerError(message, code=code), kind))

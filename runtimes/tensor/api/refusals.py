@@ -4,7 +4,7 @@ import math
 
 from adapters import statuses
 from adapters.errors import CallerError, CapacityError, InferenceError
-from adapters.http1.message import Response
+from adapters.http1.message import NO_HEADERS, Headers, Response
 from adapters.http2.status import Metadata
 from adapters.types import ERROR_CODE
 from adapters.wire import compression
@@ -29,7 +29,7 @@ def http_response(error: InferenceError) -> Response:
     return Response(statuses.own_http_status(error), fields, oip_responses.encode_error(error.message))
 
 
-def http_refusal(status: int, code: str, message: str) -> Response:
+def http_refusal(status: int, code: str, message: str, headers: Headers = NO_HEADERS) -> Response:
     """For what never became a request."""
     del code  # the protocol has no place for it
     return Response(status, [JSON], oip_responses.encode_error(message))

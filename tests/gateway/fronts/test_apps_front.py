@@ -286,6 +286,7 @@ async def test_streams_go_on_piece_by_piece() -> None:
             d.app.gate.set()
             assert await response.read() == b"two three"
             assert response.headers["transfer-encoding"] == "chunked"
+            assert response.headers["x-accel-buffering"] == "no"
     [record] = d.rig.log.records
     assert record.usage is not None
     assert record.usage.bytes == 13

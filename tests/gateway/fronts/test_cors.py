@@ -1,5 +1,6 @@
 """Browsers of other origins on every door: preflights, allowed origins, and everybody else."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -110,6 +111,37 @@ async def test_no_requested_header_breaks_out_of_its_line(asked: bytes) -> None:
     granted = dict(response.headers).get("access-control-allow-headers", "")
     assert "\r" not in granted
     assert "\n" not in granted
+
+
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nOrigin: %b\r\nHost: a\r\n"
+UNREAD = {
+    "a broken field": b"bad field\r\n\r\n",
+    "a field twice": b"authorization: a\r\nauthorization: b\r\n\r\n",
+    "a large head": b"x: %b\r\n\r\n" % (b"a" * 200_000),
+    "many fields": b"x: y\r\n" * 2000 + b"\r\n",
+    "another coding": b"transfer-encoding: gzip\r\n\r\n",
+    "an expectation": b"expect: more\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("rest", UNREAD.values(), ids=UNREAD.keys())
+@pytest.mark.parametrize("origin", [PAGE, "https://evil.example"])
+async def test_a_page_reads_the_refusal_of_a_request_that_no_front_gets(rest: bytes, origin: str) -> None:
+    async def fronts(http: Request) -> Response:
+        raise AssertionError
+
+    cors = Cors(fronts, CONFIG)
+    server = Server(cors, Limits(), cors.refuse)
+    try:
+        reader, writer = await asyncio.open_connection(*await server.listen_tcp("127.0.0.1", 0))
+        writer.write(HEAD % origin.encode() + rest)
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        writer.close()
+    finally:
+        await server.aclose()
+    assert head.startswith((b"http/1.1 4", b"http/1.1 5"))
+    assert (b"access-control-allow-origin: %b\r\n" % PAGE.encode() in head) is (origin == PAGE)
+    assert b"vary: origin" in head
 
 
 INEXACT = ["*", "null", "https://a.example/", "https://A.example", "a.example", "https://*.a.b", ""]

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import BackendError, CapacityError, ClientGone, DeadlineError, InferenceError, TransportError
 from adapters.fake import FakeAdapter, Script
-from adapters.types import Usage
+from adapters.types import ModelRequest, Usage
 from config.schema.config import Config
 from gateway.auth.keys import Principal
 from gateway.snapshot import build
@@ -114,6 +115,26 @@ async def test_the_same_again_costs_a_request_and_no_tokens(stream: bool) -> Non
     assert 'headrace_cache_requests_total{model="chat",result="hit"} 1.0' in text
     assert 'headrace_cache_requests_total{model="chat",result="miss"} 1.0' in text
     one.assert_idle()
+
+
+class Ignoring(FakeAdapter):
+    """A server that leaves out a field of each request."""
+
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
+        request.hints.add(["verbosity"])
+        return await super().call(request, call)
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("together", [False, True])
+async def test_a_stored_or_shared_answer_lists_the_fields_that_its_server_ignored(together: bool) -> None:
+    one = Rig(configuration(), {"main": [Ignoring(STREAM)]})
+    if together:
+        both = list(await asyncio.gather(ask(one, stream=True), ask(one, stream=True)))
+    else:
+        both = [await ask(one, stream=True), await ask(one, stream=True)]
+    assert [list(asked.record.ignored) for asked in both] == [["verbosity"]] * 2
+    assert calls(one) == 1
 
 
 @pytest.mark.looptime
