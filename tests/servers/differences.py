@@ -11,10 +11,10 @@ def _each(group: str, status: Status, *names: str, asks: int = 1) -> dict[str, S
 
 
 _NOT_UNDERSTOOD = Difference(
-    "a request that cannot be read: no JSON, a member of the wrong type, data that does not fit its shape",
+    "an invalid request: not JSON, a member of the wrong type, data that does not fit its shape",
     "500",
     "400",
-    "it is the caller's mistake: monitors and retries of ours must not take it for one of the server's",
+    "it is the caller's mistake: our monitoring and retries must not count it as a failure of the server",
     {
         **_each(
             "bad input",
@@ -44,19 +44,19 @@ _NOT_UNDERSTOOD = Difference(
 )
 
 _WHOLE = Difference(
-    "a whole number that is written as a float (`1.0`), in JSON for an integer tensor",
+    "a whole number written as a float (`1.0`), in JSON for an integer tensor",
     "500",
     "200",
-    "clients of languages with one kind of number write them",
+    "languages with one number type write them",
     _each("bad input", 200, "a whole fraction for INT32"),
 )
 
 _MISREAD = Difference(
-    "numbers that their datatype cannot hold, NaN and Infinity in JSON, nesting that contradicts the shape, an output"
-    " that is asked for twice, more raw contents than inputs",
-    "200, with other numbers than were sent",
+    "numbers outside their datatype, NaN and Infinity in JSON, nesting that contradicts the shape, an "
+    "output requested twice, more raw contents than inputs",
+    "200, with other numbers than the client sent",
     "400",
-    "an answer to another question than was asked is worse than none; JSON has no NaN, binary tensors have",
+    "a wrong answer is worse than none; JSON has no NaN, binary tensors do",
     {
         **_each("inference", 400, "data in two halves"),
         **_each(
@@ -70,11 +70,10 @@ _MISREAD = Difference(
 )
 
 _UNKNOWN = Difference(
-    "a model or version that is not there: whether it is ready, its statistics, loading it, a version that is no"
-    " number",
+    "a missing model or version: readiness, statistics, load, a version that is not a number",
     "400, 500, or `ready: false`",
     "404, NOT_FOUND",
-    "it is what every other question about such a model is answered with, by Triton too",
+    "Triton answers every other request for such a model so, too",
     {
         **_each("metadata", 404, "unknown model ready", asks=2),
         **_each("metadata", 404, "stats of an unknown model"),
@@ -88,9 +87,9 @@ _UNKNOWN = Difference(
 
 _UNLOADED = Difference(
     "a model of the repository that is not loaded",
-    "404, and 400 when asked whether it is ready",
+    "404, and 400 for its readiness",
     "503 with `retry-after`",
-    "it may be loaded again, so a client, a load balancer and our gateway should come back or go elsewhere",
+    "it may be loaded again, so a client, a load balancer and our gateway should retry or go elsewhere",
     {"control: unload and load": [None, 503, 503, None, None, None, None]},
 )
 
@@ -98,7 +97,7 @@ _RAISES = Difference(
     "a model that raises before its first response to `generate_stream`",
     "400",
     "500",
-    "it is what `infer` is answered with, by Triton too",
+    "`infer` answers so, in Triton too",
     _each("streams", 500, "generate_stream that fails at once"),
 )
 
@@ -106,21 +105,21 @@ _GENERATE = Difference(
     "`generate` of a model that does not answer exactly once",
     "200, with an error in the body",
     "400",
-    "a client that looks at the status is told the truth",
+    "the status is then true",
     _each("streams", 400, "generate, decoupled, three answers", "generate, decoupled, no answer"),
 )
 
 _STARTED_TWICE = Difference(
     "`sequence_start` for a sequence that is open",
-    "200: it begins anew",
-    "400, and it goes on as it was",
-    "two clients that use one id would spoil each other's state unnoticed",
+    "200: it starts over",
+    "400, and it continues unchanged",
+    "two clients with one id would silently corrupt each other's state",
     {"sequences: started twice": [None, 400, None]},
     free=["sequences: started twice"],
 )
 
 _SEQUENCE_ID = Difference(
-    "a text as `sequence_id`, for a model that is given ids as numbers",
+    "a text as `sequence_id`, for a model with numeric ids",
     "200, with a number of Triton's own making",
     "400",
     "two texts could become one number",
@@ -130,23 +129,23 @@ _SEQUENCE_ID = Difference(
 _LARGE = Difference(
     "more rows than `max_batch_size`",
     "400",
-    "200: they are computed in parts and joined",
-    "the size of a batch is the server's business",
+    "200: they are split, computed and joined",
+    "the batch size is internal to the server",
     _each("bad input", 200, "a batch too large"),
 )
 
 _BINARY = Difference(
-    "`binary_data_output` beside outputs that are named",
+    "`binary_data_output` with named outputs",
     "ignored",
-    "counts for every output without a `binary_data` of its own",
-    "so the extension's text says",
+    "applies to every output without a `binary_data` of its own",
+    "the extension specifies this",
     free=["inference: an output that is not binary after all"],
 )
 
 _NO_TEXT = Difference(
-    "bytes that are no UTF-8, asked for as JSON",
-    "200, with a body that is no JSON",
-    "400, which says to ask for binary data",
+    "bytes that are not UTF-8, requested as JSON",
+    "200, with a body that is not JSON",
+    "400, which suggests binary data",
     "a client could not read the answer",
     _each("inference", 400, "bytes that are no UTF-8, out as JSON"),
 )
@@ -154,13 +153,13 @@ _NO_TEXT = Difference(
 _ORDER = Difference(
     "the order of outputs",
     "that of the configuration",
-    "that of the request, where it names them",
-    "who asks for two outputs in an order may read them in it",
+    "that of the request, if it names them",
+    "a client that requests two outputs in an order may read them in that order",
     free=["inference: outputs in the other order"],
 )
 
 _CODING = Difference(
-    "a `content-encoding` that is not understood",
+    "an unknown `content-encoding`",
     "501",
     "415",
     "HTTP has a status for it",
@@ -171,15 +170,15 @@ _PROBES = Difference(
     "HEAD on the health paths",
     "405",
     "200",
-    "some load balancers probe so",
+    "some load balancers probe with it",
     _each("metadata", 200, "live by HEAD"),
 )
 
 _ITSELF = Difference(
-    "what a server says of itself",
+    "server metadata",
     "`triton` and its extensions",
-    "`headrace` and its extensions; shared memory is among them when it is switched on",
-    "clients decide by this list",
+    "`headrace` and its extensions; shared memory is listed if it is enabled",
+    "clients rely on this list",
     keys=["name", "version", "extensions"],
     leaves_out=["metadata: server", "gRPC: server"],
 )
@@ -187,27 +186,27 @@ _ITSELF = Difference(
 _MEMORY = Difference(
     "`memory_usage` in statistics",
     "empty for a model in Python",
-    "what loading the model was measured to take",
-    "the memory budget counts it",
+    "the memory measured during the load",
+    "the memory budget uses it",
     keys=["memory_usage"],
     leaves_out=["control: statistics"],
 )
 
 _LOGS = Difference(
     "log settings",
-    "any member is taken, `log_format` is `default`",
-    "one that is not known is 400, `log_format` is `ISO8601`",
-    "a setting that does nothing is a mistake",
+    "any member is accepted, `log_format` is `default`",
+    "an unknown one is 400, `log_format` is `ISO8601`",
+    "a setting without effect is a mistake",
     _each("control", 400, "log settings that are none"),
     keys=["log_format"],
     leaves_out=["control: log settings", "gRPC: settings"],
 )
 
 _SHARED_MEMORY = Difference(
-    "shared memory, when nobody switched it on",
-    "on: 500 for a region that is not there",
+    "shared memory, by default",
+    "on: 500 for a missing region",
     "off: 403",
-    "it lets a client read and write memory of the machine; newer releases of Triton have it off too",
+    "it lets a client read and write memory of the machine; newer releases of Triton disable it too",
     {"control: a region that cannot be": [403, None, None]},
 )
 
