@@ -12,7 +12,7 @@ Event = tuple[str, str]
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
-class Trace:
+class CallTrace:
     """What has happened to a call, over all of its attempts.
 
     The seconds end with the first chunk of the answer. Attempts may wait at the same time: such seconds count once, and
@@ -95,7 +95,7 @@ class Call:
         share: float = 1.0,
         priority: Priority | None = None,
         home: str = "",
-        trace: Trace | None = None,
+        trace: CallTrace | None = None,
     ) -> None:
         self.deadline = deadline
         self.id = id
@@ -113,7 +113,7 @@ class Call:
         """In a full pool; None for the tenant's own."""
         self.home = home
         """The only endpoint that may answer, for a request of a sequence whose state is there."""
-        self.trace = trace or Trace()
+        self.trace = trace or CallTrace()
         self.tried = self.trace.attempts
         """Endpoints that this request was sent to: another attempt prefers others."""
         self.full_pools: list[str] | None = None

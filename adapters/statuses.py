@@ -25,7 +25,7 @@ from adapters.errors import (
 from adapters.http2.codes import Code
 
 
-class Status(NamedTuple):
+class ErrorStatus(NamedTuple):
     """What a client receives for one class of errors."""
 
     http: int
@@ -39,22 +39,22 @@ class Status(NamedTuple):
 
 _CALLER, _SERVER = "invalid_request_error", "server_error"
 
-CLASSES: dict[type[InferenceError], Status] = {
-    NotFound: Status(404, 404, Code.NOT_FOUND, _CALLER),
-    TooLarge: Status(413, 413, Code.RESOURCE_EXHAUSTED, _CALLER),
-    Unsupported: Status(400, 400, Code.UNIMPLEMENTED, _CALLER),
-    CallerError: Status(400, 400, Code.INVALID_ARGUMENT, _CALLER),
-    CredentialError: Status(401, 401, Code.UNAUTHENTICATED, "authentication_error"),
-    Forbidden: Status(403, 403, Code.PERMISSION_DENIED, "permission_error"),
-    LimitExceeded: Status(429, 429, Code.RESOURCE_EXHAUSTED, "rate_limit_error"),
-    CapacityError: Status(503, 503, Code.UNAVAILABLE, _SERVER),
-    UpstreamTimeout: Status(504, 504, Code.DEADLINE_EXCEEDED, _SERVER),
-    DeadlineError: Status(504, 504, Code.DEADLINE_EXCEEDED, _SERVER),
+CLASSES: dict[type[InferenceError], ErrorStatus] = {
+    NotFound: ErrorStatus(404, 404, Code.NOT_FOUND, _CALLER),
+    TooLarge: ErrorStatus(413, 413, Code.RESOURCE_EXHAUSTED, _CALLER),
+    Unsupported: ErrorStatus(400, 400, Code.UNIMPLEMENTED, _CALLER),
+    CallerError: ErrorStatus(400, 400, Code.INVALID_ARGUMENT, _CALLER),
+    CredentialError: ErrorStatus(401, 401, Code.UNAUTHENTICATED, "authentication_error"),
+    Forbidden: ErrorStatus(403, 403, Code.PERMISSION_DENIED, "permission_error"),
+    LimitExceeded: ErrorStatus(429, 429, Code.RESOURCE_EXHAUSTED, "rate_limit_error"),
+    CapacityError: ErrorStatus(503, 503, Code.UNAVAILABLE, _SERVER),
+    UpstreamTimeout: ErrorStatus(504, 504, Code.DEADLINE_EXCEEDED, _SERVER),
+    DeadlineError: ErrorStatus(504, 504, Code.DEADLINE_EXCEEDED, _SERVER),
     # In a runtime, the copy of the model that computed the request is gone: the next one may answer.
-    TransportError: Status(502, 503, Code.UNAVAILABLE, _SERVER),
-    BackendError: Status(502, 500, Code.INTERNAL, _SERVER),
-    ClientGone: Status(499, 499, Code.CANCELLED, _SERVER),
-    InferenceError: Status(500, 500, Code.INTERNAL, _SERVER),
+    TransportError: ErrorStatus(502, 503, Code.UNAVAILABLE, _SERVER),
+    BackendError: ErrorStatus(502, 500, Code.INTERNAL, _SERVER),
+    ClientGone: ErrorStatus(499, 499, Code.CANCELLED, _SERVER),
+    InferenceError: ErrorStatus(500, 500, Code.INTERNAL, _SERVER),
 }
 """By class. The row of the nearest base counts for a class that has none."""
 
@@ -74,7 +74,7 @@ OWN_CODES: dict[str, tuple[int, Code | None]] = {
 """The same for the server in which the error occurred. A gateway may pass on such a code of a server behind it."""
 
 
-def row_of(error: InferenceError) -> Status:
+def row_of(error: InferenceError) -> ErrorStatus:
     """The row of the error's class."""
     return next(row for kind in type(error).__mro__ if (row := CLASSES.get(kind)) is not None)
 

@@ -7,7 +7,7 @@ from random import Random
 
 from adapters import statuses
 from adapters.base import Answer, as_inference_error
-from adapters.call import Call, Trace
+from adapters.call import Call, CallTrace
 from adapters.errors import (
     CallerError,
     ClientGone,
@@ -306,7 +306,7 @@ def _rewrite(rewrite: Rewrite, request: ModelRequest) -> None:
         raise CallerError(str(error), param=error.field) from None
 
 
-def _last_pool(trace: Trace) -> str:
+def _last_pool(trace: CallTrace) -> str:
     """The pool of the last attempt; the id of an endpoint begins with the name of its pool."""
     return trace.attempts[-1].rpartition("/")[0] if trace.attempts else ""
 

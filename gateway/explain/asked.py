@@ -29,9 +29,9 @@ def request_of(asked: AskedConfig) -> ModelRequest:
     return request
 
 
-def headers_of(asked: AskedConfig) -> dict[str, str]:
+def headers_of(case: AskedConfig) -> dict[str, str]:
     """Its header fields, with lower-case names."""
-    return {name.lower(): value for name, value in asked.header.items()}
+    return {name.lower(): value for name, value in case.header.items()}
 
 
 def principal_of(asked: AskedConfig, holder: Principal | None) -> Principal:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from adapters.call import Trace
+from adapters.call import CallTrace
 from adapters.errors import InferenceError
 from adapters.types import Usage
 from config.schema.money import Money
@@ -32,7 +32,7 @@ class Record:
         self.operation = operation
         self.client = client
         self.started = started
-        self.trace = Trace()
+        self.trace = CallTrace()
         self.tenant = ""
         self.key = ""
         self.roles = USER

@@ -16,7 +16,7 @@ IDLE_SECONDS = 3600.0
 _Key = tuple[str, str, str]
 
 
-class Place(NamedTuple):
+class Home(NamedTuple):
     """The endpoint that has the state of a sequence, and the arm of the split that led there."""
 
     pool: str
@@ -30,12 +30,12 @@ class Sequences:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._places: OrderedDict[_Key, Place] = OrderedDict()
+        self._places: OrderedDict[_Key, Home] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._places)
 
-    def place(self, tenant: str, model: str, request: ModelRequest, pools: Mapping[str, Pool]) -> Place | None:
+    def place(self, tenant: str, model: str, request: ModelRequest, pools: Mapping[str, Pool]) -> Home | None:
         """The endpoint that has the state of the request's sequence; None for a sequence that is new or unknown."""
         if isinstance(request, InferRequest) and not request.starts:
             place = self._places.get((tenant, model, request.sequence))
@@ -49,6 +49,6 @@ class Sequences:
         self._places.pop(key, None)
         if isinstance(request, InferRequest) and request.ends:
             return
-        self._places[key] = Place(answer.pool, answer.endpoint, arm, self._clock())
+        self._places[key] = Home(answer.pool, answer.endpoint, arm, self._clock())
         if len(self._places) > MAX_SEQUENCES:
             self._places.popitem(last=False)

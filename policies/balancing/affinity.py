@@ -6,7 +6,7 @@ from hashlib import blake2b
 from math import ceil, inf
 from random import Random
 
-from policies.balancing.balance import C, Caller, Candidate, Request, least_request
+from policies.balancing.balance import C, Caller, Candidate, RoutedRequest, least_request
 
 CHUNK = 512
 """Bytes of prompt per step of the index, about 128 tokens."""
@@ -89,7 +89,7 @@ class PrefixAffinity:
         self._recent: dict[str, float] = {}  # picks an address, halved now and then
         self._total = 0.0
 
-    def pick(self, candidates: Sequence[C], request: Request, caller: Caller, now: float, rng: Random) -> C:
+    def pick(self, candidates: Sequence[C], request: RoutedRequest, caller: Caller, now: float, rng: Random) -> C:
         steps = steps_of(caller.tenant, request.model, request.prompt)
         picked = self._known(candidates, steps, rng) if steps and len(candidates) > 1 else None
         if picked is None:

@@ -32,7 +32,7 @@ class Candidate(Protocol):
     def zone(self) -> str | None: ...
 
 
-class Request(Protocol):
+class RoutedRequest(Protocol):
     """The attributes of a request that a picker may read. A pick creates no object."""
 
     @property
@@ -60,7 +60,7 @@ C = TypeVar("C", bound=Candidate)
 class Picker(Protocol):
     """Picks one of the candidates; ValueError when there are none."""
 
-    def pick(self, candidates: Sequence[C], request: Request, caller: Caller, now: float, rng: Random) -> C: ...
+    def pick(self, candidates: Sequence[C], request: RoutedRequest, caller: Caller, now: float, rng: Random) -> C: ...
 
 
 def two_of(candidates: Sequence[C], rng: Random) -> tuple[C, C]:
@@ -95,7 +95,7 @@ class LeastRequest:
 
     __slots__ = ()
 
-    def pick(self, candidates: Sequence[C], request: Request, caller: Caller, now: float, rng: Random) -> C:
+    def pick(self, candidates: Sequence[C], request: RoutedRequest, caller: Caller, now: float, rng: Random) -> C:
         return least_request(candidates, rng)
 
 
@@ -104,7 +104,7 @@ class Drawn:
 
     __slots__ = ()
 
-    def pick(self, candidates: Sequence[C], request: Request, caller: Caller, now: float, rng: Random) -> C:
+    def pick(self, candidates: Sequence[C], request: RoutedRequest, caller: Caller, now: float, rng: Random) -> C:
         if not candidates:
             raise ValueError("no candidates to pick from")
         left = rng.random() * sum([c.weight for c in candidates])
@@ -123,7 +123,7 @@ class PeakEwmaTwoChoices:
 
     __slots__ = ()
 
-    def pick(self, candidates: Sequence[C], request: Request, caller: Caller, now: float, rng: Random) -> C:
+    def pick(self, candidates: Sequence[C], request: RoutedRequest, caller: Caller, now: float, rng: Random) -> C:
         first, second = two_of(candidates, rng)
         return first if expected_wait(first, now) <= expected_wait(second, now) else second
 
@@ -161,7 +161,7 @@ class RoundRobin:
     def __init__(self) -> None:
         self._turns: dict[int, _Turn] = {}
 
-    def pick(self, candidates: Sequence[C], request: Request, caller: Caller, now: float, rng: Random) -> C:
+    def pick(self, candidates: Sequence[C], request: RoutedRequest, caller: Caller, now: float, rng: Random) -> C:
         turns = self._turns_of(candidates, rng)
         total = 0.0
         best, chosen = turns[0], candidates[0]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from random import Random
 
-from policies.balancing.balance import C, Caller, Request, two_of
+from policies.balancing.balance import C, Caller, RoutedRequest, two_of
 
 LOADING = 4.0
 """Requests that loading a LoRA adapter costs as much as."""
@@ -24,7 +24,7 @@ class LoadTwoChoices:
 
     __slots__ = ()
 
-    def pick(self, candidates: Sequence[C], request: Request, caller: Caller, now: float, rng: Random) -> C:
+    def pick(self, candidates: Sequence[C], request: RoutedRequest, caller: Caller, now: float, rng: Random) -> C:
         holding = [candidate for candidate in candidates if request.model in candidate.signal.adapters]
         if not holding or len(holding) == len(candidates):
             return self._of_two(candidates, now, rng)

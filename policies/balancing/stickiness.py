@@ -6,7 +6,7 @@ from hashlib import blake2b
 from math import ceil, inf, log
 from random import Random
 
-from policies.balancing.balance import C, Caller, Candidate, Request, least_request
+from policies.balancing.balance import C, Caller, Candidate, RoutedRequest, least_request
 
 _MASK = 2**64 - 1
 
@@ -30,7 +30,7 @@ class BoundedHash:
         self._key = key
         self._bound = bound
 
-    def pick(self, candidates: Sequence[C], request: Request, caller: Caller, now: float, rng: Random) -> C:
+    def pick(self, candidates: Sequence[C], request: RoutedRequest, caller: Caller, now: float, rng: Random) -> C:
         subject = self._subject(request, caller)
         if not subject or len(candidates) < 2:
             return least_request(candidates, rng)
@@ -49,7 +49,7 @@ class BoundedHash:
                     chosen, lowest = candidate, score
         return chosen
 
-    def _subject(self, request: Request, caller: Caller) -> str | None:
+    def _subject(self, request: RoutedRequest, caller: Caller) -> str | None:
         key = self._key
         if key == "tenant":
             return caller.tenant

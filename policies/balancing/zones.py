@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from policies.balancing.balance import C, Caller, Candidate, Picker, Request
+from policies.balancing.balance import C, Caller, Candidate, Picker, RoutedRequest
 
 BUSIER = 1.5
 """Times the load of the others, and a request more, at which a zone has more traffic than its share."""
@@ -51,7 +51,7 @@ class NearFirst:
         self._zone = zone
         self._traffic = traffic
 
-    def pick(self, candidates: Sequence[C], request: Request, caller: Caller, now: float, rng: Random) -> C:
+    def pick(self, candidates: Sequence[C], request: RoutedRequest, caller: Caller, now: float, rng: Random) -> C:
         capacity: dict[str | None, float] = {}
         for candidate in candidates:
             capacity[candidate.zone] = capacity.get(candidate.zone, 0.0) + candidate.weight

@@ -1,11 +1,12 @@
 """Sticky weighted choice: the same subject gets the same arm, in every process, with nothing stored."""
 
-from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import blake2b
 from math import inf, log
 from random import Random
 from typing import Protocol
+
+from policies.balancing.balance import Caller
 
 Arms = tuple[tuple[str, float], ...]
 """Names and weights."""
@@ -15,8 +16,8 @@ LONGEST = 256
 """Characters of a subject that is remembered: a client can write longer ones, which would fill the memory."""
 
 
-class Request(Protocol):
-    """The attributes of a request that a split may read."""
+class SplitRequest(Protocol):
+    """The attributes of a request that a split may read. Facts have them, and those of a caller."""
 
     @property
     def user(self) -> str | None: ...
@@ -24,18 +25,7 @@ class Request(Protocol):
     def sequence(self) -> str: ...
 
 
-class Caller(Protocol):
-    """The attributes of the client that a split may read. Facts have those of both."""
-
-    @property
-    def tenant(self) -> str: ...
-    @property
-    def key(self) -> str: ...  # the key's id, never its secret
-    @property
-    def headers(self) -> Mapping[str, str]: ...  # lower-case names
-
-
-def arm_for(sticky: str, request: Request, caller: Caller, salt: str, arms: Arms, rng: Random) -> str:
+def arm_for(sticky: str, request: SplitRequest, caller: Caller, salt: str, arms: Arms, rng: Random) -> str:
     """The arm of a request's subject."""
     subject = subject_of(sticky, request, caller, rng)
     return choose(subject, salt, arms) if sticky == "request" or len(subject) > LONGEST else _known(subject, salt, arms)
@@ -67,14 +57,14 @@ def choose(subject: str, salt: str, arms: Arms) -> str:
 _known = lru_cache(REMEMBERED)(choose)
 
 
-def subject_of(sticky: str, request: Request, caller: Caller, rng: Random) -> str:
+def subject_of(sticky: str, request: SplitRequest, caller: Caller, rng: Random) -> str:
     """What is hashed: what `sticky` names, or a new draw each time where it is ``request``."""
     if sticky == "request" and not request.sequence:
         return f"{rng.getrandbits(64):x}"
     return steady_subject(sticky, request, caller) or caller.tenant
 
 
-def steady_subject(sticky: str, request: Request, caller: Caller) -> str | None:
+def steady_subject(sticky: str, request: SplitRequest, caller: Caller) -> str | None:
     """What `sticky` names, within its tenant, so that two tenants' users never meet.
 
     ``user`` and ``header:NAME`` fall back to the key. None for ``request``, save that the requests of one sequence

@@ -17,4 +17,4 @@ def test_only_the_core_ends_an_exchange() -> None:
 
 
 def test_only_the_table_pairs_classes_with_statuses() -> None:
-    assert files_with(r"NotFound(: Status)?[(,] ?40\d|NotFound, Code\.") == {"adapters/statuses.py"}
+    assert files_with(r"NotFound(: ErrorStatus)?[(,] ?40\d|NotFound, Code\.") == {"adapters/statuses.py"}
