@@ -107,6 +107,18 @@ def byte_size(datatype: str, shape: tuple[int, ...]) -> int:
     return prod(shape) * ITEM_SIZE[datatype]
 
 
+def requested_outputs(inference: Inference, outputs: list[Tensor]) -> list[Tensor]:
+    """The outputs that a request names, in its order; all of them if it names none. Raises `CallerError`."""
+    if not inference.outputs:
+        return outputs
+    by_name = {tensor.name: tensor for tensor in outputs}
+    for output in inference.outputs:
+        if output.name not in by_name:
+            message = f"The model has no output `{output.name[:64]}`. It has: {', '.join(by_name)}."
+            raise CallerError(message, param=output.name[:64])
+    return [by_name[output.name] for output in inference.outputs]
+
+
 def join_bytes(elements: Sequence[bytes]) -> bytes:
     """The binary form of BYTES elements."""
     if len(elements) <= _AT_ONCE:

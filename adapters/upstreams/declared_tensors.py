@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from adapters import offload
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import CallerError, Unsupported
-from adapters.tensors import Inference, Inferred, Tensor
+from adapters.errors import Unsupported
+from adapters.tensors import Inference, Inferred, requested_outputs
 from adapters.types import OIP_JSON, InferRequest, ModelQuery, Usage
 from adapters.upstreams.inferred import answer_of, takes_plain_inference
 from adapters.upstreams.oip.inference import Reader
@@ -64,7 +64,7 @@ class DeclaredModel:
         """The app's answer to it in the protocol's words. Raises `BackendError`."""
         inference = request.inference
         found = await offload.run(len(body), app_tensors.decode, body, self._outputs, self._protocol.layout)
-        outputs = _asked_for(inference, found)
+        outputs = requested_outputs(inference, found)
         inferred = Inferred(request.model, version or request.version, inference.id, outputs=outputs)
         return await answer_of(request, inferred, Usage(rows=request.rows, bytes=len(body), exact=True))
 
@@ -89,15 +89,3 @@ def _undeclared(model: str) -> Unsupported:
 def json_answer(body: bytes) -> Answer:
     """A server's word on one of its models."""
     return Answer(content_type="application/json", body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)
-
-
-def _asked_for(inference: Inference, outputs: list[Tensor]) -> list[Tensor]:
-    """Those that the request names; all, where it names none."""
-    if not inference.outputs:
-        return outputs
-    by_name = {tensor.name: tensor for tensor in outputs}
-    for asked in inference.outputs:
-        if asked.name not in by_name:
-            names = ", ".join(by_name)
-            raise CallerError(f"The model has no output `{asked.name[:64]}`. It has: {names}.", param=asked.name[:64])
-    return [by_name[asked.name] for asked in inference.outputs]

@@ -1,11 +1,20 @@
-"""BYTES elements, joined and taken apart."""
+"""BYTES elements, joined and taken apart; outputs by name."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.errors import CallerError
-from adapters.tensors import byte_size, element_count, join_bytes, split_bytes
+from adapters.tensors import (
+    Inference,
+    RequestedOutput,
+    Tensor,
+    byte_size,
+    element_count,
+    join_bytes,
+    requested_outputs,
+    split_bytes,
+)
 
 
 @given(st.lists(st.binary(max_size=12), max_size=12))
@@ -45,3 +54,15 @@ def test_sizes() -> None:
     assert element_count((2, 0, 3)) == 0
     assert element_count(()) == 1
     assert byte_size("BF16", (2, 3)) == 12
+
+
+@given(st.lists(st.sampled_from("abc"), unique=True), st.lists(st.sampled_from("abcd"), max_size=4))
+def test_requested_outputs_come_in_the_order_of_the_request(names: list[str], requested: list[str]) -> None:
+    outputs = [Tensor(name, "FP32", (0,), b"") for name in names]
+    inference = Inference("m", outputs=[RequestedOutput(name) for name in requested])
+    if set(requested) <= set(names):
+        assert [tensor.name for tensor in requested_outputs(inference, outputs)] == (requested or names)
+    else:
+        with pytest.raises(CallerError, match="has no output") as refused:
+            requested_outputs(inference, outputs)
+        assert refused.value.param in requested

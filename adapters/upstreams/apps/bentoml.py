@@ -15,7 +15,7 @@ from adapters.call import Call
 from adapters.errors import BackendError, CallerError, InferenceError, TooLarge, Unsupported
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.registry import Address
-from adapters.tensors import Inference, Inferred, Tensor
+from adapters.tensors import Inference, Inferred, requested_outputs
 from adapters.types import OIP_JSON, AppRequest, Deadline, InferRequest, ModelQuery, ModelRequest, Usage
 from adapters.upstreams.apps.calls import AppCalls
 from adapters.upstreams.apps.http_app import target_of
@@ -128,7 +128,7 @@ class BentoMLAdapter:
         body = await response.read(MAX_ANSWER)
         usage = Usage(rows=request.rows, bytes=len(body), exact=True)
         found = await offload.run(len(body), bentoml_calls.decode_answer, api, body, content_type)
-        outputs = _chosen(inference, found)
+        outputs = requested_outputs(inference, found)
         return await answer_of(request, Inferred(request.model, "", inference.id, outputs=outputs), usage)
 
     async def _called(self, api: Api, inference: Inference, request: InferRequest, call: Call) -> ClientResponse:
@@ -238,17 +238,6 @@ class BentoMLAdapter:
         if response.status != 200:
             raise upstream_error(response.status, response.headers)
         return body
-
-
-def _chosen(inference: Inference, outputs: list[Tensor]) -> list[Tensor]:
-    """Those that were asked for by name; all where none was."""
-    if not inference.outputs:
-        return outputs
-    by_name = {tensor.name: tensor for tensor in outputs}
-    for wanted in inference.outputs:
-        if wanted.name not in by_name:
-            raise CallerError(f"The model has no output `{wanted.name[:64]}`.", param=wanted.name)
-    return [by_name[wanted.name] for wanted in inference.outputs]
 
 
 def _read_task(body: bytes) -> _Task:

@@ -14,6 +14,7 @@ from adapters.errors import BackendError, CallerError, InferenceError, Unsupport
 from adapters.http2.channel import Channel, encode_fields
 from adapters.http2.codes import Code
 from adapters.http2.status import GrpcError
+from adapters.tensors import requested_outputs
 from adapters.types import (
     OIP_JSON,
     PREDICT_V1,
@@ -30,7 +31,7 @@ from adapters.upstreams.grpc_refusals import OF_THE_KEY, refuse
 from adapters.upstreams.inferred import JSON, answer_of, takes_plain_inference
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.readiness import Readiness
-from adapters.upstreams.tfserving.models import Models, entries, untold, wanted
+from adapters.upstreams.tfserving.models import Models, entries, untold
 from adapters.wire import decoding
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import IndexEntry
@@ -130,7 +131,8 @@ class TfServingGrpcAdapter:
         told = await self._asked("Predict", message, self._told(call), call)
         inferred = await offload.run(len(told), tfserving_predict.decode_response, told, request.model)
         inferred.id = inference.id
-        return await answer_of(request, wanted(inferred, inference), _usage(request, told))
+        inferred.outputs = requested_outputs(inference, inferred.outputs)
+        return await answer_of(request, inferred, _usage(request, told))
 
     async def _of_examples(self, request: InferRequest, call: Call) -> Answer:
         name = "Classify" if request.verb == "classify" else "Regress"

@@ -9,7 +9,7 @@ import msgspec
 from adapters.call import Call
 from adapters.errors import CallerError, Unsupported
 from adapters.offload import codecs
-from adapters.tensors import Inference, Inferred
+from adapters.tensors import Inference
 from adapters.types import InferRequest, ModelQuery
 from adapters.upstreams.oip.inference import DOUBT, FRESH, MOST
 from adapters.wire.oip import raw_requests as oip_raw
@@ -90,20 +90,6 @@ async def _read(request: InferRequest, known: ModelMetadata) -> Inference:
     signature = tfserving.signature_of(known.signature_def, _named(request))
     parameters = {SIGNATURE: signature} if signature != SERVING else {}
     return Inference(made.model_name, made.model_version, made.id, parameters, made.inputs, made.outputs)
-
-
-def wanted(inferred: Inferred, inference: Inference) -> Inferred:
-    """Only those outputs that were asked for, where some were. Raises `CallerError` for one that there is not."""
-    if not inference.outputs:
-        return inferred
-    known = {tensor.name: tensor for tensor in inferred.outputs}
-    for output in inference.outputs:
-        if output.name not in known:
-            raise CallerError(
-                f"The model has no output `{output.name[:64]}`. It has: {', '.join(known)}.", param=output.name
-            )
-    inferred.outputs = [known[output.name] for output in inference.outputs]
-    return inferred
 
 
 def entries(model: str, versions: Sequence[Version]) -> list[IndexEntry]:

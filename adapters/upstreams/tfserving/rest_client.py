@@ -15,6 +15,7 @@ from adapters.call import Call
 from adapters.errors import BackendError, CallerError, InferenceError, TooLarge, Unsupported
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.paths import segment
+from adapters.tensors import requested_outputs
 from adapters.types import (
     OIP_JSON,
     PREDICT_V1,
@@ -30,7 +31,7 @@ from adapters.upstreams.failed_status import CALLER_STATUS, upstream_error
 from adapters.upstreams.inferred import JSON, answer_of, takes_plain_inference
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.readiness import Readiness
-from adapters.upstreams.tfserving.models import Models, entries, untold, wanted
+from adapters.upstreams.tfserving.models import Models, entries, untold
 from adapters.wire import model_failures
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import responses as oip_responses
@@ -127,7 +128,8 @@ class TfServingAdapter:
         )
         inferred.id = inference.id
         usage = Usage(rows=request.rows, bytes=len(told), exact=True)
-        return await answer_of(request, wanted(inferred, inference), usage)
+        inferred.outputs = requested_outputs(inference, inferred.outputs)
+        return await answer_of(request, inferred, usage)
 
     async def _post(self, request: InferRequest, verb: str, body: bytes, call: Call) -> bytes:
         target = _target(self._base, self._name(request), request.version, f":{verb}")

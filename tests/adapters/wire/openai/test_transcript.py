@@ -64,7 +64,7 @@ def test_a_finish_reason_is_the_end() -> None:
 
 @pytest.mark.parametrize("mode", ["text", "tokens"])
 def test_what_is_kept_is_bounded(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_KEPT", 4)
+    monkeypatch.setattr(module, "MAX_TRANSCRIPT", 4)
     said = Transcript(mode)
     for i in range(5):
         assert (said.rest(REQUEST) is None) == (i > 4)
