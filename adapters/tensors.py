@@ -154,20 +154,20 @@ def split_bytes(data: Data, count: int, name: str) -> list[bytes]:
 def row_ends(data: Data, count: int, rows: int, name: str) -> array[int]:
     """Where each of the rows of a BYTES tensor ends. Raises `CallerError` like `split_bytes`."""
     view = memoryview(data)
-    end, at, found = len(view), 0, 0
+    end, at, present = len(view), 0, 0
     ends, width, unpack = array("q"), count // rows, _LENGTH.unpack_from
-    while at < end and found <= count:
+    while at < end and present <= count:
         start = at + 4
         if start > end:
             raise _cut_length(name)
         at = start + unpack(view, at)[0]
         if at > end:
             raise _cut_element(name, at - start, end - start)
-        found += 1
-        if not found % width:
+        present += 1
+        if not present % width:
             ends.append(at)
-    if found != count or at < end:
-        raise _miscounted(name, found, count, more=at < end)
+    if present != count or at < end:
+        raise _miscounted(name, present, count, more=at < end)
     return ends
 
 
@@ -180,6 +180,6 @@ def _cut_element(name: str, size: int, left: int) -> CallerError:
     return CallerError(message, param=name)
 
 
-def _miscounted(name: str, found: int, count: int, *, more: bool) -> CallerError:
-    told = f"more than {count}" if more else f"{found}"
-    return CallerError(f"BYTES tensor `{name}` holds {told} elements, and its shape has {count}.", param=name)
+def _miscounted(name: str, present: int, count: int, *, more: bool) -> CallerError:
+    held = f"more than {count}" if more else f"{present}"
+    return CallerError(f"BYTES tensor `{name}` holds {held} elements, and its shape has {count}.", param=name)

@@ -70,16 +70,16 @@ def _parsed_bytes(request: InferRequest) -> int:
     return len(request.plain) if request.header_length is None else request.header_length
 
 
-async def inference_of_values(request: InferRequest, known: ModelMetadata) -> Inference:
+async def inference_of_values(request: InferRequest, declared: ModelMetadata) -> Inference:
     """What a request of KServe's v1 asks for, by what the model's server tells of it. Raises `CallerError`."""
     if len(request.body) < LARGE:
-        return predict_v1_view.inference(request, known)
-    inference, request.rows = await run(len(request.body), _of_values, codec_fields(request), known)
+        return predict_v1_view.inference(request, declared)
+    inference, request.rows = await run(len(request.body), _of_values, codec_fields(request), declared)
     return inference
 
 
-def _of_values(request: InferRequest, known: ModelMetadata) -> tuple[Inference, int]:
-    return predict_v1_view.inference(request, known), request.rows
+def _of_values(request: InferRequest, declared: ModelMetadata) -> tuple[Inference, int]:
+    return predict_v1_view.inference(request, declared), request.rows
 
 
 def codec_fields(request: InferRequest) -> InferRequest:

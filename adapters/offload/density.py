@@ -15,10 +15,10 @@ def has_many_values(body: bytes | memoryview) -> bool:
 
     Those within strings count too: a long text with many commas is a false alarm, and a picture in base64 is not.
     """
-    found = 0
+    count = 0
     for at in range(0, len(body), _PIECE):
         piece = bytes(body[at : at + _PIECE])
-        found += len(piece) - len(piece.translate(None, _BEFORE_VALUES))
-        if found > MANY:
+        count += len(piece) - len(piece.translate(None, _BEFORE_VALUES))
+        if count > MANY:
             return True
     return False

@@ -93,15 +93,15 @@ class WorkerQueue:
             if self._process is None:
                 self._process = Process(self._memory)
             self._running = future
-        kept = False
+        reusable = False
         try:
             outcome = self._process.run(job)
-            kept = True
+            reusable = True
             return outcome
         finally:
             with self._lock:
                 self._running = None
-                if not kept:
+                if not reusable:
                     self._end()
 
     def _settle(self, future: Future[Any], outcome: Outcome) -> None:

@@ -36,8 +36,8 @@ class FieldNames:
 
     def sentence(self, message: str) -> str:
         """A message with its quoted fields, and with its words that only the other protocol has."""
-        message = _PATH.sub(lambda found: f"{found[1]}{self.field(found[2])}{found[1]}", message)
-        return _WORD.sub(lambda found: self._bare.get(found[0], found[0]), message)
+        message = _PATH.sub(lambda match: f"{match[1]}{self.field(match[2])}{match[1]}", message)
+        return _WORD.sub(lambda match: self._bare.get(match[0], match[0]), message)
 
     def of(self, error: E) -> E:
         """The same error in these words, once."""

@@ -31,7 +31,7 @@ def is_form(content_type: str) -> bool:
 def field_of(content_type: str, body: bytes, name: str) -> FormField | None:
     """The one field of that name. Raises `CallerError` for a form that cannot be read in one way only."""
     boundary = _boundary(content_type)
-    found: FormField | None = None
+    form_field: FormField | None = None
     for start, end in _parts(body, boundary):
         head_end = body.find(b"\r\n\r\n", start, min(end, start + MAX_HEAD))
         if head_end < 0:
@@ -44,13 +44,13 @@ def field_of(content_type: str, body: bytes, name: str) -> FormField | None:
             raise _unreadable(f"`{name}` is written in another case")
         if given != name:
             continue
-        if found is not None or "filename" in options or end - head_end > MAX_NAME:
+        if form_field is not None or "filename" in options or end - head_end > MAX_NAME:
             raise _unreadable(f"`{name}` is there twice, or as a file, or too long")
         try:
-            found = FormField(body[head_end + 4 : end].decode(), head_end + 4, end)
+            form_field = FormField(body[head_end + 4 : end].decode(), head_end + 4, end)
         except UnicodeDecodeError:
             raise _unreadable(f"`{name}` is not UTF-8") from None
-    return found
+    return form_field
 
 
 def with_field(content_type: str, body: bytes, name: str, value: str) -> bytes:
@@ -92,30 +92,30 @@ def _parts(body: bytes, boundary: bytes) -> list[tuple[int, int]]:
 
 def _disposition(head: bytes) -> dict[str, str]:
     """The parameters of a part's only Content-Disposition."""
-    found: list[str] = []
+    values: list[str] = []
     for line in head.decode("latin-1").split("\r\n"):
         name, colon, value = line.partition(":")
         if not colon or name != name.strip() or "\n" in line or "\r" in line:
             raise _unreadable("a part's head is no list of fields")
         if name.lower() == "content-disposition":
-            found.append(value.strip())
-    if len(found) != 1 or found[0].partition(";")[0].strip().lower() != "form-data":
+            values.append(value.strip())
+    if len(values) != 1 or values[0].partition(";")[0].strip().lower() != "form-data":
         raise _unreadable("a part has no Content-Disposition, or several")
-    return _parameters("".join(found[0].partition(";")[1:]))
+    return _parameters("".join(values[0].partition(";")[1:]))
 
 
 def _parameters(text: str) -> dict[str, str]:
     """Each but once, and nothing else beside them."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     at = 0
     while at < len(text.rstrip()):
         match = _PARAMETER.match(text, at)
-        if match is None or match[1].lower() in found:
+        if match is None or match[1].lower() in values:
             raise _unreadable("a parameter is there twice, or none")
         value = match[2]
-        found[match[1].lower()] = re.sub(r"\\(.)", r"\1", value[1:-1]) if value.startswith('"') else value
+        values[match[1].lower()] = re.sub(r"\\(.)", r"\1", value[1:-1]) if value.startswith('"') else value
         at = match.end()
-    return found
+    return values
 
 
 def _unreadable(why: str) -> CallerError:

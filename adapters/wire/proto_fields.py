@@ -21,8 +21,8 @@ def split(message: bytes, text: int, raw: int) -> tuple[bytes, str, list[Data]]:
 
     From a tag on that no message of the Open Inference Protocol has, everything is left in the message.
     """
-    view, parts, found = memoryview(message), list[bytes](), list[Data]()
-    at = kept = 0
+    view, parts, values = memoryview(message), list[bytes](), list[Data]()
+    at = copied = 0
     end, name = len(message), b""
     try:
         while at < end:
@@ -36,15 +36,15 @@ def split(message: bytes, text: int, raw: int) -> tuple[bytes, str, list[Data]]:
             if stop > end:
                 raise MalformedMessage("a field is longer than the message")
             if this in (raw, text):
-                parts.append(message[kept:at])
-                kept = stop
+                parts.append(message[copied:at])
+                copied = stop
                 if this == raw:
-                    found.append(view[start:stop])
+                    values.append(view[start:stop])
                 else:
                     name = message[start:stop]
             at = stop
-        parts.append(message[kept:])
-        return b"".join(parts), name.decode(), found
+        parts.append(message[copied:])
+        return b"".join(parts), name.decode(), values
     except (IndexError, UnicodeDecodeError) as error:
         raise MalformedMessage(str(error)) from None
 
@@ -69,17 +69,17 @@ def bytes_beside(message: bytes, raw: int, most: int) -> int:
 
 def numbers(message: bytes) -> set[int]:
     """Which fields a message has, as far as they are delimited. Raises `MalformedMessage`."""
-    found, at = set[int](), 0
+    present, at = set[int](), 0
     try:
         while at < len(message) and message[at] & 7 == _DELIMITED:
-            found.add(message[at] >> 3)
+            present.add(message[at] >> 3)
             start, length = _length(message, at + 1)
             at = start + length
     except IndexError as error:
         raise MalformedMessage(str(error)) from None
     if at > len(message):
         raise MalformedMessage("a field is longer than the message")
-    return found
+    return present
 
 
 def _length(message: bytes, at: int) -> tuple[int, int]:

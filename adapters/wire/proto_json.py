@@ -12,18 +12,18 @@ M = TypeVar("M")
 
 def plain(message: Any, *, defaults: bool = True) -> dict[str, Any]:
     """All fields; those that hold nothing are left out, and with `defaults` False those that hold a default too."""
-    told: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
         if field.is_repeated:
             if value or defaults:
-                told[field.name] = _repeated(field, value, defaults)
+                fields[field.name] = _repeated(field, value, defaults)
         elif field.has_presence:
             if message.HasField(field.name):
-                told[field.name] = _one(field, value, defaults)
+                fields[field.name] = _one(field, value, defaults)
         elif defaults or value != field.default_value:
-            told[field.name] = _one(field, value, defaults)
-    return told
+            fields[field.name] = _one(field, value, defaults)
+    return fields
 
 
 def _repeated(field: Any, value: Any, defaults: bool) -> Any:
@@ -38,14 +38,14 @@ def _one(field: Any, value: Any, defaults: bool) -> Any:
     if field.type == FieldDescriptor.TYPE_MESSAGE:
         return plain(value, defaults=defaults)
     if field.type == FieldDescriptor.TYPE_ENUM:
-        known = field.enum_type.values_by_number.get(value)
-        return value if known is None else known.name
+        declared = field.enum_type.values_by_number.get(value)
+        return value if declared is None else declared.name
     return value
 
 
-def fill(message: M, told: dict[str, Any]) -> M:
+def fill(message: M, value: dict[str, Any]) -> M:
     """The message with the fields of a plain object. Unknown ones are left. Raises `CallerError`."""
     try:
-        return ParseDict(told, message, ignore_unknown_fields=True)  # type: ignore[no-any-return]
+        return ParseDict(value, message, ignore_unknown_fields=True)  # type: ignore[no-any-return]
     except ParseError as error:
         raise CallerError(f"The body is not valid: {error}.") from None

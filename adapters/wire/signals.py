@@ -104,13 +104,13 @@ def read(body: bytes, server: str) -> ServerLoad | None:
     if body[:1] == b"[" and server in ("auto", "tensorrt-llm"):
         return _iterations(body)
     candidates = SERVERS.values() if server == "auto" else (SERVERS[server],)
-    found = _samples(body, {_metric(name) for names in candidates for kind in names for name in kind})
+    match = _samples(body, {_metric(name) for names in candidates for kind in names for name in kind})
     for names in candidates:
-        running, waiting, cache = (_numbers(found, kind) for kind in names[:3])
+        running, waiting, cache = (_numbers(match, kind) for kind in names[:3])
         if running or waiting:
             mean = sum(cache) / len(cache) if cache else 0.0
-            size, blocks = (_first(_numbers(found, kind)) for kind in names[4:])
-            return ServerLoad(sum(running), sum(waiting), mean, _adapters(found, names.adapters), size, blocks)
+            size, blocks = (_first(_numbers(match, kind)) for kind in names[4:])
+            return ServerLoad(sum(running), sum(waiting), mean, _adapters(match, names.adapters), size, blocks)
     return None
 
 
@@ -126,14 +126,14 @@ def _metric(name: str) -> str:
     return name.partition("{")[0].partition("/")[0]
 
 
-def _numbers(found: _Samples, names: tuple[str, ...]) -> list[float]:
+def _numbers(page: _Samples, names: tuple[str, ...]) -> list[float]:
     """Every sample that one of the names means."""
     numbers: list[float] = []
     for name in names:
-        samples = found.get(_metric(name), ())
+        samples = page.get(_metric(name), ())
         if "/" in name:
-            told = [sample.labels.get(name.partition("/")[2], "") for sample in samples]
-            numbers += [float(text) for text in told if text.isdecimal()]
+            labels = [sample.labels.get(name.partition("/")[2], "") for sample in samples]
+            numbers += [float(text) for text in labels if text.isdecimal()]
         else:
             label, _, value = name.partition("{")[2].rstrip("}").partition("=")
             numbers += [sample.value for sample in samples if not label or sample.labels.get(label) == value]
@@ -144,24 +144,24 @@ def _first(numbers: list[float]) -> int:
     return int(numbers[0]) if numbers else 0
 
 
-def _adapters(found: _Samples, names: tuple[str, ...]) -> frozenset[str]:
+def _adapters(page: _Samples, names: tuple[str, ...]) -> frozenset[str]:
     """Of the newest sample: its value is the time at which it was true."""
     listed: list[str] = []
     for name in names:
-        if samples := found.get(_metric(name)):
+        if samples := page.get(_metric(name)):
             newest = max(samples, key=lambda sample: sample.value)
             listed += newest.labels.get(name.partition("/")[2], "").split(",")
     return frozenset(name.strip() for name in listed if name.strip())
 
 
-def _samples(body: bytes, wanted: set[str]) -> _Samples:
-    found: _Samples = {}
-    prefixes = tuple(name.encode() for name in wanted)
+def _samples(body: bytes, requested: set[str]) -> _Samples:
+    values: _Samples = {}
+    prefixes = tuple(name.encode() for name in requested)
     lines = [line for line in body.split(b"\n") if line.startswith(prefixes)]
     for name, sample in _parsed(b"\n".join(lines).decode("utf-8", "replace")):
-        if name in wanted:
-            found.setdefault(name, []).append(sample)
-    return found
+        if name in requested:
+            values.setdefault(name, []).append(sample)
+    return values
 
 
 def _parsed(text: str) -> Iterator[tuple[str, _Sample]]:
@@ -203,8 +203,8 @@ def _iterations(body: bytes) -> ServerLoad:
     if not steps:
         return ServerLoad(0.0, 0.0, 0.0)
     last, cache = steps[-1], steps[-1].kv_cache_stats or _Cache()
-    told: list[Any] = [last.num_active_requests, last.num_queued_requests, *msgspec.structs.astuple(cache)]
-    if not all(0 <= number < 2**53 for number in told):
+    encoded: list[Any] = [last.num_active_requests, last.num_queued_requests, *msgspec.structs.astuple(cache)]
+    if not all(0 <= number < 2**53 for number in encoded):
         raise ValueError("holds a number below zero, or none")
     used = cache.used_num_blocks / cache.max_num_blocks if cache.max_num_blocks else 0.0
     blocks = int(cache.tokens_per_block), int(cache.max_num_blocks)

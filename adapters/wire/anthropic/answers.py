@@ -98,12 +98,12 @@ def message_of(body: bytes, usage: Usage, stops: list[str]) -> bytes:
     )
 
 
-def _blocks(said: _Said) -> list[Any]:
-    blocks: list[Any] = list(said.thinking_blocks or ())
-    if said.thoughts and not blocks:
-        blocks.append({"type": "thinking", "thinking": said.thoughts, "signature": ""})
-    blocks += [{"type": "text", "text": text} for text in (said.content, said.refusal) if text]
-    for i, call in enumerate(said.tool_calls or ()):
+def _blocks(message: _Said) -> list[Any]:
+    blocks: list[Any] = list(message.thinking_blocks or ())
+    if message.thoughts and not blocks:
+        blocks.append({"type": "thinking", "thinking": message.thoughts, "signature": ""})
+    blocks += [{"type": "text", "text": text} for text in (message.content, message.refusal) if text]
+    for i, call in enumerate(message.tool_calls or ()):
         given = arguments(call.function.arguments or "")
         blocks.append({"type": "tool_use", "id": call.id or call_id(i), "name": call.function.name, "input": given})
     return blocks
@@ -166,7 +166,7 @@ def read_message(body: bytes) -> _Message:
 def completion_of(message: _Message, created: int) -> bytes:
     """The whole answer of a chat that says what a message does."""
     with decoding.Checked():
-        said = _said([(raw, _block.decode(raw)) for raw in message.content])
+        chat_message = _said([(raw, _block.decode(raw)) for raw in message.content])
     ended = finish(message.stop_reason, message.stop_sequence)
     return _encode(
         {
@@ -174,7 +174,7 @@ def completion_of(message: _Message, created: int) -> bytes:
             "object": "chat.completion",
             "created": created,
             "model": message.model,
-            "choices": [{"index": 0, "message": said, "logprobs": None, **ended}],
+            "choices": [{"index": 0, "message": chat_message, "logprobs": None, **ended}],
             "usage": (message.usage or MessageUsage()).fields(),
         }
     )
@@ -182,15 +182,15 @@ def completion_of(message: _Message, created: int) -> bytes:
 
 def _said(blocks: list[tuple[Raw, _Block]]) -> Object:
     texts = [block.text for _, block in blocks if block.type == "text"]
-    said: Object = {"role": "assistant", "content": "".join(texts) if texts else None, "refusal": None}
+    fields: Object = {"role": "assistant", "content": "".join(texts) if texts else None, "refusal": None}
     thoughts = [block.thinking for _, block in blocks if block.type == "thinking"]
     if thoughts:
-        said["reasoning_content"] = "".join(thoughts)
+        fields["reasoning_content"] = "".join(thoughts)
     if whole := [raw for raw, block in blocks if block.type in ("thinking", "redacted_thinking")]:
-        said["thinking_blocks"] = whole
+        fields["thinking_blocks"] = whole
     if calls := [_call(block) for _, block in blocks if block.type == "tool_use"]:
-        said["tool_calls"] = calls
-    return said
+        fields["tool_calls"] = calls
+    return fields
 
 
 def _call(block: _Block) -> Object:
@@ -200,5 +200,5 @@ def _call(block: _Block) -> Object:
 
 def finish(reason: str | None, sequence: str | None) -> Object:
     """A choice's `finish_reason`; and where a text that the client named ended it, which, as vLLM tells that."""
-    told: Object = {"finish_reason": FINISH_REASONS.get(reason or "", "stop")}
-    return told if sequence is None else told | {"stop_reason": sequence}
+    fields: Object = {"finish_reason": FINISH_REASONS.get(reason or "", "stop")}
+    return fields if sequence is None else fields | {"stop_reason": sequence}

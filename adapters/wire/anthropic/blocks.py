@@ -94,8 +94,10 @@ class DocumentBlock(_Base, tag="document"):
             return as_parts("\n\n".join([*about, source.data]))
         if isinstance(source, Inline):
             inner = source.content
-            told = as_parts(inner) if isinstance(inner, str) else [part for block in inner for part in block.parts()]
-            return [*as_parts(*about), *told]
+            inner_parts = (
+                as_parts(inner) if isinstance(inner, str) else [part for block in inner for part in block.parts()]
+            )
+            return [*as_parts(*about), *inner_parts]
         raise Untranslatable("names a document that only Anthropic's own API fetches: send the document itself.")
 
 
@@ -133,9 +135,9 @@ class ToolUseBlock(_Base, tag="tool_use"):
 
     def _arguments(self) -> str:
         if list(self.input) == [INVALID]:
-            told = msgspec.json.decode(self.input[INVALID])
-            if isinstance(told, str):
-                return told
+            decoded = msgspec.json.decode(self.input[INVALID])
+            if isinstance(decoded, str):
+                return decoded
         return _encode(self.input).decode()
 
 
@@ -151,8 +153,8 @@ class ToolResultBlock(_Base, tag="tool_result"):
         texts = [part["text"] for part in parts if part["type"] == "text"]
         if self.is_error:
             texts[:1] = [" ".join(["Error:", *texts[:1]])]
-        said = texts[0] if len(texts) == 1 else as_parts(*texts) or ""
-        return said, [part for part in parts if part["type"] != "text"]
+        text = texts[0] if len(texts) == 1 else as_parts(*texts) or ""
+        return text, [part for part in parts if part["type"] != "text"]
 
 
 Block = (
@@ -170,8 +172,8 @@ Block = (
 def as_parts(*content: str | list[Object]) -> list[Object]:
     """What a message holds, as a list of parts in any case."""
     parts = list[Object]()
-    for told in content:
-        parts += told if isinstance(told, list) else [{"type": "text", "text": told}]
+    for entry in content:
+        parts += entry if isinstance(entry, list) else [{"type": "text", "text": entry}]
     return parts
 
 

@@ -59,21 +59,21 @@ def chat_fields(request: MessagesRequest) -> dict[str, Raw]:
     _check_known(native)
     messages = [*_system_message(native), *_conversation(native)]
     fields = {name: native[name] for name in SAME if name in native}
-    told: Object = {"messages": messages, **choice_fields(native), **_output(native)}
+    chat: Object = {"messages": messages, **choice_fields(native), **_output(native)}
     if request.stream:
-        told["stream_options"] = {"include_usage": True}
+        chat["stream_options"] = {"include_usage": True}
     if messages[-1]["role"] == "assistant":  # the answer goes on where this ends
-        told |= {"add_generation_prompt": False, "continue_final_message": True}
+        chat |= {"add_generation_prompt": False, "continue_final_message": True}
     if stops := request.hints.stops(field(native, "stop_sequences", _stops)):
-        told["stop"] = stops
+        chat["stop"] = stops
     metadata = field(native, "metadata", _metadata) or {}
     if metadata.get("user_id") is not None:
-        told["user"] = metadata["user_id"]
+        chat["user"] = metadata["user_id"]
     if metadata.keys() - {"user_id"}:
         request.hints.ignore("metadata")
     if tools := functions(native):
-        told["tools"] = tools
-    fields |= {name: Raw(_encode(value)) for name, value in told.items()}
+        chat["tools"] = tools
+    fields |= {name: Raw(_encode(value)) for name, value in chat.items()}
     return {**fields, **request.added, "model": native["model"]}
 
 
@@ -87,13 +87,13 @@ def _check_known(native: dict[str, Raw]) -> None:
 
 
 def _output(native: dict[str, Raw]) -> Object:
-    config, told = field(native, "output_config", _output_config) or _OutputConfig(), dict[str, Any]()
+    config, chat = field(native, "output_config", _output_config) or _OutputConfig(), dict[str, Any]()
     if config.effort is not None:
-        told["reasoning_effort"] = "xhigh" if config.effort == "max" else config.effort
+        chat["reasoning_effort"] = "xhigh" if config.effort == "max" else config.effort
     if config.format is not None:
         schema = {"name": "answer", "schema": config.format.schema, "strict": True}
-        told["response_format"] = {"type": "json_schema", "json_schema": schema}
-    return told
+        chat["response_format"] = {"type": "json_schema", "json_schema": schema}
+    return chat
 
 
 # ── messages ──────────────────────────────────────────────────────────────────────────────────────────

@@ -132,10 +132,10 @@ class ChatChunks:
         return out
 
     def _end(self, usage: MessageUsage) -> bytes:
-        told = b""
+        encoded = b""
         if self._include_usage:
-            told = sse.encode(b'%b,"choices":[],"usage":%b}' % (self._opening(), _encode(usage.fields())))
-        return told + sse.encode(DONE)
+            encoded = sse.encode(b'%b,"choices":[],"usage":%b}' % (self._opening(), _encode(usage.fields())))
+        return encoded + sse.encode(DONE)
 
     # ── chunks ────────────────────────────────────────────────────────────────────────────────────────
 

@@ -81,8 +81,8 @@ def encode_error(error: InferenceError, type_: str, request_id: str | None) -> b
     message = error.message
     if isinstance(error, ContextTooLong) and _TOO_LONG not in message:
         message = f"{_TOO_LONG}: {message}"
-    told: dict[str, Any] = {"type": type_, "message": message, "details": {"error_code": error.code}}
-    return _encode({"type": "error", "error": told, "request_id": request_id})
+    fields: dict[str, Any] = {"type": type_, "message": message, "details": {"error_code": error.code}}
+    return _encode({"type": "error", "error": fields, "request_id": request_id})
 
 
 def encode_event(error: InferenceError, type_: str, request_id: str | None) -> bytes:

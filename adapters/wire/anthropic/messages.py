@@ -75,8 +75,8 @@ def message_body(request: ChatRequest, model: str | None, max_tokens: int) -> by
     body: Object = {name: fields[name] for name in _SAME if _is_given(fields, name)}
     body["model"] = request.model if model is None else model
     body["messages"] = messages
-    asked = field(fields, "max_completion_tokens", _count), field(fields, "max_tokens", _count)
-    body["max_tokens"] = next((most for most in asked if most is not None), max_tokens)
+    requested = field(fields, "max_completion_tokens", _count), field(fields, "max_tokens", _count)
+    body["max_tokens"] = next((most for most in requested if most is not None), max_tokens)
     if system:
         body["system"] = system
     if stops := request.hints.stops(field(fields, "stop", _stop)):
@@ -95,8 +95,8 @@ def _with_allowed_tools(fields: dict[str, Raw]) -> dict[str, Raw]:
     """A message has no list of allowed tools: it has only those tools. Raises `CallerError`."""
     if b"allowed_tools" not in bytes(fields.get("tool_choice", b"")):
         return fields
-    told = allowed_tools({name: field(fields, name, _any) for name in ("tools", "tool_choice") if name in fields})
-    return fields | {name: Raw(_encode(value)) for name, value in told.items()}
+    encoded = allowed_tools({name: field(fields, name, _any) for name in ("tools", "tool_choice") if name in fields})
+    return fields | {name: Raw(_encode(value)) for name, value in encoded.items()}
 
 
 def _check_known(fields: dict[str, Raw], hints: IgnoredFields) -> None:
@@ -117,23 +117,23 @@ def _is_given(fields: dict[str, Raw], name: str) -> bool:
 def _output(fields: dict[str, Raw], body: Object) -> Object:
     """How hard to think, and the answer's form."""
     config: Object = {}
-    told: Object = {}
+    encoded: Object = {}
     if "thinking" not in body and (wish := thinking.of_chat(fields)) is not None:
         body["thinking"] = wish
     effort = field(fields, "reasoning_effort", _string)
     if effort == "none":
-        told["thinking"] = body.get("thinking", {"type": "disabled"})
+        encoded["thinking"] = body.get("thinking", {"type": "disabled"})
     elif effort is not None:
         if effort not in _EFFORTS:
             message = "`reasoning_effort` is none, minimal, low, medium, high or xhigh."
             raise CallerError(message, param="reasoning_effort")
         config["effort"] = _EFFORTS[effort]
-    wanted = field(fields, "response_format", _response_format)
-    if wanted is not None and wanted.type == "json_object":
+    requested = field(fields, "response_format", _response_format)
+    if requested is not None and requested.type == "json_object":
         message = "This model's servers speak Anthropic's protocol, which wants a schema: say `json_schema`."
         raise CallerError(message, param="response_format", code="unsupported_parameter")
-    if wanted is not None and wanted.type == "json_schema":
-        if wanted.json_schema is None:
+    if requested is not None and requested.type == "json_schema":
+        if requested.json_schema is None:
             raise CallerError("`response_format.json_schema` is missing.", param="response_format")
-        config["format"] = {"type": "json_schema", "schema": wanted.json_schema.schema}
-    return told | {"output_config": config} if config else told
+        config["format"] = {"type": "json_schema", "schema": requested.json_schema.schema}
+    return encoded | {"output_config": config} if config else encoded

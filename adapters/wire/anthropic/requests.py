@@ -65,16 +65,16 @@ def decode_count(body: bytes, betas: str | None = None) -> TokenCount:
     return count_of(_request(open_body(body), betas))
 
 
-def count_of(asked: ChatRequest) -> TokenCount:
+def count_of(request: ChatRequest) -> TokenCount:
     """The count of a request's tokens in the place of its answer."""
-    asked.stream = False
+    request.stream = False
     return TokenCount(
-        model=asked.model,
-        prompt_tokens=asked.prompt_tokens,
-        user=asked.user,
-        prompt=asked.prompt,
-        chat=asked,
-        hints=asked.hints,
+        model=request.model,
+        prompt_tokens=request.prompt_tokens,
+        user=request.user,
+        prompt=request.prompt,
+        chat=request,
+        hints=request.hints,
         codec=_COUNTED,
     )
 
@@ -148,8 +148,8 @@ def estimated_fields(request: ChatRequest) -> dict[str, Raw]:
 def estimate(fields: dict[str, Raw]) -> int:
     """How many tokens a prompt may have, by its length, where nobody can be asked: one for every four bytes of
     text, whatever the model's tokenizer is."""
-    told = [_measured(field(fields, name, _any)) for name in ("system", "messages", "tools")]
-    size, pictures = map(sum, zip(*told, strict=True))
+    measured = [_measured(field(fields, name, _any)) for name in ("system", "messages", "tools")]
+    size, pictures = map(sum, zip(*measured, strict=True))
     return size // BYTES_PER_TOKEN + pictures * IMAGE_TOKENS + 1
 
 

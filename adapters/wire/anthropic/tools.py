@@ -59,12 +59,12 @@ def _function(raw: Raw, i: int) -> Object:
         tool = _tool.decode(raw)
     except decoding.MALFORMED_JSON as error:
         raise CallerError(f"`tools[{i}]` is not valid: {error}.", param="tools") from None
-    told: Object = {"name": tool.name, "parameters": tool.input_schema}
+    fields: Object = {"name": tool.name, "parameters": tool.input_schema}
     if tool.description is not None:
-        told["description"] = tool.description
+        fields["description"] = tool.description
     if tool.strict is not None:
-        told["strict"] = tool.strict
-    return {"type": "function", "function": told}
+        fields["strict"] = tool.strict
+    return {"type": "function", "function": fields}
 
 
 def choice_fields(native: dict[str, Raw]) -> Object:
@@ -74,12 +74,12 @@ def choice_fields(native: dict[str, Raw]) -> Object:
         return {}
     if (choice.type == "tool") != (choice.name is not None):
         raise CallerError("`tool_choice` has a `name` if its type is `tool`, and only then.", param="tool_choice")
-    told: Object = {"tool_choice": _NAMES.get(choice.type)}
+    fields: Object = {"tool_choice": _NAMES.get(choice.type)}
     if choice.type == "tool":
-        told["tool_choice"] = {"type": "function", "function": {"name": choice.name}}
+        fields["tool_choice"] = {"type": "function", "function": {"name": choice.name}}
     if choice.disable_parallel_tool_use is not None and choice.type != "none":
-        told["parallel_tool_calls"] = not choice.disable_parallel_tool_use
-    return told
+        fields["parallel_tool_calls"] = not choice.disable_parallel_tool_use
+    return fields
 
 
 # ── and back ──────────────────────────────────────────────────────────────────────────────────────────
@@ -119,10 +119,10 @@ def tools_of(fields: dict[str, Raw]) -> list[Object]:
 
 
 def _tool_of(tool: _FunctionTool) -> Object:
-    said = tool.function
-    told: Object = {"name": said.name, "input_schema": said.parameters or {"type": "object", "properties": {}}}
-    optional = {"description": said.description, "strict": said.strict, "cache_control": tool.cache_control}
-    return told | {name: value for name, value in optional.items() if value is not None}
+    text = tool.function
+    fields: Object = {"name": text.name, "input_schema": text.parameters or {"type": "object", "properties": {}}}
+    optional = {"description": text.description, "strict": text.strict, "cache_control": tool.cache_control}
+    return fields | {name: value for name, value in optional.items() if value is not None}
 
 
 def choice_of(fields: dict[str, Raw]) -> Object:
@@ -131,10 +131,10 @@ def choice_of(fields: dict[str, Raw]) -> Object:
     parallel = field(fields, "parallel_tool_calls", _bool)
     if chosen is None and parallel is None:
         return {}
-    told: Object = {"type": _WORDS[chosen or "auto"]} if not isinstance(chosen, _Chosen) else _named(chosen)
-    if parallel is not None and told["type"] != "none":
-        told["disable_parallel_tool_use"] = not parallel
-    return {"tool_choice": told}
+    encoded: Object = {"type": _WORDS[chosen or "auto"]} if not isinstance(chosen, _Chosen) else _named(chosen)
+    if parallel is not None and encoded["type"] != "none":
+        encoded["disable_parallel_tool_use"] = not parallel
+    return {"tool_choice": encoded}
 
 
 def _named(chosen: _Chosen) -> Object:

@@ -176,16 +176,16 @@ def _result(message: _Message) -> Object:
 
 def _said(message: _Message) -> list[Object | Any]:
     """Thoughts come first, and must be as they were."""
-    said: list[Any] = [_object.decode(raw) for raw in message.thinking_blocks or ()]
+    texts: list[Any] = [_object.decode(raw) for raw in message.thinking_blocks or ()]
     content = message.content if message.content is not None else message.refusal
     if content:
-        said += _blocks(content)
-    said += [call.block() for call in message.tool_calls or ()]
-    if said:
-        _marked(said[-1], message.cache_control)
+        texts += _blocks(content)
+    texts += [call.block() for call in message.tool_calls or ()]
+    if texts:
+        _marked(texts[-1], message.cache_control)
     elif content is None:
         raise ValueError("has neither `content` nor `tool_calls`.")
-    return said or _blocks(content)
+    return texts or _blocks(content)
 
 
 def arguments(text: str) -> Any:

@@ -31,15 +31,15 @@ class ChatUsage(msgspec.Struct):
         """As a message's `usage`."""
         details = self.prompt_tokens_details or _PromptDetails()
         read, written = details.cached_tokens or 0, details.cache_write_tokens or 0
-        told: Object = {
+        fields: Object = {
             "input_tokens": max((self.prompt_tokens or 0) - read - written, 0),
             "output_tokens": self.completion_tokens or 0,
             "cache_read_input_tokens": read,
             "cache_creation_input_tokens": written,
         }
         if self.completion_tokens_details is not None and self.completion_tokens_details.reasoning_tokens is not None:
-            told["output_tokens_details"] = {"thinking_tokens": self.completion_tokens_details.reasoning_tokens}
-        return told
+            fields["output_tokens_details"] = {"thinking_tokens": self.completion_tokens_details.reasoning_tokens}
+        return fields
 
 
 class _OutputDetails(msgspec.Struct):
@@ -69,16 +69,16 @@ class MessageUsage(msgspec.Struct):
     def fields(self) -> Object:
         """As a chat's `usage`."""
         usage = self.usage
-        told: Object = {
+        fields: Object = {
             "prompt_tokens": usage.prompt_tokens,
             "completion_tokens": usage.completion_tokens,
             "total_tokens": usage.total_tokens,
         }
         if self.cache_read_input_tokens is not None or self.cache_creation_input_tokens is not None:
-            told["prompt_tokens_details"] = {
+            fields["prompt_tokens_details"] = {
                 "cached_tokens": self.cache_read_input_tokens or 0,
                 "cache_write_tokens": self.cache_creation_input_tokens or 0,
             }
         if self.output_tokens_details is not None:
-            told["completion_tokens_details"] = {"reasoning_tokens": self.output_tokens_details.thinking_tokens or 0}
-        return told
+            fields["completion_tokens_details"] = {"reasoning_tokens": self.output_tokens_details.thinking_tokens or 0}
+        return fields

@@ -61,8 +61,8 @@ def _field_of(api: Api, name: str) -> tuple[SchemaField, str]:
     field = api.inputs.get(frame)
     if field is not None and field.kind == "dataframe" and column and (not field.columns or column in field.columns):
         return field, column
-    known = ", ".join(tensor.name for field in api.inputs.values() for tensor in field.metadata())
-    raise CallerError(f"The model has no input `{name[:64]}`. It has: {known}.", param=name)
+    declared = ", ".join(tensor.name for field in api.inputs.values() for tensor in field.metadata())
+    raise CallerError(f"The model has no input `{name[:64]}`. It has: {declared}.", param=name)
 
 
 def _value(field: SchemaField, tensor: Tensor) -> Any:
@@ -170,16 +170,16 @@ def _columns(rows: list[dict[str, Any]]) -> list[Tensor]:
 def error_of(body: bytes) -> str | None:
     """What a 4xx says, with each argument that did not pass. A refusal of the method's own comes in a list."""
     try:
-        told = _decode(body)
+        decoded = _decode(body)
     except decoding.MALFORMED_JSON:
         return None
-    if isinstance(told, list) and len(told) == 1:
-        told = told[0]
-    if not isinstance(told, dict) or not isinstance(told.get("error"), str):
+    if isinstance(decoded, list) and len(decoded) == 1:
+        decoded = decoded[0]
+    if not isinstance(decoded, dict) or not isinstance(decoded.get("error"), str):
         return None
-    details = told.get("detail")
+    details = decoded.get("detail")
     faults = [_fault(one) for one in details if isinstance(one, dict)] if isinstance(details, list) else []
-    return "; ".join(faults)[:_MAX_MESSAGE] or told["error"][:_MAX_MESSAGE]
+    return "; ".join(faults)[:_MAX_MESSAGE] or decoded["error"][:_MAX_MESSAGE]
 
 
 def _fault(detail: dict[str, Any]) -> str:

@@ -33,12 +33,12 @@ def tensor_of(value: Any, name: str, datatype: str = "") -> Tensor:
     if flat is None:
         return Tensor(name, "BYTES", (1,), join_bytes([_encode(value)]))
     kinds = frozenset(map(type, flat))
-    found = datatype or _TYPES.get(kinds)
-    if found is None:
+    resolved = datatype or _TYPES.get(kinds)
+    if resolved is None:
         return Tensor(name, "BYTES", (1,), join_bytes([_encode(value)]))
-    if found == "BYTES":
+    if resolved == "BYTES":
         flat = [one if isinstance(one, str) else _encode(one).decode() for one in flat]
-    return Tensor(name, found, dims, _packed(flat, found, name))
+    return Tensor(name, resolved, dims, _packed(flat, resolved, name))
 
 
 def _flattened(value: Any) -> tuple[tuple[int, ...], list[Any] | None]:

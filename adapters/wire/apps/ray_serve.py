@@ -29,7 +29,7 @@ class _Details(msgspec.Struct):
     applications: dict[str, msgspec.Raw] = {}
 
 
-class Status(NamedTuple):
+class ApplicationStatus(NamedTuple):
     """An application's status in Ray Serve's words, empty for one that is not deployed, and the reason for it."""
 
     name: str
@@ -56,20 +56,22 @@ def has_route(body: bytes, prefix: str) -> bool:
     return (prefix or "/") in _read(_routes, body)
 
 
-def status_of(body: bytes, application: str) -> Status:
+def status_of(body: bytes, application: str) -> ApplicationStatus:
     """The status of an application in `GET /api/serve/applications/`. Raises `BackendError`."""
     listed: _Applications = _read(_applications, body)
-    found = listed.applications.get(application)
-    if found is None:
-        return Status("", "the application is not deployed")
-    messages = [one.message for one in found.deployments.values() if one.status != "HEALTHY" and one.message]
-    return Status(found.status, " ".join([f"the application is {found.status}.", found.message, *messages]).strip())
+    status = listed.applications.get(application)
+    if status is None:
+        return ApplicationStatus("", "the application is not deployed")
+    messages = [one.message for one in status.deployments.values() if one.status != "HEALTHY" and one.message]
+    return ApplicationStatus(
+        status.status, " ".join([f"the application is {status.status}.", status.message, *messages]).strip()
+    )
 
 
 def details_of(body: bytes, application: str) -> msgspec.Raw | None:
     """All that it tells. Raises `BackendError`."""
-    told: _Details = _read(_details, body)
-    return told.applications.get(application)
+    decoded: _Details = _read(_details, body)
+    return decoded.applications.get(application)
 
 
 def decode_listing(message: bytes) -> list[str]:

@@ -33,17 +33,17 @@ def encode(inference: Inference, layout: Layout) -> bytes:
 def decode(body: bytes, outputs: Sequence[TensorMetadata], layout: Layout) -> list[Tensor]:
     """An answer's tensors. Raises `BackendError` where they are not those that are declared."""
     if layout == "instances":
-        told = {tensor.name: tensor for tensor in predict_v1_upstream.decode_answer(body, outputs, "", "").outputs}
+        fields = {tensor.name: tensor for tensor in predict_v1_upstream.decode_answer(body, outputs, "", "").outputs}
     else:
-        told = _of_object(body, outputs)
+        fields = _of_object(body, outputs)
     for output in outputs:
-        tensor = told.get(output.name)
+        tensor = fields.get(output.name)
         if tensor is None:
             raise _undeclared(f"there is no `{output.name}`")
         if not fits(tensor.shape, output.shape):
-            dims, known = list(tensor.shape), list(output.shape)
-            raise _undeclared(f"`{output.name}` has the shape {dims}, and {known} is declared")
-    return [told[output.name] for output in outputs]
+            dims, declared = list(tensor.shape), list(output.shape)
+            raise _undeclared(f"`{output.name}` has the shape {dims}, and {declared} is declared")
+    return [fields[output.name] for output in outputs]
 
 
 def fits(dims: tuple[int, ...], declared: tuple[int, ...]) -> bool:
@@ -54,11 +54,11 @@ def fits(dims: tuple[int, ...], declared: tuple[int, ...]) -> bool:
 def _of_object(body: bytes, outputs: Sequence[TensorMetadata]) -> dict[str, Tensor]:
     try:
         values = _named(_parse(body), outputs)
-        known = {output.name: output for output in outputs}
+        by_name = {output.name: output for output in outputs}
         return {
-            name: predict_v1_upstream.tensor_of(name, value, known[name])
+            name: predict_v1_upstream.tensor_of(name, value, by_name[name])
             for name, value in values.items()
-            if name in known
+            if name in by_name
         }
     except (ValueError, RecursionError, CallerError) as why:
         raise _undeclared(why.message if isinstance(why, CallerError) else str(why)) from None
@@ -72,12 +72,12 @@ def _parse(body: bytes) -> Any:
         return json.loads(body)
 
 
-def _named(told: Any, outputs: Sequence[TensorMetadata]) -> Mapping[str, Any]:
+def _named(value: Any, outputs: Sequence[TensorMetadata]) -> Mapping[str, Any]:
     """An only output may come without its name."""
-    if isinstance(told, dict):
-        return told
+    if isinstance(value, dict):
+        return value
     if len(outputs) == 1:
-        return {outputs[0].name: told}
+        return {outputs[0].name: value}
     raise ValueError("it is no object")
 
 

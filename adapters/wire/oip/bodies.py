@@ -153,14 +153,14 @@ def decode_object(body: bytes) -> dict[str, Any]:
 
 def decode_metadata(body: bytes) -> ModelMetadata:
     """What an upstream tells of a model. Raises `BackendError`."""
-    told = _answered(_metadata, body)
+    decoded = _answered(_metadata, body)
     return ModelMetadata(
-        told.name,
-        told.versions or [],
-        told.platform or "",
-        told.inputs or [],
-        told.outputs or [],
-        told.signature_def or {},
+        decoded.name,
+        decoded.versions or [],
+        decoded.platform or "",
+        decoded.inputs or [],
+        decoded.outputs or [],
+        decoded.signature_def or {},
     )
 
 

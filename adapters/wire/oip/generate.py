@@ -40,8 +40,8 @@ def decode_generate(
         for name, value in _open(nested, "`parameters`").items():
             fields.setdefault(name, value)
     for name, value in fields.items():
-        if (wanted := inputs.get(name)) is not None:
-            tensors[name] = _tensor(value, wanted)
+        if (metadata := inputs.get(name)) is not None:
+            tensors[name] = _tensor(value, metadata)
         else:
             parameters[name] = _read(_scalar, value, name)
     oip_parameters.check(parameters)
@@ -49,27 +49,27 @@ def decode_generate(
     return inference
 
 
-def _tensor(value: Raw, wanted: TensorMetadata) -> Tensor:
+def _tensor(value: Raw, metadata: TensorMetadata) -> Tensor:
     """One element, or a flat list of them, in the model's own shape."""
-    name, datatype = wanted.name, wanted.datatype
+    name, datatype = metadata.name, metadata.datatype
     if bytes(memoryview(value)[:1]) != b"[":
         value = Raw(b"[%b]" % bytes(value))
     count = len(_read(_count, value, name))
-    shape = _shape(count, wanted)
+    shape = _shape(count, metadata)
     return Tensor(name, datatype, shape, oip_data.read(value, datatype, shape, name))
 
 
-def _shape(count: int, wanted: TensorMetadata) -> tuple[int, ...]:
+def _shape(count: int, metadata: TensorMetadata) -> tuple[int, ...]:
     """The innermost variable dimension takes what the fixed ones leave; other variable ones are 1."""
-    fixed = prod([dim for dim in wanted.shape if dim >= 0])
-    last = max((i for i, dim in enumerate(wanted.shape) if dim < 0), default=None)
+    fixed = prod([dim for dim in metadata.shape if dim >= 0])
+    last = max((i for i, dim in enumerate(metadata.shape) if dim < 0), default=None)
     left, rest = divmod(count, fixed) if fixed else (0, count)
     if rest or (last is None and left != 1):
         raise CallerError(
-            f"`{wanted.name}` has {count} elements, which do not make up its shape {list(wanted.shape)}.",
-            param=wanted.name,
+            f"`{metadata.name}` has {count} elements, which do not make up its shape {list(metadata.shape)}.",
+            param=metadata.name,
         )
-    return tuple(dim if dim >= 0 else left if i == last else 1 for i, dim in enumerate(wanted.shape))
+    return tuple(dim if dim >= 0 else left if i == last else 1 for i, dim in enumerate(metadata.shape))
 
 
 def _open(body: bytes | Raw, what: str) -> dict[str, Raw]:
@@ -90,11 +90,11 @@ def _read(decode: Any, value: Raw, name: str) -> Any:
 
 def encode_generate(inferred: Inferred) -> bytes:
     """One response as an object. Raises `CallerError` for an output that JSON has no form for."""
-    told: dict[str, Any] = {"model_name": inferred.model_name, "model_version": inferred.model_version}
+    fields: dict[str, Any] = {"model_name": inferred.model_name, "model_version": inferred.model_version}
     if inferred.id:
-        told["id"] = inferred.id
-    told.update({name: value for name, value in inferred.parameters.items() if name != FINAL})
+        fields["id"] = inferred.id
+    fields.update({name: value for name, value in inferred.parameters.items() if name != FINAL})
     for tensor in inferred.outputs:
         elements = oip_data.written(tensor)
-        told[tensor.name] = elements[0] if len(elements) == 1 else elements
-    return oip.encode_json(told)
+        fields[tensor.name] = elements[0] if len(elements) == 1 else elements
+    return oip.encode_json(fields)

@@ -10,20 +10,20 @@ from adapters.wire.oip.bodies import TensorMetadata
 
 def check(inference: Inference, inputs: Sequence[TensorMetadata]) -> None:
     """Raises `CallerError` in Triton's words for tensors that are not those which the model takes."""
-    model, known = inference.model_name, {tensor.name: tensor for tensor in inputs}
+    model, declared = inference.model_name, {tensor.name: tensor for tensor in inputs}
     for tensor in inference.inputs:
-        name, wanted = tensor.name, known.pop(tensor.name, None)
-        if wanted is None:
+        name, expected = tensor.name, declared.pop(tensor.name, None)
+        if expected is None:
             names = ", ".join(one.name for one in inputs)
-            told = f"unexpected inference input '{name[:64]}' for model '{model}'. It has: {names}."
-            raise CallerError(told, param=name[:64])
-        if tensor.datatype != wanted.datatype:
+            message = f"unexpected inference input '{name[:64]}' for model '{model}'. It has: {names}."
+            raise CallerError(message, param=name[:64])
+        if tensor.datatype != expected.datatype:
             given = f"inference input '{name}' data-type is '{tensor.datatype}'"
-            raise CallerError(f"{given}, but model '{model}' expects '{wanted.datatype}'", param=name)
-        if not fits(tensor.shape, wanted.shape):
-            shapes = f"Expected {_dims(wanted.shape)}, got {_dims(tensor.shape)}."
+            raise CallerError(f"{given}, but model '{model}' expects '{expected.datatype}'", param=name)
+        if not fits(tensor.shape, expected.shape):
+            shapes = f"Expected {_dims(expected.shape)}, got {_dims(tensor.shape)}."
             raise CallerError(f"unexpected shape for input '{name}' for model '{model}'. {shapes}", param=name)
-    for name in known:
+    for name in declared:
         counts = f"expected {len(inputs)} inputs but got {len(inference.inputs)} inputs for model '{model}'"
         raise CallerError(f"{counts}. Input '{name}' is missing.", param=name)
 

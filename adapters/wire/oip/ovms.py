@@ -18,5 +18,5 @@ _config = msgspec.json.Decoder(dict[str, _Model]).decode
 
 def state_of(body: bytes, model: str) -> bool | None:
     """Whether a version of it is ready; None where it is not served. Raises `BackendError`."""
-    found = decoding.decode(_config, body).get(model)
-    return None if found is None else any(version.state == "AVAILABLE" for version in found.model_version_status)
+    decoded = decoding.decode(_config, body).get(model)
+    return None if decoded is None else any(version.state == "AVAILABLE" for version in decoded.model_version_status)

@@ -51,10 +51,10 @@ OF_AN_INPUT: Mapping[str, tuple[Fits, str]] = _MEMORY
 OF_AN_OUTPUT: Mapping[str, tuple[Fits, str]] = {**_MEMORY, CLASSES: _COUNT, BINARY: _FLAG}
 
 
-def check(parameters: Parameters, known: Mapping[str, tuple[Fits, str]] = OF_A_REQUEST, of: str = "") -> None:
+def check(parameters: Parameters, declared: Mapping[str, tuple[Fits, str]] = OF_A_REQUEST, of: str = "") -> None:
     """Raise `CallerError` for a known parameter with a value of another type. `of` names the input or output."""
-    for name in parameters.keys() & known.keys():
-        fits, kind = known[name]
+    for name in parameters.keys() & declared.keys():
+        fits, kind = declared[name]
         if not fits(parameters[name]):
             where = f" of `{of}`" if of else ""
             raise CallerError(f"invalid value type for '{name}' parameter{where}, expected {kind}", param=name)

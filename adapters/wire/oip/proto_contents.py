@@ -69,12 +69,12 @@ def typed(parameter: Any, name: str, field: str) -> Any:
     return getattr(parameter, field)
 
 
-def parameters_of(told: Mapping[str, Any]) -> Parameters:
+def parameters_of(encoded: Mapping[str, Any]) -> Parameters:
     """Parameters as they are everywhere else."""
-    if not told:
+    if not encoded:
         return NO_PARAMETERS
     parameters: dict[str, Parameter] = {}
-    for name, value in told.items():
+    for name, value in encoded.items():
         if choice := value.WhichOneof("parameter_choice"):
             parameters[name] = getattr(value, choice)
     return parameters

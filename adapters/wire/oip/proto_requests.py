@@ -82,16 +82,16 @@ def decode_infer_request(message: bytes) -> Inference:
     """Raises `CallerError` that names what is wrong and what to change."""
     try:
         envelope, id_, raw = split(message, _ID, _RAW)
-        asked = _known(envelope) if len(envelope) <= MAX_CACHED_ENVELOPE else _read(envelope)
+        request = _known(envelope) if len(envelope) <= MAX_CACHED_ENVELOPE else _read(envelope)
     except (MalformedMessage, DecodeError, UnicodeDecodeError):
         raise CallerError("The message is not a ModelInferRequest.", code="invalid_message") from None
-    if asked.raw:
-        raw += asked.raw
-    if raw and asked.typed:
+    if request.raw:
+        raw += request.raw
+    if raw and request.typed:
         raise CallerError("Inputs have both `contents` and `raw_input_contents`. Send one kind for all.")
     rest, inputs = iter(raw), list[Tensor]()
-    for name, datatype, shape, parameters, size, told in asked.inputs:
-        data = told if told is not None else next(rest, None)
+    for name, datatype, shape, parameters, size, encoded in request.inputs:
+        data = encoded if encoded is not None else next(rest, None)
         if data is None:
             data = _nothing(name, size, raw)
         elif size is not None and len(data) != size:
@@ -101,7 +101,7 @@ def decode_infer_request(message: bytes) -> Inference:
         inputs.append(Tensor(name, datatype, shape, data, parameters))
     if next(rest, None) is not None:
         raise CallerError(f"There are {len(raw)} `raw_input_contents`, more than inputs that take them.")
-    return Inference(asked.model_name, asked.model_version, id_, asked.parameters, inputs, list(asked.outputs))
+    return Inference(request.model_name, request.model_version, id_, request.parameters, inputs, list(request.outputs))
 
 
 def _nothing(name: str, size: int | None, raw: Sequence[Data]) -> bytes:
@@ -184,8 +184,8 @@ def _write(inference: Inference) -> bytes:
     for tensor in inference.inputs:
         put_tensor(message.inputs, tensor)
     for output in inference.outputs:
-        asked = message.outputs.add(name=output.name)
-        oip_contents.put_parameters(asked.parameters, oip.without_framing(output.parameters))
+        request = message.outputs.add(name=output.name)
+        oip_contents.put_parameters(request.parameters, oip.without_framing(output.parameters))
     return bytes(message.SerializeToString())
 
 
@@ -210,9 +210,9 @@ def describe(tensors: Sequence[Tensor]) -> tuple[Described, ...] | None:
 
 def put_tensor(messages: Any, tensor: Tensor) -> Any:
     """Tell of a tensor, without its data."""
-    told = messages.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
-    oip_contents.put_parameters(told.parameters, oip.without_framing(tensor.parameters))
-    return told
+    encoded = messages.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
+    oip_contents.put_parameters(encoded.parameters, oip.without_framing(tensor.parameters))
+    return encoded
 
 
 def add_id(parts: list[Data], id_: str) -> None:

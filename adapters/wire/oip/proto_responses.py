@@ -51,9 +51,9 @@ def as_raw(message: bytes) -> bytes:
 def _write(inferred: Inferred, *, typed: bool = False) -> bytes:
     message = messages.ModelInferResponse(model_name=inferred.model_name, model_version=inferred.model_version)
     for tensor in inferred.outputs:
-        told = put_tensor(message.outputs, tensor)
+        encoded = put_tensor(message.outputs, tensor)
         if typed and SHARED_MEMORY not in tensor.parameters:
-            oip_contents.write(told.contents, tensor)
+            oip_contents.write(encoded.contents, tensor)
     return bytes(message.SerializeToString())
 
 
@@ -80,9 +80,9 @@ def decode_infer_response(message: bytes) -> Inferred:
     """What an upstream answered, with raw or typed contents. Raises `BackendError` when it cannot be read."""
     with decoding.Checked(MalformedMessage, DecodeError, CallerError):
         envelope, id_, raw = split(message, _ID, _RAW)
-        told = _known(envelope) if len(envelope) <= MAX_CACHED_ENVELOPE else _read(envelope)
-        outputs = list(told.outputs) if told.typed else _with_data(told.outputs, raw)
-    return Inferred(told.model_name, told.model_version, id_, told.parameters, outputs)
+        encoded = _known(envelope) if len(envelope) <= MAX_CACHED_ENVELOPE else _read(envelope)
+        outputs = list(encoded.outputs) if encoded.typed else _with_data(encoded.outputs, raw)
+    return Inferred(encoded.model_name, encoded.model_version, id_, encoded.parameters, outputs)
 
 
 def _read(envelope: bytes) -> _Told:
@@ -105,12 +105,12 @@ def _output(tensor: Any, typed: bool) -> Tensor:
     return Tensor(name, datatype, shape, b"", parameters)
 
 
-def _with_data(told: tuple[Tensor, ...], raw: list[Data]) -> list[Tensor]:
+def _with_data(described: tuple[Tensor, ...], raw: list[Data]) -> list[Tensor]:
     """Servers differ in whether an output in shared memory has raw contents too, which are then empty."""
     outputs = list[Tensor]()
     rest = iter(raw)
-    each = len(raw) == len(told)
-    for tensor in told:
+    each = len(raw) == len(described)
+    for tensor in described:
         name, datatype, shape, parameters = tensor.name, tensor.datatype, tensor.shape, tensor.parameters
         elsewhere = SHARED_MEMORY in parameters
         data = b"" if elsewhere and not each else next(rest, None)
@@ -161,23 +161,23 @@ def encode_stream_error(message: str, id_: str = "", model: str = "", code: str 
     `model` is given where the model itself failed, and nowhere else: so Triton's readers tell it from a refusal.
     `code` is the stable code of the error, where clients of ours go by it.
     """
-    told = messages.ModelStreamInferResponse(error_message=message)
+    encoded = messages.ModelStreamInferResponse(error_message=message)
     if id_:
-        told.infer_response.id = id_
+        encoded.infer_response.id = id_
     if model:
-        told.infer_response.model_name = model
+        encoded.infer_response.model_name = model
     if code:
-        told.infer_response.parameters[ERROR_CODE].string_param = code
-    return bytes(told.SerializeToString())
+        encoded.infer_response.parameters[ERROR_CODE].string_param = code
+    return bytes(encoded.SerializeToString())
 
 
 def decode_stream_error(message: bytes) -> tuple[str, bool, str]:
     """What a failure says, whether it was the model that failed, and the code of the error where a runtime of ours
     gives it. Raises `BackendError` when it cannot be read."""
-    told = _streamed(message)
-    response = told.infer_response
+    encoded = _streamed(message)
+    response = encoded.infer_response
     code = response.parameters[ERROR_CODE].string_param if ERROR_CODE in response.parameters else ""
-    return told.error_message, bool(response.model_name), code
+    return encoded.error_message, bool(response.model_name), code
 
 
 def is_bare(message: bytes) -> bool:
@@ -195,8 +195,8 @@ def split_stream_response(message: bytes) -> tuple[str, bytes]:
     """A failure, or one encoded response. Raises `BackendError` when it cannot be read."""
     if is_bare(message):
         return "", message
-    told = _streamed(message)
-    return told.error_message, told.infer_response.SerializeToString()
+    encoded = _streamed(message)
+    return encoded.error_message, encoded.infer_response.SerializeToString()
 
 
 def _streamed(message: bytes) -> Any:

@@ -139,11 +139,11 @@ def summarize(body: bytes, kind: InferKind, header_length: int | None) -> Reques
         if kind in ("generate", "generate_stream"):
             prompt = _prompt(head)
             return _told(1, prompt.parameters if prompt.parameters and not prompt.sequence_id else prompt)
-        asked = _asked(head)
+        request = _asked(head)
     except decoding.MALFORMED_JSON as error:
         raise oip.not_json(error) from None
-    rows = rows_of(asked.inputs[0].shape) if asked.inputs else 1
-    return _told(rows, asked.parameters) if asked.parameters is not None else RequestSummary(rows)
+    rows = rows_of(request.inputs[0].shape) if request.inputs else 1
+    return _told(rows, request.parameters) if request.parameters is not None else RequestSummary(rows)
 
 
 def _told(rows: int, parameters: _Parameters) -> RequestSummary:
@@ -222,8 +222,15 @@ class _Http(Codec):
     def canonical(self, request: ModelRequest) -> tuple[Data, ...]:
         """As it was written, with its id: that of a kept answer is the one that its request had."""
         assert isinstance(request, InferRequest)
-        asked = (request.kind, request.model, request.version, request.header_length, request.encoding, request.accepts)
-        return _encode(asked), request.body
+        key = (
+            request.kind,
+            request.model,
+            request.version,
+            request.header_length,
+            request.encoding,
+            request.accepts,
+        )
+        return _encode(key), request.body
 
     def is_deterministic(self, request: ModelRequest) -> bool:
         """A model of tensors has no dice; what generates text has."""

@@ -236,18 +236,18 @@ def _asked(output: RequestedOutput, binary: bool) -> dict[str, Any]:
 
 def describe(tensor: Tensor, binary: bool, blobs: list[Data]) -> dict[str, Any]:
     """A tensor as JSON; its data goes into `blobs` where that is how it is sent."""
-    told: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
+    fields: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
     parameters = without_framing(tensor.parameters) if tensor.parameters else None
     if parameters and SHARED_MEMORY in parameters:
-        told["parameters"] = parameters
+        fields["parameters"] = parameters
     elif binary:
-        told["parameters"] = {**(parameters or {}), BINARY_SIZE: len(tensor.data)}
+        fields["parameters"] = {**(parameters or {}), BINARY_SIZE: len(tensor.data)}
         blobs.append(tensor.data)
     else:
         if parameters:
-            told["parameters"] = parameters
-        told["data"] = oip_data.written(tensor)
-    return told
+            fields["parameters"] = parameters
+        fields["data"] = oip_data.written(tensor)
+    return fields
 
 
 def without_framing(parameters: Parameters) -> dict[str, Parameter]:

@@ -63,36 +63,36 @@ def binary_outputs(inference: Inference) -> BinaryOutputs:
     return default
 
 
-def json_bytes(inferred: Inferred, wanted: BinaryOutputs = False) -> int:
+def json_bytes(inferred: Inferred, binary: BinaryOutputs = False) -> int:
     """Bytes of tensors that `encode_response` writes as JSON."""
     size = 0
     for tensor in inferred.outputs:
-        if not (wanted if isinstance(wanted, bool) else wanted.get(tensor.name, False)):
+        if not (binary if isinstance(binary, bool) else binary.get(tensor.name, False)):
             size += len(tensor.data)
     return size
 
 
-def encode_response(inferred: Inferred, wanted: BinaryOutputs = False) -> tuple[bytes, int | None]:
+def encode_response(inferred: Inferred, binary: BinaryOutputs = False) -> tuple[bytes, int | None]:
     """A body, and the length of its JSON, None where that is all of it.
 
     Raises `CallerError` for an output that JSON has no form for, and that was not asked for in binary form.
     """
     blobs = list[Data]()
-    if isinstance(wanted, bool):
-        outputs = [oip.describe(tensor, wanted, blobs) for tensor in inferred.outputs]
+    if isinstance(binary, bool):
+        outputs = [oip.describe(tensor, binary, blobs) for tensor in inferred.outputs]
     else:
-        outputs = [oip.describe(tensor, wanted.get(tensor.name, False), blobs) for tensor in inferred.outputs]
+        outputs = [oip.describe(tensor, binary.get(tensor.name, False), blobs) for tensor in inferred.outputs]
     for tensor, output in zip(inferred.outputs, outputs, strict=True):
         if SHARED_MEMORY in tensor.parameters:
             # Told as Triton tells it: its C++ client takes an output with parameters for one in binary form.
             del output["parameters"]
-    told: dict[str, Any] = {"model_name": inferred.model_name, "model_version": inferred.model_version}
+    fields: dict[str, Any] = {"model_name": inferred.model_name, "model_version": inferred.model_version}
     if inferred.id:
-        told["id"] = inferred.id
+        fields["id"] = inferred.id
     if inferred.parameters:
-        told["parameters"] = dict(inferred.parameters)
-    told["outputs"] = outputs
-    head = oip.encode_json(told)
+        fields["parameters"] = dict(inferred.parameters)
+    fields["outputs"] = outputs
+    head = oip.encode_json(fields)
     return (b"".join((head, *blobs)), len(head)) if blobs else (head, None)
 
 
@@ -112,8 +112,8 @@ def decode_response(body: bytes, header_length: int | None) -> Inferred:
             elif SHARED_MEMORY not in parameters:
                 data = oip_data.read(item.data, item.datatype, item.shape, item.name, nulls=True)
             outputs.append(Tensor(item.name, item.datatype, item.shape, data, parameters or NO_PARAMETERS))
-    told: Parameters = scalars(response.parameters) or NO_PARAMETERS
-    return Inferred(response.model_name, response.model_version or "", response.id or "", told, outputs)
+    response_parameters: Parameters = scalars(response.parameters) or NO_PARAMETERS
+    return Inferred(response.model_name, response.model_version or "", response.id or "", response_parameters, outputs)
 
 
 def _parse(head: Data) -> _Response:
@@ -145,10 +145,10 @@ _error = msgspec.json.Decoder(_Error).decode
 def error_of(body: bytes) -> str | None:
     """The message of an error in the shapes that servers of this family use; None where there is none."""
     try:
-        told = _error(body)
+        decoded = _error(body)
     except decoding.MALFORMED_JSON:
         return None
-    message = told.error or told.message or told.detail
+    message = decoded.error or decoded.message or decoded.detail
     if isinstance(message, dict):
         message = message.get("message") or message.get("error")
     return None if message is None else str(message)[:MAX_MESSAGE]

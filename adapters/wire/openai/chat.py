@@ -226,11 +226,11 @@ def upstream_body(
 
 def _renamed(fields: dict[str, Raw], renames: Mapping[str, str]) -> dict[str, Raw]:
     """Fields by the names that a server knows. What it has a value for by that name already is kept."""
-    found = dict(fields)
-    for name, known in renames.items():
-        if (value := found.pop(name, None)) is not None and value != _NULL:
-            found.setdefault(known, value)
-    return found
+    renamed = dict(fields)
+    for name, new_name in renames.items():
+        if (value := renamed.pop(name, None)) is not None and value != _NULL:
+            renamed.setdefault(new_name, value)
+    return renamed
 
 
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────────

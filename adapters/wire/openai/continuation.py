@@ -65,12 +65,12 @@ def initial_fields(request: GenerateRequest, mode: Mode) -> Fields:
     return {**request.fields, "return_token_ids": _TRUE} if mode == "tokens" else request.fields
 
 
-def after_tokens(request: GenerateRequest, said: Sequence[int]) -> Fields:
+def after_tokens(request: GenerateRequest, emitted: Sequence[int]) -> Fields:
     """The fields that ask for what follows these tokens of the answer."""
-    return {**initial_fields(request, "tokens"), "continue_token_ids": Raw(_encode(said))}
+    return {**initial_fields(request, "tokens"), "continue_token_ids": Raw(_encode(emitted))}
 
 
-def after_text(request: GenerateRequest, said: str, tokens: int) -> Fields | None:
+def after_text(request: GenerateRequest, emitted: str, tokens: int) -> Fields | None:
     """The fields that ask for what follows this text of so many tokens; None when it may not be any longer."""
     fields = dict(request.fields)
     for name in _LIMITS:
@@ -80,8 +80,8 @@ def after_text(request: GenerateRequest, said: str, tokens: int) -> Fields | Non
                 return None
             fields[name] = Raw(_encode(max(left, 0)))
     if isinstance(request, ChatRequest):
-        messages = [*_array(fields["messages"]), Raw(_encode({"role": "assistant", "content": said}))]
+        messages = [*_array(fields["messages"]), Raw(_encode({"role": "assistant", "content": emitted}))]
         fields |= {"messages": Raw(_encode(messages)), "add_generation_prompt": _FALSE, "continue_final_message": _TRUE}
     else:
-        fields["prompt"] = Raw(_encode(_text(fields["prompt"]) + said))
+        fields["prompt"] = Raw(_encode(_text(fields["prompt"]) + emitted))
     return fields

@@ -30,53 +30,53 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 def decode_error(body: bytes) -> ErrorBody:
     """The error in a body; empty when there is none to find."""
     try:
-        told = _decode(body)
+        decoded = _decode(body)
     except decoding.MALFORMED_JSON:
         return ErrorBody()
-    error = told.get("error")
+    error = decoded.get("error")
     if isinstance(error, dict):
         return _flat(error)
     if isinstance(error, str):
-        return ErrorBody(error or _text(told.get("message")))
-    return ErrorBody() if error is not None else _flat(told)
+        return ErrorBody(error or _text(decoded.get("message")))
+    return ErrorBody() if error is not None else _flat(decoded)
 
 
-def _flat(told: dict[str, Any]) -> ErrorBody:
-    message, param = _worded(told.get("message"))
+def _flat(body: dict[str, Any]) -> ErrorBody:
+    message, param = _worded(body.get("message"))
     if message is None:
-        message, param = _worded(told.get("detail"))
-    code = told.get("code")
-    known = code if isinstance(code, str | int) and not isinstance(code, bool) else None
-    return ErrorBody(message, _text(told.get("type")), _text(told.get("param")) or param, known)
+        message, param = _worded(body.get("detail"))
+    code = body.get("code")
+    known_code = code if isinstance(code, str | int) and not isinstance(code, bool) else None
+    return ErrorBody(message, _text(body.get("type")), _text(body.get("param")) or param, known_code)
 
 
-def _worded(told: Any) -> tuple[str | None, str | None]:
+def _worded(value: Any) -> tuple[str | None, str | None]:
     """What is wrong, and with which field."""
-    if isinstance(told, str) and told.startswith("{"):
+    if isinstance(value, str) and value.startswith("{"):
         try:
-            inner = _decode(told.encode())
+            inner = _decode(value.encode())
         except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return told, None
-        return _worded(inner) if "detail" in inner else (told, None)
-    if isinstance(told, dict):
-        return _worded(told.get("detail"))
-    if isinstance(told, list):
-        return _fields(told)
-    return _text(told), None
+            return value, None
+        return _worded(inner) if "detail" in inner else (value, None)
+    if isinstance(value, dict):
+        return _worded(value.get("detail"))
+    if isinstance(value, list):
+        return _fields(value)
+    return _text(value), None
 
 
-def _fields(told: list[Any]) -> tuple[str | None, str | None]:
+def _fields(value: list[Any]) -> tuple[str | None, str | None]:
     """As pydantic lists them: `loc` begins with where the field was looked for."""
-    found: list[tuple[str, str]] = []
-    for each in told[:MAX_FIELDS]:
+    messages: list[tuple[str, str]] = []
+    for each in value[:MAX_FIELDS]:
         if isinstance(each, dict) and (message := _text(each.get("msg"))):
             place = each.get("loc")
             steps = [str(step) for step in place if step != "body"] if isinstance(place, list) else []
-            found.append((".".join(steps), message))
-    if not found:
+            messages.append((".".join(steps), message))
+    if not messages:
         return None, None
-    return "; ".join(f"{path}: {message}" if path else message for path, message in found), found[0][0] or None
+    return "; ".join(f"{path}: {message}" if path else message for path, message in messages), messages[0][0] or None
 
 
-def _text(told: Any) -> str | None:
-    return told if isinstance(told, str) else None
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

@@ -69,14 +69,14 @@ def with_model(content_type: str, body: bytes, model: str) -> bytes:
         fields.pop("model", None)
         # Last: a server that takes `Model` for it too goes by the last that it reads.
         return _encode({**fields, "model": model})
-    found = form.field_of(content_type, body, "model")
+    model_field = form.field_of(content_type, body, "model")
     if "\r" in model or "\n" in model:
         raise CallerError("`model` is not a name.", param="model")
-    if found is None:
+    if model_field is None:
         return form.with_field(content_type, body, "model", model)
-    if found.value == model:
+    if model_field.value == model:
         return body
-    return b"%b%b%b" % (body[: found.start], model.encode(), body[found.end :])
+    return b"%b%b%b" % (body[: model_field.start], model.encode(), body[model_field.end :])
 
 
 def _require_json(content_type: str) -> None:
@@ -106,13 +106,13 @@ MAX_TOKENS = 2**31 - 1
 def usage_of(body: bytes) -> Usage | None:
     """What an answer says of tokens, by any of the names; None where it says nothing, or nothing that can be."""
     try:
-        told = _answer(body).usage
+        usage = _answer(body).usage
     except decoding.MALFORMED_JSON:
         return None
-    if told is None:
+    if usage is None:
         return None
-    output = told.completion_tokens or told.output_tokens or 0
-    prompt = told.prompt_tokens or told.input_tokens or (told.total_tokens or 0) - output
+    output = usage.completion_tokens or usage.output_tokens or 0
+    prompt = usage.prompt_tokens or usage.input_tokens or (usage.total_tokens or 0) - output
     if not (0 <= prompt <= MAX_TOKENS and 0 <= output <= MAX_TOKENS) or not prompt + output:
         return None
     return Usage(prompt, output, exact=True)

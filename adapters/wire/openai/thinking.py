@@ -17,7 +17,7 @@ NAMES = frozenset((*BUDGETS, "enable_thinking"))
 """Fields of a chat that a message says with `thinking`."""
 
 
-class ThinkingOptions(msgspec.Struct, omit_defaults=True):
+class ChatThinking(msgspec.Struct, omit_defaults=True):
     """Anthropic's field, as far as other servers know it."""
 
     type: Literal["enabled", "disabled", "adaptive"]
@@ -25,7 +25,7 @@ class ThinkingOptions(msgspec.Struct, omit_defaults=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_thinking = msgspec.json.Decoder(ThinkingOptions | None)
+_thinking = msgspec.json.Decoder(ChatThinking | None)
 _variables = msgspec.json.Decoder(dict[str, Any] | None)
 _flag = msgspec.json.Decoder(bool | None)
 _count = msgspec.json.Decoder(Annotated[int, Meta(ge=0, le=2**31 - 1)] | None)

@@ -41,7 +41,7 @@ class _Delta(msgspec.Struct):
 
     @property
     def is_thought(self) -> bool:
-        return any(bytes(told) not in NOTHING for told in (self.reasoning, self.reasoning_content))
+        return any(bytes(value) not in NOTHING for value in (self.reasoning, self.reasoning_content))
 
 
 class _Choice(msgspec.Struct):
@@ -187,23 +187,23 @@ class Transcript:
     def _told(self, raw: Raw) -> Raw:
         usage = _whole(raw)
         whole = self.usage(Usage(usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0, exact=True))
-        told = {"prompt_tokens": whole.prompt_tokens, "completion_tokens": whole.completion_tokens}
-        return Raw(_encode({**usage, **told}))
+        fields = {"prompt_tokens": whole.prompt_tokens, "completion_tokens": whole.completion_tokens}
+        return Raw(_encode({**usage, **fields}))
 
 
 def _without_roles(raw: bytes) -> Raw | None:
     """Choices without their roles; None when nothing is left to say."""
-    choices, says = _choices(raw), False
+    choices, has_content = _choices(raw), False
     for choice in choices:
         delta = _fields(choice.get("delta", b"{}"))
         delta.pop("role", None)
-        says = says or bytes(choice.get("finish_reason", NULL)) != b"null"
-        says = says or any(bytes(value) not in NOTHING for value in delta.values())
+        has_content = has_content or bytes(choice.get("finish_reason", NULL)) != b"null"
+        has_content = has_content or any(bytes(value) not in NOTHING for value in delta.values())
         choice["delta"] = Raw(_encode(delta))
-    return Raw(_encode(choices)) if says else None
+    return Raw(_encode(choices)) if has_content else None
 
 
 def _without_token_ids(event: bytes) -> bytes:
     """Only we asked for them. A quote cannot stand in a JSON string unescaped, so this is never a text."""
-    before, found, after = event.partition(_TOKEN_IDS)
-    return before + after.partition(b"]")[2] if found else event
+    before, separator, after = event.partition(_TOKEN_IDS)
+    return before + after.partition(b"]")[2] if separator else event

@@ -74,13 +74,13 @@ _text_logprobs = msgspec.json.Decoder(_TextLogprobs | None).decode
 def completion_of(request: ChatRequest, prompt: str, max_tokens: int) -> CompletionRequest:
     """`max_tokens` counts where the chat names no length: a completion would end after 16. Raises `CallerError`."""
     _refuse(request, _ONLY_CHATS)
-    asked = request.fields
-    given = {name: raw for name, raw in asked.items() if name not in _CHATS_OWN and name not in _ONLY_CHATS}
+    fields = request.fields
+    given = {name: raw for name, raw in fields.items() if name not in _CHATS_OWN and name not in _ONLY_CHATS}
     given["prompt"] = Raw(_encode(prompt))
-    length = next((asked[name] for name in ("max_completion_tokens", "max_tokens") if _is_given(asked, name)), None)
+    length = next((fields[name] for name in ("max_completion_tokens", "max_tokens") if _is_given(fields, name)), None)
     given["max_tokens"] = length or Raw(_encode(max_tokens))
-    if _read(asked, "logprobs"):
-        given["logprobs"] = Raw(_encode(_read(asked, "top_logprobs") or 0))
+    if _read(fields, "logprobs"):
+        given["logprobs"] = Raw(_encode(_read(fields, "top_logprobs") or 0))
     return _same(CompletionRequest, request, given, given["prompt"])
 
 
@@ -88,13 +88,13 @@ def chat_of(request: CompletionRequest) -> ChatRequest:
     """The prompt is what a user says. Raises `CallerError`."""
     _refuse(request, _ONLY_COMPLETIONS)
     prompt = prompt_request.prompt(request)
-    asked = request.fields
-    given = {name: raw for name, raw in asked.items() if name not in ("prompt", "logprobs", *_ONLY_COMPLETIONS)}
+    fields = request.fields
+    given = {name: raw for name, raw in fields.items() if name not in ("prompt", "logprobs", *_ONLY_COMPLETIONS)}
     given["messages"] = Raw(_encode([{"role": "user", "content": prompt}]))
-    if not _is_given(asked, "max_tokens"):
+    if not _is_given(fields, "max_tokens"):
         given["max_tokens"] = Raw(_encode(prompt_request.DEFAULT_TOKENS))
-    if _is_given(asked, "logprobs"):
-        given |= {"logprobs": Raw(b"true"), "top_logprobs": asked["logprobs"]}
+    if _is_given(fields, "logprobs"):
+        given |= {"logprobs": Raw(b"true"), "top_logprobs": fields["logprobs"]}
     return _same(ChatRequest, request, given, given["messages"])
 
 
@@ -118,13 +118,13 @@ def _refuse(request: GenerateRequest, names: frozenset[str]) -> None:
             raise Unsupported(f"`{name}` cannot be asked of this model: its servers do not know it.", param=name)
 
 
-def _is_given(asked: Fields, name: str) -> bool:
-    return bytes(asked.get(name, _NULL)) != b"null"
+def _is_given(fields: Fields, name: str) -> bool:
+    return bytes(fields.get(name, _NULL)) != b"null"
 
 
-def _read(asked: Fields, name: str) -> bool | int | None:
+def _read(fields: Fields, name: str) -> bool | int | None:
     try:
-        value: bool | int | None = _flag(asked.get(name, _NULL))
+        value: bool | int | None = _flag(fields.get(name, _NULL))
     except msgspec.DecodeError as error:
         raise CallerError(f"`{name}` is not valid: {error}.", param=name) from None
     return value
@@ -137,8 +137,8 @@ def chat_body(body: bytes) -> bytes:
     """A whole completion as a chat's answer. Raises `BackendError`."""
 
     def message(choice: Fields) -> Fields:
-        told = {"role": "assistant", "content": _text(choice.pop("text", _NULL)) or "", "refusal": None}
-        return {"message": Raw(_encode(told)), "logprobs": _chats(choice.pop("logprobs", _NULL)), **choice}
+        fields = {"role": "assistant", "content": _text(choice.pop("text", _NULL)) or "", "refusal": None}
+        return {"message": Raw(_encode(fields)), "logprobs": _chats(choice.pop("logprobs", _NULL)), **choice}
 
     return _translated(body, b'"chat.completion"', message)
 
@@ -147,8 +147,8 @@ def completion_body(body: bytes) -> bytes:
     """A chat's whole answer as a completion. Raises `BackendError`."""
 
     def text(choice: Fields) -> Fields:
-        said = _of_chat(choice.pop("message")).content or ""
-        return {"text": Raw(_encode(said)), "logprobs": _completions(choice.pop("logprobs", _NULL)), **choice}
+        content = _of_chat(choice.pop("message")).content or ""
+        return {"text": Raw(_encode(content)), "logprobs": _completions(choice.pop("logprobs", _NULL)), **choice}
 
     return _translated(body, b'"text_completion"', text)
 
@@ -158,11 +158,11 @@ def chat_chunk(data: bytes, begun: set[bytes]) -> bytes:
 
     def delta(choice: Fields) -> Fields:
         index, text = bytes(choice.get("index", b"0")), choice.pop("text", _NULL)
-        said: dict[str, Raw] = {} if bytes(text) in NOTHING else {"content": text}
+        added: dict[str, Raw] = {} if bytes(text) in NOTHING else {"content": text}
         if index not in begun:
             begun.add(index)
-            said = {"role": Raw(b'"assistant"'), "content": Raw(b'""'), **said}
-        return {"delta": Raw(_encode(said)), "logprobs": _chats(choice.pop("logprobs", _NULL)), **choice}
+            added = {"role": Raw(b'"assistant"'), "content": Raw(b'""'), **added}
+        return {"delta": Raw(_encode(added)), "logprobs": _chats(choice.pop("logprobs", _NULL)), **choice}
 
     return _translated(data, b'"chat.completion.chunk"', delta)
 
@@ -171,30 +171,30 @@ def completion_chunk(data: bytes) -> bytes:
     """A chat's chunk as a completion's. Raises `BackendError`."""
 
     def text(choice: Fields) -> Fields:
-        said = _of_chat(choice.pop("delta")).content or ""
-        return {"text": Raw(_encode(said)), "logprobs": _completions(choice.pop("logprobs", _NULL)), **choice}
+        content = _of_chat(choice.pop("delta")).content or ""
+        return {"text": Raw(_encode(content)), "logprobs": _completions(choice.pop("logprobs", _NULL)), **choice}
 
     return _translated(data, b'"text_completion"', text)
 
 
 def _translated(body: bytes, kind: bytes, choice_of: Any) -> bytes:
     with decoding.Checked(KeyError):
-        told = _whole(body)
-        told["object"] = Raw(kind)
-        choices = [choice_of(choice) for choice in _list(told.get("choices", b"[]"))]
-        told["choices"] = Raw(_encode(choices))
-    return _encode(told)
+        decoded = _whole(body)
+        decoded["object"] = Raw(kind)
+        choices = [choice_of(choice) for choice in _list(decoded.get("choices", b"[]"))]
+        decoded["choices"] = Raw(_encode(choices))
+    return _encode(decoded)
 
 
 def _chats(raw: Raw) -> Raw:
     """How likely a completion's tokens were, as a chat has it."""
-    told = _text_logprobs(raw)
-    if told is None:
+    decoded = _text_logprobs(raw)
+    if decoded is None:
         return _NULL
-    tops = told.top_logprobs or [None] * len(told.tokens)
+    tops = decoded.top_logprobs or [None] * len(decoded.tokens)
     content = [
         {**_one(token, logprob), "top_logprobs": [_one(*likely) for likely in (top or {}).items()]}
-        for token, logprob, top in zip(told.tokens, told.token_logprobs, tops, strict=False)
+        for token, logprob, top in zip(decoded.tokens, decoded.token_logprobs, tops, strict=False)
     ]
     return Raw(_encode({"content": content, "refusal": None}))
 
@@ -205,16 +205,16 @@ def _one(token: str, logprob: float | None) -> dict[str, Any]:
 
 def _completions(raw: Raw) -> Raw:
     """The other way round. Offsets count from where this chunk's text begins."""
-    told = _chat_logprobs(raw)
-    if told is None or told.content is None:
+    decoded = _chat_logprobs(raw)
+    if decoded is None or decoded.content is None:
         return _NULL
     offsets, at = [], 0
-    for one in told.content:
+    for one in decoded.content:
         offsets.append(at)
         at += len(one.token)
     return Raw(_encode({
-        "tokens": [one.token for one in told.content],
-        "token_logprobs": [one.logprob for one in told.content],
-        "top_logprobs": [{top.token: top.logprob for top in one.top_logprobs} for one in told.content],
+        "tokens": [one.token for one in decoded.content],
+        "token_logprobs": [one.logprob for one in decoded.content],
+        "top_logprobs": [{top.token: top.logprob for top in one.top_logprobs} for one in decoded.content],
         "text_offset": offsets,
     }))  # fmt: skip

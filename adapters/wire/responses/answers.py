@@ -106,9 +106,9 @@ class Shell:
 
     __slots__ = ("_repeated", "ids")
 
-    def __init__(self, asked: ResponsesBody, given: dict[str, Raw]) -> None:
+    def __init__(self, request: ResponsesBody, given: dict[str, Raw]) -> None:
         self.ids = Ids()
-        reasoning, text = asked.reasoning, asked.text
+        reasoning, text = request.reasoning, request.text
         format_ = (
             _line(_formatted(given["text"]).format)
             if text is not None and text.format is not None
@@ -119,17 +119,17 @@ class Shell:
             "object": "response",
             "created_at": int(time.time()),
             "background": False,
-            "model": asked.model,
-            "parallel_tool_calls": asked.parallel_tool_calls is not False,
+            "model": request.model,
+            "parallel_tool_calls": request.parallel_tool_calls is not False,
             "previous_response_id": None,
             "reasoning": {"effort": reasoning and reasoning.effort, "summary": None},
             "store": False,
             "text": {"format": format_, "verbosity": (text and text.verbosity) or "medium"},
-            "tool_choice": _line(given["tool_choice"]) if asked.tool_choice is not None else "auto",
-            "tools": _line(given["tools"]) if asked.tools else [],
-            "top_logprobs": asked.top_logprobs or 0,
+            "tool_choice": _line(given["tool_choice"]) if request.tool_choice is not None else "auto",
+            "tools": _line(given["tools"]) if request.tools else [],
+            "top_logprobs": request.top_logprobs or 0,
             "truncation": "disabled",
-            **{name: getattr(asked, name) for name in _REPEATED},
+            **{name: getattr(request, name) for name in _REPEATED},
         }
 
     def repeat(self, **fields: Any) -> None:
@@ -176,11 +176,11 @@ def _line(raw: Raw) -> Raw:
 
 def whole(body: bytes, shell: Shell, counted: Usage) -> bytes:
     """A whole chat's answer as a Response. Raises `BackendError` for what is none."""
-    told = decoding.decode(_completion, body)
-    choice = told.choices[0]
+    decoded = decoding.decode(_completion, body)
+    choice = decoded.choices[0]
     status = ending(choice.finish_reason)
     output = _items(choice.message, shell.ids, status, choice.logprobs)
-    usage = usage_of(told.usage, counted)
+    usage = usage_of(decoded.usage, counted)
     return _encode(shell.response(status, output, finish=choice.finish_reason, usage=usage))
 
 
@@ -230,15 +230,15 @@ def reasoning_text(text: str) -> Item:
     return {"type": "reasoning_text", "text": text}
 
 
-def usage_of(told: ChatUsage | None, counted: Usage) -> dict[str, Any]:
+def usage_of(reported: ChatUsage | None, counted: Usage) -> dict[str, Any]:
     """What the server says; where it says nothing, what was counted here."""
     prompt, completion, cached, thought = counted.prompt_tokens, counted.completion_tokens, 0, 0
-    if told is not None:
-        prompt, completion = told.prompt_tokens or 0, told.completion_tokens or 0
-        if told.prompt_tokens_details is not None:
-            cached = told.prompt_tokens_details.cached_tokens or 0
-        if told.completion_tokens_details is not None:
-            thought = told.completion_tokens_details.reasoning_tokens or 0
+    if reported is not None:
+        prompt, completion = reported.prompt_tokens or 0, reported.completion_tokens or 0
+        if reported.prompt_tokens_details is not None:
+            cached = reported.prompt_tokens_details.cached_tokens or 0
+        if reported.completion_tokens_details is not None:
+            thought = reported.completion_tokens_details.reasoning_tokens or 0
     return {
         "input_tokens": prompt,
         "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},

@@ -35,7 +35,7 @@ class TextFormat(msgspec.Struct, omit_defaults=True):
     strict: bool | None = None
 
 
-class TextOptions(msgspec.Struct):
+class ResponseText(msgspec.Struct):
     """What the answer's text is to be like."""
 
     format: TextFormat | None = None
@@ -79,7 +79,7 @@ class ResponsesBody(msgspec.Struct):
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
     temperature: float | None = None
-    text: TextOptions | None = None
+    text: ResponseText | None = None
     tool_choice: str | _Choice | None = None
     tools: list[_Tool] | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
@@ -87,77 +87,77 @@ class ResponsesBody(msgspec.Struct):
     user: str | None = None
 
 
-def chat_fields(asked: ResponsesBody, hints: IgnoredFields) -> dict[str, Any]:
+def chat_fields(request: ResponsesBody, hints: IgnoredFields) -> dict[str, Any]:
     """All but the messages. Raises `CallerError` for what no chat can say."""
-    return {**_limits(asked), **_wishes(asked, hints), **_format(asked), **_tools(asked)}
+    return {**_limits(request), **_wishes(request, hints), **_format(request), **_tools(request)}
 
 
 def unsupported(param: str, why: str) -> CallerError:
     return CallerError(f"`{param}` {why}.", param=param, code="unsupported_parameter")
 
 
-def _limits(asked: ResponsesBody) -> dict[str, Any]:
-    said: dict[str, Any] = {}
-    if asked.max_output_tokens is not None:
-        said["max_tokens"] = asked.max_output_tokens
-    if asked.stream:
-        said |= {"stream": True, "stream_options": {"include_usage": True}}
-    return said
+def _limits(request: ResponsesBody) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    if request.max_output_tokens is not None:
+        fields["max_tokens"] = request.max_output_tokens
+    if request.stream:
+        fields |= {"stream": True, "stream_options": {"include_usage": True}}
+    return fields
 
 
-def _wishes(asked: ResponsesBody, hints: IgnoredFields) -> dict[str, Any]:
-    said: dict[str, Any] = {}
-    if asked.stream_options is not None and asked.stream_options.include_obfuscation:
+def _wishes(request: ResponsesBody, hints: IgnoredFields) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    if request.stream_options is not None and request.stream_options.include_obfuscation:
         raise unsupported("stream_options.include_obfuscation", "is not possible here")
-    for wish in asked.include or ():
+    for wish in request.include or ():
         if wish not in _INCLUDE:
             raise unsupported("include", f"asks for {wish!r}, which is not known here")
-    if asked.top_logprobs or "message.output_text.logprobs" in (asked.include or ()):
-        said |= {"logprobs": True, "top_logprobs": asked.top_logprobs or 0}
-    if asked.reasoning is not None:
-        if asked.reasoning.summary not in (None, "auto"):
+    if request.top_logprobs or "message.output_text.logprobs" in (request.include or ()):
+        fields |= {"logprobs": True, "top_logprobs": request.top_logprobs or 0}
+    if request.reasoning is not None:
+        if request.reasoning.summary not in (None, "auto"):
             hints.ignore("reasoning.summary")
-        if asked.reasoning.effort is not None:
-            said["reasoning_effort"] = asked.reasoning.effort
-    return said
+        if request.reasoning.effort is not None:
+            fields["reasoning_effort"] = request.reasoning.effort
+    return fields
 
 
-def _format(asked: ResponsesBody) -> dict[str, Any]:
-    text = asked.text
+def _format(request: ResponsesBody) -> dict[str, Any]:
+    text = request.text
     if text is None:
         return {}
-    said: dict[str, Any] = {} if text.verbosity is None else {"verbosity": text.verbosity}
+    fields: dict[str, Any] = {} if text.verbosity is None else {"verbosity": text.verbosity}
     format_ = text.format
     if format_ is None or format_.type == "text":
-        return said
+        return fields
     if format_.type == "json_object":
-        return {**said, "response_format": {"type": "json_object"}}
+        return {**fields, "response_format": {"type": "json_object"}}
     if format_.type != "json_schema" or format_.name is None or format_.schema == _ABSENT:
         message = "`text.format` is text, json_object, or a json_schema with name and schema."
         raise CallerError(message, param="text.format")
     schema: dict[str, Any] = {"name": format_.name, "schema": format_.schema}
     schema |= {} if format_.strict is None else {"strict": format_.strict}
     schema |= {} if format_.description is None else {"description": format_.description}
-    return {**said, "response_format": {"type": "json_schema", "json_schema": schema}}
+    return {**fields, "response_format": {"type": "json_schema", "json_schema": schema}}
 
 
-def _tools(asked: ResponsesBody) -> dict[str, Any]:
-    tools = [_function(tool, index) for index, tool in enumerate(asked.tools or ())]
-    choice = asked.tool_choice
+def _tools(request: ResponsesBody) -> dict[str, Any]:
+    tools = [_function(tool, index) for index, tool in enumerate(request.tools or ())]
+    choice = request.tool_choice
     if isinstance(choice, _Choice):
         if choice.type == "allowed_tools":
             allowed = {tool.name for tool in choice.tools}
             tools = [tool for tool in tools if tool["function"]["name"] in allowed]
-            said: Any = choice.mode or "auto"
+            tool_choice: Any = choice.mode or "auto"
         elif choice.type == "function" and choice.name is not None:
-            said = {"type": "function", "function": {"name": choice.name}}
+            tool_choice = {"type": "function", "function": {"name": choice.name}}
         else:
             raise unsupported("tool_choice", f"is of type {choice.type!r}, which no chat can say")
     elif choice is None or choice in ("none", "auto", "required"):
-        said = choice
+        tool_choice = choice
     else:
         raise CallerError("`tool_choice` must be none, auto, required, or name a function.", param="tool_choice")
-    return ({"tools": tools} if tools else {}) | ({} if said is None else {"tool_choice": said})
+    return ({"tools": tools} if tools else {}) | ({} if tool_choice is None else {"tool_choice": tool_choice})
 
 
 def _function(tool: _Tool, index: int) -> dict[str, Any]:

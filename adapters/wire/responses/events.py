@@ -36,8 +36,8 @@ _json = msgspec.json.Decoder(Raw).decode
 def refusal_event(body: bytes) -> bytes:
     """OpenAI's error object as the `error` event of a stream in which nothing came before it."""
     error = msgspec.json.decode(body)["error"]
-    told = {name: error.get(name) for name in ("code", "message", "param")}
-    return b"event: error\ndata: %b\n\n" % _encode({"type": "error", "sequence_number": 0, **told})
+    fields = {name: error.get(name) for name in ("code", "message", "param")}
+    return b"event: error\ndata: %b\n\n" % _encode({"type": "error", "sequence_number": 0, **fields})
 
 
 class ResponseEvents:
@@ -86,9 +86,9 @@ class ResponseEvents:
         for item in self._items:
             self._close(item, last)
         usage = usage_of(self._usage, counted)
-        told = self._shell.response(last, self._told(), finish=self._finish, usage=usage)
-        self._final = told
-        self._emit(f"response.{last}", response=told)
+        encoded = self._shell.response(last, self._told(), finish=self._finish, usage=usage)
+        self._final = encoded
+        self._emit(f"response.{last}", response=encoded)
         return self._flushed()
 
     @property
@@ -103,9 +103,9 @@ class ResponseEvents:
             self._begin()
         for item in self._items:
             item.status = "completed" if item.status == "completed" else "incomplete"
-        told = {"code": "server_error", "message": error.message, "type": error.code, "param": None}
+        fields = {"code": "server_error", "message": error.message, "type": error.code, "param": None}
         usage = usage_of(self._usage, counted)
-        self._emit("response.failed", response=self._shell.response("failed", self._told(), error=told, usage=usage))
+        self._emit("response.failed", response=self._shell.response("failed", self._told(), error=fields, usage=usage))
         return self._flushed()
 
     # ── what a chunk says ─────────────────────────────────────────────────────────────────────────────

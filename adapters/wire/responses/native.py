@@ -66,39 +66,39 @@ class ResponseEvent(NamedTuple):
 
 def usage_of_body(body: bytes) -> Usage | None:
     """What a whole Response says it cost. Raises `InferenceError` when it is none, or one that failed."""
-    told = decoding.decode(_response, body)
-    if told.status == "failed" or told.error is not None:
-        raise _failure(told.error or _Error())
-    if told.output is None:
+    decoded = decoding.decode(_response, body)
+    if decoded.status == "failed" or decoded.error is not None:
+        raise _failure(decoded.error or _Error())
+    if decoded.output is None:
         raise decoding.bad_response("The upstream's response has no `output`.")
-    return _usage(told)
+    return _usage(decoded)
 
 
 def read_event(data: bytes) -> ResponseEvent:
     """Raises `BackendError` for what is none."""
-    told = decoding.decode(_event, data, "stream")
+    decoded = decoding.decode(_event, data, "stream")
     error = None
-    if told.type == "error":
-        error = _failure(_Error(told.code, told.message))
-    elif told.type == "response.failed":
-        error = _failure((told.response and told.response.error) or _Error())
-    usage = _usage(told.response) if told.response is not None else None
-    return ResponseEvent(told.type in _OPENINGS, told.type in _LAST, usage, error)
+    if decoded.type == "error":
+        error = _failure(_Error(decoded.code, decoded.message))
+    elif decoded.type == "response.failed":
+        error = _failure((decoded.response and decoded.response.error) or _Error())
+    usage = _usage(decoded.response) if decoded.response is not None else None
+    return ResponseEvent(decoded.type in _OPENINGS, decoded.type in _LAST, usage, error)
 
 
-def _usage(told: _Response) -> Usage | None:
-    if told.usage is None:
+def _usage(response: _Response) -> Usage | None:
+    if response.usage is None:
         return None
-    return Usage(told.usage.input_tokens or 0, told.usage.output_tokens or 0, exact=True)
+    return Usage(response.usage.input_tokens or 0, response.usage.output_tokens or 0, exact=True)
 
 
-def _failure(told: _Error) -> InferenceError:
-    code = told.code or ""
+def _failure(error: _Error) -> InferenceError:
+    code = error.code or ""
     if code == "rate_limit_exceeded":
         return CapacityError("The upstream is overloaded.", scope="unknown")
     if code.startswith("invalid_") or "image" in code:
-        return CallerError((told.message or "The upstream refused the request.")[:MAX_MESSAGE], code=code)
-    return model_failures.server_failed(told.message)
+        return CallerError((error.message or "The upstream refused the request.")[:MAX_MESSAGE], code=code)
+    return model_failures.server_failed(error.message)
 
 
 class NativeEvents:
@@ -127,8 +127,8 @@ class NativeEvents:
             data = sse.data_of(event)
             if data and any(mark in data for mark in _WHOLE):
                 with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                    told = _final(data)
-                    self.final = bytes(told.response) if told.type in _LAST else self.final
+                    decoded = _final(data)
+                    self.final = bytes(decoded.response) if decoded.type in _LAST else self.final
 
     def end(self, counted: Usage) -> bytes:
         """The server has said it."""
@@ -138,5 +138,5 @@ class NativeEvents:
         """The event of a break, if the server has not told of it."""
         if self._failed:
             return b""
-        told = {"type": "error", "sequence_number": self._number, "code": error.code, "message": error.message}
-        return b"event: error\ndata: %b\n\n" % _encode({**told, "param": error.param})
+        fields = {"type": "error", "sequence_number": self._number, "code": error.code, "message": error.message}
+        return b"event: error\ndata: %b\n\n" % _encode({**fields, "param": error.param})

@@ -73,7 +73,7 @@ def decode(body: bytes) -> tuple[ChatRequest, ResponsesBody, dict[str, Raw]]:
     _refuse(given, _OF_KEPT)
     _refuse(given, _OF_OTHERS)
     try:
-        asked = _asked(body)
+        decoded = _asked(body)
     except decoding.MALFORMED_JSON as error:
         raise _invalid(str(error)) from None
     fields = {name: raw for name, raw in given.items() if name not in _TAKEN}
@@ -82,18 +82,18 @@ def decode(body: bytes) -> tuple[ChatRequest, ResponsesBody, dict[str, Raw]]:
             f"`{foreign[0]}` is a chat's: Responses has none.", param=foreign[0], code="unknown_parameter"
         )
     hints = IgnoredFields()
-    said = {"messages": messages_of(asked.input, asked.instructions), **chat_fields(asked, hints)}
-    fields |= {name: Raw(_encode(value)) for name, value in said.items()}
+    chat = {"messages": messages_of(decoded.input, decoded.instructions), **chat_fields(decoded, hints)}
+    fields |= {name: Raw(_encode(value)) for name, value in chat.items()}
     request = wire.chat_request(fields)
     request.hints = hints
-    return request, asked, given
+    return request, decoded, given
 
 
 def decode_to_repeat(body: bytes) -> tuple[ChatRequest, ResponsesBody, dict[str, Raw]]:
     """The same without the input, which no answer repeats."""
-    request, asked, given = decode(body)
-    asked.input = _NO_INPUT
-    return request, asked, {name: raw for name, raw in given.items() if name != "input"}
+    request, decoded, given = decode(body)
+    decoded.input = _NO_INPUT
+    return request, decoded, {name: raw for name, raw in given.items() if name != "input"}
 
 
 def model_of(body: bytes) -> str | None:
@@ -115,7 +115,7 @@ def decode_native(body: bytes) -> ResponsesRequest:
 
 def route_names(field: str) -> Iterable[str]:
     """The names that a route's rewrite has for a field of a Response: those of a chat's fields."""
-    return [name for name, known in _PARAMS.items() if known.partition(".")[0] == field]
+    return [name for name, path in _PARAMS.items() if path.partition(".")[0] == field]
 
 
 def _refuse(given: dict[str, Raw], table: dict[str, tuple[str, frozenset[bytes]]]) -> None:

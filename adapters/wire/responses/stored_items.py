@@ -66,13 +66,13 @@ def encode(value: Any) -> bytes:
 def metadata_of(raw: Raw | None) -> dict[str, str]:
     """Up to 16 texts. Raises `CallerError`."""
     try:
-        found = _metadata.decode(raw) if raw is not None else None
+        metadata = _metadata.decode(raw) if raw is not None else None
     except decoding.MALFORMED_JSON as error:
         raise CallerError(f"`metadata` is not valid: {error}.", param="metadata") from None
-    found = found or {}
-    if len(found) > MAX_METADATA or any(len(name) > 64 or len(value) > 512 for name, value in found.items()):
+    metadata = metadata or {}
+    if len(metadata) > MAX_METADATA or any(len(name) > 64 or len(value) > 512 for name, value in metadata.items()):
         raise CallerError("`metadata` takes up to 16 texts of 512 characters, with names of 64.", param="metadata")
-    return found
+    return metadata
 
 
 class Page(NamedTuple):

@@ -49,12 +49,12 @@ def _told(message: TemplateMessage, parts: bool) -> dict[str, Any]:
         raise CallerError(
             "The model's servers know no tools: no message calls one or answers for one.", param="messages"
         )
-    told: dict[str, Any] = {"role": _ALIASES.get(message.role, message.role), "content": _content(message, parts)}
+    fields: dict[str, Any] = {"role": _ALIASES.get(message.role, message.role), "content": _content(message, parts)}
     if message.name is not None:
-        told["name"] = message.name
+        fields["name"] = message.name
     if message.reasoning_content is not None:
-        told["reasoning_content"] = message.reasoning_content
-    return told
+        fields["reasoning_content"] = message.reasoning_content
+    return fields
 
 
 def _content(message: TemplateMessage, parts: bool) -> str | list[dict[str, str]]:

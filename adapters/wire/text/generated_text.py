@@ -29,10 +29,10 @@ class TextEncoder:
         self._chat = isinstance(request, ChatRequest)
         name = "chatcmpl-" if self._chat else "cmpl-"
         kind = "chat.completion" if self._chat else "text_completion"
-        told = {"id": name + id_, "object": kind, "created": created, "model": request.model}
-        self._whole: dict[str, Any] = told
+        fields = {"id": name + id_, "object": kind, "created": created, "model": request.model}
+        self._whole: dict[str, Any] = fields
         self._usage = request.include_usage
-        chunk = _encode({**told, "object": "chat.completion.chunk"} if self._chat else told)
+        chunk = _encode({**fields, "object": "chat.completion.chunk"} if self._chat else fields)
         self._head = b'data: %b,"choices":[{"index":0,' % chunk[:-1]
         self._tail = b',"usage":null}\n\n' if self._usage else b"}\n\n"
         self.tokens = tokens

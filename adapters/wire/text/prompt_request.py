@@ -117,8 +117,8 @@ _prompt = msgspec.json.Decoder(str | list[Any]).decode
 LENGTHS = frozenset(("max_tokens", "max_completion_tokens"))
 
 
-def options(request: GenerateRequest, known: Container[str]) -> Options:
-    """`known` are the fields that the server has a word for. Raises `CallerError` that names the field at fault."""
+def options(request: GenerateRequest, supported: Container[str]) -> Options:
+    """`supported` are the fields that the server has a word for. Raises `CallerError` that names the field at fault."""
     if request.n > 1:
         raise Unsupported("`n` must be 1: this model's servers give one answer a request.", param="n")
     given = dict[str, Raw]()
@@ -127,10 +127,10 @@ def options(request: GenerateRequest, known: Container[str]) -> Options:
             continue
         if bytes(raw) == b"null":
             continue
-        if name in NAMES and name not in known:
+        if name in NAMES and name not in supported:
             if not _asks_nothing(name, raw):
                 request.hints.ignore(name)
-        elif name in known:
+        elif name in supported:
             given[name] = raw
         elif not _asks_nothing(name, raw):
             raise Unsupported(

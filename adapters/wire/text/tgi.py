@@ -82,54 +82,54 @@ _error = msgspec.json.Decoder(_Error).decode
 
 def encode_request(prompt: str, options: Options, *, stream: bool, adapter: str | None = None) -> bytes:
     """The body. Raises `Unsupported` for what this server does not do together."""
-    asked: dict[str, Any] = {"details": True, "do_sample": options.temperature != 0}
+    fields: dict[str, Any] = {"details": True, "do_sample": options.temperature != 0}
     if (length := options.length) is not None:
-        asked["max_new_tokens"] = length
+        fields["max_new_tokens"] = length
     if options.temperature:
-        asked["temperature"] = options.temperature
+        fields["temperature"] = options.temperature
     for name in ("top_p", "typical_p"):  # 1 is everything, which is said by saying nothing
         if (share := getattr(options, name)) is not None and share < 1:
-            asked[name] = share
+            fields[name] = share
     if options.top_k is not None and options.top_k > 0:
-        asked["top_k"] = options.top_k
+        fields["top_k"] = options.top_k
     if options.seed is not None:
-        asked["seed"] = options.seed % _UNSIGNED
+        fields["seed"] = options.seed % _UNSIGNED
     if options.stops:
-        asked["stop"] = options.stops
+        fields["stop"] = options.stops
     for name in ("frequency_penalty", "repetition_penalty", "truncate", "watermark"):
         if getattr(options, name):
-            asked[name] = getattr(options, name)
+            fields[name] = getattr(options, name)
     if options.tops:
-        asked["top_n_tokens"] = options.tops
-    asked |= _prompt_details(options, stream)
+        fields["top_n_tokens"] = options.tops
+    fields |= _prompt_details(options, stream)
     if (schema := _schema(options)) is not None:
-        asked["grammar"] = {"type": "json", "value": schema}
+        fields["grammar"] = {"type": "json", "value": schema}
     if adapter is not None:
-        asked["adapter_id"] = adapter
-    return _encode({"inputs": prompt, "parameters": asked})
+        fields["adapter_id"] = adapter
+    return _encode({"inputs": prompt, "parameters": fields})
 
 
 def _prompt_details(options: Options, stream: bool) -> dict[str, Any]:
-    asked: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if options.best_of is not None and options.best_of > 1:
         if stream:
             raise Unsupported("`best_of` is not for streams.", param="best_of")
-        asked["best_of"] = options.best_of
+        fields["best_of"] = options.best_of
     if options.echo and options.tops is not None:
         if stream:
             raise Unsupported("`echo` with `logprobs` is not for streams of this model's servers.", param="echo")
-        asked["decoder_input_details"] = True
-    return asked
+        fields["decoder_input_details"] = True
+    return fields
 
 
 def _schema(options: Options) -> dict[str, Any] | None:
-    wanted = options.response_format
-    if wanted is None or wanted.type == "text":
+    format_ = options.response_format
+    if format_ is None or format_.type == "text":
         return None
-    if wanted.type == "json_object":
+    if format_.type == "json_object":
         return _ANY_JSON
-    if wanted.type == "json_schema" and wanted.json_schema is not None and wanted.json_schema.schema is not None:
-        return wanted.json_schema.schema
+    if format_.type == "json_schema" and format_.json_schema is not None and format_.json_schema.schema is not None:
+        return format_.json_schema.schema
     raise CallerError("`response_format` is text, json_object or json_schema with a schema.", param="response_format")
 
 
@@ -170,10 +170,10 @@ def is_last(data: bytes) -> bool:
 def refusal(body: bytes, status: int) -> TgiRefusal:
     """Of an error's body, or of an event that holds one and had `status` 200."""
     try:
-        told = _error(body)
+        decoded = _error(body)
     except decoding.MALFORMED_JSON:
         return TgiRefusal("", status)
-    return TgiRefusal(told.error or "", STATUS_OF_TYPE.get(told.error_type, 500) if status == 200 else status)
+    return TgiRefusal(decoded.error or "", STATUS_OF_TYPE.get(decoded.error_type, 500) if status == 200 else status)
 
 
 def tokens(details: Details, *, echo: bool) -> list[Token]:

@@ -96,11 +96,11 @@ class Signature:
         except decoding.MALFORMED_JSON:
             raise decoding.bad_response("The model's configuration cannot be decoded.") from None
         inputs = {one.name: one for one in read.input}
-        wanted = {**WORDS, **{field: (name,) for field, name in names.items()}}
-        found = {field: next((name for name in wanted[field] if name in inputs), None) for field in wanted}
-        self.words = {field: name for field, name in found.items() if name is not None}
+        requested = {**WORDS, **{field: (name,) for field, name in names.items()}}
+        values = {field: next((name for name in requested[field] if name in inputs), None) for field in requested}
+        self.words = {field: name for field, name in values.items() if name is not None}
         if "prompt" not in self.words or output not in {one.name for one in read.output}:
-            text = wanted["prompt"][0]
+            text = requested["prompt"][0]
             raise Unsupported(f"The model is none of text: it has no input {text}, or no output {output}.")
         self.known = frozenset(self.words) - _OURS | {"echo"}
         if "max_tokens" in self.words:
@@ -145,18 +145,20 @@ class Signature:
 
     def decode(self, body: bytes) -> TextResponse:
         """Of one response. Raises `BackendError`."""
-        told = decoding.decode(_fields, body)
-        text = _first(told.get(self._output))
+        decoded = decoding.decode(_fields, body)
+        text = _first(decoded.get(self._output))
         if not isinstance(text, str):
             raise decoding.bad_response(f"The upstream's response has no `{self._output}`.")
-        reason = _first(told.get("finish_reason"))
+        reason = _first(decoded.get("finish_reason"))
         if reason in (None, "", "None"):
             reason = None
         elif reason in ("timeout", "cancelled"):
             raise BackendError("The upstream gave its answer up.")
         else:
             reason = _REASONS.get(str(reason), "stop")
-        return TextResponse(text, reason, _count(told.get("num_input_tokens")), _count(told.get("num_output_tokens")))
+        return TextResponse(
+            text, reason, _count(decoded.get("num_input_tokens")), _count(decoded.get("num_output_tokens"))
+        )
 
 
 def new_text(text: str, before: str, *, last: bool = False) -> str:

@@ -27,15 +27,15 @@ def body_of(message: Any, signature: str) -> bytes:
     kind = message.WhichOneof("kind")
     if kind is None or not getattr(message, kind).examples:
         raise CallerError("The request has no examples.", param="input")
-    told: dict[str, Any] = {} if signature in ("", SERVING) else {SIGNATURE: signature}
+    encoded: dict[str, Any] = {} if signature in ("", SERVING) else {SIGNATURE: signature}
     if kind == "example_list_with_context":
-        told["context"] = _features(message.example_list_with_context.context)
-    told["examples"] = [_features(example) for example in getattr(message, kind).examples]
-    return _encode(told)
+        encoded["context"] = _features(message.example_list_with_context.context)
+    encoded["examples"] = [_features(example) for example in getattr(message, kind).examples]
+    return _encode(encoded)
 
 
 def _features(example: Any) -> dict[str, Any]:
-    told: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, feature in sorted(example.features.feature.items()):
         kind = feature.WhichOneof("kind")
         if kind is None:
@@ -43,8 +43,8 @@ def _features(example: Any) -> dict[str, Any]:
         values = list(getattr(feature, kind).value)
         if kind == "bytes_list":
             values = [{"b64": base64.b64encode(value).decode()} for value in values]
-        told[name] = values[0] if len(values) == 1 else values
-    return told
+        fields[name] = values[0] if len(values) == 1 else values
+    return fields
 
 
 def fill_input(message: Any, body: bytes) -> str:
@@ -84,9 +84,9 @@ class Examples(NamedTuple):
 
 def decode_request(name: str, message: bytes) -> Examples:
     """A client's request. Raises `CallerError`."""
-    asked = tfserving_predict.decode(PREDICTION[name].request, message)
-    spec = asked.model_spec
-    return Examples(bytes(spec.SerializeToString()), body_of(asked.input, spec.signature_name))
+    request = tfserving_predict.decode(PREDICTION[name].request, message)
+    spec = request.model_spec
+    return Examples(bytes(spec.SerializeToString()), body_of(request.input, spec.signature_name))
 
 
 def encode_response(name: str, spec: bytes, body: bytes) -> bytes:

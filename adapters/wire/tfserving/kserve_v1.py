@@ -19,10 +19,10 @@ _ready = msgspec.json.Decoder(_Ready).decode
 def is_ready(body: bytes) -> bool:
     """What a model's own path tells. Older servers write a word; a body of another kind says what its status does."""
     try:
-        told = _ready(body).ready
+        ready = _ready(body).ready
     except decoding.MALFORMED_JSON:
         return True
-    return told if isinstance(told, bool) else told.lower() == "true"
+    return ready if isinstance(ready, bool) else ready.lower() == "true"
 
 
 def is_request(body: bytes) -> bool:

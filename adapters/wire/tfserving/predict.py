@@ -48,35 +48,35 @@ def decode_answer(kind: Any, message: bytes) -> Any:
 
 def decode_request(message: bytes) -> Inference:
     """A client's `PredictRequest`, with the signature as a parameter. Raises `CallerError`."""
-    asked = decode(serving.PredictRequest, message)
-    inputs = [tfserving_tensors.decode(name, asked.inputs[name]) for name in sorted(asked.inputs)]
-    outputs = [RequestedOutput(name) for name in dict.fromkeys(asked.output_filter)]
-    signature = asked.model_spec.signature_name
+    request = decode(serving.PredictRequest, message)
+    inputs = [tfserving_tensors.decode(name, request.inputs[name]) for name in sorted(request.inputs)]
+    outputs = [RequestedOutput(name) for name in dict.fromkeys(request.output_filter)]
+    signature = request.model_spec.signature_name
     parameters = {SIGNATURE: signature} if signature not in ("", SERVING) else NO_PARAMETERS
-    return Inference(asked.model_spec.name, version_of(asked.model_spec), "", parameters, inputs, outputs)
+    return Inference(request.model_spec.name, version_of(request.model_spec), "", parameters, inputs, outputs)
 
 
 def encode_request(inference: Inference, model: str) -> bytes:
     """For the server that calls the model so. Raises `CallerError`."""
-    asked = serving.PredictRequest(output_filter=[output.name for output in inference.outputs])
-    put_spec(asked.model_spec, model, inference.model_version, str(inference.parameters.get(SIGNATURE, "")))
+    request = serving.PredictRequest(output_filter=[output.name for output in inference.outputs])
+    put_spec(request.model_spec, model, inference.model_version, str(inference.parameters.get(SIGNATURE, "")))
     for tensor in inference.inputs:
-        tfserving_tensors.encode(asked.inputs[tensor.name], tensor)
-    return bytes(asked.SerializeToString())
+        tfserving_tensors.encode(request.inputs[tensor.name], tensor)
+    return bytes(request.SerializeToString())
 
 
 def decode_response(message: bytes, model: str) -> Inferred:
     """What a server answered of the model that its client calls so. Raises `BackendError`."""
-    told = decode_answer(serving.PredictResponse, message)
+    decoded = decode_answer(serving.PredictResponse, message)
     with decoding.Checked(CallerError):
-        outputs = [tfserving_tensors.decode(name, told.outputs[name]) for name in sorted(told.outputs)]
-    return Inferred(model, version_of(told.model_spec), outputs=outputs)
+        outputs = [tfserving_tensors.decode(name, decoded.outputs[name]) for name in sorted(decoded.outputs)]
+    return Inferred(model, version_of(decoded.model_spec), outputs=outputs)
 
 
 def encode_response(inferred: Inferred, model: str, signature: str) -> bytes:
     """For a client that calls the model so. Raises `CallerError`."""
-    told = serving.PredictResponse()
-    put_spec(told.model_spec, model, inferred.model_version, signature or SERVING)
+    encoded = serving.PredictResponse()
+    put_spec(encoded.model_spec, model, inferred.model_version, signature or SERVING)
     for tensor in inferred.outputs:
-        tfserving_tensors.encode(told.outputs[tensor.name], tensor, by_value=True)
-    return bytes(told.SerializeToString())
+        tfserving_tensors.encode(encoded.outputs[tensor.name], tensor, by_value=True)
+    return bytes(encoded.SerializeToString())

@@ -46,7 +46,7 @@ def decode_predict(body: bytes, model: ModelMetadata) -> PredictV1Request:
         raise CallerError("Send either `instances`, which are rows, or `inputs`, which are whole tensors.")
     values = _columns(fields["instances"], model) if by_row else _named(fields["inputs"], model)
     return PredictV1Request(
-        [_tensor(values[name], known, by_row) for name, known in _known(values, model)], by_row, _more(fields)
+        [_tensor(values[name], declared, by_row) for name, declared in _known(values, model)], by_row, _more(fields)
     )
 
 
@@ -56,7 +56,7 @@ def decode_examples(body: bytes, model: ModelMetadata) -> PredictV1Request:
     examples, context = examples_of(fields)
     values = _columns([{**(context or {}), **example} for example in examples], model)
     return PredictV1Request(
-        [_tensor(values[name], known, True) for name, known in _known(values, model)], True, _more(fields)
+        [_tensor(values[name], declared, True) for name, declared in _known(values, model)], True, _more(fields)
     )
 
 
@@ -73,14 +73,14 @@ def examples_of(fields: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str,
 def object_of(body: bytes) -> dict[str, Any]:
     """A body's fields. Raises `CallerError`."""
     try:
-        found = _parse(body)
+        decoded = _parse(body)
     except RecursionError:
         raise CallerError("The JSON body is nested too deeply.", code="invalid_json") from None
     except (ValueError, msgspec.DecodeError) as why:
         raise CallerError(f"The body is not valid JSON: {why}.", code="invalid_json") from None
-    if not isinstance(found, dict):
+    if not isinstance(decoded, dict):
         raise CallerError("The body must be a JSON object.", code="invalid_json")
-    return found
+    return decoded
 
 
 def _parse(body: bytes) -> Any:
@@ -96,9 +96,9 @@ def _more(fields: dict[str, Any]) -> dict[str, Parameter]:
     parameters = fields.get("parameters") or {}
     if not isinstance(parameters, dict):
         raise CallerError("`parameters` must be an object.", param="parameters")
-    told = {name: value for name, value in parameters.items() if isinstance(value, str | int | float | bool)}
+    encoded = {name: value for name, value in parameters.items() if isinstance(value, str | int | float | bool)}
     signature = fields.get(SIGNATURE)
-    return told if signature in (None, "", SERVING) else {**told, SIGNATURE: str(signature)}
+    return encoded if signature in (None, "", SERVING) else {**encoded, SIGNATURE: str(signature)}
 
 
 def _columns(rows: Any, model: ModelMetadata) -> dict[str, list[Any]]:
@@ -120,21 +120,23 @@ def _named(inputs: Any, model: ModelMetadata) -> dict[str, Any]:
 
 def _only(model: ModelMetadata) -> str:
     if len(model.inputs) != 1:
-        names = ", ".join(known.name for known in model.inputs)
+        names = ", ".join(declared.name for declared in model.inputs)
         raise CallerError(f"This model has several inputs. Give each by its name: {names}.")
     return model.inputs[0].name
 
 
 def _known(values: Mapping[str, Any], model: ModelMetadata) -> list[tuple[str, TensorMetadata]]:
-    known = {tensor.name: tensor for tensor in model.inputs}
-    if unknown := [name for name in values if name not in known]:
-        raise CallerError(f"The model has no input `{unknown[0][:64]}`. It has: {', '.join(known)}.", param=unknown[0])
-    return [(name, known[name]) for name in values]
+    by_name = {tensor.name: tensor for tensor in model.inputs}
+    if unknown := [name for name in values if name not in by_name]:
+        raise CallerError(
+            f"The model has no input `{unknown[0][:64]}`. It has: {', '.join(by_name)}.", param=unknown[0]
+        )
+    return [(name, by_name[name]) for name in values]
 
 
-def _tensor(value: Any, known: TensorMetadata, by_row: bool) -> Tensor:
-    dims, flat = flattened(value, known.name)
-    return Tensor(known.name, known.datatype, _fitted(dims, known.shape, by_row), packed(flat, known))
+def _tensor(value: Any, declared: TensorMetadata, by_row: bool) -> Tensor:
+    dims, flat = flattened(value, declared.name)
+    return Tensor(declared.name, declared.datatype, _fitted(dims, declared.shape, by_row), packed(flat, declared))
 
 
 def flattened(value: Any, name: str) -> tuple[tuple[int, ...], list[Any]]:
@@ -162,9 +164,9 @@ def _fitted(dims: tuple[int, ...], shape: tuple[int, ...], by_row: bool) -> tupl
     return dims
 
 
-def packed(values: list[Any], known: TensorMetadata) -> bytes:
+def packed(values: list[Any], declared: TensorMetadata) -> bytes:
     """The binary form of elements. Raises `CallerError` where one is not the tensor's."""
-    name, datatype = known.name, known.datatype
+    name, datatype = declared.name, declared.datatype
     if datatype == "BYTES":
         return join_bytes([_bytes(value, name) for value in values])
     types = _NUMBERS.get(datatype)

@@ -29,16 +29,16 @@ def encode_answer(response: Inferred, verb: Verb, *, by_row: bool) -> bytes:
 
 def encode_predict(response: Inferred, *, by_row: bool, key: str = "predictions") -> bytes:
     """Rows, or whole outputs; one output is told without its name. Raises `BackendError` where there are no rows."""
-    told = {tensor.name: nested(tensor) for tensor in response.outputs}
+    fields = {tensor.name: nested(tensor) for tensor in response.outputs}
     if not by_row:
-        return encode({"outputs": next(iter(told.values())) if len(told) == 1 else told})
-    if len(told) == 1:
-        (rows,) = told.values()
+        return encode({"outputs": next(iter(fields.values())) if len(fields) == 1 else fields})
+    if len(fields) == 1:
+        (rows,) = fields.values()
         return encode({key: rows if isinstance(rows, list) else [rows]})
-    columns = list(told.values())
+    columns = list(fields.values())
     if not all(isinstance(column, list) and len(column) == len(columns[0]) for column in columns):
         raise BackendError("The model's outputs have no row for each instance. Send `inputs` instead.")
-    return encode({key: [dict(zip(told, row, strict=True)) for row in zip(*columns, strict=True)]})
+    return encode({key: [dict(zip(fields, row, strict=True)) for row in zip(*columns, strict=True)]})
 
 
 def encode_classes(response: Inferred) -> bytes:
@@ -62,15 +62,15 @@ def encode_classes(response: Inferred) -> bytes:
 
 def _by_index(row: Sequence[str]) -> list[list[Any]]:
     """`SCORE:INDEX:LABEL`, as the classification extension has them, best first; these clients want them in order."""
-    found = []
+    values = []
     for element in row:
         score, _, rest = element.partition(":")
         index, _, label = rest.partition(":")
         try:
-            found.append((int(index), label or index, float(score)))
+            values.append((int(index), label or index, float(score)))
         except ValueError:
             raise CallerError("This model does not classify: it has no output of scores. Use `:predict`.") from None
-    return [[label, score] for _, label, score in sorted(found)]
+    return [[label, score] for _, label, score in sorted(values)]
 
 
 def encode_values(response: Inferred) -> bytes:
@@ -154,7 +154,7 @@ def tfserving_state(state: str) -> str:
 def encode_status(versions: Sequence[str], state: str, reason: str, more: Mapping[str, Any]) -> bytes:
     """The state of each version, with what other protocols have under the same path."""
     code = "OK" if state == "READY" else "UNAVAILABLE"
-    told = [
+    encoded = [
         {
             "version": version,
             "state": tfserving_state(state),
@@ -162,7 +162,7 @@ def encode_status(versions: Sequence[str], state: str, reason: str, more: Mappin
         }
         for version in versions
     ]
-    return encode({**more, "model_version_status": told})
+    return encode({**more, "model_version_status": encoded})
 
 
 def number(version: str) -> int:

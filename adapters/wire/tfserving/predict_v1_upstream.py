@@ -31,11 +31,11 @@ def encode_request(inference: Inference, *, by_row: bool = False) -> bytes:
     Raises `CallerError` for what has no form in JSON, or no rows. What is no number is written as Python does.
     """
     values = {tensor.name: predict_v1_responses.nested(tensor) for tensor in inference.inputs}
-    told: dict[str, Any] = {"instances": _rows(inference.inputs, values)} if by_row else {"inputs": values}
+    encoded: dict[str, Any] = {"instances": _rows(inference.inputs, values)} if by_row else {"inputs": values}
     if signature := inference.parameters.get(predict_v1.SIGNATURE):
-        told = {predict_v1.SIGNATURE: signature, **told}
-    body = _encode(told)
-    return json.dumps(told).encode() if b"null" in body else body
+        encoded = {predict_v1.SIGNATURE: signature, **encoded}
+    body = _encode(encoded)
+    return json.dumps(encoded).encode() if b"null" in body else body
 
 
 def _rows(inputs: Sequence[Tensor], values: dict[str, Any]) -> list[Any]:
@@ -53,10 +53,10 @@ def check_response(body: bytes) -> bytes:
         fields = _fields(body)
         body.decode()
     except decoding.MALFORMED_JSON:
-        found = _lenient(body)
-        if not isinstance(found, dict):
+        lenient = _lenient(body)
+        if not isinstance(lenient, dict):
             _unreadable()
-        body, fields = _encode(found), {name: Raw() for name in found}
+        body, fields = _encode(lenient), {name: Raw() for name in lenient}
     if "error" in fields and not _ANSWERED & fields.keys():
         raise model_failures.failed(error_of(body))
     return body
@@ -68,47 +68,47 @@ def decode_answer(body: bytes, outputs: Sequence[TensorMetadata], model: str, ve
     Raises `BackendError` when it cannot be read.
     """
     try:
-        found = _decode(body)
+        decoded = _decode(body)
     except decoding.MALFORMED_JSON:
-        found = _lenient(body)
-    if not isinstance(found, dict):
+        decoded = _lenient(body)
+    if not isinstance(decoded, dict):
         _unreadable()
-    key = next((key for key in ("outputs", "predictions", "explanations") if key in found), None)
+    key = next((key for key in ("outputs", "predictions", "explanations") if key in decoded), None)
     if key is None:
-        if "error" in found:
+        if "error" in decoded:
             raise model_failures.failed(error_of(body))
         _unreadable()
     try:
-        values = _named(found[key], outputs, by_row=key != "outputs")
-        known = {tensor.name: tensor for tensor in outputs}
-        tensors = [tensor_of(name, value, known.get(name)) for name, value in values.items()]
+        values = _named(decoded[key], outputs, by_row=key != "outputs")
+        by_name = {tensor.name: tensor for tensor in outputs}
+        tensors = [tensor_of(name, value, by_name.get(name)) for name, value in values.items()]
     except (CallerError, AttributeError, KeyError, TypeError):
         _unreadable()
     return Inferred(model, version, outputs=tensors)
 
 
-def _named(told: Any, outputs: Sequence[TensorMetadata], *, by_row: bool) -> dict[str, Any]:
+def _named(value: Any, outputs: Sequence[TensorMetadata], *, by_row: bool) -> dict[str, Any]:
     """One output is told without its name."""
-    first = told[0] if by_row and isinstance(told, list) and told else told
+    first = value[0] if by_row and isinstance(value, list) and value else value
     if not isinstance(first, dict) or "b64" in first:
-        return {outputs[0].name if outputs else "output": told}
+        return {outputs[0].name if outputs else "output": value}
     if not by_row:
-        return dict(told)
-    return {name: [row[name] for row in told] for name in first}
+        return dict(value)
+    return {name: [row[name] for row in value] for name in first}
 
 
-def tensor_of(name: str, value: Any, known: TensorMetadata | None) -> Tensor:
+def tensor_of(name: str, value: Any, declared: TensorMetadata | None) -> Tensor:
     """A JSON value, null for what is no number, as the tensor that it is known as. Raises `CallerError`."""
     dims, flat = predict_v1.flattened(value, name)
-    if known is None:
+    if declared is None:
         kinds = set(map(type, flat)) - {type(None)}
         datatype = "FP64" if kinds == {int, float} else _DATATYPES.get(kinds.pop() if len(kinds) == 1 else float, "")
-        known = TensorMetadata(name, datatype, dims)
-    elif 0 in dims and len(dims) < len(known.shape):
-        dims = (*dims, *(max(dim, 0) for dim in known.shape[len(dims) :]))  # an empty list hides what is behind it
-    if known.datatype in oip_data.FLOATS:
+        declared = TensorMetadata(name, datatype, dims)
+    elif 0 in dims and len(dims) < len(declared.shape):
+        dims = (*dims, *(max(dim, 0) for dim in declared.shape[len(dims) :]))  # an empty list hides what is behind it
+    if declared.datatype in oip_data.FLOATS:
         flat = [float("nan") if one is None else one for one in flat]
-    return Tensor(name, known.datatype, dims, predict_v1.packed(flat, known))
+    return Tensor(name, declared.datatype, dims, predict_v1.packed(flat, declared))
 
 
 def _lenient(body: bytes) -> Any:

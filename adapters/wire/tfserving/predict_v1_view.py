@@ -57,13 +57,13 @@ def request_of(
 def summarize(body: bytes) -> tuple[int, bool]:
     """How many rows there are, and whether they are told one by one."""
     try:
-        asked = _asked(body)
-        rows = asked.instances if isinstance(asked.instances, list) else asked.examples
+        request = _asked(body)
+        rows = request.instances if isinstance(request.instances, list) else request.examples
         if isinstance(rows, list):
             return max(1, len(rows)), True
-        if not asked.inputs:
+        if not request.inputs:
             return 1, True
-        whole = asked.inputs
+        whole = request.inputs
         if _opens(whole, b"{"):
             whole = next((value for value in _fields(whole).values() if _opens(value, b"[")), whole)
     except decoding.MALFORMED_JSON:
@@ -76,14 +76,14 @@ def _opens(raw: Raw | memoryview, sign: bytes) -> bool:
     return bytes(memoryview(raw)[:1024]).lstrip(_SPACE)[:1] == sign
 
 
-def _seen_in(found: dict[str, Any]) -> tuple[int, bool]:
+def _seen_in(fields: dict[str, Any]) -> tuple[int, bool]:
     """The same of a body that only Python's own parser reads, or whose rows are no list: that is for the model's server
     to refuse, or to understand."""
-    key = next((key for key in ("instances", "examples") if key in found), "")
-    if key or "inputs" not in found:
-        rows = found.get(key)
+    key = next((key for key in ("instances", "examples") if key in fields), "")
+    if key or "inputs" not in fields:
+        rows = fields.get(key)
         return (max(1, len(rows)) if isinstance(rows, list) else 1), True
-    whole = found["inputs"]
+    whole = fields["inputs"]
     if isinstance(whole, dict):
         whole = next((value for value in whole.values() if isinstance(value, list)), whole)
     return (len(whole) if isinstance(whole, list) and whole and isinstance(whole[0], list) else 1), False
@@ -92,35 +92,35 @@ def _seen_in(found: dict[str, Any]) -> tuple[int, bool]:
 def _read(body: bytes) -> dict[str, Any]:
     """By Python's own parser, which reads NaN, and takes three times as long."""
     try:
-        found = json.loads(body)
+        decoded = json.loads(body)
     except RecursionError:
         raise CallerError("The JSON body is nested too deeply.", code="invalid_json") from None
     except ValueError as why:
         raise CallerError(f"The body is not valid JSON: {why}.", code="invalid_json") from None
-    if not isinstance(found, dict):
+    if not isinstance(decoded, dict):
         raise CallerError("The body must be a JSON object.", code="invalid_json")
-    return found
+    return decoded
 
 
-def inference(request: InferRequest, known: ModelMetadata) -> Inference:
+def inference(request: InferRequest, declared: ModelMetadata) -> Inference:
     """Its tensors, for who knows the model. Raises `CallerError`."""
     if request.verb == "explain" and not request.explainer:
         raise Unsupported(f"The model `{request.model[:128]}` has no explainer.")
     of_examples = request.verb in ("classify", "regress")
-    asked = (decode_examples if of_examples else decode_predict)(request.body, known)
-    made = Inference(request.model, request.version, "", asked.parameters or NO_PARAMETERS, asked.inputs)
+    decoded = (decode_examples if of_examples else decode_predict)(request.body, declared)
+    made = Inference(request.model, request.version, "", decoded.parameters or NO_PARAMETERS, decoded.inputs)
     if request.verb == "classify":
-        made.outputs = _scores(known)
+        made.outputs = _scores(declared)
     if not request.by_row and made.inputs:
         request.rows = rows_of(made.inputs[0].shape)
     return made
 
 
-def _scores(known: ModelMetadata) -> list[RequestedOutput]:
+def _scores(declared: ModelMetadata) -> list[RequestedOutput]:
     """An only output that holds a score for each class, with the classes' names; else all outputs as they are."""
-    if len(known.outputs) != 1:
+    if len(declared.outputs) != 1:
         return []
-    (output,) = known.outputs
+    (output,) = declared.outputs
     count = output.shape[-1] if output.shape else -1
     return [RequestedOutput(output.name, {CLASSES: count if count > 0 else _MOST_CLASSES})]
 
@@ -151,8 +151,8 @@ class _Plain(Codec):
     def canonical(self, request: ModelRequest) -> tuple[Data, ...]:
         """As it was written."""
         assert isinstance(request, InferRequest)
-        asked = (request.wire, request.verb, request.explainer, request.model, request.version)
-        return _encode(asked), request.body
+        key = (request.wire, request.verb, request.explainer, request.model, request.version)
+        return _encode(key), request.body
 
     def is_deterministic(self, request: ModelRequest) -> bool:
         return True
@@ -167,8 +167,8 @@ def _top(body: bytes) -> Fields:
 
 def _parameters(top: Fields) -> Fields:
     parameters = top.get("parameters")
-    found = {} if parameters is None or not _opens(parameters, b"{") else _fields(parameters)
-    return {**found, SIGNATURE: top[SIGNATURE]} if SIGNATURE in top else found
+    values = {} if parameters is None or not _opens(parameters, b"{") else _fields(parameters)
+    return {**values, SIGNATURE: top[SIGNATURE]} if SIGNATURE in top else values
 
 
 PLAIN = _Plain()

@@ -30,20 +30,20 @@ class PredictSummary(NamedTuple):
 
 def summarize(message: bytes) -> PredictSummary:
     """Raises `CallerError`."""
-    asked = tfserving_predict.decode(serving.PredictRequest, message)
-    spec = asked.model_spec
-    first = min(asked.inputs, default="")
-    shape = tuple([dim.size for dim in asked.inputs[first].tensor_shape.dim]) if first else ()
+    request = tfserving_predict.decode(serving.PredictRequest, message)
+    spec = request.model_spec
+    first = min(request.inputs, default="")
+    shape = tuple([dim.size for dim in request.inputs[first].tensor_shape.dim]) if first else ()
     return PredictSummary(spec.name, tfserving_predict.version_of(spec), spec.signature_name, rows_of(shape))
 
 
 def with_version(message: bytes, version: str) -> bytes:
     """A message that asks for another version."""
-    asked = tfserving_predict.decode(serving.PredictRequest, message)
-    spec = asked.model_spec
+    request = tfserving_predict.decode(serving.PredictRequest, message)
+    spec = request.model_spec
     spec.ClearField("version_choice")
     tfserving_predict.put_spec(spec, spec.name, version, spec.signature_name)
-    return bytes(asked.SerializeToString())
+    return bytes(request.SerializeToString())
 
 
 def request_of(look: PredictSummary, message: bytes, *, model: str, version: str) -> InferRequest:

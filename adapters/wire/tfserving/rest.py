@@ -85,16 +85,16 @@ _status = msgspec.json.Decoder(_Status)
 
 def decode_metadata(body: bytes) -> dict[str, Any]:
     """A model's signatures by name, as they are told. Raises `BackendError`."""
-    told: _Described = _read(_described, body)
-    return told.metadata.signature_def.signature_def
+    decoded: _Described = _read(_described, body)
+    return decoded.metadata.signature_def.signature_def
 
 
 def decode_status(body: bytes) -> list[Version]:
     """The newest first. Raises `BackendError`."""
-    told: _Status = _read(_status, body)
+    decoded: _Status = _read(_status, body)
     return [
         Version(str(one.version), STATES.get(one.state, ""), one.status.error_message)
-        for one in told.model_version_status
+        for one in decoded.model_version_status
     ]
 
 
@@ -105,7 +105,7 @@ def signature_of(signatures: Mapping[str, Any], name: str) -> str:
     """
     if name or SERVING in signatures:
         return name or SERVING
-    own = [known for known in signatures if not known.startswith("__")]
+    own = [declared for declared in signatures if not declared.startswith("__")]
     return own[0] if len(own) == 1 else SERVING
 
 
@@ -114,13 +114,13 @@ def model_metadata(
 ) -> ModelMetadata:
     """Of one signature. Raises `BackendError` for what cannot be read."""
     try:
-        told = msgspec.convert(signatures.get(signature_of(signatures, signature), {}), _Signature)
+        decoded = msgspec.convert(signatures.get(signature_of(signatures, signature), {}), _Signature)
         return ModelMetadata(
             model,
             sorted([version.number for version in versions if version.available], key=_number),
             PLATFORM,
-            [_tensor(name, info) for name, info in told.inputs.items()],
-            [_tensor(name, info) for name, info in told.outputs.items()],
+            [_tensor(name, info) for name, info in decoded.inputs.items()],
+            [_tensor(name, info) for name, info in decoded.outputs.items()],
             signatures,
         )
     except (msgspec.ValidationError, ValueError):

@@ -33,8 +33,8 @@ def decode(name: str, message: Any) -> Tensor:
     """Raises `CallerError` for what is no tensor, or none that the Open Inference Protocol has."""
     datatype = _KNOWN.get(message.dtype)
     if datatype is None:
-        known = datatypes.values_by_number.get(message.dtype)
-        called = message.dtype if known is None else known.name
+        declared = datatypes.values_by_number.get(message.dtype)
+        called = message.dtype if declared is None else declared.name
         raise CallerError(f"`{name}` is {called}. Known: {', '.join(sorted(DATATYPES))}.", param=name)
     shape = tuple([dim.size for dim in message.tensor_shape.dim])
     if message.tensor_shape.unknown_rank or (shape and min(shape) < 0):

@@ -51,11 +51,11 @@ _described = msgspec.json.Decoder(list[_Described]).decode
 def decode_error(body: bytes) -> ErrorBody:
     """An empty one for what is none."""
     try:
-        told = _error(body)
+        decoded = _error(body)
     except decoding.MALFORMED_JSON:
         return ErrorBody()
-    told.message = told.message[:MAX_MESSAGE]
-    return told
+    decoded.message = decoded.message[:MAX_MESSAGE]
+    return decoded
 
 
 def encode_error(code: int, kind: str, message: str) -> bytes:
@@ -65,7 +65,7 @@ def encode_error(code: int, kind: str, message: str) -> bytes:
 
 def decode_described(body: bytes) -> list[Version]:
     """What `GET /models/NAME` tells. Raises `BackendError`."""
-    told = decoding.decode(_described, body)
+    decoded = decoding.decode(_described, body)
     return [
         Version(
             one.model_version,
@@ -74,7 +74,7 @@ def decode_described(body: bytes) -> list[Version]:
             one.job_queue_status.pending_requests,
             next((worker.status[:32] for worker in one.workers if worker.status != "READY"), ""),
         )
-        for one in told
+        for one in decoded
     ]
 
 
@@ -104,10 +104,10 @@ _config = msgspec.json.Decoder(_Config).decode
 def decode_registration(config: str | None) -> Registration:
     """TorchServe's own words, as a JSON object. Raises `CallerError`."""
     try:
-        asked = _config(config or "{}")
+        decoded = _config(config or "{}")
     except decoding.MALFORMED_JSON as why:
-        known = ", ".join(_Config.__struct_fields__)
-        raise CallerError(f"`config` cannot be read: {why}. Known: {known}.", param="config") from None
-    told = {name: value for name, value in msgspec.structs.asdict(asked).items() if value}
-    default = told.pop("default_version", "")
-    return Registration(told, asked.initial_workers or 1, default)
+        supported = ", ".join(_Config.__struct_fields__)
+        raise CallerError(f"`config` cannot be read: {why}. Known: {supported}.", param="config") from None
+    fields = {name: value for name, value in msgspec.structs.asdict(decoded).items() if value}
+    default = fields.pop("default_version", "")
+    return Registration(fields, decoded.initial_workers or 1, default)

@@ -19,8 +19,8 @@ _FIRST, _SECOND, _THIRD = (proto_fields.tag(number) for number in (1, 2, 3))
 def encode_request(model: str, version: str, name: str, body: bytes) -> bytes:
     """A PredictionsRequest with one input."""
     entry = _field(_FIRST, name.encode()) + _field(_SECOND, body)
-    told = _field(_SECOND, version.encode()) if version else b""
-    return _field(_FIRST, model.encode()) + told + _field(_THIRD, entry)
+    version_field = _field(_SECOND, version.encode()) if version else b""
+    return _field(_FIRST, model.encode()) + version_field + _field(_THIRD, entry)
 
 
 class PredictionsRequest(NamedTuple):
@@ -52,10 +52,10 @@ def encode_response(body: bytes) -> bytes:
 def decode_response(message: bytes) -> bytes:
     """The first field of an answer: what a handler said, or the server of its health. Raises `BackendError`."""
     with decoding.Checked(proto_fields.MalformedMessage):
-        rest, _, found = proto_fields.split(message, 0, _FIRST)
+        rest, _, values = proto_fields.split(message, 0, _FIRST)
         if rest:
             raise proto_fields.MalformedMessage("there is no other field")
-    return bytes(found[-1]) if found else b""
+    return bytes(values[-1]) if values else b""
 
 
 def _field(tag: int, value: bytes) -> bytes:
