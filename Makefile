@@ -5,8 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # More arguments for pip, for instance an index that has PyTorch's CPU-only or CUDA builds.
 PIP_ARGS ?=
-# Processes that run tests side by side. Each needs about 2 GiB of memory.
-JOBS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? cores : 4)))
+# Processes that run tests side by side: more than cores, since tests wait for servers. Each needs 2 GiB of memory.
+JOBS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? cores + 1 : 4)))
 PYTEST := $(BIN)/pytest -n $(JOBS) --durations=10
 
 .PHONY: accuracy-llm serve test test-all check format protos conformance bench-gateway bench-memory bench-workers bench-balancing bench-tensor bench-llm soak-llm clean
