@@ -1,4 +1,4 @@
-"""Which module speaks which protocol. It is imported when a pool first wants it, with what only it needs."""
+"""The module of each protocol. It is imported with its dependencies when a pool first needs it."""
 
 import ssl
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The domain's nouns: what was asked, what it cost. No I/O, no protocol."""
+"""The domain's nouns: what was requested and what it cost. No I/O, no protocol."""
 
 from __future__ import annotations
 

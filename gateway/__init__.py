@@ -1,15 +1,21 @@
 """The gateway: doors for clients and operators, the path of a request, shared state, supervision.
 
-A chat request, from the socket to the engine and back:
+The path of one chat request, from the socket to the engine:
 
-1. fronts/openai.py          who asks, what is asked; at the end the response, whole or streamed (door.py: what every
-                             front does alike; listener.py: which front a path belongs to)
-2. core.py                   the story: decide, reserve, call, and the one end in which all is settled
-3. traffic/retry.py          another try, within a budget (fallback.py: another pool)
-4. traffic/pool.py           filter, pick and lease an endpoint in one step (queue.py: wait for one)
-5. adapters/upstreams/openai/client.py        the upstream's body, its answer, its stream of events, its errors
-6. adapters/http1/client.py  a pooled connection and the end of every wait
-7. runtimes/llm/api/server.py    the engine's own door (or any other server's)
+1.  adapters/http1/connection.py         parses HTTP/1.1, bounds every wait, writes the response
+2.  fronts/listener.py                   selects the front by path
+3.  fronts/openai.py                     decodes the body, encodes the response or the stream
+4.  fronts/door.py                       authenticates, assigns the request's id, encodes headers and errors
+5.  core.py                              decides, reserves, calls, settles; ends every exchange in one place
+6.  traffic/retry.py                     another attempt within a budget (plan.py composes it with the others)
+7.  traffic/pool.py                      filters, picks and leases an endpoint in one step
+8.  adapters/upstreams/openai/client.py  encodes the upstream's request, decodes its response, stream and errors
+9.  adapters/http1/client.py             a pooled connection; a deadline for every wait
+10. runtimes/llm/api/server.py           the API of the bundled engine (or any other server's)
+11. runtimes/llm/engine/async_engine.py  submits sequences to the engine's thread
+
+Two objects travel along it: the request (adapters/types.py) is what the client sent; the call (adapters/call.py) is one
+execution of it, with its deadline and its trace. telemetry/record.py is what the access log and the metrics read.
 
 Beside the path:
 
@@ -37,5 +43,5 @@ explain/              why a request is routed as it is, and the tests of a polic
 placement/            bundled runtimes as supervised child processes
 supervisor/           several worker processes as one gateway
 telemetry/            the access log and every metric
-fronts/               one codec for each API of clients, the admin API, and errors.py: the table of error statuses
+fronts/               one codec for each API of clients, and the admin API
 """

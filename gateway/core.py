@@ -1,4 +1,4 @@
-"""One request's story, the same for every front."""
+"""The path of one request behind every front: decide, reserve, call, settle, end."""
 
 import asyncio
 import time

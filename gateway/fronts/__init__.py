@@ -1,7 +1,27 @@
-"""The front doors: thin codecs over one core.
+"""The fronts: one codec for each API of clients, over one core.
 
-openai.py   `/v1/chat/completions`, `/v1/completions`, `/v1/models`
-anthropic.py `/v1/messages`, `/v1/messages/count_tokens`
-errors.py   an error as a response in the shape of each front (adapters/statuses.py: its status)
-admin.py    `/livez`, `/readyz`, `/metrics`, `/admin/state`, on their own listener
+listener.py          selects the front of a request to the HTTP listener by its path
+paths.py             paths that client libraries write in other ways
+door.py              what all HTTP fronts share: credentials, ids, headers, errors
+errors.py            an error as a response in the shape of each front (adapters/statuses.py: its status)
+decoding.py          decodes a body; a route may drop a field that is not valid
+rate_limits.py       headers that report what is left of the limits
+cors.py              cross-origin resource sharing
+comments.py          comments in an event stream whose first event is late
+openai.py            chat completions, completions, embeddings, models
+responses.py         OpenAI's Responses; stored_responses.py reads and deletes stored ones
+stored_responses.py  `/v1/responses/ID`
+conversations.py     `/v1/conversations`
+input_tokens.py      `/v1/responses/input_tokens`
+passed.py            OpenAI's operations that are forwarded unchanged: rerank, audio, images
+anthropic.py         `/v1/messages`, `/v1/messages/count_tokens`
+oip_http.py          the Open Inference Protocol over HTTP
+predict_v1.py        KServe's v1 and TensorFlow Serving's REST API
+apps.py              HTTP apps, and TorchServe's paths
+tensors.py           what all fronts of tensors share: names with versions, queries, inferences
+metadata.py          a cache of the metadata of models of tensors
+states.py            the readiness and the versions of a model
+statistics.py        the statistics of models of tensors
+grpc/                the fronts of the gRPC listener
+admin/               the admin API, on a listener of its own
 """

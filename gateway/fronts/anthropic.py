@@ -1,4 +1,4 @@
-"""Anthropic's door: `/v1/messages` over every pool that serves chats."""
+"""Anthropic's API: `/v1/messages` over every pool that serves chats."""
 
 import time
 from functools import partial

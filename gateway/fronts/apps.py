@@ -1,4 +1,4 @@
-"""The door of HTTP apps: `/apps/NAME/…`, and TorchServe's own paths `/predictions/NAME` and `/explanations/NAME`."""
+"""HTTP apps: `/apps/NAME/…`, and TorchServe's own paths `/predictions/NAME` and `/explanations/NAME`."""
 
 import re
 from functools import lru_cache

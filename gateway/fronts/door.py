@@ -1,4 +1,4 @@
-"""What every front of the data listener does alike: who asks, under which id, what is told of it and of its answer."""
+"""What all HTTP fronts share: credentials, the id of a request, the headers and the errors of its response."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""The data listener: one port, and which front a path belongs to."""
+"""The HTTP listener: selects the front of a request by its path."""
 
 import time
 from collections.abc import Awaitable, Callable, Iterator

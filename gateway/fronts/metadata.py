@@ -1,4 +1,4 @@
-"""What models tell of their tensors, remembered for a while: fronts that make tensors out of something else need it."""
+"""A cache of the metadata of models of tensors, for fronts that make tensors from another form."""
 
 import asyncio
 from collections import OrderedDict

@@ -1,4 +1,4 @@
-"""OpenAI's door: HTTP in, `core.handle`, HTTP out."""
+"""OpenAI's API: decodes HTTP requests, calls `core.handle`, encodes HTTP responses."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""The door of OpenAI's calls that are passed on: rerank, audio, images and their like."""
+"""OpenAI's operations that are forwarded unchanged: rerank, audio, images and similar ones."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Paths that client libraries write in other ways: Azure's, and a slash at the end."""
+"""Paths that client libraries write in other ways: Azure's, and a trailing slash."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What is left of a request's limits, as headers: those that OpenAI has, and the like for other units."""
+"""Headers that report what is left of a request's limits: OpenAI's, and similar ones for other units."""
 
 import time
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""OpenAI's Responses, over servers of chats; over those that know Responses themselves, as they are."""
+"""OpenAI's Responses: translated for servers of chats, forwarded to servers that know Responses."""
 
 from operator import itemgetter
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whether a model is ready, which versions of it there are and why not, for fronts that report that."""
+"""The readiness and the versions of a model, and the reason where it is not ready."""
 
 import asyncio
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The statistics of every model of tensors that a client may use, as their servers have them."""
+"""The statistics of every model of tensors that a client may use, as its servers report them."""
 
 import asyncio
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What the fronts of tensors have in common: names with versions, lists of models, and questions about them."""
+"""What all fronts of tensors share: names with versions, lists of models, queries and inferences."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

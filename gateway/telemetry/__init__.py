@@ -1,4 +1,17 @@
-"""What is told of the traffic: record.py gathers one request, access_log.py and metrics.py tell of it."""
+"""Access log and metrics.
+
+record.py      what one request leaves behind: the source of its log line and its metrics
+access_log.py  one JSON line a request, written in the background
+metrics.py     every metric of requests
+events.py      events of a call (retries, hedges, fallbacks) as counters and log fields
+histogram.py   counts in ranges
+queues.py      metrics of queues
+caches.py      metrics of response caches
+memory.py      metrics of the bytes that requests hold
+discovery.py   metrics of discovered endpoints and of reported load
+redis.py       metrics of the connection to Redis
+merge.py       the metrics of several workers as those of one gateway
+"""
 
 import asyncio
 import time
@@ -15,9 +28,9 @@ LATEST = 0.05
 
 
 class Telemetry:
-    """Takes each request's one end, and tells log and metrics.
+    """Forwards the record of each ended request to the access log and the metrics.
 
-    It tells them in batches, a few tens of milliseconds later: the same code run many times over costs half
+    It forwards records in batches, some tens of milliseconds later: the same code run many times in a row costs half
     of what it costs between two requests.
     """
 
@@ -29,14 +42,14 @@ class Telemetry:
         self._timer: asyncio.TimerHandle | None = None
 
     def end(self, record: Record, error: InferenceError | None, status: int, now: float) -> None:
-        """The request is over. Once; later calls change nothing."""
+        """Record the end of a request. Only the first call counts."""
         if record.ended:
             return
         record.ended = now
         record.time = time.time()
         record.error = error
         if error is not None:
-            # Its frames hold this record, and what was read of an answer: with them only the collector would free it.
+            # Its frames hold this record and parts of the answer, which only the garbage collector could free then.
             error.__traceback__ = error.__context__ = error.__cause__ = None
         record.status = 499 if isinstance(error, ClientGone) else status
         self._ended.append(record)
@@ -46,7 +59,7 @@ class Telemetry:
             self._timer = asyncio.get_running_loop().call_later(LATEST, self.flush)
 
     def flush(self) -> None:
-        """Tell of everything that has ended."""
+        """Forward every record that has ended."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

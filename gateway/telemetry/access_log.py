@@ -1,4 +1,4 @@
-"""One JSON line a request, written behind it."""
+"""One JSON line a request, written in the background."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""What the response caches hold, read at the moment of the scrape."""
+"""Metrics of the response caches, read at each scrape."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator

@@ -1,4 +1,4 @@
-"""What is found of endpoints, and how fresh what servers report is."""
+"""Metrics of discovered endpoints, and of the age of reported load."""
 
 from collections.abc import Callable, Iterator, Mapping
 

@@ -1,4 +1,4 @@
-"""What a request may meet on its way beyond an attempt: the counters, and what its log line says."""
+"""Events of a call beyond its attempts: as counters, and as fields of its log line."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Counting into ranges."""
+"""Counts of values in ranges."""
 
 from bisect import bisect_left
 from itertools import accumulate

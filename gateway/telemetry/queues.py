@@ -1,4 +1,4 @@
-"""Metrics of those that wait."""
+"""Metrics of the requests that wait."""
 
 from collections.abc import Callable, Iterable, Iterator
 

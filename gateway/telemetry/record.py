@@ -1,4 +1,4 @@
-"""What is remembered of one request until its end: the source of its log line and its metrics."""
+"""What one request leaves behind: the source of its log line and its metrics."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

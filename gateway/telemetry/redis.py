@@ -1,4 +1,4 @@
-"""Whether Redis counts, and what it has yet to be told."""
+"""Metrics of Redis: whether it counts, and the updates that it has not received yet."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

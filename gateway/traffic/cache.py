@@ -1,4 +1,4 @@
-"""An exact response cache, and one call for those who ask the same at the same time."""
+"""An exact response cache, and one upstream call for identical requests at the same time."""
 
 import asyncio
 import hashlib

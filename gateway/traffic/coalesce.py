@@ -1,4 +1,4 @@
-"""One upstream call, and everybody who reads its answer."""
+"""One upstream call and all readers of its answer."""
 
 import asyncio
 from collections.abc import Callable

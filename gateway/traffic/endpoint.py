@@ -1,4 +1,4 @@
-"""One server address: what is known of its health, and how many requests it has."""
+"""One server address: its health, its breaker, and its requests in flight."""
 
 from typing import Literal, Protocol
 

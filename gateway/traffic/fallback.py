@@ -1,4 +1,4 @@
-"""Somewhere else, when an upstream cannot answer."""
+"""Another upstream after a failure, and the pool that is free first."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

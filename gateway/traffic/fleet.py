@@ -1,4 +1,4 @@
-"""All endpoints there are: kept across reloads, added, retired."""
+"""All endpoints: preserved across reloads, added, removed."""
 
 import asyncio
 import logging

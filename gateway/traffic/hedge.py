@@ -1,4 +1,4 @@
-"""A second attempt elsewhere while the first has not begun."""
+"""A second attempt at another endpoint while the first has not begun to answer."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""One endpoint together with what keeps it going: its connections, its probe, its metrics, its runtime."""
+"""One endpoint with its connections, its probe, its metrics and its runtime."""
 
 import asyncio
 import ssl

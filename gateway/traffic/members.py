@@ -1,4 +1,4 @@
-"""Every endpoint that runs: those in use, and those that end their last requests."""
+"""All running endpoints: those in use, and those that drain."""
 
 import asyncio
 import itertools

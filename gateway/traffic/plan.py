@@ -1,4 +1,4 @@
-"""A decision as one upstream."""
+"""Composes the upstream of a decision."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What plans have in common over time: it outlives the snapshot that they were composed for."""
+"""State of plans that outlives the snapshot for which they were composed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A set of endpoints that serve the same thing: filter, pick, lease, call; and a queue where all are full."""
+"""A set of endpoints that serve the same models: filter, pick, lease, call; a queue where all are full."""
 
 from collections.abc import Callable, Sequence
 from math import inf

@@ -1,4 +1,4 @@
-"""What a pool has learned of its endpoints: kept across reloads that leave its balancing as it is."""
+"""What a pool has learned of its endpoints: preserved across reloads that do not change its balancing."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Those that wait for a place in a full pool, and how a place finds the next of them."""
+"""Requests that wait for a slot in a full pool, and the assignment of free slots to them."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""An endpoint dies in the middle of an answer: another carries the same answer on."""
+"""Continues a stream at another endpoint when its own endpoint fails."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Another try, where that can help and the budget allows it."""
+"""Another attempt, where it can help and the budget allows it."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Which endpoint has a sequence's state: its requests all go there, wherever the rules lead by now."""
+"""The endpoint that has the state of a sequence: all requests of the sequence are routed there."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping

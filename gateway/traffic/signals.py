@@ -1,4 +1,4 @@
-"""Reads how busy an endpoint says it is: one task an endpoint, beside the requests."""
+"""Reads the load that an endpoint reports: one background task an endpoint."""
 
 import asyncio
 import logging

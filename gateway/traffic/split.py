@@ -1,4 +1,4 @@
-"""A choice between upstreams, made when it is their turn: for splits inside a fallback."""
+"""A choice between upstreams inside a fallback, made at its turn."""
 
 from collections.abc import Mapping
 from random import Random

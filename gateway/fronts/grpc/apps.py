@@ -1,4 +1,4 @@
-"""The door of apps over gRPC: TorchServe's own service, and any service of an app that the call's metadata names."""
+"""Apps over gRPC: TorchServe's service, and any service of an app that the call's metadata names."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The Open Inference Protocol's door over gRPC: a message in, `core.handle`, a message out. Streams: `oip_stream`."""
+"""The Open Inference Protocol over gRPC, unary calls. `oip_stream` has the streams."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The gRPC listener: one port, whose call belongs to which front, and what all fronts do alike."""
+"""The gRPC listener: selects the front of a call; credentials, ids and errors for all fronts."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
