@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = _parser()
     args = parser.parse_args(arguments)
     if all(where is None for where in (args.http_port, args.grpc_port, args.socket, args.grpc_socket)):
-        parser.error("say where to listen: --http-port N, --grpc-port N, --socket PATH or --grpc-socket PATH")
+        parser.error("no listener: give --http-port N, --grpc-port N, --socket PATH or --grpc-socket PATH")
     if args.load and args.mode != "explicit":
         parser.error("--load is for --mode explicit: in the others all models are loaded")
     logs = _log_to_stderr()

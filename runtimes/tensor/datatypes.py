@@ -28,7 +28,7 @@ _NAMES: Final = {dtype: name for name, dtype in DTYPES.items() if name != "BF16"
 
 
 def datatype_of(dtype: npt.DTypeLike) -> str:
-    """The protocol's name; a type that it has no name for is told as numpy calls it."""
+    """The protocol's name of a dtype; numpy's name if the protocol has none."""
     dtype = np.dtype(dtype)
     return "BYTES" if dtype.kind in "SU" else _NAMES.get(dtype, str(dtype))
 

@@ -1,4 +1,4 @@
-"""Where a request's outputs go, and as what: into shared memory, as the classes with the highest values."""
+"""Outputs that a request wants in shared memory, or as the classes with the highest values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def with_inputs(inference: Inference, memory: SharedMemory) -> None:
 
 
 def is_special(inference: Inference) -> bool:
-    """Whether any output is wanted other than in the answer, as it is. Most requests ask for nothing of this."""
+    """Whether any output goes into shared memory or is classified. Most requests have none."""
     for output in inference.outputs:
         parameters = output.parameters
         if parameters and (CLASSES in parameters or SHARED_MEMORY in parameters):
@@ -27,13 +27,13 @@ def is_special(inference: Inference) -> bool:
 
 
 def check(inference: Inference, memory: SharedMemory) -> None:
-    """What can be known to be wrong before anything is computed. Raises `CallerError`."""
+    """Check the options of outputs before anything is computed. Raises `CallerError`."""
     for output in inference.outputs:
         requested_classes(output.parameters, output.name)
         if SHARED_MEMORY in output.parameters:
             if CLASSES in output.parameters:
                 raise CallerError(
-                    f"Output `{output.name}` is wanted as classes, which do not go into shared memory.",
+                    f"Output `{output.name}` has `classification`, whose texts do not go into shared memory.",
                     param=output.name,
                 )
             memory.check(output.parameters, output.name)
@@ -42,7 +42,7 @@ def check(inference: Inference, memory: SharedMemory) -> None:
 async def delivered(
     outputs: list[Tensor], inference: Inference, config: ModelConfig, memory: SharedMemory
 ) -> list[Tensor]:
-    """The outputs as they are to be told of. Raises `CallerError`."""
+    """The outputs of the response: references into shared memory, classes, or the tensors. Raises `CallerError`."""
     requested = {output.name: output.parameters for output in inference.outputs}
     delivered_outputs = []
     for tensor in outputs:

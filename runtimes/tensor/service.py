@@ -1,4 +1,4 @@
-"""What the server can do, whichever wire asks for it: inference, and everything about models and the server."""
+"""Inference, for requests of every wire."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Computed(Inferred):
-    """A response. `device_seconds` is for how long it kept the model's device busy: its share of its batch, or of
-    several responses the time since the one before.
+    """A response. `device_seconds` is its time on the model's device: its share of a batch, or for one of several
+    responses the time since the one before.
 
-    `final`: no other follows it. The last one of a decoupled model does not know that it is.
+    `final`: no other follows. The last response of a decoupled model is not marked.
     """
 
     device_seconds: float = 0.0
@@ -58,7 +58,7 @@ class InferenceService:
         try:
             if served.config.decoupled:
                 raise not_implemented(
-                    f"Model `{served.name}` answers any number of times: ask by ModelStreamInfer, infer_stream or"
+                    f"Model `{served.name}` sends any number of responses: use ModelStreamInfer, infer_stream or"
                     " generate_stream."
                 )
             special = await self._prepare(inference)
@@ -109,7 +109,7 @@ class InferenceService:
     async def _responses(
         self, served: ServedModel, inference: Inference, deadline: float, began: float
     ) -> AsyncGenerator[Computed, None]:
-        """Of a decoupled model."""
+        """The responses of a decoupled model."""
         responses: Responses | None = None
         last: Computed | None = None
         reported, count, statistics = 0.0, 0, served.statistics
@@ -145,12 +145,12 @@ class InferenceService:
         return self.manager.lease(inference.model_name, inference.model_version)
 
     async def _wait(self, inference: Inference, deadline: float) -> ServedModel:
-        """Of a model that is not in service: it may be loaded for this request."""
+        """Lease a model that is not in service: it may be loaded for this request."""
         limit = None if deadline == inf else deadline
         return await self.manager.wait_for(inference.model_name, inference.model_version, limit)
 
     async def _prepare(self, inference: Inference) -> bool:
-        """Fetch what lies elsewhere; whether any output is to be delivered other than as it is."""
+        """Read inputs from shared memory. Returns whether any output needs more than its tensor."""
         for tensor in inference.inputs:
             if tensor.parameters:
                 delivery.with_inputs(inference, self.memory)
@@ -172,7 +172,7 @@ class InferenceService:
         pending: asyncio.Future[list[Tensor]] | None,
         answer: Computed | None,
     ) -> None:
-        """For those who look at single requests."""
+        """Trace and log one request."""
         ended = self._time()
         if self.logs.verbose:
             how = "answered" if answer is not None else "not answered"

@@ -96,7 +96,7 @@ class SharedMemory:
     # ── tensors ───────────────────────────────────────────────────────────────────────────────────────
 
     def read(self, tensor: Tensor) -> Tensor:
-        """An input with its data, copied as it is now. Raises `CallerError`."""
+        """An input with a copy of its data. Raises `CallerError`."""
         region, offset, size = self._part(tensor.parameters, tensor.name)
         if tensor.datatype in ITEM_SIZE and size != (expected := byte_size(tensor.datatype, tensor.shape)):
             raise CallerError(
@@ -110,11 +110,11 @@ class SharedMemory:
         return Tensor(tensor.name, tensor.datatype, tensor.shape, data, _rest(tensor.parameters))
 
     def check(self, parameters: Parameters, name: str) -> None:
-        """Whether an output may go where a request wants it, before it is computed. Raises `CallerError`."""
+        """Check the destination of an output before it is computed. Raises `CallerError`."""
         self._part(parameters, name)
 
     def write(self, tensor: Tensor, parameters: Parameters) -> Tensor:
-        """Put an output where the request wants it; what is told of it instead of its data. Raises `CallerError`."""
+        """Write an output to its region; the reference that replaces its data. Raises `CallerError`."""
         region, offset, room = self._part(parameters, tensor.name)
         if len(tensor.data) > room:
             raise CallerError(
@@ -157,7 +157,7 @@ def _open(path: Path, key: str) -> int:
 
 
 def _write(region: Region, data: Data, offset: int, name: str) -> None:
-    """What was cut off must not be made again: a hole that nobody else sees would look like success."""
+    """A region that was truncated must not grow again: a hole that no client sees would look like success."""
     if os.fstat(region.descriptor).st_size < region.offset + offset + len(data):
         raise CallerError(f"The shared memory of region `{region.name}` has become smaller.", param=name)
     at = 0

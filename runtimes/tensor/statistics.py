@@ -1,7 +1,7 @@
-"""What a version of a model has done: counts and times, told in Triton's words.
+"""Counts and times of a version of a model, reported in Triton's form.
 
-Everything here is a few additions, made while a request or a batch ends; how it is told is worked out when
-somebody asks. Times come in seconds, are kept as such, and are told in nanoseconds.
+Each end of a request or a batch adds a few numbers; the report is built on demand. Times are seconds here and
+nanoseconds in the report.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BOUNDS = (
 
 MAX_RESPONSES = 64
 Reason = Literal["REJECTED", "CANCELED", "BACKEND", "OTHER"]
-"""Why a request failed, as Triton's metrics call it: never begun, given up, the model, anything else."""
+"""The reason of a failure in Triton's metrics: not started, cancelled, the model, anything else."""
 
 
 class Sized:
@@ -47,7 +47,7 @@ class Response:
         self.seconds += seconds
 
     def missed(self, *, cancelled: bool) -> None:
-        """It did not come."""
+        """The response was not sent."""
         if cancelled:
             self.cancelled += 1
         else:
@@ -55,10 +55,10 @@ class Response:
 
 
 class ModelStatistics:
-    """Of one version of a model, since it was loaded.
+    """Statistics of one version of a model since it was loaded.
 
     A request that the cache answers is a success without an execution. Times of a batch count for each request in
-    it, as Triton has it: so the times of a request's parts add up to the time of the request.
+    it, as in Triton: the times of a request's parts add up to the time of the request.
     """
 
     __slots__ = (
@@ -70,13 +70,13 @@ class ModelStatistics:
     def __init__(self) -> None:
         self.inferences = self.executions = self.requests = 0
         self.responses: list[Response] = []
-        """Of a decoupled model, by their place in the answer."""
+        """Responses of a decoupled model, by their index."""
         self.queued = 0
         """Requests that were part of an execution."""
         self.queue = self.input = self.infer = self.output = 0.0
         self.batches: dict[int, Sized] = {}
         self.durations = Histogram(BOUNDS)
-        """Of requests that succeeded, from decoded to answered."""
+        """Durations of successful requests, from decoded to answered."""
         self.waits = Histogram(BOUNDS)
         """Mean wait of the requests of each execution."""
         self.failures: dict[Reason, Histogram] = {}
@@ -111,32 +111,32 @@ class ModelStatistics:
         self.last_inference = time.time()
 
     def failed(self, seconds: float, reason: Reason) -> None:
-        """A request that named this version was not."""
+        """A request for this version failed."""
         if reason not in self.failures:
             self.failures[reason] = Histogram(BOUNDS)
         self.failures[reason].add(seconds)
 
     def response(self, index: int) -> Response:
-        """What is counted of responses at this place; beyond the last that is told apart, all are one."""
+        """The counters of responses at this index; responses beyond the last index share them."""
         index = min(index, MAX_RESPONSES - 1)
         while len(self.responses) <= index:
             self.responses.append(Response())
         return self.responses[index]
 
     def cache_hit(self, seconds: float) -> None:
-        """An answer was found, in so many seconds."""
+        """A response was in the cache; the look-up took so many seconds."""
         self.cache_hits += 1
         self.hit_seconds += seconds
 
     def cache_missed(self, seconds: float) -> None:
-        """None was; the time is that of looking and keeping."""
+        """No response was in the cache; the time is that of look-up and insertion."""
         self.cache_misses += 1
         self.miss_seconds += seconds
 
     def report(
         self, name: str, version: str, memory: int = 0, extra: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """One entry of Triton's `model_stats`, with what is ours beside it."""
+        """One entry of Triton's `model_stats`, with our own fields."""
         entry: dict[str, Any] = {
             "name": name,
             "version": version,

@@ -1,4 +1,4 @@
-"""Large BYTES inputs of a request: checked, and their rows found, outside of the process that serves."""
+"""Large BYTES inputs of a request: checked, and the ends of their rows computed, outside of the serving process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runtimes.tensor.texts import MAX_ROWS
 
 @dataclass(slots=True)
 class IndexedTensor(Tensor):
-    """A BYTES input that was checked to have as many elements as its shape says."""
+    """A BYTES input whose number of elements was checked against its shape."""
 
     ends: npt.NDArray[np.int64] | None = None
 

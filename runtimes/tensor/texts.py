@@ -18,7 +18,7 @@ from adapters.tensors import Data, join_bytes, split_bytes
 MAX_ROWS: Final = 1 << 20
 """Tensors of more rows are not divided."""
 LENGTH_BYTES: Final = 4
-"""What an element takes beside its own bytes."""
+"""Bytes of an element beside its content."""
 Array = npt.NDArray[Any]
 _OBJECT: Final = np.dtype(object)
 
@@ -26,7 +26,7 @@ _OBJECT: Final = np.dtype(object)
 class Texts:
     """A BYTES tensor in binary form, with as much of an array's interface as schedulers use.
 
-    `ends` has the offset in `data` at which each row ends; None where nobody divides it.
+    `ends` has the offset in `data` at which each row ends; None if it is never divided.
     """
 
     __slots__ = ("data", "ends", "shape")
@@ -85,12 +85,12 @@ def packed(array: Array) -> Texts:
 
 
 def joined(arrays: Sequence[Array]) -> Array:
-    """Along the first dimension, as models know it."""
+    """The length of the first dimension."""
     return np.concatenate([expanded(array) for array in arrays])
 
 
 def expanded(array: Array) -> Array:
-    """As models know it."""
+    """The array that models get."""
     return array.array() if is_texts(array) else array
 
 

@@ -1,4 +1,4 @@
-"""What the server tells of itself and its models, and what may be changed while it runs."""
+"""Metadata, statistics and settings of the server and its models, for both wires."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Control:
         self.tracer = tracer
         self.logs = logs
         self.ready = False
-        """Whether models that answer are to be asked: not before all have been tried, not while it stops."""
+        """Whether the server is ready: all models have been tried, and it does not stop."""
 
     def server(self) -> ServerMetadata:
         extensions = [name for name in EXTENSIONS if self.memory.enabled or name != "system_shared_memory"]
@@ -48,18 +48,18 @@ class Control:
         return self.manager.table.describe(name, version)[1]
 
     def is_decoupled(self, name: str, version: str = "") -> bool:
-        """Whether it answers any number of times; False where nothing is known."""
+        """Whether the model is decoupled; False if it is not loaded."""
         try:
             return self.config(name, version).decoupled
         except InferenceError:
             return False
 
     def model_ready(self, name: str, version: str = "") -> bool:
-        """Whether it answers. Raises `NotFound`."""
+        """Whether the model is ready. Raises `NotFound`."""
         return self.ready and self.manager.table.is_ready(name, version)
 
     def statistics(self, name: str = "", version: str = "") -> list[dict[str, Any]]:
-        """Of a version, of all versions of a model, or of all models."""
+        """The statistics of a version, of all versions of a model, or of all models."""
         number = self.manager.table.describe(name, version)[0] if version else ""
         if name and not version:
             self.manager.table.describe(name)

@@ -150,9 +150,9 @@ class GrpcDoor:
             elif name.startswith("file:"):
                 load.files[name.removeprefix("file:")] = oip_contents.typed(parameter, name, "bytes_param")
             else:
-                raise CallerError(f"Unknown load parameter `{name[:64]}`. Known: config, file:PATH.", param=name)
+                raise CallerError(f"Unknown load parameter `{name[:64]}`: expected config or file:PATH.", param=name)
         if load.files and load.config is None:
-            raise CallerError("Files are given without a `config` that says how to run them.", param="config")
+            raise CallerError("Files need a `config` beside them.", param="config")
         await self._control.load(request.model_name, load)
 
     async def _unload(self, request: Any, response: Any) -> None:
@@ -175,7 +175,7 @@ class GrpcDoor:
         self._control.memory.unregister(request.name)
 
     async def _nothing(self, request: Any, response: Any) -> None:
-        """There is no region, which is what is told, or asked for."""
+        """CUDA shared memory has no regions: its status is empty, and unregistering does nothing."""
 
     async def _no_cuda(self, request: Any, response: Any) -> None:
         no_cuda()

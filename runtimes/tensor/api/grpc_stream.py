@@ -1,7 +1,7 @@
 """`ModelStreamInfer`: requests and responses of one call, each at its own pace.
 
-Requests are begun in their order, and those of models that answer once are answered in it too. What fails is told
-within the stream, which goes on, unless the client asks for a status instead (`triton_grpc_error`).
+Requests start in their order, and responses of models that are not decoupled have it too. A failure is a response of
+the stream, which continues, unless the client requests a status (`triton_grpc_error`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from runtimes.tensor.api.refusals import grpc_trailers
 from runtimes.tensor.service import InferenceService
 
 MAX_IN_FLIGHT = 256
-"""Requests of one stream; who sends more is read no further until one is answered."""
+"""Requests of one stream in flight; further ones are not read until one is answered."""
 
 
 class InferStream:

@@ -87,7 +87,7 @@ class HttpDoor:
         return Response(200, fields, body)
 
     def _complete(self, inference: Inference) -> Inference:
-        """A raw request is one input, of which the model knows the rest."""
+        """The inference of a raw request: the body is the only input, whose name and datatype the model has."""
         config = self._control.config(inference.model_name, inference.model_version)
         if len(config.inputs) != 1:
             raise CallerError(

@@ -115,7 +115,7 @@ class HttpControl:
 
     async def _cuda_region(self, request: Request, route: Route) -> Response:
         if request.target.endswith(b"/unregister"):
-            return Response(200, [JSON])  # there is none, which is what is asked for
+            return Response(200, [JSON])  # nothing is registered
         return no_cuda()
 
     # ── settings ──────────────────────────────────────────────────────────────────────────────────────

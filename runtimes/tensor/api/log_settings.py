@@ -1,4 +1,4 @@
-"""What the runtime logs, as clients may change it while it runs (Triton's logging extension)."""
+"""Log settings that clients may change while the runtime runs (Triton's logging extension)."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class LogSettings(logging.Filter):
         }
 
     def update(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """All or nothing. Returns the settings as they are then. Raises `CallerError`."""
+        """Change all of them, or none. Returns the settings. Raises `CallerError`."""
         report = self.report()
         for name, value in changes.items():
             if name not in report:
-                raise CallerError(f"There is no log setting `{name[:64]}`. Known: {', '.join(report)}.", param=name)
+                raise CallerError(f"There is no log setting `{name[:64]}`: expected {', '.join(report)}.", param=name)
             _check(name, value)
         self._shown.update({name: changes[name] for name in self._shown if name in changes})
         self.verbose = changes.get("log_verbose_level", self.verbose)
@@ -65,7 +65,7 @@ def _check(name: str, value: Any) -> None:
 
 
 class OneLine(logging.Formatter):
-    """One line a record, tracebacks too, as log collectors expect; in the form that the settings say."""
+    """One line for each record, tracebacks included, as log collectors expect; in the format of the settings."""
 
     def __init__(self, settings: LogSettings) -> None:
         super().__init__()

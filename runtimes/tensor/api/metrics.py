@@ -1,6 +1,6 @@
-"""What the server says of itself to Prometheus: under Triton's names, which dashboards know, and histograms of ours.
+"""The metrics page for Prometheus: Triton's names, for its dashboards, and histograms of ours.
 
-Made from the statistics when somebody asks. Triton's counters lack the `_total` that Prometheus' own library would
+It is built from the statistics at each scrape. Triton's counters lack the `_total` that Prometheus' own library would
 add to them, so the text is written here.
 """
 
@@ -69,7 +69,7 @@ class Metrics:
         self._cpu = (total, idle)
         memory, free = _memory()
         return [
-            *_family("nv_cpu_utilization", "gauge", "Of all cores since it was last asked for, 0 to 1.", [
+            *_family("nv_cpu_utilization", "gauge", "Of all cores since the last scrape, 0 to 1.", [
                 ({}, round(1 - rested / spent, 4) if spent else 0)
             ]),
             *_family("nv_cpu_memory_total_bytes", "gauge", "Of the machine.", [({}, memory)]),

@@ -1,4 +1,4 @@
-"""Parts of the interface that only those may use who send a secret (Triton's restricted APIs).
+"""Parts of the interface that need a secret (Triton's restricted APIs).
 
     --restrict model-repository,shared-memory:admin-key=SECRET
 
@@ -27,7 +27,7 @@ class Restriction:
 
 
 def parse(text: str) -> Restriction:
-    """Raises `ValueError`, which says how it is written."""
+    """Parse one restriction. Raises `ValueError` with the expected form."""
     names, _, pair = text.partition(":")
     header, _, secret = pair.partition("=")
     groups = tuple(name.strip() for name in names.split(","))

@@ -1,4 +1,4 @@
-"""The paths of the protocol over HTTP, Triton's extensions included, and what each asks for."""
+"""The paths of the protocol over HTTP, Triton's extensions included, and the operation of each."""
 
 import re
 from functools import lru_cache
@@ -62,7 +62,7 @@ _PATHS = tuple(
 
 @lru_cache(maxsize=4096)
 def resolve(target: bytes) -> Route:
-    """What is at a path, as it was sent. Remembered: the same few are asked for all the time."""
+    """The route of a path. Cached: clients use few paths."""
     path = target.decode("latin-1").rstrip("/")
     if path == "/v2/models/stats":  # a model may not have this name for what Triton has at this path
         return Route("statistics", "statistics", GET)

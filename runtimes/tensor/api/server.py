@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """What to serve and where: HTTP and gRPC each on a port of `host`, on a Unix socket, on both or not at all."""
+    """Models and listeners: HTTP and gRPC each have a port of `host`, a Unix socket, both or neither."""
 
     repositories: tuple[Path, ...]
     models: ManagerOptions
@@ -57,7 +57,7 @@ class ServerOptions:
     max_held: int = 2 << 30
     """Bytes that request bodies may hold at once, over HTTP and gRPC together."""
     cache_size: int = 64 << 20
-    """Bytes of the answers that are kept, of all models that have a response cache."""
+    """Bytes of stored responses, of all models that have a response cache."""
     shared_memory: tuple[str, ...] = ()
     """Globs of the keys that clients may use; none: it is off."""
     restrict: tuple[Restriction, ...] = ()
@@ -67,7 +67,7 @@ class ServerOptions:
 
 
 def run(options: ServerOptions, logs: LogSettings) -> int:
-    """Serve until told to stop; the process's exit status."""
+    """Serve until a signal to stop; the exit status of the process."""
     raise_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(options, logs))
@@ -98,7 +98,7 @@ async def _serve(options: ServerOptions, logs: LogSettings) -> int:
 
 
 async def _loaded(manager: ModelManager, stop: asyncio.Event) -> bool:
-    """Whether all models that are to be there have been tried before `stop` came. Raises `CannotStart`."""
+    """Load the models. False if `stop` was set first. Raises `CannotStart`."""
     loading = asyncio.ensure_future(manager.start())
     stopping = asyncio.ensure_future(stop.wait())
     await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -135,7 +135,7 @@ class _Server:
         self._grpc = GrpcServer(GrpcDoor(service, self.control, restrictions), grpc_limits, budget)
 
     async def listen(self) -> None:
-        """Requests are answered from here on, if only to say that models are loading. Raises `CannotStart`."""
+        """Start the listeners. Requests get a response from here on, also while models load. Raises `CannotStart`."""
         options = self._options
         try:
             if options.http_socket is not None:

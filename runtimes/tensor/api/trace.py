@@ -1,6 +1,6 @@
-"""What happened to single requests and when, in the JSON form of Triton's traces.
+"""Traces of single requests with timestamps, in Triton's JSON.
 
-Traces are kept in memory and written by a thread: nobody waits for the disk.
+Traces are buffered in memory and written by a thread: no request waits for the disk.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from runtimes.tensor.scheduling.clock import clock
 
 MAX_BUFFERED = 10_000
 MAX_ELEMENTS = 1_000
-"""Of one tensor; of a larger one only shape and datatype are kept."""
+"""Elements of one tensor; a trace of a larger tensor has its shape and datatype only."""
 log = logging.getLogger(__name__)
 
 
-class Trace:
-    """One request. Times are the loop's, in seconds; they are told in nanoseconds of the system's clock."""
+class RequestTrace:
+    """One request. Times are the loop's, in seconds; they are written in nanoseconds of the system's clock."""
 
     __slots__ = ("entries", "id", "last", "traced")
 
@@ -62,19 +62,19 @@ class Tracer:
         self._left: dict[str, int] = {}
         self._ids = 0
         self._files = 0
-        self._buffer: list[Trace] = []
+        self._buffer: list[RequestTrace] = []
         self._writing: set[asyncio.Task[None]] = set()
 
     def update(self, changes: Mapping[str, Any], model: str = "") -> dict[str, Any]:
-        """See `TraceSettings.update`. What was traced before is written; counts begin anew."""
+        """See `TraceSettings.update`. Earlier traces are written; counts restart."""
         entry = self.settings.update(changes, model)
         self._seen.clear()
         self._left.clear()
         self._write()
         return entry
 
-    def begin(self, inference: Inference, version: str) -> Trace | None:
-        """The trace of a request, if it is one to be traced. Only to be asked while `settings.any`."""
+    def begin(self, inference: Inference, version: str) -> RequestTrace | None:
+        """The trace of a request if it is traced, else None. Only called while `settings.any`."""
         traced = self.settings.of(inference.model_name)
         if not traced.on:
             return None
@@ -85,9 +85,9 @@ class Tracer:
             return None
         self._left[scope] = left - 1 if left > 0 else left
         self._ids += 1
-        return Trace(self._ids, traced, inference, version, last=left == 1)
+        return RequestTrace(self._ids, traced, inference, version, last=left == 1)
 
-    def end(self, trace: Trace) -> None:
+    def end(self, trace: RequestTrace) -> None:
         """The request has ended, however."""
         self._buffer.append(trace)
         frequency = trace.traced.frequency
@@ -113,7 +113,7 @@ class Tracer:
             await asyncio.wait(self._writing)
 
 
-def _write(path: Path, traces: list[Trace]) -> None:
+def _write(path: Path, traces: list[RequestTrace]) -> None:
     try:
         path.write_text(json.dumps([entry for trace in traces for entry in trace.entries]))
     except OSError as error:

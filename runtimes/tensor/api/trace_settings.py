@@ -1,4 +1,4 @@
-"""Which requests are traced, and how (Triton's trace extension): for the server, and where it differs, for a model."""
+"""Settings of traces, for the server and for single models (Triton's trace extension)."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class TraceSettings:
         self._server: dict[str, Any] = {}
         self._models: dict[str, dict[str, Any]] = {}
         self.any = False
-        """Whether any request is traced at all."""
+        """Whether any request is traced."""
 
     def of(self, model: str) -> Traced:
-        """What holds for a model."""
+        """The settings of a model."""
         return _traced({**self._server, **self._models.get(model, {})})
 
     def scope(self, model: str) -> str:
@@ -91,7 +91,7 @@ def _traced(changed: Mapping[str, Any]) -> Traced:
 
 def _read(name: str, value: Any) -> Any:
     if name not in FIELDS:
-        raise CallerError(f"There is no trace setting `{name[:64]}`. Known: {', '.join(FIELDS)}.", param=name)
+        raise CallerError(f"There is no trace setting `{name[:64]}`: expected {', '.join(FIELDS)}.", param=name)
     if name == "trace_file":
         raise CallerError("The trace's file is the operator's to choose, not a client's.", param=name)
     # gRPC gives lists, of one for what has one value, and none to go back to what was.

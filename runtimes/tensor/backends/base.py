@@ -1,4 +1,4 @@
-"""What a framework must do to be served, and what runs it."""
+"""The interfaces of backends, loaded models and instances."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ On the way to a model and from it, a large BYTES tensor is a `texts.Texts`, whic
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Where one copy computes. `gpu` None is the CPU; `threads` 0 leaves their number to the framework."""
+    """The device of one copy. `gpu` None is the CPU; `threads` 0 leaves their number to the framework."""
 
     gpu: int | None = None
     threads: int = 0
@@ -48,27 +48,27 @@ class Backend(Protocol):
     name: str
 
     def complete(self, config: ModelConfig, folder: Path) -> ModelConfig:
-        """Fill in what the model's own file knows: inputs, outputs, whether they have a batch dimension.
+        """Add what the model's file describes: inputs, outputs, and whether they have a batch dimension.
 
-        Raises `ModelLoadError` where the two contradict each other.
+        Raises `ModelLoadError` if the file contradicts the configuration.
         """
         ...
 
     def load(self, config: ModelConfig, folder: Path, device: Device) -> Model:
-        """Load from a version's folder. Raises `ModelLoadError`, which says what to change."""
+        """Load a version from its folder. Raises `ModelLoadError`, whose message names what to change."""
         ...
 
 
 @dataclass(slots=True)
 class Batch:
-    """What one execution computes: the inputs of each member, to be joined along the first dimension.
+    """The inputs of one execution, by member, to be joined along the first dimension.
 
-    A model without a batch dimension gets one member at a time, as it is.
+    A model without a batch dimension gets one member at a time, unchanged.
     """
 
     members: Sequence[Tensors]
     rows: Sequence[int]
-    """Of each member."""
+    """The rows of each member."""
 
 
 Done = Callable[[Tensors | BaseException], None]
@@ -91,14 +91,14 @@ class Stream(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What loading a copy told of it."""
+    """The report of loading one copy."""
 
     seconds: float = 0
     memory_bytes: int = 0
-    """What it takes beyond an empty process; on a thread, by how much this process grew."""
+    """Memory beyond an empty process; on a thread, the growth of this process."""
     pid: int = 0
     quantization: Mapping[str, float | str] = field(default_factory=dict)
-    """What `quantize` changed, measured against the original."""
+    """The effect of `quantize`, measured against the original."""
 
 
 class Instance(Protocol):
@@ -112,12 +112,12 @@ class Instance(Protocol):
     ready: bool
     """False while a replacement starts; then `start` is answered with `InstanceLost` at once."""
     on_ready: Callable[[], None]
-    """Set by who schedules; called on the loop whenever it is ready again."""
+    """Set by the scheduler; called on the loop when the instance is ready again."""
     on_stuck: Callable[[float], None]
-    """Set by who schedules; called while it cannot be replaced, with the seconds until the next try."""
+    """Set by the scheduler; called while the instance cannot be replaced, with the seconds until the next try."""
     report: LoadReport
     restarts: int
-    """How often it was replaced."""
+    """The number of replacements."""
 
     def start(self, batch: Batch, done: Done) -> None:
         """Compute a batch. `done` gets `InstanceLost` when the copy died or hung; a replacement is then under way.
@@ -138,7 +138,7 @@ class Instance(Protocol):
 
 
 class ModelLoadError(Exception):
-    """A model cannot be loaded. The message tells ops what to change."""
+    """A model cannot be loaded. The message names what to change."""
 
 
 class ModelFailed(Exception):

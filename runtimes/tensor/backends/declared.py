@@ -1,4 +1,4 @@
-"""Models whose files tell nothing of their tensors: the configuration must, and needs no framework to be looked at."""
+"""Models whose files do not describe their tensors: the configuration must, and is checked without the framework."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ TORCH_FILENAMES = ("model.pt", "model.pt2", "model.safetensors", "model.pth")
 
 
 def is_declared(backend: str, config: ModelConfig, folder: Path) -> bool:
-    """Whether the model's file tells nothing. `backend` is our own name of it."""
+    """Whether the model's file describes no tensors. `backend` is our name."""
     return backend == "python" or (backend == "torch" and not _is_exported(config, folder))
 
 
 def declared(backend: str, config: ModelConfig) -> ModelConfig:
     """The configuration, which is complete. Raises `ModelLoadError`."""
     if not config.inputs or not config.outputs:
-        raise ModelLoadError("the model's file does not tell what it takes and answers: write its inputs and outputs")
+        raise ModelLoadError(
+            "the model's file does not describe its inputs and outputs: write them in the configuration"
+        )
     if backend == "torch" and any(spec.datatype == "BYTES" for spec in (*config.inputs, *config.outputs)):
         raise ModelLoadError("PyTorch has no BYTES tensors: use the python backend")
     return config
 
 
 def _is_exported(config: ModelConfig, folder: Path) -> bool:
-    """Of PyTorch's files only those of torch.export tell."""
+    """Of PyTorch's files only those of torch.export describe their tensors."""
     names = (config.default_model_filename,) if config.default_model_filename else TORCH_FILENAMES
     return next((name for name in names if (folder / name).exists()), "").endswith(".pt2")

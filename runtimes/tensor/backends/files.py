@@ -1,4 +1,4 @@
-"""Where a model's file lies, and what of its configuration backends ask for again and again."""
+"""The path of a model's file, its Python module, and the parts of its configuration that all backends read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def model_file(config: ModelConfig, folder: Path, *usual: str) -> Path:
 
 
 def input_names(config: ModelConfig) -> list[str]:
-    """What the model is given, in order: what callers send, and of a sequence what the runtime adds."""
+    """The inputs of the model in order: those of requests, then those that the runtime adds for sequences."""
     names = [spec.name for spec in config.inputs]
     if (sequence := config.sequence_batching) is not None:
         names += [control.name for control in sequence.controls]
@@ -35,7 +35,7 @@ def input_names(config: ModelConfig) -> list[str]:
 
 
 def output_names(config: ModelConfig) -> list[str]:
-    """What the model must answer, in order."""
+    """The outputs of the model in order."""
     names = [spec.name for spec in config.outputs]
     if (sequence := config.sequence_batching) is not None:
         names += [state.output_name for state in sequence.states]
@@ -77,7 +77,7 @@ def _module(path: Path) -> ModuleType:
 
 
 def forget(name: str) -> None:
-    """A version that is gone takes its modules along; one by import path belongs to everybody."""
+    """Remove the modules of an unloaded version. A module by import path is shared and stays."""
     if name.startswith(_PREFIX):
         for module in [module for module in sys.modules if module == name or module.startswith(f"{name}.")]:
             del sys.modules[module]

@@ -1,6 +1,6 @@
 """LightGBM's models in its own text format.
 
-Every output is the prediction; `predict_type: margin` tells it before the last transformation.
+Every output is the prediction; `predict_type: margin` returns it before the last transformation.
 """
 
 from __future__ import annotations

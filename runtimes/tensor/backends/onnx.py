@@ -88,7 +88,7 @@ class _OnnxModel:
         return dict(zip(self._outputs, run(self._outputs, inputs), strict=True))
 
     def _run_values(self, outputs: list[str], inputs: Tensors) -> list[Array]:
-        """With BF16, which numpy has no type for, so that onnxruntime wants to be told."""
+        """Values for a session, with the type given for BF16, which numpy lacks."""
         values = {
             name: ort.OrtValue.ortvalue_from_numpy_with_onnx_type(np.ascontiguousarray(array), _BFLOAT16)
             if name in self._halves
@@ -102,7 +102,7 @@ class _OnnxModel:
 
 
 def session(config: ModelConfig, model: Path | bytes, device: Device) -> Any:
-    """A session as the parameters want it."""
+    """A session with the options of the parameters."""
     parameters = config.parameters
     options = ort.SessionOptions()
     options.log_severity_level = 3

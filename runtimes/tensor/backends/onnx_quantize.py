@@ -13,9 +13,9 @@ from runtimes.tensor.configuration.model_config import ModelConfig
 
 
 def quantized(config: ModelConfig, path: Path) -> bytes:
-    """The model as `quantize` asks for. Its inputs and outputs stay what they are.
+    """The model converted to the datatype of `quantize`. Its inputs and outputs stay unchanged.
 
-    int8: weights once, activations by what they are at each call (parameter `quantize_ops`: only these operators).
+    int8: weights are converted once, activations at each call (parameter `quantize_ops`: only these operators).
     """
     if config.quantize == "int8":
         return _int8(path, _operators(config))

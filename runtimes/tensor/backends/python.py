@@ -1,7 +1,7 @@
 """Models written in Python: a class `Model` with `infer`, in a file of the version's folder or by import path.
 
 class Model:
-    def __init__(self, config): ...         # optional; `folder` and `device` are given to who asks for them
+    def __init__(self, config): ...         # optional; `folder` and `device` are further optional arguments
     def infer(self, inputs): ...            # a dict of arrays to a dict of arrays; a generator if decoupled
     def close(self): ...                    # optional
 """
@@ -21,7 +21,7 @@ FILENAME = "model.py"
 
 
 class PythonBackend:
-    """Python's lock lets one thread at a time compute, so each copy has a process, unless told otherwise."""
+    """Python's lock lets one thread at a time compute, so each copy has a process by default."""
 
     name = "python"
 
@@ -30,7 +30,7 @@ class PythonBackend:
 
     def load(self, config: ModelConfig, folder: Path, device: Device) -> Model:
         if config.quantize:
-            raise ModelLoadError("`quantize` is for weights that a framework knows, not for a Python model")
+            raise ModelLoadError("`quantize` converts weights of a framework: a Python model has none that it can read")
         kind = model_class(config, folder / (config.default_model_filename or FILENAME))
         infer = getattr(kind, "infer", None)
         if not callable(infer):
@@ -66,7 +66,7 @@ def _made(kind: type, config: ModelConfig, folder: Path, device: Device) -> Any:
     parameters = list(inspect.signature(kind).parameters.values())
     if parameters and parameters[0].name not in offered and parameters[0].default is inspect.Parameter.empty:
         raise ModelLoadError(
-            f"`{kind.__name__}.__init__` asks for `{parameters[0].name}`: it may have config, folder and device"
+            f"`{kind.__name__}.__init__` requires `{parameters[0].name}`: it may have config, folder and device"
         )
     return kind(**{one.name: offered[one.name] for one in parameters if one.name in offered})
 

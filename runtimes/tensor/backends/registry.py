@@ -1,4 +1,4 @@
-"""The backends by name. A framework is imported when a model first asks for it."""
+"""The backends by name. A framework is imported when a model first needs it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Entry(NamedTuple):
     needs: tuple[str, ...]
     """Packages by their import names."""
     in_thread: bool
-    """Whether it computes outside of Python's lock, so that a thread serves as well as a process."""
+    """Whether it computes outside of Python's lock: a thread is enough, and no process is needed."""
 
 
 _BACKENDS: Final[dict[str, _Entry]] = {
@@ -65,7 +65,7 @@ def own_name(name: str) -> str:
 
 
 def in_thread(config: ModelConfig) -> bool:
-    """Whether a thread serves as well as a process. Known without the framework, which may be for processes only."""
+    """Whether a thread is enough. It does not import the framework, which may be installed for processes only."""
     ours = own_name(config.backend)
     if any(spec.datatype == "BYTES" for spec in (*config.inputs, *config.outputs)):
         return False  # its texts are Python's objects, which a thread makes while it holds the lock
@@ -92,7 +92,7 @@ def backend(name: str) -> Backend:
 
 
 def complete_config(kind: Backend, config: ModelConfig, folder: Path) -> ModelConfig:
-    """`Backend.complete`, with whatever a framework raises as `ModelLoadError`."""
+    """`Backend.complete`. Any exception of a framework becomes a `ModelLoadError`."""
     try:
         return kind.complete(config, folder)
     except ModelLoadError:
@@ -102,7 +102,7 @@ def complete_config(kind: Backend, config: ModelConfig, folder: Path) -> ModelCo
 
 
 def load_model(kind: Backend, config: ModelConfig, folder: Path, device: Device) -> Loaded:
-    """`Backend.load`, with whatever a framework or the model's own code raises as `ModelLoadError`."""
+    """`Backend.load`. Any exception of a framework or the model's code becomes a `ModelLoadError`."""
     try:
         return Loaded(kind.load(config, folder, device))
     except ModelLoadError:
@@ -112,6 +112,6 @@ def load_model(kind: Backend, config: ModelConfig, folder: Path, device: Device)
 
 
 def _short(error: BaseException, folder: Path) -> str:
-    """What it said, shorter and without the folder's place on this machine."""
+    """The message of an exception, shortened and without the path of the folder."""
     message = str(error).replace(str(folder) + os.sep, "")
     return f"{type(error).__name__}: {message}"[:1000]

@@ -1,4 +1,4 @@
-"""What a model's file says of its inputs and outputs, against what its configuration says."""
+"""The inputs and outputs in a model's file, compared with its configuration."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from runtimes.tensor.backends.base import ModelLoadError
 from runtimes.tensor.configuration.model_config import Dims, DynamicBatching, ModelConfig, TensorSpec
 
 MAX_BATCH_SIZE: Final = 8
-"""Of a model whose file allows any batch, if its configuration does not say."""
+"""The largest batch of a model whose file allows any, unless its configuration has one."""
 
 
 class ModelTensor(NamedTuple):
-    """A tensor as the model's file has it: `shape` with the batch dimension; None where the file does not tell."""
+    """A tensor of a model's file: `shape` with the batch dimension; None if the file has no shape."""
 
     name: str
     datatype: str | None
@@ -71,7 +71,9 @@ def _merged(
 
 def _spec(kind: str, one: ModelTensor, batched: bool) -> TensorSpec:
     if one.datatype is None or one.shape is None:
-        raise ModelLoadError(f"the model's file does not tell the shape of its {kind} `{one.name}`: write it")
+        raise ModelLoadError(
+            f"the model's file has no shape for its {kind} `{one.name}`: write it in the configuration"
+        )
     if batched and (not one.shape or one.shape[0] != -1):
         raise ModelLoadError(
             f"`max_batch_size` is set, and {kind} `{one.name}`, which is {list(one.shape)} in the model, does not begin"

@@ -1,4 +1,4 @@
-"""scikit-learn's models, and whatever else has its methods.
+"""Models of scikit-learn, and others with its methods.
 
 An output is named after the method that it comes from: `predict`, `predict_proba`, `decision_function`, `transform` ….
 Files are joblib's or pickle's, which run code when they are read and so must be allowed
@@ -39,7 +39,7 @@ class SklearnBackend:
         methods = {name: getattr(model, name) for name in names if callable(getattr(model, name, None))}
         features = getattr(model, "n_features_in_", -1)
         if features < 0 and not (config.inputs and config.outputs):
-            raise ModelLoadError("the model does not tell how many features it takes: write its inputs and outputs")
+            raise ModelLoadError("the model does not have its number of features: write its inputs and outputs")
         return described(config, features, "FP64", methods)
 
     def load(self, config: ModelConfig, folder: Path, device: Device) -> Model:
@@ -57,7 +57,7 @@ def estimator(config: ModelConfig, folder: Path) -> Any:
     if config.parameters.get("allow_pickle") != "true":
         raise ModelLoadError(
             f"{path.name} runs code when it is read: save the model with skops or as ONNX, or set"
-            " parameters: {allow_pickle: true} if you trust whoever wrote it"
+            " parameters: {allow_pickle: true} if you trust its author"
         )
     return joblib.load(path)
 
@@ -71,14 +71,14 @@ def _skops(path: Path, config: ModelConfig) -> Any:
     unknown = [name for name in io.get_untrusted_types(file=path) if name not in trusted]
     if unknown:
         raise ModelLoadError(
-            f"{path.name} holds types that are not known to be harmless: name them in the parameter `trusted`:"
+            f"{path.name} holds types that are not on the list of safe types: name them in the parameter `trusted`:"
             f" {', '.join(unknown)}"
         )
     return io.load(path, trusted=trusted)
 
 
 def _method(model: Any, name: str) -> Method:
-    """What computes an output; any other name than a method's is the prediction."""
+    """The method that computes an output; any other name is the prediction."""
     if name in METHODS and not callable(getattr(model, name, None)):
         have = [one for one in METHODS if callable(getattr(model, one, None))]
         raise ModelLoadError(f"a {type(model).__name__} has no `{name}`: it has {', '.join(have) or 'none'}")

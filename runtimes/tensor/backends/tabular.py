@@ -1,4 +1,4 @@
-"""What models of rows and columns have in common: scikit-learn's, XGBoost's, LightGBM's.
+"""The common part of models of rows and columns: scikit-learn's, XGBoost's, LightGBM's.
 
 One input has a row of features, or each input is one feature or several, joined in the order of the configuration.
 """
@@ -16,7 +16,7 @@ from runtimes.tensor.configuration.model_config import DynamicBatching, ModelCon
 from runtimes.tensor.datatypes import DTYPES, datatype_of
 
 MAX_BATCH_SIZE = 256
-"""If the configuration does not say: a row is small."""
+"""The largest batch, unless the configuration has one: a row is small."""
 INPUT = "input"
 Method = Callable[[Array], Any]
 

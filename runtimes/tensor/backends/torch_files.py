@@ -40,7 +40,7 @@ Call = Callable[[dict[str, torch.Tensor]], Any]
 
 
 def loaded(config: ModelConfig, folder: Path, device: torch.device) -> tuple[str, Call]:
-    """What to call, and the name of the module whose code it is."""
+    """The callable of a file, and the name of the module that has its code."""
     path = model_file(config, folder, *TORCH_FILENAMES)
     names = input_names(config)
     if path.suffix == ".pt2":
@@ -61,7 +61,7 @@ def loaded(config: ModelConfig, folder: Path, device: torch.device) -> tuple[str
 
 
 def lowered(module: Any, config: ModelConfig, kind: str) -> Any:
-    """The module with the numbers that `quantize` asks for."""
+    """The module converted to the datatype of `quantize`."""
     if config.quantize == "int8":
         if kind != "plain":
             raise ModelLoadError(f"`quantize: int8` is for a plain module with its weights; this one is {kind}")
@@ -164,7 +164,7 @@ def _bound(module: Any, parameters: Mapping[str, bool], names: list[str]) -> Cal
 
 
 def _order(parameters: list[str], names: list[str]) -> list[str]:
-    """The inputs in the order of the parameters: by name, by Triton's numbers, or as they are written."""
+    """The inputs in the order of the parameters: by name, by Triton's numbers, or in the order of the configuration."""
     if len(parameters) != len(names):
         raise ModelLoadError(f"the model takes {len(parameters)} inputs ({', '.join(parameters)}), not {len(names)}")
     if set(parameters) == set(names):

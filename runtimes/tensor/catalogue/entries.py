@@ -1,4 +1,4 @@
-"""Which models there are, and the packages that their files are in."""
+"""The models of the catalogue, and the packages that contain their files."""
 
 from dataclasses import dataclass
 
@@ -7,12 +7,12 @@ from runtimes.wheels import Member, Wheel
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A model. The wheel's members are kept under their places in the model's folder."""
+    """A model. Members of the wheel are by their paths in the model's folder."""
 
     summary: str
     wheel: Wheel
     extras: tuple[str, ...]
-    """Of this distribution, which its backend needs."""
+    """The extra of this distribution that its backend needs."""
     license: str
 
 
@@ -51,7 +51,7 @@ def _basic_pitch(*members: tuple[str, str, int, str]) -> Wheel:
 CATALOGUE = {
     "magika": Entry("what kind of file some bytes are", _magika(), ("onnx",), "Apache-2.0"),
     "silero-vad": Entry(
-        "whether somebody speaks, many streams in one batch",
+        "speech or silence, many streams in one batch",
         _silero(
             "1/silero_vad.onnx",
             Member(
@@ -64,7 +64,7 @@ CATALOGUE = {
         "MIT",
     ),
     "silero-vad-jit": Entry(
-        "the same as TorchScript, which keeps the memory of one stream inside",
+        "the same as TorchScript, with the state of one stream inside",
         _silero(
             "1/silero_vad.jit",
             Member(
@@ -90,7 +90,7 @@ CATALOGUE = {
         "Apache-2.0",
     ),
     "ocr-recognise": Entry(
-        "what a line of text says",
+        "the meaning of a text as a vector",
         _ocr("ch_PP-OCRv4_rec", 10_857_958, "48fc40f24f6d2a207a2b1091d3437eb3cc3eb6b676dc3ef9c37384005483683b"),
         ("onnx",),
         "Apache-2.0",

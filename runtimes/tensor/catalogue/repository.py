@@ -11,9 +11,9 @@ _TEMPLATES = Path(__file__).with_name("models")
 
 
 def add(name: str, repository: Path, *, progress: bool = False) -> Path:
-    """The model's folder in `repository`, made whole or not at all. Raises ModelUnavailable.
+    """Add the model's folder to `repository`, complete or not at all. Raises ModelUnavailable.
 
-    One that is there is left as it is: its owner may have changed it.
+    An existing folder stays unchanged: its owner may have edited it.
     """
     entry = CATALOGUE.get(name)
     if entry is None:
@@ -34,6 +34,6 @@ def add(name: str, repository: Path, *, progress: bool = False) -> Path:
                 shutil.copyfile(files / place, made / place)
             made.replace(target)
     except OSError as error:
-        if not target.exists():  # else somebody else was faster
+        if not target.exists():  # else another process was faster
             raise ModelUnavailable(f"cannot write to {repository}: {error}") from None
     return target

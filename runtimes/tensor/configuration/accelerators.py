@@ -26,7 +26,7 @@ _LEVELS = {-1: "basic", 0: "all", 1: "extended", 2: "all"}
 
 
 def parameters_of(optimization: Any) -> dict[str, str]:
-    """What it asks for; nothing that is not known, which `complaints` tells."""
+    """The parameters for it. Unknown accelerators are left out: `complaints` has them."""
     parameters: dict[str, str] = {}
     names: list[str] = []
     for _, accelerator in _accelerators(optimization):
@@ -36,7 +36,7 @@ def parameters_of(optimization: Any) -> dict[str, str]:
             options = _options(accelerator)
             parameters |= {f"{provider}.{option}": value for option, value in options.items()}
     if "TensorrtExecutionProvider" in names and "CUDAExecutionProvider" not in names:
-        names.append("CUDAExecutionProvider")  # for what TensorRT leaves over, as Triton has it
+        names.append("CUDAExecutionProvider")  # for operators that TensorRT lacks, as in Triton
     if names:
         parameters["execution_providers"] = ",".join(names)
     if optimization.graph.level in _LEVELS and optimization.HasField("graph"):
@@ -45,7 +45,7 @@ def parameters_of(optimization: Any) -> dict[str, str]:
 
 
 def complaints(optimization: Any) -> Iterator[Complaint]:
-    """Accelerators that there are none of. Places are the message's own."""
+    """Complaints about unknown accelerators. Places are the message's own."""
     for place, accelerator in _accelerators(optimization):
         if accelerator.name not in _PROVIDERS:
             yield Complaint((*place, "name"), f"expected {', '.join(_PROVIDERS)}")

@@ -15,7 +15,7 @@ DATATYPES: Final = {
 }  # fmt: skip
 
 
-class Codec:
+class FieldCodec:
     """Reads and writes the field `name` of a message. `owner` is the configuration that has the value."""
 
     def read(self, message: Any, name: str) -> Any:
@@ -29,7 +29,7 @@ class Codec:
             setattr(message, name, value)
 
 
-class _Microseconds(Codec):
+class _Microseconds(FieldCodec):
     """Seconds."""
 
     def read(self, message: Any, name: str) -> float:
@@ -39,7 +39,7 @@ class _Microseconds(Codec):
         setattr(message, name, round(value * MICROSECONDS_PER_SECOND))
 
 
-class Names(Codec):
+class Names(FieldCodec):
     """A word for each value of an enum; `other`, which is absent if None, for values without a word."""
 
     def __init__(self, names: Mapping[str, str], other: str | None = None) -> None:
@@ -63,7 +63,7 @@ class _Kind(Names):
         super().write(message, name, auto if value == "auto" else value, owner)
 
 
-class _Choice(Codec):
+class _Choice(FieldCodec):
     """The member of a oneof that is set; `name` is the oneof's."""
 
     def read(self, message: Any, name: str) -> str | None:
@@ -86,7 +86,7 @@ class _ControlType(Names):
             super().write(message, name, value, owner)
 
 
-class _FalseTrue(Codec):
+class _FalseTrue(FieldCodec):
     """A control's pair of values."""
 
     def read(self, message: Any, name: str) -> tuple[float, ...] | None:
@@ -99,7 +99,7 @@ class _FalseTrue(Codec):
             getattr(message, _PAIRS[owner.datatype]).extend(kind(number) for number in value)
 
 
-class _WarmupData(Codec):
+class _WarmupData(FieldCodec):
     """`zero`, `random` or `file:NAME`; `name` is a oneof's."""
 
     def read(self, message: Any, name: str) -> str:
@@ -114,7 +114,7 @@ class _WarmupData(Codec):
             setattr(message, f"{value}_data", True)
 
 
-class _Texts(Codec):
+class _Texts(FieldCodec):
     """A map of texts, each in a message of its own."""
 
     def read(self, message: Any, name: str) -> dict[str, str]:
@@ -130,7 +130,7 @@ def _enum(message: Any, name: str) -> Any:
 
 
 _PAIRS: Final = {"INT32": "int32_false_true", "FP32": "fp32_false_true", "BOOL": "bool_false_true"}
-PLAIN: Final = Codec()
+PLAIN: Final = FieldCodec()
 MICROSECONDS: Final = _Microseconds()
 DATATYPE: Final = Names(DATATYPES, other="")
 LAYOUT: Final = Names({"": "FORMAT_NONE", "nhwc": "FORMAT_NHWC", "nchw": "FORMAT_NCHW"})

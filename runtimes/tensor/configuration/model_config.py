@@ -1,6 +1,6 @@
 """A model's configuration, and the table of its fields in both files: see `table.At`.
 
-Times are seconds, and sizes are rows unless they say bytes. Dimensions leave out the batch; -1 is any length.
+Times are seconds, and sizes are rows unless their names have bytes. Dimensions leave out the batch; -1 is any length.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def read(path: Path) -> tuple[Any, Document]:
 
 
 def parse(text: str, file: str) -> tuple[Any, Document]:
-    """Like `read`, of text that is there already."""
+    """Like `read`, from text."""
     message = model_config.ModelConfig()
     try:
         text_format.Parse(text, message)
@@ -86,9 +86,9 @@ def _messages(file: Any) -> list[Any]:
 
 
 class _Scan:
-    """Walks over text that is known to be right, and notes the line of each field.
+    """Records the line of each field of valid text.
 
-    A field that may be repeated has its index in the place, also where it is written once.
+    The place of a repeated field has its index, also if it is written once.
     """
 
     def __init__(self, text: str, lines: dict[Place, Lines]) -> None:
@@ -129,7 +129,7 @@ class _Scan:
         is_text = self._tokens.token[:1] in "'\""
         self._take("-")
         self._tokens.NextToken()
-        while is_text and self._tokens.token[:1] in ("'", '"'):  # texts in a row are one
+        while is_text and self._tokens.token[:1] in ("'", '"'):  # adjacent texts are one text
             self._tokens.NextToken()
 
     def _take(self, token: str) -> bool:

@@ -19,7 +19,7 @@ from config.problem import ConfigError, Problem
 from runtimes.tensor.configuration import message, model_yaml, parameters, pbtxt, triton
 from runtimes.tensor.configuration.checks import Complaint, check
 from runtimes.tensor.configuration.model_config import ModelConfig, SequenceState, TensorSpec, Warmup
-from runtimes.tensor.configuration.triton import Unserved
+from runtimes.tensor.configuration.triton import UnservedError
 
 PBTXT = "config.pbtxt"
 YAML = "model.yaml"
@@ -35,7 +35,7 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "xgboost": ("model.ubj", "model.json", "xgboost.ubj", "xgboost.json"),
     "lightgbm": ("model.txt", "lightgbm.txt"),
 }
-"""What the file of a version is called, where the configuration does not say: by it the backend is found."""
+"""Names of a version's file by backend, for configurations without a name. They select the backend, too."""
 WrittenPlace = Callable[[Place, Container[Place]], Place]
 """Converts a place of `ModelConfig` to a place of the file, which has the lines of these places."""
 _SUFFIXES = {Path(name).suffix: backend for backend, names in FILES.items() for name in names}
@@ -48,14 +48,14 @@ def usual_file(backend: str, folder: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A configuration, and what is probably not meant in it."""
+    """A configuration, and warnings."""
 
     config: ModelConfig
     warnings: tuple[Problem, ...] = ()
 
 
 def read_model(folder: Path, name: str, version_folders: Iterable[Path]) -> Reading:
-    """The configuration of the model in a folder. Blocks for the disk. Raises ConfigError with every problem found."""
+    """The configuration of the model in a folder. Blocks for the disk. Raises ConfigError with every problem."""
     written = [file for file in (PBTXT, YAML) if (folder / file).is_file()]
     if len(written) > 1:
         raise ConfigError([Problem(str(folder / YAML), None, "", f"is beside a {PBTXT}: keep one of them")])
@@ -83,7 +83,7 @@ def read_override(text: str, name: str, folder: Path, version_folders: Iterable[
 def _of_message(sent: Any, doc: Document, name: str, folder: Path, version_folders: Iterable[Path]) -> Reading:
     try:
         config, warnings = triton.from_message(sent, name)
-    except Unserved as error:
+    except UnservedError as error:
         raise ConfigError(_problems(error.complaints, doc, _as_written)) from None
     config = parameters.applied(config, doc)
     reading = _finished(config, doc, message.written_place, folder, version_folders)
@@ -119,7 +119,7 @@ def _finished(
         raise ConfigError(_problems(files.complaints, doc, written))
     if not config.backend:
         names = ", ".join(names[0] for names in FILES.values())
-        raise ConfigError([doc.problem(("backend",), f"is required: no version has a file that tells it ({names})")])
+        raise ConfigError([doc.problem(("backend",), f"is required: no version has a file of a usual name ({names})")])
     return Reading(config)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
-from runtimes.tensor.configuration.codecs import MICROSECONDS, PLAIN, Codec
+from runtimes.tensor.configuration.codecs import MICROSECONDS, PLAIN, FieldCodec
 
 Step = str | int
 PARAMETER = "parameters"
@@ -31,7 +31,7 @@ class At:
     """
     yaml: str | None = ""
     """Its name in `model.yaml`; its own when empty; None: not there."""
-    codec: Codec = PLAIN
+    codec: FieldCodec = PLAIN
     """Converts the value of the message."""
     unit: Literal["", "seconds", "bytes"] = ""
     """In `model.yaml` it is text with a unit; seconds are microseconds in the message."""
@@ -82,7 +82,7 @@ class Row(NamedTuple):
         return [tuple(int(step) if step.isdigit() else step for step in path.split(".")) for path in written]
 
     @property
-    def codec(self) -> Codec:
+    def codec(self) -> FieldCodec:
         return MICROSECONDS if self.at.unit == "seconds" else self.at.codec
 
     @property

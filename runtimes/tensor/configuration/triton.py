@@ -27,7 +27,7 @@ TREES: Final = {"xgboost": "xgboost", "xgboost_json": "xgboost", "xgboost_ubj": 
 """By `model_type` of Triton's backend for forests (fil)."""
 
 
-class Unserved(Exception):
+class UnservedError(Exception):
     """Parts of a message that cannot be served. Places are the message's own."""
 
     def __init__(self, complaints: list[Complaint]) -> None:
@@ -36,12 +36,12 @@ class Unserved(Exception):
 
 
 def from_message(sent: Any, name: str) -> tuple[ModelConfig, list[Complaint]]:
-    """The configuration of the model `name`, and warnings. Its files are not read. Raises `Unserved`."""
+    """The configuration of the model `name`, and warnings. Its files are not read. Raises `UnservedError`."""
     reader = message.Reader()
     config: ModelConfig = reader.read(ModelConfig, sent)
     complaints = [*reader.complaints, *_refused(sent, name)]
     if complaints:
-        raise Unserved(complaints)
+        raise UnservedError(complaints)
     backend = _backend(config)
     options = accelerators.parameters_of(sent.optimization) if backend == "onnx" else {}
     warnings = [warning for warning in reader.warnings if warning.place != ("optimization",) or not _is_served(sent)]

@@ -1,4 +1,4 @@
-"""Which versions of a model are served."""
+"""The versions of a model that are served."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from runtimes.tensor.configuration.model_config import ModelConfig
 
 
 class MissingVersion(Exception):
-    """The configuration asks for a version that is not there."""
+    """The configuration names a version that does not exist."""
 
 
 def served_versions(config: ModelConfig, present: Iterable[int]) -> tuple[int, ...]:
-    """Those of `present` that are served, in order. What has a label is, whatever the policy says.
+    """The served versions of `present`, in order. A version with a label is served whatever the policy.
 
-    Raises `MissingVersion` where a version that the configuration names is not among them.
+    Raises `MissingVersion` if the configuration names a version that is not present.
     """
     there = sorted(present)
     policy = config.version_policy

@@ -31,7 +31,7 @@ class Arena:
             if size > len(self._bytes):
                 if self.fd < 0:
                     raise OSError(errno.EBADF, "it is closed")
-                # Asked for now: memory that is not there when it is touched would end the process.
+                # Allocated now: a page that the system cannot provide at its first use ends the process.
                 os.posix_fallocate(self.fd, 0, size + -size % _STEP)
                 self._open()
             offset = 0

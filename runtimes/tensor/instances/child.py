@@ -44,7 +44,7 @@ class Channel:
         self.ended = False
 
     def receive(self, *, wait: bool = True) -> frames.Packet | None:
-        """The next packet, its payload ours; None at the end, or when there is none and nobody waits."""
+        """The next packet, with a copy of its payload; None at the end, or if none has come and `wait` is off."""
         try:
             size = self._socket.recv_into(self._buffer, 0, 0 if wait else socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -73,7 +73,7 @@ class Channel:
 
 
 class Permission:
-    """Whether the next response of a stream may go. The first one may at once."""
+    """Permission for each response of a stream. The first response needs none."""
 
     def __init__(self, channel: Channel, stream: int) -> None:
         self._channel = channel
@@ -81,7 +81,7 @@ class Permission:
         self._first = True
 
     def given(self) -> bool:
-        """Waits for it; False when no more are wanted."""
+        """Wait for permission; False if the stream was cancelled."""
         while True:
             packet = self._channel.receive(wait=not self._first)
             if packet is None:
@@ -118,7 +118,7 @@ def main() -> int:
 
 
 def _die_with(parent: int) -> None:
-    """Ask the kernel to kill us when the thread that started us is gone, however hard we work then."""
+    """Have the kernel kill this process when the thread that started it ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(0)

@@ -1,4 +1,4 @@
-"""One process of ours that computes: started, heard, and gone without a trace."""
+"""The process of a worker: starts it, reads its packets and its output, and cleans up after it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ChildProcess:
         stack.callback(os.close, self._pidfd)
 
     def kill(self) -> None:
-        """At once, with whatever it has started."""
+        """Kill the process and those that it started."""
         if not self.gone.done():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -103,7 +103,7 @@ class ChildProcess:
             self._loop.call_later(CLOSE_SECONDS, self.kill)
 
     def _hear(self) -> None:
-        """What it prints. Read however much it is, so that nobody waits for us."""
+        """Read what the process prints, at any rate, so that it never blocks."""
         try:
             data = os.read(self._printed, 65536)
         except BlockingIOError:
@@ -125,7 +125,7 @@ class ChildProcess:
             for _ in range(_MAX_LAST_WORDS):
                 self.log.feed(os.read(self._printed, 65536))
         self.log.flush()
-        # Before it is reaped: until then nobody else can have its number.
+        # Before it is reaped: until then no other process can have its number.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         code = self._process.wait()

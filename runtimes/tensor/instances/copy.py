@@ -87,7 +87,7 @@ class Copy:
         self._since = self._loop.time()
         self._worker.stop()
 
-    # What the worker tells.
+    # Events of the worker.
 
     def answered(self, result: Tensors | BaseException) -> None:
         done, self._done = self._done, None
@@ -126,7 +126,7 @@ class Copy:
             stream.done(error)
 
     def _look(self) -> None:
-        """Whether what it computes has taken too long. The timer goes on only while there is work."""
+        """Replace the worker if its batch has taken too long. The timer runs only while there is work."""
         self._watch = None
         waits = self._stream is not None and self._stream.owed
         if not self._busy:
@@ -185,7 +185,7 @@ class _Stream:
         self.done = done
         self.ended = False
         self.owed = False
-        """Whether the worker waits for us to go on."""
+        """Whether the worker waits for permission to continue."""
         self._copy = copy
         self._response = response
         self._paused = False
@@ -218,4 +218,4 @@ class _Stream:
 
 
 def _nobody(*_: float) -> None:
-    """Nobody has asked to be told."""
+    """The default of callbacks: nothing."""

@@ -1,4 +1,4 @@
-"""How tensors cross to a process and back: one packet each, with large ones in memory that both sides see.
+"""Tensors as packets to a process and back; large tensors lie in memory that both sides see.
 
     packet  = prefix, header (a msgpack list of name, dtype, shape and bytes of each tensor), payload
     payload = the tensors' bytes, each at a multiple of 64; BYTES as a msgpack list of binaries, and large ones in the
@@ -22,9 +22,9 @@ from runtimes.tensor.texts import Texts, as_array, is_texts
 from runtimes.tensor.texts import packed as packed_texts
 
 LOAD, COMPLETE, INFER, STREAM, GO_ON, STOP = range(1, 7)
-"""What a process is told."""
+"""Kinds of packets to a process."""
 LOADED, COMPLETED, REFUSED, OUTPUTS, ROW_ERRORS, FAILED, RESPONSE, STREAMED = range(11, 19)
-"""What it answers. ROW_ERRORS come before the OUTPUTS that they are about."""
+"""Kinds of packets from a process. ROW_ERRORS precede their OUTPUTS."""
 _ANSWERS: Final = frozenset({OUTPUTS, RESPONSE})
 
 INLINE: Final = 64 * 1024
@@ -34,7 +34,7 @@ ALIGN: Final = 64
 _PREFIX: Final = struct.Struct("<BBHIQQ")
 _PAD: Final = bytes(ALIGN)
 MAX_CACHED: Final = 1024
-"""Descriptions of tensors that are remembered."""
+"""Cached descriptions of tensors."""
 _headers: dict[tuple[object, ...], bytes] = {}
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[tuple[str, str, tuple[int, ...], int]]).decode
@@ -42,12 +42,12 @@ _decode_items = msgspec.msgpack.Decoder(list[bytes]).decode
 
 TEXTS: Final = "texts"
 ROWS: Final = "rows of texts"
-"""What the header has in place of a dtype for BYTES in binary form, without and with the ends of rows."""
+"""Dtypes in a header for BYTES in binary form, without and with the ends of rows."""
 Piece = Array | bytes
 
 
 class FrameTooLarge(Exception):
-    """What describes the tensors does not fit a packet, or there is no memory for the tensors."""
+    """The description of the tensors does not fit a packet, or there is no memory for the tensors."""
 
 
 class Frame(NamedTuple):
@@ -102,7 +102,7 @@ def tensors_frame(kind: int, number: int, members: Sequence[Tensors]) -> Frame:
 
 
 def _header(key: tuple[object, ...]) -> bytes:
-    """Kept, since a model's batches have few shapes."""
+    """The header of tensors. Cached: a model's batches have few shapes."""
     if (header := _headers.get(key)) is None:
         header = _encode([key[at : at + 4] for at in range(0, len(key), 4)])
         if len(_headers) >= MAX_CACHED:
@@ -228,7 +228,7 @@ def _texts(dtype: str, shape: tuple[int, ...], data: memoryview) -> Texts:
 
 
 def _layout(header: bytes) -> list[_Place]:
-    """Where each tensor lies. Kept, since a model's batches have few shapes; BYTES have a length each time."""
+    """The offset of each tensor. Cached: a model's batches have few shapes. BYTES vary in length."""
     layout: list[_Place] = []
     offset = 0
     cacheable = True

@@ -1,4 +1,4 @@
-"""How much memory a process has."""
+"""The memory of a process."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def resident_bytes(pid: int | str = "self") -> int:
-    """Of a process, in bytes; 0 where the system does not tell."""
+    """The resident bytes of a process; 0 if the system does not report them."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
     except (OSError, IndexError, ValueError):

@@ -1,4 +1,4 @@
-"""What a model prints, in our log: whole lines, and not more of them than anybody reads."""
+"""Output of a model in the log: whole lines, at a bounded rate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger("runtimes.tensor.models")
 
 
 class ModelLog:
-    """Of one instance. Lines over the rate are counted, and the count is told."""
+    """The output of one instance. Lines over the rate are counted, and the count is logged."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -23,7 +23,7 @@ class ModelLog:
         self._begun = b""
         self._skipping = False
         self.last: deque[str] = deque(maxlen=10)
-        """The last lines, for whoever asks why it died."""
+        """The last lines, for the reason of its end."""
 
     def feed(self, data: bytes) -> None:
         """A piece of its output."""

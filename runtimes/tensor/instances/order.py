@@ -1,4 +1,4 @@
-"""Configurations and jobs as bytes, for a process of its own. Not pickled: they are rebuilt from what they say."""
+"""Configurations and jobs as bytes, for a process. They are rebuilt from their fields and never pickled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model answered, against what its configuration says."""
+"""Outputs of a model, checked against its configuration."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class _Output:
 
 
 def reshaped(shape: Dims, dims: Dims, target: Dims) -> Dims:
-    """The shape that has `wanted`'s rank: each variable dimension takes the length of the same one of `dims`."""
+    """The shape with the rank of `target`: each variable dimension takes the length of its counterpart in `dims`."""
     lengths = iter([have for have, dim in zip(shape, dims, strict=True) if dim == -1])
     return tuple([next(lengths, -1) if dim == -1 else dim for dim in target])
 

@@ -1,4 +1,4 @@
-"""Which copies a model gets, and where each of them runs."""
+"""The copies of a model, and where each runs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from runtimes.tensor.instances.thread import ThreadWorker
 from runtimes.tensor.instances.worker import Job
 
 EXECUTION_SECONDS = 60.0
-"""How long one batch may compute, if the model's configuration does not say."""
+"""The longest time of one batch, unless the configuration has one."""
 
 
 async def complete(config: ModelConfig, folder: Path) -> ModelConfig:
-    """The configuration with what the model's own file knows. Raises `ModelLoadError`.
+    """The configuration completed from the model's file. Raises `ModelLoadError`.
 
-    A file that only a process may open is opened in one: it may take it down.
+    Files that could crash the server are opened in a process.
     """
     kind = own_name(config.backend)
     if is_declared(kind, config, folder):
@@ -55,7 +55,7 @@ async def start(config: ModelConfig, folder: Path) -> Sequence[Instance]:
 
 
 def jobs(config: ModelConfig, folder: Path) -> list[tuple[Job, bool]]:
-    """What each copy loads, and whether in a process of its own."""
+    """The job of each copy, and whether it runs in a process."""
     total = sum(group.count * max(1, len(group.gpus)) for group in config.instance_groups)
     limit = _memory_limit(config)
     jobs: list[tuple[Job, bool]] = []

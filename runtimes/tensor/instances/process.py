@@ -31,7 +31,7 @@ _decode_errors = msgspec.msgpack.Decoder(dict[int, str]).decode
 
 
 class ProcessWorker:
-    """The loop's side of one process. `listener` is told nothing before it is loaded."""
+    """The loop's side of one process. `listener` gets no event before the model is loaded."""
 
     def __init__(self, job: Job, listener: Listener | None) -> None:
         self._job = job
@@ -48,7 +48,7 @@ class ProcessWorker:
         return _decode_report(await self._begin(frames.LOAD))
 
     async def complete(self) -> ModelConfig:
-        """The job's configuration with what the model's file knows. The process has ended on return."""
+        """The job's configuration completed from the model's file. The process has ended on return."""
         try:
             return decode_config(await self._begin(frames.COMPLETE))
         finally:
@@ -128,7 +128,7 @@ class ProcessWorker:
         try:
             self._child.send(packet)
         except OSError:
-            self._child.kill()  # it is ending, or does not read what it is told
+            self._child.kill()  # it is ending, or does not read its packets
 
     def _received(self, data: bytes) -> None:
         """A packet from the process."""
@@ -173,7 +173,7 @@ class ProcessWorker:
             self._listener.answered(outputs)
 
     def _settle(self, packet: frames.Packet) -> None:
-        """What it made of its job."""
+        """The result of the job."""
         assert self._answer is not None
         if self._answer.done():
             return
@@ -187,7 +187,7 @@ class ProcessWorker:
         if self._answer is not None:
             if not self._answer.done():
                 last = "; ".join(self._child.log.last)
-                suffix = f"; the last that it said: {last}" if last else ""
+                suffix = f"; its last line: {last}" if last else ""
                 self._answer.set_exception(ModelLoadError(f"its process {how} while it loaded the model{suffix}"))
         elif not self._gone and self._listener is not None:
             self._gone = True

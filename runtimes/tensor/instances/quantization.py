@@ -79,7 +79,7 @@ def _random(config: ModelConfig) -> Warmup:
 
 
 def _timed(runner: Runner, inputs: Tensors, rows: int) -> tuple[Tensors, float]:
-    """What it answers, and the shortest of a few times, in seconds; the first one is not counted."""
+    """The outputs of the model, and the shortest of a few times in seconds; the first is not counted."""
     outputs = runner.infer(inputs, rows)
     shortest = math.inf
     for _ in range(ROUNDS):

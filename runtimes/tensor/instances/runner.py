@@ -19,10 +19,10 @@ log = logging.getLogger(__name__)
 
 
 class Runner:
-    """Calls a model, checks what it answers, and turns whatever it raises into `ModelFailed`."""
+    """Calls a model and checks its outputs. Any exception of the model becomes a `ModelFailed`."""
 
     def __init__(self, config: ModelConfig, model: Model, log: Callable[[str], None]) -> None:
-        """`told` gets the traceback of what the model raises."""
+        """`log` gets the traceback of each exception of the model."""
         self._model = model
         self._outputs = Outputs(config)
         self._batched = config.max_batch_size > 0
@@ -46,7 +46,7 @@ class Runner:
         return self._outputs.checked(answer, count)
 
     def stream(self, inputs: Tensors, send: Callable[[Tensors], bool]) -> None:
-        """The responses of a decoupled model, one by one, until `send` says False. Raises `ModelFailed` only."""
+        """Send the responses of a decoupled model until `send` returns False. Raises `ModelFailed` only."""
         if self._reshapes:
             inputs = self._reshaped(inputs)
         source: Any = None
@@ -69,7 +69,7 @@ class Runner:
             self._failed(error)
 
     def _end(self, source: Any) -> None:
-        """Let the model's generator clean up; it has nobody left to fail for."""
+        """Close the model's generator. Its errors are logged only: no request waits for it."""
         if (close := getattr(source, "close", None)) is None:
             return
         try:
@@ -90,7 +90,7 @@ class Runner:
             self._log("".join(traceback.format_exception(error, limit=-20)))
             message = str(error)
         except Exception:
-            message = "(it cannot say what)"  # an exception whose own __str__ raises
+            message = "(its message cannot be read)"  # an exception whose own __str__ raises
         if isinstance(error, ModelFailed):
             return error
         name = type(error).__name__

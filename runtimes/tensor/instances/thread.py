@@ -53,7 +53,7 @@ class ThreadWorker:
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._thread = threading.Thread(target=self._run, name=job.name, daemon=True)
         self._gone = False
-        """Nobody wants what it answers."""
+        """Cancelled: its result is discarded."""
         self._left = False
         """It is counted as one that hangs."""
         self._over = False
@@ -101,7 +101,7 @@ class ThreadWorker:
             self.abandon()
 
     def _post(self, callback: Callable[..., None], *args: object) -> None:
-        """Call on the loop, which may be gone."""
+        """Call on the loop, which may be closed."""
         try:
             self._loop.call_soon_threadsafe(callback, *args)
         except RuntimeError:
@@ -163,7 +163,7 @@ class ThreadWorker:
         except OSError as error:
             self._post(self._report, ModelLoadError(f"cores {list(job.cpus)}: {error.strerror}"))
             return None
-        except Exception as error:  # ours; whoever waits must hear of it
+        except Exception as error:  # a defect of ours; the load must fail and not hang
             log.exception("loading %s failed", job.name)
             self._post(self._report, ModelLoadError(f"{type(error).__name__}: {error}"))
             return None

@@ -1,4 +1,4 @@
-"""What a copy of a model needs of the thread or the process in which it runs."""
+"""The interface between a copy of a model and the thread or process in which it runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOAD_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to load, and where."""
+    """A model to load, and where."""
 
     name: str
     backend: str
@@ -25,11 +25,11 @@ class Job:
     cpus: tuple[int, ...] = ()
     """Cores to stay on; all when empty."""
     memory_limit: int = 0
-    """Bytes that a process may ask for; 0 is no bound."""
+    """Bytes that a process may allocate; 0 for no bound."""
 
 
 class Listener(Protocol):
-    """Who is told, on the loop."""
+    """Receives the events of a worker, on the loop."""
 
     def answered(self, result: Tensors | BaseException) -> None:
         """The batch, or the end of the stream that failed."""
@@ -44,7 +44,7 @@ class Listener(Protocol):
         ...
 
     def lost(self, reason: str) -> None:
-        """It has ended without being told to."""
+        """The worker has ended without a request to end."""
         ...
 
 
@@ -64,11 +64,11 @@ class Worker(Protocol):
         ...
 
     def stop(self) -> None:
-        """No further response is wanted; `streamed` follows."""
+        """Cancel the stream; `streamed` follows."""
         ...
 
     def abandon(self) -> None:
-        """It is not wanted any more, whatever it does just now. Nothing is told after this."""
+        """Discard the worker, whatever it does. No event follows."""
         ...
 
     async def aclose(self) -> None:

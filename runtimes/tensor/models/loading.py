@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a version in service is made of. `complete` and `start` raise `ModelLoadError`."""
+    """The functions that make a version in service. `complete` and `start` raise `ModelLoadError`."""
 
     complete: Callable[[ModelConfig, Path], Awaitable[ModelConfig]]
-    """The configuration, with what the model's own file knows."""
+    """Completes the configuration from the model's file."""
     start: Callable[[ModelConfig, Path], Awaitable[Sequence[Instance]]]
     """All copies, loaded; none when it fails or is cancelled."""
     scheduler: Callable[[ModelConfig, Sequence[Instance], ModelStatistics], Scheduler]

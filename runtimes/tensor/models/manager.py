@@ -1,12 +1,12 @@
-"""Which models are in service: loaded, swapped, drained, unloaded, and loaded again when they are needed.
+"""Models in service: loaded, swapped, drained, unloaded, and loaded again on demand.
 
     load     read, choose versions, load each that is new or changed; those that succeed take over in one step, and
-             what they replace ends when its requests and open sequences have. Where one fails, what was in service
-             stays, and the index says why
-    unload   out of service at once, ended when its requests have
-    cold     unloaded for want of memory, and loaded again by the next request, which waits
+             replaced versions end after their requests and open sequences. If a load fails, the version in service
+             stays, and the index has the reason
+    unload   out of service at once, ended after its requests
+    cold     unloaded for lack of memory, and loaded again by the next request, which waits
 
-On a request's way there is `lease` only: one look into a dict.
+The path of a request has `lease` only: one look into a dict.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ManagerOptions:
-    """How models come and go. Times are seconds."""
+    """Options of loading and unloading. Times are seconds."""
 
     mode: Literal["none", "explicit", "poll"] = "none"
     models: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class ManagerOptions:
     load_seconds: float = 600.0
     """For one version."""
     drain_seconds: float = 30.0
-    """How long a version that was replaced may take to answer what it has begun."""
+    """The longest time for a replaced version to finish its requests."""
     parallel_loads: int = 2
     memory_budget: int = 0
     """Bytes of all loaded versions together; 0 is no bound."""
@@ -56,21 +56,21 @@ class ModelManager:
     def __init__(self, repository: Repository, parts: Parts, options: ManagerOptions) -> None:
         self.options = options
         self.table = ModelTable()
-        """What there is to know of the models without waiting."""
+        """The models, readable without waiting."""
         self._repository = repository
         loader = Loader(parts, seconds=options.load_seconds, parallel=options.parallel_loads)
         self._rotation = Rotation(self.table, loader, options.memory_budget, options.drain_seconds)
         self._leases = self.table.leases
         self._loads: dict[asyncio.Task[None], str] = {}
-        """What was asked for and is not done, and of which model."""
+        """Loads and unloads that have not ended, with their model."""
         self._closing = False
 
     # ── a request's way ───────────────────────────────────────────────────────────────────────────────
 
     def lease(self, name: str, version: str) -> ServedModel | None:
-        """The version in service, by number or label, or the default one for "". To be released, once.
+        """Lease the version in service by number or label, or the default version for "". To be released once.
 
-        None where nothing is: `wait_for` then says why, or loads it.
+        None if none is in service: `wait_for` then raises the reason, or loads it.
         """
         served = self._leases.get((name, version))
         if served is not None:
@@ -84,7 +84,7 @@ class ModelManager:
             return None
         served = self._leases.get((name, version))
         if model.is_divided and (served is None or not served.scheduler.holds(sequence)):
-            # Whoever names no version, or a label, may mean one that another version has replaced since.
+            # A request without a version, or with a label, may belong to a version that was replaced since.
             served = next((one for one in model.others(served, version) if one.scheduler.holds(sequence)), served)
         if served is not None:
             served.leases += 1
@@ -105,7 +105,7 @@ class ModelManager:
             await self._warm(model, record, deadline)
 
     async def _warm(self, model: ModelRecord, record: VersionRecord, deadline: float | None) -> None:
-        """Load a cold version, once for all who wait."""
+        """Load a cold version, once for all requests that wait."""
         loop = asyncio.get_running_loop()
         if record.warming is None:
             if loop.time() < record.retry_at or self._closing:
@@ -134,7 +134,7 @@ class ModelManager:
         return self.table.index(ready=ready)
 
     async def look(self) -> Listing:
-        """What lies in the repository now. Raises `RepositoryError`."""
+        """The present contents of the repository. Raises `RepositoryError`."""
         listing = await asyncio.to_thread(self._repository.scan)
         self.table.listed = frozenset((*listing.models, *listing.refused))
         for name, model in tuple(self.table.models.items()):
@@ -168,22 +168,22 @@ class ModelManager:
         return failed
 
     async def load(self, name: str, override: Override | None = None) -> None:
-        """As asked through the API. Raises `CallerError` or `NotFound`; what was in service then stays."""
+        """Load a model by the API. Raises `CallerError` or `NotFound`; the version in service then stays."""
         self._check_explicit("load")
         await self.bring(name, override)
 
     async def unload(self, name: str) -> None:
-        """As asked through the API: out of service when this returns. One that is not loaded is left as it is."""
+        """Unload a model by the API: it is out of service on return. A model that is not loaded stays unchanged."""
         self._check_explicit("unload")
         await self.remove(name)
 
     def _check_explicit(self, what: str) -> None:
         if self.options.mode != "explicit":
             mode = self.options.mode
-            raise CallerError(f"This server does not {what} models when asked: its mode is {mode}, not explicit.")
+            raise CallerError(f"This server does not {what} models by the API: its mode is {mode}, not explicit.")
 
     async def bring(self, name: str, override: Override | None = None) -> None:
-        """Load or reload a model, whatever the mode. Goes on when the caller leaves; `remove` and `aclose` end it."""
+        """Load or reload a model in any mode. It continues if the caller is cancelled; `remove` and `aclose` end it."""
         if self._closing:
             raise unavailable("This server is stopping.")
         task = self._rotation.spawn(self._load(name, override), f"load {name}")
@@ -222,7 +222,7 @@ class ModelManager:
         return CallerError(f"The model `{model.name}` cannot be loaded: {why}", code="model_load_failed")
 
     async def remove(self, name: str) -> None:
-        """Out of service, whatever the mode; what it has begun is answered in the background.
+        """Take a model out of service in any mode; its requests finish in the background.
 
         Every earlier load of it is ended.
         """
@@ -240,6 +240,6 @@ class ModelManager:
             model.problem = ""
 
     async def aclose(self) -> None:
-        """End everything, whatever it does. Requests should have been drained before."""
+        """End all models at once. Requests should have been drained before."""
         self._closing = True
         await self._rotation.aclose()

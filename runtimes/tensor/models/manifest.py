@@ -15,11 +15,11 @@ _LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
 
 
 class Incomplete(Exception):
-    """A file is missing, or is not what the manifest says; the message names it."""
+    """A file is missing, or differs from the manifest; the message names it."""
 
 
 def verify(folder: Path) -> bool:
-    """Whether there is a manifest, and with it everything is as it says. Blocks for the disk. Raises `Incomplete`."""
+    """Whether there is a manifest and all files match it. Blocks for the disk. Raises `Incomplete`."""
     path = folder / NAME
     try:
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""How much memory the loaded versions may take together, and which of them makes room for another."""
+"""The memory budget of loaded versions, and the choice of versions to evict."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 class Hold:
-    """What one version takes, or is about to take."""
+    """The bytes of one version, loaded or about to load."""
 
     __slots__ = ()
 
@@ -33,22 +33,22 @@ class MemoryBudget:
 
     @property
     def excess(self) -> int:
-        """How much more is used than may be."""
+        """Bytes in use beyond the budget."""
         return max(0, self.used - self.total) if self.total else 0
 
     def fits(self, size: int) -> bool:
-        """Whether it could be loaded at all."""
+        """Whether a version of this size could ever be loaded."""
         return not self.total or size <= self.total
 
     def hold(self, hold: Hold, size: int) -> None:
-        """Count so many bytes for it, in place of what was."""
+        """Count so many bytes for it, in place of the previous number."""
         self._held[hold] = size
 
     def give_back(self, hold: Hold) -> None:
         self._held.pop(hold, None)
 
     def victims(self, size: int, idle: Iterable[Occupant]) -> tuple[Hold, ...] | None:
-        """Who has to go for `size` more bytes, the least recently used first; None when all of them are not enough."""
+        """The versions to evict for `size` more bytes, least recently used first; None if all are not enough."""
         if not self.total:
             return ()
         missing = self.used + size - self.total

@@ -15,9 +15,9 @@ MAX_PARTS = 16
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """What came with a load. `config` is Triton's JSON; files are by `VERSION/NAME`, as after `file:`.
+    """The configuration and files of a load request. `config` is Triton's JSON; files are by `VERSION/NAME`.
 
-    Without files those of the repository are loaded, otherwise nothing of it.
+    With files nothing of the repository is loaded; without files those of the repository are.
     """
 
     config: str
@@ -40,7 +40,7 @@ def check_files(files: Mapping[str, bytes]) -> None:
         plain = name.isprintable() and "\\" not in name and len(name.encode(errors="replace")) <= 1024
         # An empty part is a slash at the beginning, which would be an absolute path, at the end, or a double one.
         if not plain or len(parts) > MAX_PARTS or any(not part or part.startswith(".") for part in parts):
-            raise RepositoryError(f"file:{name[:64]!r} is no file of a model: write file:VERSION/NAME")
+            raise RepositoryError(f"file:{name[:64]!r} is no path of a model's file: write file:VERSION/NAME")
 
 
 _temporary: dict[Path, TemporaryFolder] = {}
@@ -58,7 +58,7 @@ def unpack(name: str, override: Override) -> ModelFolder:
         for file, content in override.files.items():
             path = (folder / file).resolve()
             if not path.is_relative_to(folder.resolve()):
-                raise RepositoryError(f"file:{file[:64]!r} is no file of a model: write file:VERSION/NAME")
+                raise RepositoryError(f"file:{file[:64]!r} is no path of a model's file: write file:VERSION/NAME")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         return model_at(folder, name)
@@ -71,6 +71,6 @@ def unpack(name: str, override: Override) -> ModelFolder:
 
 
 def remove(folder: Path) -> None:
-    """What `unpack` wrote."""
+    """Remove the files that `unpack` wrote."""
     if (temporary := _temporary.pop(folder, None)) is not None:
         temporary.cleanup()

@@ -1,6 +1,6 @@
-"""Follows the repository: a folder is loaded when its copy is complete, and unloaded when it is gone.
+"""Follows the repository: a folder is loaded when its copy is complete, and unloaded when it is removed.
 
-Complete is what stood still for two looks in a row, or has a manifest (`SHA256SUMS`) that says so at once.
+A folder is complete if two scans in a row find it unchanged, or if all files match its manifest (`SHA256SUMS`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _Stamps = tuple[str, str, tuple[tuple[int, str], ...]]
 
 
 class Follower(Protocol):
-    """Who loads and unloads."""
+    """Loads and unloads models."""
 
     def look(self) -> Awaitable[Listing]: ...
 
@@ -30,7 +30,7 @@ class Follower(Protocol):
 
 
 class Poller:
-    """Loads go on while it looks again; of one that fails, the next try is when its files have changed."""
+    """Loads continue during scans. A failed load is repeated when its files change."""
 
     def __init__(self, manager: Follower, seconds: float) -> None:
         self._manager = manager
@@ -41,7 +41,7 @@ class Poller:
         self._missing: set[str] = set()
 
     async def first(self, listing: Listing) -> list[str]:
-        """What can be loaded at the start: files that nobody has touched for as long as two looks take."""
+        """Models to load at the start: those whose files are older than two scans."""
         long_ago = time.time() - 2 * self._seconds
         names: list[str] = []
         for name, folder in listing.models.items():
@@ -93,7 +93,7 @@ class Poller:
         return gone
 
     async def _has_arrived(self, folder: ModelFolder) -> bool:
-        """Whether each version that is new or has changed has a manifest, and is as it says."""
+        """Whether each new or changed version has a manifest and matches it."""
         stamps = dict(self._seen_folders[folder.name][2]) if folder.name in self._seen_folders else {}
         changed = [number for number, stamp in folder.stamps.items() if stamps.get(number) != stamp]
         try:
@@ -107,7 +107,7 @@ class Poller:
         try:
             await self._manager.bring(name)
         except InferenceError:
-            pass  # told in the log and in the index by whoever loads
+            pass  # the load has logged it, and the index has the reason
         except Exception:
             log.exception("%s cannot be loaded", name)
 

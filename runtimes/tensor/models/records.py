@@ -1,4 +1,4 @@
-"""What the manager knows of each model and each of its versions, in service or not."""
+"""The state of each model and each of its versions, in service or not."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class IndexEntry:
 
 @dataclass(slots=True, eq=False)
 class Source:
-    """Where versions are loaded from: the files, and the configuration as it was written."""
+    """The source of versions: the files, and the configuration as it was written."""
 
     folder: ModelFolder
     config: ModelConfig
     digest: str = ""
-    """Of what was sent with the load; empty where all is from the repository."""
+    """The digest of the load request's files; empty if all are from the repository."""
     temporary: bool = False
-    """Whether the files were sent, and are to be removed when nobody uses them."""
+    """Whether the files came with the load request, and are removed after their last use."""
     users: int = 0
 
     def fingerprint(self, number: int) -> str:
@@ -62,7 +62,7 @@ class VersionRecord:
     reason: str = ""
     source: Source | None = None
     config: ModelConfig | None = None
-    """Complete, once it was loaded."""
+    """Complete after the load."""
     served: ServedModel | None = None
     cold: bool = False
     warming: asyncio.Task[None] | None = None
@@ -70,12 +70,12 @@ class VersionRecord:
     """Loop time before which a cold version that failed to load is left alone."""
     statistics: ModelStatistics = field(default_factory=ModelStatistics)
     memory_bytes: int = 0
-    """What it took when it was last loaded."""
+    """Its memory when it was last loaded."""
     loads: int = 0
     failures: int = 0
 
     def is_current(self, source: Source) -> bool:
-        """Whether loading it from there would change nothing."""
+        """Whether a load from this source would change nothing."""
         return (
             self.usable
             and self.source is not None
@@ -84,21 +84,21 @@ class VersionRecord:
         )
 
     def expected_bytes(self, source: Source) -> int:
-        """What it will take: as written, as last time, or as its files are large."""
+        """Its expected memory: from the configuration, the last load, or the size of its files."""
         if source.config.memory_bytes or self.memory_bytes:
             return source.config.memory_bytes or self.memory_bytes
         copies = sum(group.count * max(1, len(group.gpus)) for group in source.config.instance_groups)
         return source.folder.sizes[self.number] * copies
 
     def failed(self, reason: str) -> None:
-        """It was not loaded. What is in service in its place stays."""
+        """Record a failed load. The version in service stays."""
         self.reason = reason
         if not self.usable:
             self.state = "UNAVAILABLE"
 
     @property
     def usable(self) -> bool:
-        """Whether it answers, perhaps after loading."""
+        """Whether it serves requests, perhaps after a load."""
         return self.served is not None or self.cold
 
 
@@ -126,11 +126,11 @@ class ModelRecord:
 
     @property
     def default(self) -> VersionRecord | None:
-        """What answers a request that names no version: the highest."""
+        """The version for requests without a version: the highest."""
         return max(self.usable(), key=lambda record: record.number, default=None)
 
     def find(self, version: str) -> VersionRecord | None:
-        """By number or label; None for the default where there is none. Raises `NotFound`."""
+        """The version by number or label; None if there is no default. Raises `NotFound`."""
         if not version:
             return self.default
         number = self.labels.get(version) or (int(version) if version.isdecimal() and len(version) < 19 else 0)
@@ -150,20 +150,20 @@ class ModelRecord:
         return bool(self.retiring) or len(self.versions) > 1
 
     def others(self, served: ServedModel | None, version: str) -> Iterator[ServedModel]:
-        """What else may be meant by a version, where a sequence began before."""
+        """Other versions that a request may belong to, where a sequence began earlier."""
         in_service = (record.served for record in self.versions.values() if record.served is not None)
         for one in (*self.retiring, *in_service):
             if one is not served and (one.version == version or not version.isdecimal()):
                 yield one
 
     def forget(self, source: Source) -> None:
-        """Versions that are gone from the disk and from service."""
+        """Delete versions that are neither on the disk nor in service."""
         for number, record in tuple(self.versions.items()):
             if record.state == "UNAVAILABLE" and number not in source.folder.stamps:
                 del self.versions[number]
 
     def update_labels(self, labels: Mapping[str, int]) -> None:
-        """Take the labels whose versions answer; of the others, those that still lead somewhere stay as they were."""
+        """Set the labels whose versions are usable; the others stay if their old version is usable."""
         answers = {record.number for record in self.usable()}
         old = {label: number for label, number in self.labels.items() if label in labels and number in answers}
         self.labels = {**old, **{label: number for label, number in labels.items() if number in answers}}

@@ -19,7 +19,7 @@ _VERSION = re.compile(r"[1-9]\d{0,17}")
 
 
 class RepositoryError(Exception):
-    """The repository cannot be read, or has no such model; the message says what to change."""
+    """The repository cannot be read, or lacks the model; the message names what to change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class ModelFolder:
     sizes: Mapping[int, int]
     """Bytes of all files of each version."""
     changed_at: float
-    """Unix time of the last change to any of it, as far as the file system tells."""
+    """Unix time of the last change to any file, as the file system has it."""
 
     @property
     def versions(self) -> tuple[int, ...]:
@@ -83,7 +83,7 @@ class Repository:
         return Listing(models, refused)
 
     def find(self, name: str) -> ModelFolder:
-        """One model. Raises `RepositoryError` where there is none."""
+        """The folder of one model. Raises `RepositoryError` if there is none."""
         check_name(name)
         folders = [root / name for root in self.roots if (root / name).is_dir()]
         if len(folders) > 1:
@@ -153,7 +153,7 @@ class _Stamp(NamedTuple):
 
 
 def _stamp(paths: Iterable[Path]) -> _Stamp:
-    """Of all files there, hidden ones too, which may be copies under way: names, sizes, times."""
+    """Names, sizes and times of all files, hidden ones included: these may be copies in progress."""
     digest, size, changed_at = hashlib.blake2b(digest_size=12), 0, 0.0
     for path in paths:
         for file in sorted([path] if path.is_file() else _files(path, hidden=True)):

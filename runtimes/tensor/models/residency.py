@@ -16,7 +16,7 @@ KEEP_SECONDS = 1.0
 
 
 class Residency:
-    """`idle` tells who could go, and `evict` unloads one, after which its hold is given back."""
+    """`idle` lists versions that could be evicted; `evict` unloads one, which gives its bytes back."""
 
     def __init__(
         self, total: int, idle: Callable[[], Iterable[Occupant]], evict: Callable[[Hold], Awaitable[None]]
@@ -37,7 +37,7 @@ class Residency:
         return hold
 
     async def settle(self, hold: Hold, size: int, what: str) -> None:
-        """What it takes is known now. Raises `ModelLoadError` where that is more than there is at all."""
+        """Count the measured bytes. Raises `ModelLoadError` if they exceed the whole budget."""
         if not self.budget.total:
             return
         self._refuse_oversized(size, what)

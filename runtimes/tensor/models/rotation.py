@@ -19,7 +19,7 @@ from runtimes.tensor.models.table import ModelTable
 CLOSE_SECONDS = 30.0
 COLD = "cold: unloaded to make room, loaded again by the next request"
 COLD_RETRY_SECONDS = 10.0
-"""How long a cold version that could not be loaded is left alone."""
+"""Seconds before a failed load of a cold version is repeated."""
 log = logging.getLogger(__name__)
 
 
@@ -44,10 +44,10 @@ class Rotation:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever waits for it raises it
+            task.exception()  # raised by those that wait for it
 
     async def aclose(self) -> None:
-        """End everything, whatever it does."""
+        """End all loads and versions at once."""
         while self._tasks:
             for task in self._tasks:
                 task.cancel()

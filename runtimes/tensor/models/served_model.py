@@ -1,4 +1,4 @@
-"""One version of a model in service: what runs it, and who uses it."""
+"""One version of a model in service: its scheduler, instances and leases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Scheduler", "ServedModel"]
 
 @dataclass(slots=True, eq=False)
 class ServedModel:
-    """Got from `ModelManager.lease`, and given back with `release`, whatever happens between."""
+    """Acquired by `ModelManager.lease`, and released by `release` in any case."""
 
     name: str
     version: str
@@ -38,7 +38,7 @@ class ServedModel:
     """Loop time of the last request's end."""
     clock: Callable[[], float] = field(default_factory=lambda: asyncio.get_running_loop().time, repr=False)
     _unused: asyncio.Event | None = field(default=None, repr=False)
-    """There while somebody waits for the last lease."""
+    """Set while the version waits for its last lease."""
 
     @property
     def number(self) -> int:
@@ -56,7 +56,7 @@ class ServedModel:
             self._unused.set()
 
     async def drain(self) -> None:
-        """Return when nobody uses it any more. Only for one that `lease` does not give any more."""
+        """Return when the last lease is released. Only for a version that is out of service."""
         while not self.is_idle:
             await self.scheduler.drain()
             if self.leases:

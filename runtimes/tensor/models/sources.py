@@ -1,4 +1,4 @@
-"""From a model's name, or from what was sent with it, to what its versions are loaded from."""
+"""The source of a model's versions: its folder in the repository, or a load request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class SourceError(Exception):
-    """The configuration cannot be used, or nothing is there to load; the message tells what to change."""
+    """The configuration is invalid, or there is nothing to load; the message names what to change."""
 
 
 async def read_source(repository: Repository, name: str, override: Override | None) -> Source:
@@ -32,7 +32,7 @@ async def read_source(repository: Repository, name: str, override: Override | No
 
 
 def _discard(work: asyncio.Future[tuple[Source, Reading]]) -> None:
-    """Nobody waits for it any more; what it wrote is removed."""
+    """The load was cancelled: remove the files that it wrote."""
     if not work.cancelled() and work.exception() is None and work.result()[0].temporary:
         asyncio.get_running_loop().run_in_executor(None, remove, work.result()[0].folder.path)
 
@@ -68,5 +68,5 @@ def _reading(folder: ModelFolder, override: Override | None) -> Reading:
             return read_override(override.config, folder.name, folder.path, versions)
         return read_model(folder.path, folder.name, versions)
     except ConfigError as error:
-        # For callers too, whom the place of the repository does not concern.
+        # Clients see the message, and do not see the path of the repository.
         raise SourceError(str(error).replace(f"{folder.path.parent}/", "")) from None

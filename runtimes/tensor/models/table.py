@@ -1,4 +1,4 @@
-"""Every model that is known, and what requests find of it."""
+"""All models, as requests see them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runtimes.tensor.models.records import IndexEntry, ModelRecord, VersionRecor
 from runtimes.tensor.models.served_model import ServedModel
 
 RETRY_SECONDS = 2.0
-"""What callers are told of a model that is not ready."""
+"""The error of requests to a model that is not ready."""
 
 
 class ModelTable:
@@ -24,11 +24,11 @@ class ModelTable:
         self.leases: dict[tuple[str, str], ServedModel] = {}
 
     def model(self, name: str) -> ModelRecord:
-        """The record of a model, made where there is none."""
+        """The record of a model, created if there is none."""
         return self.models.setdefault(name, ModelRecord(name))
 
     def publish(self, model: ModelRecord) -> None:
-        """What leases find of a model from now on."""
+        """Set the versions that leases can have from now on."""
         for key in [key for key in self.leases if key[0] == model.name]:
             del self.leases[key]
         for record in model.versions.values():
@@ -57,7 +57,7 @@ class ModelTable:
         return model, model.find(version) or newest
 
     def is_ready(self, name: str, version: str = "") -> bool:
-        """Whether it answers, perhaps after loading. Raises `NotFound`."""
+        """Whether it serves requests, perhaps after a load. Raises `NotFound`."""
         try:
             return self.find(name, version)[1].usable
         except Unavailable:
@@ -79,7 +79,7 @@ class ModelTable:
         return [] if model is None else [str(number) for number in sorted(record.number for record in model.usable())]
 
     def records(self) -> Iterable[tuple[str, VersionRecord]]:
-        """Every version that is known, with its model's name: for statistics and metrics."""
+        """Every version with the name of its model, for statistics and metrics."""
         return ((model.name, record) for model in self.models.values() for record in model.versions.values())
 
     def index(self, *, ready: bool) -> list[IndexEntry]:
@@ -90,12 +90,12 @@ class ModelTable:
 
 
 def unavailable(message: str) -> Unavailable:
-    """To be asked again."""
+    """A temporary error: the request can be retried."""
     return Unavailable(message, code="model_not_ready", retry_after=RETRY_SECONDS)
 
 
 def not_ready(name: str, record: VersionRecord) -> Unavailable:
-    """Why, and when to ask again: never, where the model could not be loaded."""
+    """The reason, and when to retry: never, if the model could not be loaded."""
     why = record.reason or record.state.lower()
     error = unavailable(f"The model `{name}` version {record.number} is not ready: {why}.")
     if record.state == "UNAVAILABLE" and not record.cold:

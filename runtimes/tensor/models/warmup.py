@@ -24,7 +24,7 @@ MAX_BYTES = 1 << 30
 
 
 async def warm_up(config: ModelConfig, instance: Instance, model_folder: Path) -> None:
-    """Ask one copy for all of them. Raises `ModelLoadError` for the first that fails."""
+    """Send all warm-up requests to one copy. Raises `ModelLoadError` for the first that fails."""
     for warmup in config.warmup:
         try:
             inputs, rows = await asyncio.to_thread(inputs_of, config, warmup, model_folder)

@@ -1,10 +1,10 @@
-"""Who is still expected: how many callers there are, and how quickly they come."""
+"""Expected arrivals: the number of callers, and the gaps between their requests."""
 
 from __future__ import annotations
 
 _LONGER, _SHORTER = 1.08, 1 / 1.125
-"""What a longer and a shorter gap do to the guess: it settles where two of five are shorter. A mean would count the
-pauses between bursts, and who waits for the next of a burst wants to know the gaps within."""
+"""Changes of the estimate by a longer and a shorter gap: it settles where two of five are shorter. A mean would count
+pauses between bursts, and a batch waits for gaps within a burst."""
 _WINDOW = 64
 """Arrivals after which a peak is the previous one, and twice that until it is forgotten."""
 
@@ -37,5 +37,5 @@ class Arrivals:
         self._peak = max(self._peak, inside)
 
     def expects(self, inside: int) -> bool:
-        """Whether anybody is known who is not inside."""
+        """Whether a known caller has no request in flight."""
         return inside < max(self._peak, self._previous)

@@ -1,4 +1,4 @@
-"""Joins requests into batches, and gives each caller what is theirs of the outcome."""
+"""Joins requests into batches, and cuts the outputs for each request."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Batcher(Dispatcher):
-    """The scheduler of models that keep nothing between requests and answer each once.
+    """The scheduler of models without state between requests and with one response to each.
 
     Without `dynamic_batching` a batch is one request. A batch that fails is cut in half and computed again, down to
     the request that fails it: at most 2n - 2 further executions for n requests.
@@ -43,8 +43,8 @@ class Batcher(Dispatcher):
     def infer(self, inference: Inference, deadline: float = inf) -> asyncio.Future[list[Tensor]]:
         """The future of the request's outputs; cancelling it withdraws the request. `deadline` is loop time.
 
-        Raises `CallerError` for a request that does not fit the model, and `CapacityError` for one that finds no
-        place or no time; the future may fail with `BackendError`, `CapacityError` and `DeadlineError`.
+        Raises `CallerError` for a request that does not fit the model, and `CapacityError` for one without
+        room or time; the future may fail with `BackendError`, `CapacityError` and `DeadlineError`.
         """
         self._open()
         now = self._clock()
@@ -115,7 +115,7 @@ class Batcher(Dispatcher):
             return
         if not isinstance(result, InstanceLost):
             self._curve.observe(execution.rows, execution.seconds)
-        # The copy goes on first: what is left to do here is done while it computes.
+        # The copy gets its next batch first, and computes while the rest is done here.
         self._ended(instance)
         if isinstance(result, BaseException) and not isinstance(result, RowsFailed):
             for member in members:
@@ -133,7 +133,7 @@ class Batcher(Dispatcher):
         try:
             answers = self._outlet.split(outputs, [member.prepared for member in members])
         except Exception:
-            _LOG.exception("the outputs of a batch could not be told apart")
+            _LOG.exception("the outputs of a batch could not be split")
             for member in members:
                 self._delivery.fail(member, unreadable())
             return

@@ -8,10 +8,10 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Waiting(Protocol):
-    """What a queue knows of a request. Times are absolute seconds."""
+    """A request as a queue sees it. Times are absolute seconds."""
 
     key: Hashable
-    """What requests of one batch have in common: the shapes of their rows."""
+    """Equal for requests of one batch: the shapes of their rows."""
     rows: int
     level: int
     """Priority, 1 the most urgent; 0 where all are alike."""
@@ -23,7 +23,7 @@ class Waiting(Protocol):
     urgency: float
     """Its place in the queue: the lowest is next."""
     order: int
-    """How many came before it."""
+    """The number of requests before it."""
     waiting: bool
     """Whether it is in the queue."""
 
@@ -41,7 +41,7 @@ class Bucket(Generic[W]):
         self.size = 0
         self.rows = 0
         self.announced: W | None = None
-        """Its head, as the queue knows it."""
+        """Its head."""
         self._heap: list[tuple[float, int, W]] = []
 
     def __iter__(self) -> Iterator[W]:
@@ -53,7 +53,7 @@ class Bucket(Generic[W]):
         self.rows += entry.rows
 
     def left(self, entry: W) -> None:
-        """It waits no more, or at another place, as its own fields say."""
+        """Whether an entry is stale: its request has left, or has another place now."""
         self.size -= 1
         self.rows -= entry.rows
         if len(self._heap) > 2 * self.size + 16:
@@ -61,7 +61,7 @@ class Bucket(Generic[W]):
             heapify(self._heap)
 
     def head(self) -> W:
-        """The most urgent one. IndexError when nobody waits."""
+        """The most urgent request. Raises IndexError if there is none."""
         heap = self._heap
         while True:
             urgency, _, entry = heap[0]

@@ -1,4 +1,4 @@
-"""Answers that were given before, and requests that are alike while one of them is computed."""
+"""The response cache: stored responses, and one computation for identical requests in flight."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Sharer(asyncio.Future[list[Tensor]]):
         self.due = due
         self.execution: Execution | None = None
         self.device_seconds = 0.0
-        """Of the one for whom it was computed; the others cost nothing."""
+        """The execution, for the request that caused it; the others cost nothing."""
 
     def cancel(self, msg: Any | None = None) -> bool:
         if not super().cancel(msg):
@@ -40,7 +40,7 @@ class Sharer(asyncio.Future[list[Tensor]]):
 
 
 class Flight:
-    """One computation, and all who wait for it."""
+    """One computation, and all requests that wait for it."""
 
     __slots__ = ("key", "leader", "loop", "sharers", "work")
 
@@ -59,7 +59,7 @@ class Flight:
 
 
 class Cached:
-    """A batcher whose answers are kept. Errors never are."""
+    """A batcher whose responses are stored. Errors are not stored."""
 
     def __init__(self, inner: Batcher, store: ResponseStore, ttl: float, recorder: Recorder) -> None:
         self._inner = inner
@@ -142,7 +142,7 @@ class Cached:
                     sharer.set_result(list(outputs))
             flight.sharers = []
         elif isinstance(error, CapacityError | DeadlineError) or error is None:
-            # It says something of the one for whom it was computed, and nothing of the others.
+            # The error belongs to the request that caused the computation, and not to the others.
             self._deliver(flight, work)
             self._pass_on(flight, error)
         else:
@@ -155,7 +155,7 @@ class Cached:
         flight.leader.device_seconds = getattr(work, "device_seconds", 0.0)
 
     def _pass_on(self, flight: Flight, error: BaseException | None) -> None:
-        """Whoever waits on asks again, in their own time."""
+        """Compute the requests that still wait, each with its own deadline."""
         if error is not None and flight.leader is not None:
             _fail([flight.leader], error)
         while waiting := [sharer for sharer in flight.sharers if not sharer.done()]:

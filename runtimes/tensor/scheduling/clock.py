@@ -1,4 +1,4 @@
-"""The time, by which queues are ordered and latency is learned."""
+"""The clock that orders queues and measures latency."""
 
 import asyncio
 import time

@@ -33,7 +33,7 @@ class Streamer(Dispatcher):
 
     def infer(self, inference: Inference, deadline: float = inf) -> asyncio.Future[list[Tensor]]:
         raise CallerError(
-            f"Model `{inference.model_name}` answers with any number of responses; ask for them as a stream.",
+            f"Model `{inference.model_name}` sends any number of responses: use a stream.",
             code="model_decoupled",
         )
 
@@ -50,7 +50,7 @@ class Streamer(Dispatcher):
         return responses
 
     def _over(self, pending: object) -> None:
-        """It was answered, failed, or given up: in the latter cases the model may have to be told."""
+        """The request was answered, failed or was cancelled; in the last two cases the model's stream is cancelled."""
         assert isinstance(pending, Pending)
         self._responses.pop(pending, None)
         stream = self._streams.pop(pending, None)

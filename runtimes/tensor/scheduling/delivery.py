@@ -1,4 +1,4 @@
-"""How outcomes reach who waits for them: at once, or in the order in which requests came."""
+"""Delivers outcomes at once, or in the order of the requests."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Delivery:
         pending.fail(error)
 
     def release(self) -> None:
-        """Somebody left, or failed by themselves."""
+        """A request was cancelled, or failed."""
 
 
 class OrderedDelivery(Delivery):
-    """Holds what is known too early. Who left, or whose time was up, holds nobody."""
+    """Holds outcomes until those of earlier requests. Cancelled and overdue requests hold none."""
 
     def __init__(self) -> None:
         self._line: deque[Pending] = deque()

@@ -1,4 +1,4 @@
-"""Brings what waits to the copies of a model that are idle, and ends what waits for too long."""
+"""Moves pending requests to idle copies of a model, and ends overdue ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MICROSECOND = 1e-6
 
 
 class Dispatcher(ABC):
-    """Of one version of a model. Belongs to the loop that it was made on; its instances are somebody else's."""
+    """Dispatches the requests of one version. It belongs to the loop that made it, and does not own its instances."""
 
     def __init__(self, config: ModelConfig, instances: Sequence[Instance], recorder: Recorder | None = None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -41,8 +41,8 @@ class Dispatcher(ABC):
         self._instances = 0
         self._stuck: dict[Instance, float] = {}
         """Copies that cannot be replaced, and the loop time of the next try."""
-        # Not at once: what came by this turn of the loop is to come along, and so is what comes by the next. Those who
-        # were answered together ask again together, and a batch costs little more than a row.
+        # Not at once: requests of this turn of the loop and the next can join. Clients
+        # that were answered together send again together, and a batch costs little more than a row.
         self._gather = self._dispatch_a_turn_later if self._queue.joins else self._dispatch_soon
         self._dispatching = False
         self._soon = False
@@ -71,7 +71,7 @@ class Dispatcher(ABC):
         return sum(len(members) for _, members in self._running.values())
 
     def holds(self, sequence: int | str) -> bool:
-        """Nothing is kept between requests."""
+        """No state is stored between requests."""
         return False
 
     # ── coming and leaving ────────────────────────────────────────────────────────────────────────────
@@ -97,7 +97,7 @@ class Dispatcher(ABC):
             if self._queue.size or not self._idle:
                 self._queue.admit(pending, now, self._free_in(now), len(self._running) + len(self._idle))
         if self._soon and self._queue.is_full(pending.level):
-            self._dispatch()  # a copy is idle: nobody is refused for what waits for its sake
+            self._dispatch()  # a copy is idle: no request is refused for others that wait for a larger batch
         self._queue.add(pending, now, self.computing if self._queue.patient else 0)
         self._deadlines.by(pending.expires)
         if self._idle and not self._soon:
@@ -129,12 +129,12 @@ class Dispatcher(ABC):
         self._dispatch()
 
     def _dispatch(self) -> None:
-        if self._dispatching:  # a copy answered before `start` returned; whoever started it goes on
+        if self._dispatching:  # a copy answered before `start` returned; the caller of `start` continues
             return
         self._dispatching = True
         try:
             while self._idle and (self._queue.size or self._again):
-                if not self._idle[-1].ready:  # it died while it had nothing to do, and will say when it is back
+                if not self._idle[-1].ready:  # it died idle, and reports its return
                     self._idle.pop()
                 elif members := self._next():
                     self._run(self._idle.pop(), members)
@@ -180,7 +180,7 @@ class Dispatcher(ABC):
     # ── copies that are lost ──────────────────────────────────────────────────────────────────────────
 
     def _lost(self, instance: Instance, seconds: float) -> None:
-        """It is away for that long at least. Where all are, nobody is kept waiting for what may never come."""
+        """The instance is lost for at least so long. If all are, pending requests fail instead of waiting."""
         self._stuck[instance] = self._clock() + seconds
         if len(self._stuck) == self._instances:
             self._end_waiting(self._no_copy)
@@ -223,7 +223,7 @@ class Dispatcher(ABC):
         return not (self._queue.size or self._running or self._again)
 
     def _settle(self) -> None:
-        """Something ended: tell who waits for the end of all that is going on."""
+        """A request or an execution ended: wake those that wait for the end of all."""
         self._quiet.settle()
 
     async def drain(self) -> None:

@@ -1,4 +1,4 @@
-"""What went wrong on a copy of a model, as its callers are told."""
+"""Failures of a copy as errors of requests."""
 
 from adapters.errors import INSTANCE_LOST, MODEL_FAILED, BackendError, CapacityError, InferenceError
 from runtimes.tensor.backends.base import InstanceEnded, InstanceLost, ModelFailed

@@ -24,7 +24,7 @@ MAX_PARTS = 256
 
 
 class Reader:
-    """One input. What can be known of it before there is a request is computed once."""
+    """One input. Values that do not depend on a request are computed once."""
 
     __slots__ = (
         "batched",
@@ -83,7 +83,7 @@ class Reader:
 
     def _view(self, shape: tuple[int, ...], data: Data) -> Array:
         array = np.ndarray(shape, self.dtype, data)
-        # Frameworks may read several elements at a time, and not all ask where those lie.
+        # Frameworks may read several elements at a time, and not all check the alignment.
         return array if array.flags.aligned else array.copy()
 
     def pad(self, array: Array, cuts: dict[int, tuple[int, int]]) -> Array:
@@ -93,7 +93,7 @@ class Reader:
         for axis, (dim, size) in enumerate(zip(self.dims, array.shape[offset:], strict=True), offset):
             if dim == -1:
                 shape[axis] = next((length for length in self.pads if length >= size), size)
-                # Two inputs of different lengths leave no way to tell which of them an output follows.
+                # With two inputs of different lengths, the length of an output is ambiguous.
                 cut = cuts.setdefault(axis, (shape[axis], size))
                 if cut != (shape[axis], size):
                     cuts[axis] = (0, 0)
@@ -198,7 +198,7 @@ class Intake:
                 param=unknown,
             )
         if len(set(names)) != len(names):
-            raise CallerError("An output is asked for twice; ask once for each.")
+            raise CallerError("An output is requested twice: request each once.")
         return names
 
     def _check_names(self, inference: Inference) -> None:

@@ -1,4 +1,4 @@
-"""The answer of a request that was cut into parts."""
+"""The response to a request that was cut into parts."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Lane:
 
     @property
     def room(self) -> tuple[bool, int]:
-        """Whether it is ready, and how many slots are free."""
+        """Its readiness, and the number of free slots."""
         return self.instance.ready, len(self._free)
 
     def take(self, sequence: Sequence) -> None:
@@ -114,7 +114,7 @@ class Lane:
             done(error)
 
     def _members(self, turns: list[Turn]) -> tuple[list[Tensors], list[int]]:
-        """The rows of a batch, and which is whose. Where the model is told who is ready, a row is a slot."""
+        """The rows of a batch, and the turn of each. With a `ready` control a row is a slot."""
         if not (self._chooser.direct and self._inputs.tells_ready):
             return [self._inputs.of(turn) for turn in turns], list(range(len(turns)))
         rows = [self.slots[turn.sequence] for turn in turns]

@@ -1,13 +1,13 @@
-"""How long a model takes for a batch of some size, as it was last seen to take."""
+"""Measured time of a batch by its size."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 
 _WEIGHT = 0.1
-"""Of a new measurement, once there are enough for a mean."""
+"""The weight of a new measurement, after enough for a mean."""
 _EXACT = 32
-"""Up to here each size is remembered apart; above, sizes that share their five leading bits are one."""
+"""Up to here each size has its own measurement; above, sizes with the same five leading bits share one."""
 
 
 def _size_class(rows: int) -> int:
@@ -39,7 +39,7 @@ class LatencyCurve:
         self._seconds[at] += (seconds - self._seconds[at]) * max(_WEIGHT, 1 / count)
 
     def predict(self, rows: int) -> float:
-        """0 while nothing is known. Beyond what was seen, the last line goes on; of one size only, it is flat."""
+        """Seconds for a batch; 0 without measurements. Beyond the measured sizes the last line continues."""
         sizes, seconds = self._sizes, self._seconds
         if len(sizes) < 2:
             return seconds[0] if seconds else 0.0
@@ -52,7 +52,7 @@ class LatencyCurve:
         guess = seconds[at] + slope * (rows - sizes[at])
         if sizes[0] < rows < sizes[-1]:
             return guess
-        # A noisy slope must not say that a larger batch is faster than any, or that a smaller one takes no time.
+        # A noisy slope must not make a larger batch faster than a smaller one, or a smaller one free.
         return max(guess, seconds[-1]) if rows > sizes[-1] else min(max(guess, 0.0), seconds[0])
 
     def saving(self, rows: int) -> float:

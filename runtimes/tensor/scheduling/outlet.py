@@ -1,4 +1,4 @@
-"""A batch's outputs, as each of its members gets them."""
+"""Outputs of a batch, cut for each member."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BYTE = np.dtype(np.uint8)
 
 
 class Outlet:
-    """Of one model. Outputs come in the order of its configuration, or in which they were asked for."""
+    """Cuts the outputs of one model. They have the order of its configuration, or of the request."""
 
     def __init__(self, config: ModelConfig) -> None:
         self._batched = config.max_batch_size > 0

@@ -1,4 +1,4 @@
-"""A request between its arrival and its answer."""
+"""A request between its arrival and its response."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from runtimes.tensor.backends.base import Tensors
 
 @dataclass(slots=True)
 class Execution:
-    """One batch on one copy, as its members may tell of it afterwards."""
+    """One batch on one copy, as its members report it afterwards."""
 
     started: float
     rows: int
     seconds: float = 0.0
-    """How long it computed, once it has."""
+    """The time of its computation, after its end."""
 
 
 class PreparedRequest(NamedTuple):
-    """A request, as its model's configuration reads it."""
+    """A request that was checked and converted by the configuration of its model."""
 
     inputs: Tensors
     rows: int
     key: Hashable
-    """What requests of one batch must have in common: the shapes of their rows."""
+    """Equal for requests of one batch: the shapes of their rows."""
     requested: tuple[str, ...] | None = None
     """Outputs by name, in order; None for all."""
     cuts: Mapping[int, tuple[int, int]] | None = None
@@ -36,10 +36,10 @@ class PreparedRequest(NamedTuple):
 
 
 class Owner(Protocol):
-    """Whoever schedules it."""
+    """The scheduler of a request."""
 
     def withdraw(self, pending: Pending) -> None:
-        """Its caller left."""
+        """Its caller has cancelled it."""
         ...
 
 

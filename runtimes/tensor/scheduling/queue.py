@@ -1,12 +1,12 @@
-"""Which requests make the next batch, and whether to wait for more.
+"""The requests of the next batch, and whether to wait for more.
 
     buckets      requests of one shape; only those can be joined
-    urgency      across all buckets the one that is due first comes first (earliest deadline first); who is due
-                 later than PATIENCE counts as due then, so that nobody waits forever behind those in a hurry
+    urgency      across all buckets the request with the earliest deadline is first; a deadline later than
+                 PATIENCE counts as PATIENCE, so that no request waits forever behind urgent ones
     levels       a lower priority counts as if it were due PATIENCE later, level by level: strict while waits are
                  short, and still not endless
     waiting      never while more cannot come, or when the device would idle for longer than joining saves
-    admission    who could not be answered within its time is refused at once, and not after it
+    admission    a request that cannot meet its deadline is refused at once
 
 Pure: time is an argument, and nothing here waits.
 """
@@ -28,7 +28,7 @@ from runtimes.tensor.scheduling.queue_rules import LONGEST_WAIT, QueueRules
 PATIENCE = 5.0
 """Seconds."""
 BEHIND = 12 * PATIENCE
-"""What a request falls behind when its time in the queue is over and it is to be delayed, not refused."""
+"""Added to the urgency of a request whose time in the queue is over, if it is delayed and not rejected."""
 
 
 class BatchQueue(Generic[W]):
@@ -41,14 +41,14 @@ class BatchQueue(Generic[W]):
         self.size = 0
         self.rows = 0
         self.wake_at = inf
-        """When `next` should be asked again, though nothing comes or ends."""
+        """When to call `next` again if nothing arrives or ends."""
         self.rules = QueueRules(rules)
         self._sizes: dict[int, int] = {}
         """Requests by level, of those that have any."""
         self._preferred = sorted(size for size in rules.preferred_batch_size if size <= self.max_rows)
         self._delay = rules.max_queue_delay if self.joins else 0.0
         self.patient = self._delay > 0
-        """Whether it ever waits for more; then it wants to know how many are computed."""
+        """Whether the queue ever waits for more requests; then it needs the number in execution."""
         self._curve = curve
         self._arrivals = Arrivals()
         self._buckets: dict[Hashable, Bucket[W]] = {}
@@ -61,7 +61,7 @@ class BatchQueue(Generic[W]):
     # ── coming and leaving ────────────────────────────────────────────────────────────────────────────
 
     def is_full(self, level: int) -> bool:
-        """Whether as many wait as may."""
+        """Whether the queue of this level is full."""
         return self._sizes.get(level, 0) >= self.rules.max_size(level)
 
     def add(self, entry: W, now: float, inside: int = 0) -> None:
@@ -99,7 +99,7 @@ class BatchQueue(Generic[W]):
         self._announce(bucket)
 
     def expire(self, now: float) -> list[W]:
-        """Those whose time in the queue is over leave it. Who is to be delayed stays, behind all others."""
+        """Remove requests whose time in the queue is over. Delayed ones stay behind all others."""
         over = [entry for entry in self if entry.expires <= now]
         gone = [entry for entry in over if min(entry.due, _longest(entry)) <= now or not self.rules.delays(entry.level)]
         for entry in gone:
@@ -139,9 +139,9 @@ class BatchQueue(Generic[W]):
     # ── the next batch ────────────────────────────────────────────────────────────────────────────────
 
     def next(self, now: float, inside: int = 0) -> list[W]:
-        """Who runs now on a copy that is idle, while so many are computed on others; empty when nobody should yet.
+        """The next batch for an idle copy, while so many requests compute on others; empty if it should wait.
 
-        `wake_at` says when to ask again.
+        `wake_at` is the time of the next call.
         """
         self.wake_at = inf
         if not self.size:
@@ -173,7 +173,7 @@ class BatchQueue(Generic[W]):
             heappop(self._heads)
 
     def _ready(self, now: float, inside: int) -> Bucket[W] | None:
-        """The most urgent bucket that waits for nobody."""
+        """The most urgent bucket that waits for no further request."""
         ready = None
         for bucket in self._buckets.values():
             until = self._wait_until(bucket, now, inside)
@@ -184,8 +184,10 @@ class BatchQueue(Generic[W]):
         return ready
 
     def _wait_until(self, bucket: Bucket[W], now: float, inside: int) -> float:
-        """How long more company is worth waiting for: no longer than joining saves, counted from the last arrival,
-        as who waits on for as long as it may gain loses at most as much again."""
+        """The longest useful wait for another request: no longer than joining saves, counted from the last arrival.
+
+        A wait as long as its gain loses at most as much again.
+        """
         rows = bucket.rows
         if rows >= self.max_rows or rows in self._preferred or not self._arrivals.expects(self.size + inside):
             return now
@@ -198,9 +200,9 @@ class BatchQueue(Generic[W]):
     # ── admission ─────────────────────────────────────────────────────────────────────────────────────
 
     def admit(self, entry: W, now: float, free_in: float, copies: int) -> None:
-        """Raises `CapacityError` when it would not be answered in time. A copy is free in so many seconds.
+        """Raises `CapacityError` if a request would miss its deadline. A copy is free in so many seconds.
 
-        To be asked before `add`, of requests that do not wait for as long as it takes.
+        Called before `add`, for requests with a deadline.
         """
         left = min(
             entry.due - now - self._curve.predict(entry.rows),

@@ -1,17 +1,17 @@
-"""Priorities, and how long and how many of each may wait."""
+"""Priorities, and the bounds of waiting requests of each."""
 
 from __future__ import annotations
 
 from runtimes.tensor.configuration.model_config import DynamicBatching, QueuePolicy
 
 LONGEST_WAIT = 600.0
-"""Seconds in the queue, of who has no other bound: every wait ends, also one for copies that cannot be replaced."""
+"""The longest time in the queue, for requests without another bound: every wait ends."""
 MAX_QUEUE_SIZE = 4096
-"""Requests that wait, of each level, where the model does not say."""
+"""Waiting requests of each level, unless the model has a bound."""
 
 
 class QueueRules:
-    """Of one model. A level is a priority, 1 the most urgent, or 0 where all are alike."""
+    """The rules of one model. A level is a priority, 1 the most urgent, or 0 if there are none."""
 
     def __init__(self, rules: DynamicBatching) -> None:
         self._levels = rules.priority_levels
@@ -20,7 +20,7 @@ class QueueRules:
         self._policy = rules.default_queue_policy
 
     def level(self, priority: int) -> int:
-        """Of a request that asks for this priority; one that does not exist is the default."""
+        """The level of a request with this priority; the default level if it does not exist."""
         return priority if 1 <= priority <= self._levels else self._default_level
 
     def expiry(self, level: int, now: float, due: float, timeout: float) -> float:
@@ -37,5 +37,5 @@ class QueueRules:
         return self._policies.get(level, self._policy).max_queue_size or MAX_QUEUE_SIZE
 
     def delays(self, level: int) -> bool:
-        """Whether who has waited for too long falls behind, and is not refused."""
+        """Whether an overdue request is delayed and not rejected."""
         return self._policies.get(level, self._policy).timeout_action == "delay"

@@ -1,4 +1,4 @@
-"""Waiting until nothing goes on."""
+"""Waits until nothing runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Quiet:
-    """`idle` says whether it is so; whoever may have made it so calls `settle`."""
+    """`idle` returns whether nothing runs; each end of work calls `settle`."""
 
     def __init__(self, idle: Callable[[], bool]) -> None:
         self._idle = idle

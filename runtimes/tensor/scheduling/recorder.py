@@ -1,4 +1,4 @@
-"""Who counts what is computed."""
+"""Counters of executions."""
 
 from typing import Protocol
 
@@ -9,7 +9,7 @@ class Recorder(Protocol):
         ...
 
     def cache_hit(self, seconds: float) -> None:
-        """An answer was found, or is on its way for somebody else; it took so long to find it."""
+        """A response was in the cache, or is computed for an identical request; the look-up took so long."""
         ...
 
     def cache_missed(self, seconds: float) -> None: ...

@@ -1,4 +1,4 @@
-"""Answers by digest, within so many bytes. Pure: time is an argument."""
+"""Responses by digest, within a bound of bytes. Pure: time is an argument."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import NamedTuple
 from adapters.tensors import Inference, Tensor
 
 PART = 8
-"""An answer takes an eighth of the store at most."""
+"""A response takes at most an eighth of the store."""
 OVERHEAD = 512
-"""Bytes that an answer takes beside its tensors."""
+"""Bytes of a response beside its tensors."""
 _LENGTH = Struct("<Q").pack
 
 
 def digest(owner: int, inference: Inference) -> bytes:
-    """Of all that an answer depends on: whose model, the inputs in full, which outputs, and in which order."""
+    """The digest of a request: the loaded version, all inputs, and the requested outputs in order."""
     hashed = blake2b(_LENGTH(owner), digest_size=32)
     add = hashed.update
     for tensor in sorted(inference.inputs, key=_name):
@@ -41,7 +41,7 @@ class _Entry(NamedTuple):
 
 
 class ResponseStore:
-    """Of all models that keep answers; the one unused for longest makes room."""
+    """Responses of all models with a cache; the least recently used one makes room."""
 
     def __init__(self, max_bytes: int) -> None:
         self.size = 0
@@ -54,7 +54,7 @@ class ResponseStore:
         return len(self._entries)
 
     def owner(self) -> int:
-        """A number for one loaded version, which none before it had: what an older one answered is not found."""
+        """A new number for a loaded version: responses of an older one never match."""
         self._owners += 1
         return self._owners
 
@@ -69,13 +69,13 @@ class ResponseStore:
         return entry.outputs
 
     def put(self, key: bytes, owner: int, outputs: list[Tensor], ttl: float, now: float) -> None:
-        """Keep it for `ttl` seconds, 0 for as long as there is room; unless it is too large."""
+        """Store a response for `ttl` seconds, 0 for as long as there is room; not if it is too large."""
         size = OVERHEAD + sum(len(tensor.data) for tensor in outputs)
         if size > self._max_bytes // PART:
             return
         if key in self._entries:
             self._drop(key)
-        # Copies: what a batch answered is one buffer, of which an answer is a part.
+        # Copies: the outputs of a batch are one buffer, of which a response is a part.
         entry = [Tensor(t.name, t.datatype, t.shape, bytes(t.data), t.parameters) for t in outputs]
         self._entries[key] = _Entry(entry, size, now + ttl if ttl > 0 else inf, owner)
         self.size += size

@@ -9,17 +9,17 @@ from adapters.tensors import Tensor
 from runtimes.tensor.backends.base import Stream
 
 MOST = 8
-"""Responses that nobody has read: then the model waits."""
+"""Unread responses; at this number the model waits."""
 FEW = 2
 """Until so many are left."""
 
 
 class Responses:
-    """An async iterator of responses, each a list of outputs; it ends after the last, or raises why there are no
-    more. Whoever leaves early calls `cancel`.
+    """An async iterator of responses, each a list of outputs. It ends after the last, or raises the failure. A reader
+    that stops early calls `cancel`.
 
-    `ended` is the future of its end: it may be awaited, and cancelling it is cancelling this. What it holds, if
-    anything, is the last response.
+    `ended` is the future of its end: it may be awaited, and cancelling it cancels the stream. Its result, if
+    any, is the last response.
     """
 
     def __init__(self, ended: asyncio.Future[list[Tensor]]) -> None:
@@ -58,7 +58,7 @@ class Responses:
         return last
 
     def cancel(self) -> None:
-        """Nobody reads on; the model is stopped. Idempotent."""
+        """Stop the model: no further response is read. Idempotent."""
         self._buffer.clear()
         self.ended.cancel()
 

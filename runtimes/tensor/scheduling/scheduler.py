@@ -1,4 +1,4 @@
-"""What serves the requests of one version of a model, whatever kind of model it is."""
+"""The interface of the schedulers of all kinds of models."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from runtimes.tensor.sequences.sequencer import Sequencer
 class Scheduler(Protocol):
     """Requests in, outputs out. Belongs to one loop, where it is made and used; `deadline` is that loop's time.
 
-    Both ways of asking raise `CallerError` for a request that does not fit the model, `CapacityError` for one that
-    finds no place or no time, `DeadlineError` for one that came too late. Afterwards `BackendError` (the model
-    failed), `CapacityError` (its copy was lost, its time in the queue is over, the model is unloaded) and
-    `DeadlineError` may come out of the future or the iterator.
+    Both methods raise `CallerError` for a request that does not fit the model, `CapacityError` for one without room or
+    time, `DeadlineError` for one past its deadline. Afterwards the future or the iterator may raise `BackendError`
+    (the model failed), `CapacityError` (its copy was lost, its time in the queue is over, the model is unloaded) and
+    `DeadlineError`.
     """
 
     @property
@@ -37,15 +37,15 @@ class Scheduler(Protocol):
     def computing(self) -> int: ...
 
     def infer(self, inference: Inference, deadline: float = inf) -> asyncio.Future[list[Tensor]]:
-        """The future of the outputs, in the order asked for; cancelling it withdraws the request.
+        """The future of the outputs in the requested order; cancelling it withdraws the request.
 
-        It tells afterwards when it `arrived`, and of its `execution`: when that `started`, its `rows` and `seconds`.
+        Afterwards it has `arrived` and `execution`, with the latter's `started`, `rows` and `seconds`.
         `CallerError` for a decoupled model.
         """
         ...
 
     def stream(self, inference: Inference, deadline: float = inf) -> Responses:
-        """The responses as they come: any number for a decoupled model, one for any other."""
+        """The responses: any number for a decoupled model, one for any other."""
         ...
 
     def holds(self, sequence: int | str) -> bool:
@@ -72,10 +72,10 @@ def make_scheduler(
     recorder: Recorder | None = None,
     store: ResponseStore | None = None,
 ) -> Scheduler:
-    """The one that the model's configuration asks for. The instances stay whose they are; `store` keeps the answers of
-    models that say so.
+    """The scheduler that the configuration selects. It does not own the instances; `store` has the responses of models
+    with a cache.
 
-    Raises `ModelLoadError` where the configuration asks for what cannot be.
+    Raises `ModelLoadError` if the configuration cannot be scheduled.
     """
     if config.sequence_batching is not None:
         if config.decoupled or config.dynamic_batching is not None:

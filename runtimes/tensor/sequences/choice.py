@@ -1,6 +1,6 @@
-"""Which sequences of one copy take their turn together, and when. Pure: time is an argument.
+"""Chooses the sequences of one copy that compute together, and when. Pure: time is an argument.
 
-direct   a sequence has a slot of the batch for itself until it ends; a model may keep what it knows by slot
+direct   a sequence has a slot of the batch for itself until it ends; a model may store state by slot
 oldest   turns that came first are joined like any other requests, one of each sequence at most
 """
 
@@ -15,12 +15,12 @@ from runtimes.tensor.scheduling.latency import LatencyCurve
 from runtimes.tensor.sequences.sequence import Turn
 
 MAX_CANDIDATES = 256
-"""Open sequences of one copy, where the model does not say."""
+"""Open sequences of one copy, unless the model has a bound."""
 
 
 class Choice(NamedTuple):
     turns: list[Turn]
-    """Empty: nobody, until `wake_at`."""
+    """Empty: none until `wake_at`."""
     wake_at: float = inf
 
 
@@ -38,7 +38,7 @@ class Chooser:
         self.slots = self.max_rows if self.direct else rules.max_candidate_sequences or MAX_CANDIDATES
 
     def choose(self, heads: list[Turn], open_: int, now: float) -> Choice:
-        """Of the first turns of sequences that can go on, one at least, while so many are open on this copy."""
+        """Chooses among the first turns of ready sequences, at least one, while so many are open on this copy."""
         heads = sorted(heads, key=_order)
         until = self._wait_until(heads, open_, now)
         if until > now:
@@ -53,7 +53,7 @@ class Chooser:
         return max((size for size in self._rules.preferred_batch_size if size <= count), default=self.max_rows)
 
     def _wait_until(self, heads: list[Turn], open_: int, now: float) -> float:
-        """How long it is worth waiting for more; not at all for sequences that are not open."""
+        """The longest useful wait for more turns; 0 for sequences that are not open."""
         count = len(heads)
         if count >= min(open_, self.max_rows) or not self._rules.max_queue_delay:
             return now

@@ -1,4 +1,4 @@
-"""Inputs that no caller sends: what the model is told of each row's sequence, and what it said of it last."""
+"""Inputs that the runtime makes: controls and states of each row's sequence."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SequenceInputs:
         self.has_state = bool(rules.states)
 
     def check(self, name: SequenceId) -> None:
-        """Raises `CallerError` for an id that the model cannot be told."""
+        """Raises `CallerError` for an id that the model's control cannot hold."""
         if self._corrid is None or self._corrid.datatype == "BYTES":
             return
         dtype = DTYPES[self._corrid.datatype]
@@ -58,7 +58,7 @@ class SequenceInputs:
             )
 
     def key(self, turn: Turn) -> Hashable:
-        """What turns of one batch have in common."""
+        """Equal for turns of one batch."""
         if not self.has_state:
             return turn.key
         return turn.key, tuple([self.state(turn.sequence, state.input_name).shape for state in self._states])

@@ -1,4 +1,4 @@
-"""Sequences while they are open: turns come, are computed in order, and leave; a sequence ends."""
+"""Open sequences of a model: turns enter, compute in order, and leave; a sequence ends."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from runtimes.tensor.scheduling.recorder import NoRecorder, Recorder
 from runtimes.tensor.sequences.choice import Chooser
 from runtimes.tensor.sequences.inputs import SequenceInputs
 from runtimes.tensor.sequences.open_sequences import OpenSequences
-from runtimes.tensor.sequences.sequence import Place, Sequence, Turn
+from runtimes.tensor.sequences.sequence import Sequence, SequencePlace, Turn
 
 
 class SequenceLifecycle:
-    """All of one model's. Belongs to the loop that it was made on."""
+    """All sequences of one model. It belongs to the loop that it was made on."""
 
     def __init__(self, config: ModelConfig, instances: Copies[Instance], recorder: Recorder | None = None) -> None:
         rules = config.sequence_batching
@@ -63,21 +63,20 @@ class SequenceLifecycle:
         self._go_on_soon()
 
     def withdraw(self, pending: Pending) -> None:
-        """Its caller left, or its time is up."""
+        """Its caller has cancelled it, or its deadline has passed."""
         if pending.waiting:
             assert isinstance(pending, Turn)
             sequence = pending.sequence
             pending.waiting = False
             sequence.turns.remove(pending)
             if pending.start:
-                self._close(sequence, f"Sequence {sequence.id!r} was given up before it began.", "sequence_not_open")
+                self._close(sequence, f"Sequence {sequence.id!r} was cancelled before it began.", "sequence_not_open")
             else:
                 self._quit_if_last(sequence)
         self._settle()
 
     def _quit_if_last(self, sequence: Sequence) -> None:
-        """Nobody goes on with it, though its end has not come: a model that keeps account of sequences is told
-        before the slot is another's."""
+        """End a sequence without further requests. A model with an `end` control gets a row first."""
         if sequence.turns or sequence.running or sequence.closed:
             return
         sequence.quiet_since = self.now()
@@ -89,7 +88,7 @@ class SequenceLifecycle:
         if sequence.nothing is None or not sequence.started:
             self._close(sequence)
             return
-        place = Place(sequence.id, start=False, end=True)
+        place = SequencePlace(sequence.id, start=False, end=True)
         turn = Turn(self._loop, self, sequence.nothing, self.now(), inf, sequence, place)
         turn.valid = False
         turn.add_done_callback(_ignore)
@@ -97,7 +96,7 @@ class SequenceLifecycle:
         self._append(turn)
 
     def _close(self, sequence: Sequence, why: str = "", code: str = "sequence_not_open") -> None:
-        """It is over; requests that wait in it, as there may be when something went wrong, fail."""
+        """Close a sequence. Requests that wait in it after a failure fail."""
         if sequence.closed:
             return
         self._sequences.close(sequence)
@@ -124,7 +123,7 @@ class SequenceLifecycle:
     # ── computing ─────────────────────────────────────────────────────────────────────────────────────
 
     def _go_on_soon(self) -> None:
-        # Not at once: what comes by this turn of the loop is to come along.
+        # Not at once: requests of this turn of the loop can join.
         if not self._soon:
             self._soon = True
             self._loop.call_soon(self._go_on)
@@ -155,7 +154,7 @@ class SequenceLifecycle:
             try:
                 self._inputs.keep(turn.sequence, outputs, row)
                 answer = self._outlet.row(outputs, row, turn.prepared)
-            except Exception:  # whatever the model answered, the others get theirs
+            except Exception:  # a bad output fails its own turn only
                 self._failed(turn, unreadable())
                 continue
             self._delivery.answer(turn, answer)
@@ -166,11 +165,11 @@ class SequenceLifecycle:
             self._failed(turn, for_caller(error))
 
     def _failed(self, turn: Turn, error: InferenceError) -> None:
-        """The sequence stays as it was before, unless this began or ended it."""
+        """Fail a turn. The sequence stays unchanged, unless the turn began or ended it."""
         self._delivery.fail(turn, error)
         if turn.start:
             turn.sequence.running = False
-            self._close(turn.sequence, f"The first request of sequence {turn.sequence.id!r} failed: begin it again.")
+            self._close(turn.sequence, f"The first request of sequence {turn.sequence.id!r} failed: start it again.")
         else:
             self._over(turn)
 
@@ -184,13 +183,13 @@ class SequenceLifecycle:
             self._quit_if_last(sequence)
 
     def lost(self, lane: Lane) -> None:
-        """The copy died, and with it what it knew. States that are kept here go on with its replacement."""
+        """The copy died with its state. States that the runtime holds continue on its replacement."""
         if self._inputs.has_state:
             return
         self.failed(lane.drop(), InstanceLost())
         for sequence in list(lane.slots):
             if sequence.started:
-                why = f"The copy of the model that knew sequence {sequence.id!r} died: begin it again."
+                why = f"The copy of the model with the state of sequence {sequence.id!r} died: start it again."
                 self._close(sequence, why, "sequence_lost")
 
     def _replaced(self, lane: Lane) -> None:
@@ -199,6 +198,6 @@ class SequenceLifecycle:
 
 
 def _ignore(turn: asyncio.Future[list[Tensor]]) -> None:
-    """Nobody waits for it, so nobody else looks at how it ended."""
+    """Retrieve the exception of a turn that no caller awaits."""
     if not turn.cancelled():
         turn.exception()

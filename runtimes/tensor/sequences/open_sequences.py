@@ -1,4 +1,4 @@
-"""Which sequences are open, and where: the names, the slots and the line before them. Pure."""
+"""Open sequences: their names, their slots, and the backlog. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import inf
 from typing import Protocol
 
 from adapters.errors import CallerError, CapacityError
-from runtimes.tensor.sequences.sequence import Place, Sequence, SequenceId
+from runtimes.tensor.sequences.sequence import Sequence, SequenceId, SequencePlace
 
 MAX_BACKLOG = 1024
 """Sequences that wait for a slot."""
@@ -19,7 +19,7 @@ class Slots(Protocol):
 
     @property
     def room(self) -> tuple[bool, int]:
-        """How welcome another sequence is: whether the copy is ready, and how many slots are free."""
+        """The rank of a copy for another sequence: its readiness, and the number of free slots."""
         ...
 
     def take(self, sequence: Sequence) -> None: ...
@@ -28,7 +28,7 @@ class Slots(Protocol):
 
 
 class OpenSequences:
-    """Of one model. A sequence waits in the backlog until it has a slot, which it keeps until it is closed."""
+    """The sequences of one model. A sequence waits in the backlog for a slot, and has it until it is closed."""
 
     def __init__(self, model: str, copies: Copies[Slots], max_idle: float) -> None:
         self.max_idle = max_idle
@@ -48,8 +48,8 @@ class OpenSequences:
         sequence = self._named.get(name)
         return sequence is not None and not sequence.ending
 
-    def of(self, place: Place, now: float) -> Sequence:
-        """That which a request goes on with, or begins. Raises `CallerError` where neither can be."""
+    def of(self, place: SequencePlace, now: float) -> Sequence:
+        """The sequence that a request continues or begins. Raises `CallerError` if it can do neither."""
         sequence = self._named.get(place.id)
         if place.start:
             if sequence is not None and not sequence.ending:
@@ -70,7 +70,7 @@ class OpenSequences:
             )
         return sequence
 
-    def _begin(self, place: Place, after: Sequence | None, now: float) -> Sequence:
+    def _begin(self, place: SequencePlace, after: Sequence | None, now: float) -> Sequence:
         if len(self._backlog) >= MAX_BACKLOG:
             raise CapacityError(
                 f"All places for sequences are taken, and {len(self._backlog)} sequences wait for one; try later.",
@@ -100,7 +100,7 @@ class OpenSequences:
             before = sequence.predecessor()
             if before is None:
                 del self._named[sequence.id]
-            else:  # whoever begins the next one waits for that
+            else:  # the start of the next sequence waits for that
                 self._named[sequence.id] = before
         self._backlog.pop(sequence, None)
         copy = self._placed.pop(sequence, None)
@@ -108,7 +108,7 @@ class OpenSequences:
             copy.leave(sequence)
 
     def idle(self, now: float) -> tuple[list[Sequence], float]:
-        """Those that nobody went on with for too long, and when the next will be."""
+        """Sequences that were idle for too long, and the time of the next check."""
         over, next_ = [], inf
         for sequence in self._placed:
             if not sequence.turns and not sequence.running:

@@ -15,15 +15,15 @@ SequenceId = int | str
 _LARGEST = 2**64
 
 
-class Place(NamedTuple):
-    """What a request says of its sequence."""
+class SequencePlace(NamedTuple):
+    """The sequence parameters of a request."""
 
     id: SequenceId
     start: bool
     end: bool
 
 
-def place_of(inference: Inference) -> Place:
+def place_of(inference: Inference) -> SequencePlace:
     """Raises `CallerError` unless it names a sequence."""
     parameters = inference.parameters
     name = parameters.get("sequence_id", 0)
@@ -35,7 +35,9 @@ def place_of(inference: Inference) -> Place:
         )
     if isinstance(name, int) and not 0 < name < _LARGEST:
         raise CallerError("`sequence_id` must be between 1 and 2^64 - 1.", param="sequence_id")
-    return Place(name, bool(parameters.get("sequence_start", False)), bool(parameters.get("sequence_end", False)))
+    return SequencePlace(
+        name, bool(parameters.get("sequence_start", False)), bool(parameters.get("sequence_end", False))
+    )
 
 
 class Turn(Pending):
@@ -51,14 +53,14 @@ class Turn(Pending):
         arrived: float,
         due: float,
         sequence: Sequence,
-        place: Place,
+        place: SequencePlace,
     ) -> None:
         super().__init__(loop, owner, prepared, arrived, due)
         self.sequence = sequence
         self.start = place.start
         self.end = place.end
         self.valid = True
-        """Whether somebody sent it; else it only tells the model that the sequence is over."""
+        """Whether a client sent it; else it only reports the end of the sequence to the model."""
 
 
 class Sequence:
@@ -74,20 +76,22 @@ class Sequence:
         """Those that wait."""
         self.running = False
         self.started = False
-        """Whether the model has seen its start."""
+        """Whether the model has computed its start."""
         self.ending = False
         """No request of a caller can follow."""
         self.closed = False
         self.nothing: PreparedRequest | None = None
-        """A request without content, where the model is to be told of the end in any case."""
+        """An empty request, for models with an `end` control."""
         self.states: dict[str, Array] = {}
         """By input, one row each; those that are not here have their first value."""
         self.quiet_since = now
         """When its last request ended."""
 
     def predecessor(self) -> Sequence | None:
-        """The one of the same name that is still open before it. One between that was given up blocks nobody, and
-        what that waited for still does."""
+        """The earlier sequence of the same name that is still open.
+
+        A cancelled one between them does not block, but the one that it waited for does.
+        """
         while self.after is not None and self.after.closed:
             self.after = self.after.after
         return self.after

@@ -1,4 +1,4 @@
-"""Requests that belong together: one copy of the model sees all of a sequence, in order."""
+"""The scheduler of sequences: one copy of the model computes all requests of a sequence, in order."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Sequencer(SequenceLifecycle):
         return self._sequences.holds(sequence)
 
     def infer(self, inference: Inference, deadline: float = inf) -> asyncio.Future[list[Tensor]]:
-        """See `Scheduler`. A request that does not follow on its sequence as it is here is a `CallerError`."""
+        """See `Scheduler`. A request that does not fit the state of its sequence is a `CallerError`."""
         if self._closed:
             raise CapacityError("The model is being unloaded.", code="model_unloading")
         place = place_of(inference)
@@ -81,7 +81,7 @@ class Sequencer(SequenceLifecycle):
         return Responses(self.infer(inference, deadline))
 
     async def drain(self) -> None:
-        """Return when no sequence is open; those that nobody goes on with end by themselves."""
+        """Return when no sequence is open; idle sequences end by themselves."""
         await self._quiet.wait()
 
     async def aclose(self) -> None:

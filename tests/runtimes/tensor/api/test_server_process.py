@@ -161,7 +161,7 @@ def test_the_command_is_the_runtime_itself() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--repository", "r"], "say where to listen"),
+        (["--repository", "r"], "no listener"),
         (["--repository", "r", "--http-port", "x"], "invalid"),
         (["--repository", "r", "--http-port", "99999"], "0 to 65535"),
         (["--repository", "r", "--http-port", "0", "--load", "m"], "--mode explicit"),

@@ -8,7 +8,7 @@ import pytest
 
 from adapters.errors import CallerError
 from adapters.tensors import Inference, Inferred, Tensor
-from runtimes.tensor.api.trace import Trace, Tracer
+from runtimes.tensor.api.trace import RequestTrace, Tracer
 from runtimes.tensor.api.trace_settings import TraceSettings
 
 ON = {"trace_level": ["TIMESTAMPS"], "trace_rate": "1"}
@@ -22,7 +22,7 @@ def tracer(tmp_path: Path) -> Tracer:
 
 def traced(tracer: Tracer, count: int, model: str = "m") -> int:
     """Let so many requests pass; how many were traced."""
-    picked: list[Trace] = []
+    picked: list[RequestTrace] = []
     for _ in range(count):
         trace = tracer.begin(Inference(model), "1") if tracer.settings.any else None
         if trace is not None:

@@ -52,7 +52,7 @@ def test_a_file_of_another_name(tmp_path: Path) -> None:
         ("Model = 1", "has no class `Model`"),
         ("class Model:\n    async def infer(self, inputs): ...", "is async"),
         ("class Model:\n    def infer(self, inputs):\n        yield {}", "is a generator: set decoupled"),
-        ("class Model:\n    def __init__(self, path): ...\n    def infer(self, inputs): ...", "asks for `path`"),
+        ("class Model:\n    def __init__(self, path): ...\n    def infer(self, inputs): ...", "requires `path`"),
         ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
     ],
 )
@@ -67,7 +67,7 @@ def test_a_folder_without_the_file(tmp_path: Path) -> None:
 
 
 def test_it_must_be_told_what_it_takes_and_its_weights_are_its_own(tmp_path: Path) -> None:
-    with pytest.raises(ModelLoadError, match="write its inputs and outputs"):
+    with pytest.raises(ModelLoadError, match="describe its inputs and outputs"):
         backend("python").complete(ModelConfig("model", "python"), tmp_path)
     assert backend("python").complete(CONFIG, tmp_path) == CONFIG
     with pytest.raises(ModelLoadError, match="`quantize`"):

@@ -151,10 +151,10 @@ async def test_skops_files_are_read_and_what_they_must_not_hold_is_named(
     async with running(completed, fine) as instance:
         got = await outputs(instance, {"input": X})
         assert np.mean(got["predict"][:, 0] == Y) > 0.9
-    with pytest.raises(ModelLoadError, match=r"not known to be harmless: name .* `trusted`: shlex\.quote"):
+    with pytest.raises(ModelLoadError, match=r"not on the list of safe types: name .* `trusted`: shlex\.quote"):
         await placement.complete(config("sklearn", parameters={"interpreter": skops}), strange)
     trusting = {"interpreter": skops, "trusted": "shlex.quote"}
-    with pytest.raises(ModelLoadError, match="does not tell how many features it takes"):
+    with pytest.raises(ModelLoadError, match="does not have its number of features"):
         await placement.complete(config("sklearn", parameters=trusting), strange)
 
 

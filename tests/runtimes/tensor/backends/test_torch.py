@@ -182,7 +182,7 @@ def test_what_cannot_serve_says_what_to_change(tmp_path: Path, linear: torch.nn.
     refused("it holds a list")
     torch.save({"linear.weight": torch.zeros(9)}, tmp_path / "model.pth")
     refused("does not fit class `Model`")
-    refused("write its inputs and outputs", ModelConfig("model", "torch"))
+    refused("describe its inputs and outputs", ModelConfig("model", "torch"))
     refused("no BYTES tensors", ModelConfig("model", "torch", (TensorSpec("x", "BYTES", (1,)),), (Y,)))
     write(tmp_path, "class Model: ...")
     refused("is no torch.nn.Module")

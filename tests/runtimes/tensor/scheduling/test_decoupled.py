@@ -84,7 +84,7 @@ async def test_there_are_as_many_responses_as_the_model_gives() -> None:
     scheduler = make(Counting())
     answers = await asyncio.gather(*[read(scheduler.stream(request(count))) for count in (3, 0, 1)])
     assert answers == [[0, 1, 2], [], [0]]
-    with pytest.raises(CallerError, match="as a stream"):
+    with pytest.raises(CallerError, match="use a stream"):
         scheduler.infer(request(1))
     with pytest.raises(CallerError, match="at most 8"):
         scheduler.stream(request(*range(9)))
