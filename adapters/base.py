@@ -77,7 +77,9 @@ class Answer:
         if self.ended:
             return
         self.ended = True
-        self.error = error
+        # The error of a cancellation has the frames that it passes, and these have this answer: a reference cycle that
+        # would hold the buffers of the stream until a full garbage collection.
+        self.error = error = asyncio.CancelledError() if isinstance(error, asyncio.CancelledError) else error
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback(self, error)

@@ -272,6 +272,9 @@ class Connection(Feeding):
             self._close_gently()
         except asyncio.CancelledError:
             self._transport.abort()  # by a disconnect, or by a handler whose own wait was cancelled
+            # A cancelled task holds its error, the error its frames, and these this connection with all its buffers.
+            # The reference cycle would stay until a full garbage collection, which may be minutes away.
+            self._task = None
             raise
         except Exception as error:
             self._report("unhandled error in a connection", error)
