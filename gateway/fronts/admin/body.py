@@ -1,29 +1,74 @@
-"""The JSON objects that the operators' door takes."""
+"""Request bodies of the admin API, within a budget of bytes for the whole listener."""
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
 
+from adapters.errors import InferenceError
+from adapters.http1.budget import COPIES, FREE_BYTES, Budget
 from config.problem import closest
 from gateway.fronts.admin.guard import Refused
 
-_SECONDS = 10.0
-"""How long a body may be on its way."""
+OBJECT_BYTES = 1024**2
+"""Largest JSON object."""
+OBJECT_SECONDS = 10.0
+"""Time for a JSON object to arrive."""
+SMALL_BYTES = 16 * OBJECT_BYTES
+"""Held by small bodies beside the largest one."""
+_BUDGET = web.AppKey("budget", Budget)
+_NAMES = {str: "a text", dict: "an object", int: "a whole number", list: "a list"}
+
+
+def bound_bodies(app: web.Application, max_body: int) -> None:
+    """Limit what all bodies of an application hold at once: one of `max_body` bytes, and small ones beside it."""
+    app[_BUDGET] = Budget(COPIES * (max_body + SMALL_BYTES))
+
+
+@asynccontextmanager
+async def body_of(request: web.Request, limit: int, seconds: float) -> AsyncIterator[bytes]:
+    """The body, whose bytes count until the end of the block. Raises `Refused` and aiohttp's 413.
+
+    The length is reserved before the body is read: the announced one, or the limit if there is none.
+    """
+    length = request.content_length
+    if length is not None and length > limit:
+        raise web.HTTPRequestEntityTooLarge(limit, length)
+    held = COPIES * (limit if length is None and request.can_read_body else length or 0)
+    held, budget = held if held > FREE_BYTES else 0, request.config_dict[_BUDGET]
+    try:
+        budget.take(held)
+    except InferenceError:
+        raise Refused(503, "overloaded", "the admin listener holds too many bytes of bodies: retry later") from None
+    try:
+        yield await _read(request, limit, seconds)
+    finally:
+        budget.give(held)
+
+
+async def _read(request: web.Request, limit: int, seconds: float) -> bytes:
+    try:
+        async with asyncio.timeout(seconds):
+            return await request.clone(client_max_size=limit).read()
+    except TimeoutError:
+        raise Refused(408, "request_timeout", f"the body did not arrive within {seconds:g} s") from None
+
+
+async def read_json(request: web.Request) -> Any:
+    """The value of a JSON body; an empty body is an empty object. Raises `Refused`."""
+    async with body_of(request, OBJECT_BYTES, OBJECT_SECONDS) as body:
+        try:
+            return json.loads(body) if body.strip() else {}
+        except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
+            raise Refused(400, "invalid_json", "the body is not JSON") from None
 
 
 async def read_object(request: web.Request, **fields: type) -> dict[str, Any]:
-    """The body's object; an empty body is an empty one. Raises `Refused` for a field not among `fields`, or whose
-    value is not of the type given."""
-    try:
-        async with asyncio.timeout(_SECONDS):
-            text = await request.text()
-        body = json.loads(text) if text.strip() else {}
-    except TimeoutError:
-        raise Refused(408, "request_timeout", "the body did not come") from None
-    except (ValueError, RecursionError):  # a UnicodeDecodeError is one
-        raise Refused(400, "invalid_json", "the body is not JSON") from None
+    """The object of a JSON body. Raises `Refused` for an unknown field and for a value of another type."""
+    body = await read_json(request)
     if not isinstance(body, dict):
         raise Refused(400, "invalid_json", "the body is not a JSON object")
     for name, value in body.items():
@@ -34,6 +79,3 @@ async def read_object(request: web.Request, **fields: type) -> dict[str, Any]:
         if not isinstance(value, fields[name]):
             raise Refused(400, "invalid_request", f"expected {_NAMES[fields[name]]}", param=name)
     return body
-
-
-_NAMES = {str: "a text", dict: "an object", int: "a whole number", list: "a list"}

@@ -1,7 +1,5 @@
 """Pools at the operators' door: what is in them, and endpoints added, drained, removed and weighed as they run."""
 
-import asyncio
-import json
 import math
 import time
 from typing import Any, TypeVar
@@ -14,6 +12,7 @@ from config.schema.config import EndpointConfig
 from config.schema.section import Section
 from config.schema.units import Duration
 from gateway.fronts.admin.backend import AdminBackend
+from gateway.fronts.admin.body import read_json
 from gateway.fronts.admin.guard import Refused, acted
 from gateway.traffic import protocol_sync
 from gateway.traffic.fleet import Fleet
@@ -22,7 +21,6 @@ from gateway.traffic.operations import NotDone, Operation, Verb
 from gateway.traffic.signals import Scraper
 
 S = TypeVar("S", bound=Section)
-BODY_SECONDS = 10.0
 LONGEST = 30 * 86400.0
 """For how long an endpoint may be added; without a time it is until the process ends."""
 
@@ -153,14 +151,9 @@ def _operation(request: web.Request, verb: Verb, weight: float | None = None) ->
 async def _read(request: web.Request, kind: type[S]) -> S:
     """The body as a section. Raises `Refused`."""
     try:
-        async with asyncio.timeout(BODY_SECONDS):
-            return kind.model_validate(json.loads(await request.text()), strict=True)
-    except TimeoutError:
-        raise Refused(408, "request_timeout", "the body did not come") from None
+        return kind.model_validate(await read_json(request), strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         message = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
         place = ".".join(map(str, first["loc"])) or None
         raise Refused(400, "invalid_request", message, param=place) from None
-    except (ValueError, RecursionError):  # a UnicodeDecodeError is one
-        raise Refused(400, "invalid_json", "the body is not JSON") from None
