@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Awaitable, Callable
+from typing import Literal, Protocol
 
 from adapters.http2 import frames
-from adapters.http2.call import Call
+from adapters.http2.call import Call, Host
 from adapters.http2.codes import Code
 from adapters.http2.connection import Connection
 from adapters.http2.control import DRAIN_PING, check_connection_frame
@@ -22,9 +23,6 @@ from adapters.http2.head import OVERSIZED, RequestHead, read_request
 from adapters.http2.status import GrpcError
 from adapters.http2.stream import Stream
 
-if TYPE_CHECKING:
-    from adapters.http2.server import Server
-
 Phase = Literal["greeting", "open", "draining", "leaving"]
 HTTP1 = re.compile(rb"(?!PRI )[A-Z]{3,10} ")
 TO_HTTP1 = (
@@ -33,6 +31,29 @@ TO_HTTP1 = (
 )
 CALL_BYTES = 128
 """About what a call's head and trailers take."""
+
+
+Handler = Callable[[Call], Awaitable[None]]
+
+
+class Server(Host, Protocol):
+    """The server as its connections see it."""
+
+    loop: asyncio.AbstractEventLoop
+    handler: Handler
+    greeting: bytes
+
+    def opened(self, connection: Accepted) -> bool:
+        """Count a connection; False if there are too many, and none of them is idle."""
+
+    def closed(self, connection: Accepted) -> None:
+        """Count it no more."""
+
+    def begun(self, task: asyncio.Task[None]) -> None:
+        """Wait for a handler until it has ended."""
+
+    def ended(self, task: asyncio.Task[None]) -> None:
+        """A handler is about to end."""
 
 
 class Accepted(Connection[RequestHead]):

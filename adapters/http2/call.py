@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from adapters.http1.budget import Budget
 from adapters.http1.sweeper import NEVER
 from adapters.http2 import frames
+from adapters.http2.calm import CALM_PER_CALL
+from adapters.http2.carrier import Carrier
 from adapters.http2.codes import Code
-from adapters.http2.control import CALM_PER_CALL
 from adapters.http2.fields import encode
 from adapters.http2.frames import END_HEADERS, END_STREAM, HEADERS, ErrorCode, header_frames
 from adapters.http2.head import RequestHead
 from adapters.http2.inbox import ENCODINGS
+from adapters.http2.limits import Limits
 from adapters.http2.status import GrpcError, Metadata, encode_message, encode_metadata
 from adapters.http2.stream import Stream
-
-if TYPE_CHECKING:
-    from adapters.http2.accepted import Accepted
 
 HEAD = encode([(b":status", b"200"), (b"content-type", b"application/grpc"), (b"grpc-accept-encoding", ENCODINGS)])
 OK_TRAILERS = encode([(b"grpc-status", b"0")])
@@ -40,6 +40,37 @@ HEAD_FRAME = _frame_head(HEADERS, END_HEADERS, HEAD)
 TAIL_FRAME = _frame_head(HEADERS, END_HEADERS | END_STREAM, OK_TRAILERS)
 
 
+class Host(Protocol):
+    """The server as its calls see it."""
+
+    draining: bool
+
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def budget(self) -> Budget: ...
+
+    def cancel(self, task: asyncio.Task[None]) -> None:
+        """End a handler."""
+
+
+class Accepting(Carrier, Protocol):
+    """The server's connection as its calls see it."""
+
+    peer: str
+    message_timeout: float
+
+    @property
+    def server(self) -> Host: ...
+
+    def peer_certificate(self) -> Mapping[str, Any] | None:
+        """The certificate that TLS has checked; None without one."""
+
+    def charge_reset(self) -> None:
+        """Count a reset of which the client is the cause. Raises `Violation` when there are too many."""
+
+
 class Call(Stream):
     """Read what the client sends, answer with `reply`, or `write` any number of times and return; or `fail`.
 
@@ -53,9 +84,9 @@ class Call(Stream):
         "_awaited", "_begun_at", "_ends", "_head_sent", "_message_due", "_overruled", "connection", "ended",
         "initial_metadata", "metadata", "path", "task",
     )  # fmt: skip
-    connection: Accepted
+    connection: Accepting
 
-    def __init__(self, connection: Accepted, stream_id: int, head: RequestHead) -> None:
+    def __init__(self, connection: Accepting, stream_id: int, head: RequestHead) -> None:
         super().__init__(connection, stream_id)
         self.path = head.path
         self.metadata: Mapping[str, str] = head.metadata

@@ -7,25 +7,14 @@ What a peer may send without asking for anything (pings, settings, resets, empty
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from adapters.http2 import frames
+from adapters.http2.calm import CALM, CALM_EARNED, CALM_PER_SECOND
 from adapters.http2.frames import ErrorCode, Violation
 from adapters.http2.framing import Framing
 from adapters.http2.sending import MAX_SENT_FRAME, Outlet
+from adapters.http2.stream import Stream
 
-if TYPE_CHECKING:
-    from adapters.http2.stream import Stream
-
-CALM = 2000
-"""Frames that a peer may send for nothing at once."""
-CALM_EARNED = 10 * CALM
-"""The most that can be saved: a burst of DATA is answered by a burst of windows, later."""
-CALM_PER_SECOND = 200.0
-CALM_PER_CALL = 8
-CALM_PER_FRAME = 4
-FORGIVING_BYTES = 4096
-"""Frames of DATA that are sent, and their bytes, forgive what answers them: two windows for each frame, and pings."""
 MAX_BACKLOG = 1024 * 1024
 """Bytes of answers to pings and settings, and the like, that a peer may leave unread."""
 DRAIN_PING = b"draining"

@@ -8,8 +8,9 @@ from typing import Protocol
 from adapters.errors import TransportError
 from adapters.http2 import frames
 from adapters.http2.answer import MALFORMED, AnswerHead, read_answer
+from adapters.http2.calm import CALM_PER_CALL
 from adapters.http2.connection import CONNECTION_WINDOW, Connection
-from adapters.http2.control import CALM_PER_CALL, check_connection_frame
+from adapters.http2.control import check_connection_frame
 from adapters.http2.exchange import Exchange, Unprocessed
 from adapters.http2.fields import Field
 from adapters.http2.frames import ErrorCode, Violation

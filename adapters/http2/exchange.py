@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from adapters.errors import BackendError, DeadlineError, TransportError, UpstreamTimeout
 from adapters.http1.sweeper import NEVER
 from adapters.http2 import frames
 from adapters.http2.answer import AnswerHead
+from adapters.http2.carrier import Carrier
 from adapters.http2.codes import Code
 from adapters.http2.frames import DATA, END_HEADERS, END_STREAM, HEADER, HEADERS, ErrorCode
 from adapters.http2.inbox import PREFIX
@@ -16,14 +17,22 @@ from adapters.http2.status import GrpcError, Unreadable
 from adapters.http2.stream import Stream
 from adapters.types import Deadline
 
-if TYPE_CHECKING:
-    from adapters.http2.dialled import Dialled
-
 ONE_WRITE = 64 * 1024
 """Bytes of a message above which copying it beside its head costs more than another write."""
 
 CLOCKS_DIFFER = 0.01
 """Seconds by which an upstream may think that our deadline is over before we do."""
+
+
+class Dialling(Carrier, Protocol):
+    """The client's connection as its calls see it."""
+
+    @property
+    def heard(self) -> int:
+        """Changes with everything that the upstream sends."""
+
+    def retire(self) -> None:
+        """Take no more calls, and close after the last."""
 
 
 class Unprocessed(TransportError):
@@ -38,9 +47,9 @@ class Exchange(Stream):
     """
 
     __slots__ = ("_alive", "_deadline", "_ends", "_heard", "_patient_until", "connection", "head", "trailers")
-    connection: Dialled
+    connection: Dialling
 
-    def __init__(self, connection: Dialled, stream_id: int, deadline: Deadline, now: float) -> None:
+    def __init__(self, connection: Dialling, stream_id: int, deadline: Deadline, now: float) -> None:
         super().__init__(connection, stream_id)
         self.head: AnswerHead | None = None
         self.trailers: Mapping[str, str] = {}

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
 
 from adapters.errors import InferenceError, LimitExceeded, TooLarge
 from adapters.http1.budget import COPIES, FREE_BYTES, Budget
 from adapters.http2 import frames
+from adapters.http2.carrier import Carrier
 from adapters.http2.codes import Code
 from adapters.http2.frames import ErrorCode
 from adapters.http2.inbox import Compressed, Inbox, inflate
 from adapters.http2.status import GrpcError
-
-if TYPE_CHECKING:
-    from adapters.http2.connection import Connection
 
 STREAM_WINDOW = 256 * 1024
 """Bytes that a peer may send of one stream before they are read. While a message is read, the rest of it may come."""
@@ -30,7 +27,7 @@ class Receiving:
         "deaf", "encoding", "error", "id", "inbox", "received_all",
     )  # fmt: skip
 
-    def __init__(self, connection: Connection[Any], stream_id: int) -> None:
+    def __init__(self, connection: Carrier, stream_id: int) -> None:
         self.connection = connection
         self.id = stream_id
         self.inbox = Inbox(connection.max_message)

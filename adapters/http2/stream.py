@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any
 
 from adapters.http1.sweeper import NEVER
 from adapters.http2 import frames
+from adapters.http2.calm import CALM_PER_FRAME, FORGIVING_BYTES
+from adapters.http2.carrier import Carrier
 from adapters.http2.codes import Code
-from adapters.http2.control import CALM_PER_FRAME, FORGIVING_BYTES
 from adapters.http2.frames import END_STREAM, HEADER, ErrorCode
 from adapters.http2.inbox import PREFIX
 from adapters.http2.receiving import Receiving
 from adapters.http2.status import GrpcError
-
-if TYPE_CHECKING:
-    from adapters.http2.connection import Connection
 
 
 class Stream(Receiving):
@@ -28,7 +25,7 @@ class Stream(Receiving):
 
     __slots__ = ("_moved", "_out", "_send_due", "_writers", "ending", "outlet", "sent_all", "window")
 
-    def __init__(self, connection: Connection[Any], stream_id: int) -> None:
+    def __init__(self, connection: Carrier, stream_id: int) -> None:
         super().__init__(connection, stream_id)
         self.outlet = connection.outlet
         self.window = self.outlet.initial_window

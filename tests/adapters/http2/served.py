@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import grpc
 
-from adapters.http2.accepted import Accepted
+from adapters.http2.accepted import Accepted, Handler
 from adapters.http2.call import Call
 from adapters.http2.codes import Code
-from adapters.http2.server import Handler, Limits, Server
+from adapters.http2.server import Limits, Server
 from adapters.http2.status import binary_value
 from tests.adapters.http1.raw import until
 from tests.adapters.http1.tls import server_side

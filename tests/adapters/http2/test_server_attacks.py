@@ -8,8 +8,9 @@ import hpack
 import pytest
 
 from adapters.http2 import frames
+from adapters.http2.calm import CALM
 from adapters.http2.codes import Code
-from adapters.http2.control import CALM, MAX_BACKLOG
+from adapters.http2.control import MAX_BACKLOG
 from adapters.http2.fields import encode
 from adapters.http2.frames import END_HEADERS, END_STREAM, ErrorCode, frame
 from adapters.http2.server import Limits
