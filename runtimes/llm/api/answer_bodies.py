@@ -42,7 +42,7 @@ class CompletionDetails(msgspec.Struct):
     reasoning_tokens: int
 
 
-class Usage(msgspec.Struct):
+class UsageBody(msgspec.Struct):
     """What it cost, in tokens. The prompt counts once, however many choices it has."""
 
     prompt_tokens: int
@@ -118,5 +118,5 @@ class Body(msgspec.Struct):
     model: str
     system_fingerprint: str
     choices: Sequence[AnyChoice]
-    usage: Usage | UnsetType | None = UNSET
+    usage: UsageBody | UnsetType | None = UNSET
     prompt_logprobs: ScoredPrompt | UnsetType = UNSET

@@ -22,7 +22,7 @@ from runtimes.llm.api.answer_bodies import (
     TextChoice,
     TokenReport,
     ToolCallPart,
-    Usage,
+    UsageBody,
 )
 from runtimes.llm.api.token_logprobs import ScoredPrompt, ScoredToken, TokenNames, chat_logprobs, completion_logprobs
 from runtimes.llm.engine.sequence import FinishReason
@@ -36,7 +36,7 @@ _encode = msgspec.json.Encoder().encode
 class AnswerWriter(Protocol):
     """Writes one answer, whole or chunk by chunk, in one API's shape."""
 
-    def whole(self, choices: Sequence[Finished], usage: Usage) -> bytes: ...
+    def whole(self, choices: Sequence[Finished], usage: UsageBody) -> bytes: ...
 
     def resume(self, index: int, text: str) -> None:
         """Continue the choice after a `text` that its client has."""
@@ -50,7 +50,7 @@ class AnswerWriter(Protocol):
     def finish(self, index: int, rest: str, reason: FinishReason, tokens: TokenReport) -> list[bytes]:
         """The last chunks. `rest` is the last of the text, and empty nearly always."""
 
-    def usage(self, usage: Usage) -> bytes:
+    def usage(self, usage: UsageBody) -> bytes:
         """The chunk after all choices, with the usage."""
 
 
@@ -78,7 +78,7 @@ class _Writer:
         # Chunks of a stream with usage have null until the last one.
         self._no_usage_yet = None if with_usage else UNSET
 
-    def usage(self, usage: Usage) -> bytes:
+    def usage(self, usage: UsageBody) -> bytes:
         return self._body(self.chunk_object, [], usage)
 
     def _logprobs(self, tokens: Sequence[ScoredToken]) -> dict[str, Any] | None:
@@ -100,7 +100,7 @@ class _Writer:
         self,
         object: str,
         choices: Sequence[AnyChoice],
-        usage: Usage | UnsetType | None,
+        usage: UsageBody | UnsetType | None,
         scored_prompt: ScoredPrompt | None = None,
     ) -> bytes:
         scored = UNSET if scored_prompt is None else scored_prompt
@@ -131,7 +131,7 @@ class ChatWriter(_Writer):
         super().__init__(model, fingerprint, with_usage=with_usage, with_token_ids=with_token_ids, names=names)
         self._parsers = None if parser is None else defaultdict[int, AnswerParser](parser)
 
-    def whole(self, choices: Sequence[Finished], usage: Usage) -> bytes:
+    def whole(self, choices: Sequence[Finished], usage: UsageBody) -> bytes:
         written = []
         for i, choice in enumerate(choices):
             message, reason = self._message(i, choice)
@@ -220,7 +220,7 @@ class CompletionWriter(_Writer):
     def _shaped(self, tokens: Sequence[ScoredToken], names: TokenNames) -> dict[str, Any]:
         return completion_logprobs(tokens, names)
 
-    def whole(self, choices: Sequence[Finished], usage: Usage) -> bytes:
+    def whole(self, choices: Sequence[Finished], usage: UsageBody) -> bytes:
         return self._body(self.whole_object, [self._choice(i, choice) for i, choice in enumerate(choices)], usage)
 
     def _choice(self, index: int, choice: Finished) -> TextChoice:

@@ -15,7 +15,7 @@ NO_STOPS = StopTable(())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextOptions:
+class ChoiceOptions:
     """How the tokens of a choice become its text.
 
     It ends before, or with, the first of `stops` after `min_tokens` tokens. `echo` is its beginning. With
@@ -35,7 +35,7 @@ class TextOptions:
     """Finds the thoughts in it."""
 
 
-class Choice:
+class AnswerChoice:
     """One answer to one prompt, as text. `finish_reason`, `completion_tokens` and `rest` are final when `texts` ends.
 
     `continued` are the first tokens of an answer whose text the client already has. They set the state, and the text
@@ -47,7 +47,7 @@ class Choice:
         index: int,
         generation: Generation,
         tokenizer: Tokenizer,
-        options: TextOptions,
+        options: ChoiceOptions,
         continued: Sequence[int] = (),
         *,
         prompt: int = 0,

@@ -12,10 +12,10 @@ from msgspec import UNSET
 from adapters.errors import BackendError, InferenceError
 from adapters.wire import sse
 from adapters.wire.openai import chat as openai
-from runtimes.llm.api.answer_bodies import CompletionDetails, Finished, PromptDetails, TokenReport, Usage
+from runtimes.llm.api.answer_bodies import CompletionDetails, Finished, PromptDetails, TokenReport, UsageBody
 from runtimes.llm.api.answers import AnswerWriter
-from runtimes.llm.api.choice import Choice
-from runtimes.llm.api.metrics import Metrics
+from runtimes.llm.api.choice import AnswerChoice
+from runtimes.llm.api.metrics import ServerMetrics
 from runtimes.llm.api.token_logprobs import ScoredPrompt, ScoredToken
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 class Piece(NamedTuple):
     """What one of several choices said next; `text` None is its end."""
 
-    choice: Choice
+    choice: AnswerChoice
     text: str | None
     report: TokenReport
 
@@ -37,10 +37,10 @@ class Answering:
 
     def __init__(
         self,
-        choices: Sequence[Choice],
+        choices: Sequence[AnswerChoice],
         prompt_tokens: int,
-        metrics: Metrics,
-        scored: Callable[[Choice], Awaitable[ScoredPrompt]] | None = None,
+        metrics: ServerMetrics,
+        scored: Callable[[AnswerChoice], Awaitable[ScoredPrompt]] | None = None,
     ) -> None:
         """`scored` gives the log-probabilities of a prompt as its first choice reports them."""
         self.choices = choices
@@ -54,7 +54,7 @@ class Answering:
         self._open = set(choices)
         self._readers = [asyncio.ensure_future(self._read(choice)) for choice in choices]
 
-    async def _read(self, choice: Choice) -> None:
+    async def _read(self, choice: AnswerChoice) -> None:
         try:
             async for text in choice.texts():
                 token_ids, choice.token_ids = choice.token_ids, []
@@ -117,14 +117,16 @@ class Answering:
         return [finished[choice.index] for group in taken for choice in group]
 
     @property
-    def usage(self) -> Usage:
+    def usage(self) -> UsageBody:
         """What was read so far."""
         completion = sum([choice.completion_tokens for choice in self.choices])
         # The first of several answers to a prompt tells: the others find what that one computed.
         cached = sum({choice.prompt: choice.cached_tokens for choice in reversed(self.choices)}.values())
         thought = [choice.thought_tokens for choice in self.choices if choice.thought_tokens is not None]
         details = CompletionDetails(sum(thought)) if thought else UNSET
-        return Usage(self._prompt_tokens, completion, self._prompt_tokens + completion, PromptDetails(cached), details)
+        return UsageBody(
+            self._prompt_tokens, completion, self._prompt_tokens + completion, PromptDetails(cached), details
+        )
 
     def close(self) -> None:
         """Free whatever still runs, now. Idempotent."""
@@ -140,7 +142,7 @@ class Answering:
         return time.perf_counter() - self._began
 
 
-class EventStream:
+class AnswerStream:
     """The body of a streamed answer: events as the pieces come, then `[DONE]`.
 
     A failure becomes an event with an `error`, and no `[DONE]` follows: the client must not take a part for
@@ -161,7 +163,7 @@ class EventStream:
         """Wait for the first piece. Until it is there the request can still be answered with an error."""
         self._first = await anext(self._answering)
 
-    def __aiter__(self) -> "EventStream":
+    def __aiter__(self) -> "AnswerStream":
         return self
 
     async def __anext__(self) -> bytes:

@@ -5,14 +5,14 @@ import msgspec
 from adapters.errors import CallerError
 from adapters.http1.message import Request, Response
 from adapters.wire.openai.ignored_fields import IGNORED, IgnoredFields
-from runtimes.llm.api.generation import EventStream
+from runtimes.llm.api.generation import AnswerStream
 
 JSON = ("content-type", "application/json")
 STREAM_HEADERS = [("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache")]
 _encode = msgspec.json.Encoder().encode
 
 
-async def streamed(events: EventStream) -> Response:
+async def streamed(events: AnswerStream) -> Response:
     """The answer begins with its first text: whatever fails earlier still has a status of its own."""
     try:
         await events.begin()

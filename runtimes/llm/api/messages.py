@@ -24,7 +24,7 @@ class CalledFunction(msgspec.Struct, forbid_unknown_fields=True):
     arguments: str = "{}"
 
 
-class ToolCall(msgspec.Struct, forbid_unknown_fields=True):
+class AssistantToolCall(msgspec.Struct, forbid_unknown_fields=True):
     """A call that the assistant made. `index` is what some clients leave in from a stream."""
 
     function: CalledFunction
@@ -55,7 +55,7 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
     audio: None = None
     function_call: None = None
     refusal: None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[AssistantToolCall] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None

@@ -21,7 +21,7 @@ _PREFIX = "headrace_llm"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100)
 
 
-class Metrics:
+class ServerMetrics:
     """One server's metrics. `stats` is asked at every scrape; None means that no engine is loaded."""
 
     def __init__(self, stats: Callable[[], EngineStats | None]) -> None:

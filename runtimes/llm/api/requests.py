@@ -13,7 +13,7 @@ from adapters.errors import CallerError
 from runtimes.llm.api.answer_format import Options, ResponseFormat, StructuredOutputs
 from runtimes.llm.api.messages import MAX_MESSAGES, Message
 from runtimes.llm.api.sampling_fields import Count, SamplingFields, TokenId, check_ids
-from runtimes.llm.api.thinking_fields import Effort, Thinking, ThinkingOptions, Variables, variables_of
+from runtimes.llm.api.thinking_fields import Effort, Thinking, ThinkingSettings, Variables, variables_of
 from runtimes.llm.api.tools import MAX_TOOLS, Tool, ToolChoice, ToolUse, tool_use
 from runtimes.llm.engine.sampling_params import MAX_TOP_LOGPROBS
 from runtimes.llm.grammar.constraint import Grammar
@@ -138,7 +138,7 @@ class ChatBody(GenerateBody, kw_only=True):
     max_thinking_tokens: Count | None = None
     include_reasoning: bool | None = None
 
-    def thinking_options(self) -> ThinkingOptions:
+    def thinking_options(self) -> ThinkingSettings:
         """How the model is to think. Raises CallerError."""
         enabled = self.enable_thinking
         if enabled is None and self.thinking is not None:
@@ -149,7 +149,7 @@ class ChatBody(GenerateBody, kw_only=True):
         given = (self.thinking_token_budget, self.thinking_budget, self.max_thinking_tokens, in_thinking)
         budgets = [budget for budget in given if budget is not None]
         variables = variables_of(enabled, self.reasoning_effort, self.chat_template_kwargs)
-        return ThinkingOptions(variables, min(budgets, default=None), self.include_reasoning is not False)
+        return ThinkingSettings(variables, min(budgets, default=None), self.include_reasoning is not False)
 
     def tool_use(self) -> ToolUse | None:
         """Raises CallerError."""

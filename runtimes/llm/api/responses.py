@@ -11,7 +11,7 @@ from adapters.wire.openai.model_field import with_model
 from adapters.wire.responses import answers
 from adapters.wire.responses import requests as wire
 from adapters.wire.responses.events import ResponseEvents
-from runtimes.llm.api.generation import EventStream
+from runtimes.llm.api.generation import AnswerStream
 
 NULL = b"null"
 _encode = msgspec.json.Encoder().encode
@@ -31,9 +31,9 @@ class ResponsesCall:
         """The answer to it."""
         return answers.whole(chat, self._shell, Usage())
 
-    def events(self, chat: EventStream) -> "ResponseStream":
+    def events(self, chat: AnswerStream) -> "ResponseEventStream":
         """The stream of it."""
-        return ResponseStream(chat, ResponseEvents(self._shell))
+        return ResponseEventStream(chat, ResponseEvents(self._shell))
 
 
 async def decode(body: bytes, default: str) -> ResponsesCall:
@@ -50,15 +50,15 @@ async def decode(body: bytes, default: str) -> ResponsesCall:
     return ResponsesCall(*await offload.parse(body, wire.decode_to_repeat, body))
 
 
-class ResponseStream:
+class ResponseEventStream:
     """A chat's stream in a Response's events. One that breaks off ends with `response.failed`."""
 
-    def __init__(self, chat: EventStream, events: ResponseEvents) -> None:
+    def __init__(self, chat: AnswerStream, events: ResponseEvents) -> None:
         self._chat = chat
         self._events = events
         self._ended = False
 
-    def __aiter__(self) -> "ResponseStream":
+    def __aiter__(self) -> "ResponseEventStream":
         return self
 
     async def __anext__(self) -> bytes:

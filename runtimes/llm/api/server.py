@@ -22,15 +22,15 @@ from adapters.wire.openai.ignored_fields import IgnoredFields
 from runtimes.llm.api import embedding_fields, embeddings, responses
 from runtimes.llm.api.answers import AnswerWriter, ChatWriter, CompletionWriter
 from runtimes.llm.api.error_responses import RETRY_SECONDS, error_response
-from runtimes.llm.api.generation import Answering, EventStream
+from runtimes.llm.api.generation import Answering, AnswerStream
 from runtimes.llm.api.http_bodies import JSON, STREAM_HEADERS, json_body, json_response, reported, streamed
 from runtimes.llm.api.metrics import CONTENT_TYPE as METRICS_TYPE
-from runtimes.llm.api.metrics import Metrics
+from runtimes.llm.api.metrics import ServerMetrics
 from runtimes.llm.api.origin import RequestOrigin
 from runtimes.llm.api.request_decoding import decode_chat, decode_completion, decoded
 from runtimes.llm.api.requests import GenerateBody
 from runtimes.llm.api.submission import (
-    Form,
+    AnswerForm,
     LoadedModel,
     Words,
     compiled,
@@ -56,7 +56,7 @@ class App:
     def __init__(self, served_name: str) -> None:
         self.served_name = served_name
         self.model: LoadedModel | None = None
-        self.metrics = Metrics(self._stats)
+        self.metrics = ServerMetrics(self._stats)
         self._routes: dict[tuple[str, str], Callable[[Request], Awaitable[Response]]] = {
             ("POST", "/v1/chat/completions"): self._chat,
             ("POST", "/v1/completions"): self._completions,
@@ -104,7 +104,7 @@ class App:
             answer = await self._answer_chat(request, call.chat, hints)
         except CallerError as error:
             raise RESPONSES.of(error) from None
-        if isinstance(answer.body, EventStream):
+        if isinstance(answer.body, AnswerStream):
             return reported(Response(200, STREAM_HEADERS, call.events(answer.body)), hints)
         assert isinstance(answer.body, bytes)
         return reported(Response(200, [JSON], call.whole(answer.body)), hints)
@@ -145,7 +145,7 @@ class App:
         thoughts = thought_rules(model, template, thinking_options, in_thought)
         origin = _origin(request, model, body.cache_salt, body.priority)
         rules = await compiled(model, grammar, origin.standing.tenant)
-        form = Form(rules, shown, thoughts, think)
+        form = AnswerForm(rules, shown, thoughts, think)
         return await self._generate(model, body, [prompt], origin, writer, form, "messages", default_max_tokens=None)
 
     async def _completions(self, request: Request) -> Response:
@@ -162,7 +162,7 @@ class App:
             names=names,
         )
         origin = _origin(request, model, body.cache_salt, body.priority)
-        form = Form(await compiled(model, body.grammar(), origin.standing.tenant))
+        form = AnswerForm(await compiled(model, body.grammar(), origin.standing.tenant))
         answer = await self._generate(
             model, body, prompts, origin, writer, form, "prompt", default_max_tokens=COMPLETION_MAX_TOKENS
         )
@@ -221,7 +221,7 @@ class App:
         prompts: Sequence[list[int]],
         origin: RequestOrigin,
         writer: AnswerWriter,
-        form: Form,
+        form: AnswerForm,
         param: str,
         *,
         default_max_tokens: int | None,
@@ -234,7 +234,7 @@ class App:
         scored = None if body.prompt_logprobs is None else scored_prompts(model, prompts, body.prompt_logprobs)
         answering = Answering(choices, sum(map(len, prompts)), self.metrics, scored)
         if body.stream:
-            return await streamed(EventStream(answering, writer, with_usage=body.includes_usage))
+            return await streamed(AnswerStream(answering, writer, with_usage=body.includes_usage))
         try:
             chosen = body.candidates > (body.n or 1)
             finished = await (answering.best(body.n or 1) if chosen else answering.whole())

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from adapters.errors import CallerError, ContextTooLong, InferenceError
-from runtimes.llm.api.choice import NO_STOPS, Choice, TextOptions
+from runtimes.llm.api.choice import NO_STOPS, AnswerChoice, ChoiceOptions
 from runtimes.llm.api.encoding_thread import EncodingThread
 from runtimes.llm.api.messages import Message
 from runtimes.llm.api.origin import RequestOrigin
@@ -51,7 +51,7 @@ class LoadedModel:
     encoding: EncodingThread = field(default_factory=EncodingThread)
 
 
-class Form(NamedTuple):
+class AnswerForm(NamedTuple):
     """What an answer is held to, and the control tokens that its text shows. `think` reads its thoughts."""
 
     rules: Compiled | None
@@ -93,11 +93,11 @@ def submit(
     origin: RequestOrigin,
     left: Sequence[int],
     param: str,
-    form: Form,
+    form: AnswerForm,
     words: Words,
-) -> list[Choice]:
+) -> list[AnswerChoice]:
     """All choices, which may have as many tokens as are `left` for their prompt, or an error and none."""
-    choices: list[Choice] = []
+    choices: list[AnswerChoice] = []
     continued = body.continue_token_ids or []
     submit = functools.partial(model.engine.submit, salt=origin.salt, standing=origin.standing)
     body.check_tokens(model.engine.vocab_size)
@@ -112,7 +112,7 @@ def submit(
                     generation = submit(prompt + continued, params, continued=len(continued), constraint=constraint)
                 else:  # an answer that has all it may have is only to be ended
                     generation = submit(prompt, replace(params, max_tokens=0, min_tokens=0))
-                choices.append(Choice(index, generation, model.tokenizer, options, continued, prompt=i))
+                choices.append(AnswerChoice(index, generation, model.tokenizer, options, continued, prompt=i))
     except BaseException as error:
         for choice in choices:
             choice.cancel()
@@ -220,11 +220,11 @@ def _scored(body: GenerateBody, *, first: bool) -> int | None:
 
 def scored_prompts(
     model: LoadedModel, prompts: Sequence[list[int]], count: int
-) -> Callable[[Choice], Awaitable[ScoredPrompt]]:
+) -> Callable[[AnswerChoice], Awaitable[ScoredPrompt]]:
     """Gives the log-probabilities of the prompt that a choice answers, in vLLM's form."""
     names = TokenNames(model.tokenizer)
 
-    async def scored(choice: Choice) -> ScoredPrompt:
+    async def scored(choice: AnswerChoice) -> ScoredPrompt:
         prompt = prompts[choice.prompt]
         work = functools.partial(scored_prompt, prompt, choice.prompt_logprobs, count, names)
         return await model.encoding.run(SCORE * len(prompt) * (count + 1), work)
@@ -237,11 +237,17 @@ def _only_prompt(body: GenerateBody, max_tokens: int) -> bool:
 
 
 def _text_options(
-    model: LoadedModel, body: GenerateBody, index: int, prompt: list[int], max_tokens: int, form: Form, words: Words
-) -> TextOptions:
+    model: LoadedModel,
+    body: GenerateBody,
+    index: int,
+    prompt: list[int],
+    max_tokens: int,
+    form: AnswerForm,
+    words: Words,
+) -> ChoiceOptions:
     """The text of the answers to one of the prompts."""
     shown = model.tokenizer.special_spellings if body.skip_special_tokens is False else {}
-    return TextOptions(
+    return ChoiceOptions(
         stops=words.stops,
         includes_stop=body.include_stop_str_in_output or False,
         min_tokens=body.min_tokens or 0,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from adapters.wire.openai.ignored_fields import IgnoredFields
 from runtimes.llm.api.requests import ChatBody
 from runtimes.llm.api.submission import LoadedModel
-from runtimes.llm.api.thinking_fields import FIELDS, ThinkingOptions
+from runtimes.llm.api.thinking_fields import FIELDS, ThinkingSettings
 from runtimes.llm.api.tools import ToolUse
 from runtimes.llm.grammar.think_rules import ThoughtRules
 from runtimes.llm.text.answer_parser import AnswerParser
@@ -40,7 +40,7 @@ def answer_parser(
     think: Callable[[], ThinkParser] | None,
     use: ToolUse | None,
     template: ChatTemplate,
-    thinking_options: ThinkingOptions,
+    thinking_options: ThinkingSettings,
 ) -> Callable[[], AnswerParser] | None:
     """Makes the parser of one choice; None if its text is all that there is to say."""
     if think is None and use is None:
@@ -54,7 +54,7 @@ def answer_parser(
 
 
 def thought_rules(
-    model: LoadedModel, template: ChatTemplate, thinking_options: ThinkingOptions, in_thought: bool | None
+    model: LoadedModel, template: ChatTemplate, thinking_options: ThinkingSettings, in_thought: bool | None
 ) -> ThoughtRules | None:
     """How the thoughts of an answer are held; None if it has none."""
     if template.think_format is None or in_thought is False:

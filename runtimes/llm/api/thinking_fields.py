@@ -35,7 +35,7 @@ class Thinking(msgspec.Struct, forbid_unknown_fields=True):
     display: Literal["summarized", "omitted"] | None = None
 
 
-class ThinkingOptions(msgspec.Struct, frozen=True):
+class ThinkingSettings(msgspec.Struct, frozen=True):
     """`budget` is the most tokens of a thought."""
 
     variables: dict[str, Any] = {}

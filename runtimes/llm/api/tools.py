@@ -10,7 +10,7 @@ from msgspec import Meta
 from adapters.errors import CallerError
 from runtimes.llm.grammar.constraint import Grammar
 from runtimes.llm.text.tokenizer import Tokenizer
-from runtimes.llm.text.tool_formats import Function, ToolFormat, calls_grammar
+from runtimes.llm.text.tool_formats import ToolFormat, ToolFunction, calls_grammar
 from runtimes.llm.text.tool_parser import ToolParser
 
 MAX_TOOLS = 128
@@ -40,9 +40,9 @@ class Tool(msgspec.Struct, forbid_unknown_fields=True):
         return {"type": "function", "function": declaration | {"parameters": function.parameters or _NO_PARAMETERS}}
 
     @property
-    def rules(self) -> Function:
+    def rules(self) -> ToolFunction:
         function = self.function
-        return Function(function.name, function.parameters or _NO_PARAMETERS, function.strict or False)
+        return ToolFunction(function.name, function.parameters or _NO_PARAMETERS, function.strict or False)
 
 
 class ChosenFunction(msgspec.Struct, forbid_unknown_fields=True):
@@ -67,7 +67,7 @@ class ToolUse:
 
     declarations: list[dict[str, Any]]
     """To the model, by its template."""
-    functions: tuple[Function, ...]
+    functions: tuple[ToolFunction, ...]
     forced: bool
     parallel: bool
 

@@ -13,7 +13,7 @@ PROMPT, COMPLETION = 1.0, 2.0
 MAX_TENANTS = 4096
 
 
-class TokenCounter:
+class ServedTokens:
     """How much each tenant was served. `waiting` are those that wait at that moment, which whoever asks knows."""
 
     __slots__ = ("_last_level", "_levels")

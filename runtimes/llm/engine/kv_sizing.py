@@ -4,9 +4,9 @@ from typing import Literal
 
 import torch
 
-from runtimes.llm.engine.memory import Memory, memory, require
+from runtimes.llm.engine.memory import MemoryStatus, memory, require
 from runtimes.llm.model.kv_pages import bytes_per_position
-from runtimes.llm.model.model_config import ModelConfig
+from runtimes.llm.model.model_config import ModelShape
 
 KVCacheName = Literal["auto", "int8"]
 KV_ADVICE = "lower kv_cache (--kv-cache)"
@@ -17,7 +17,7 @@ def kv_dtype(name: KVCacheName, dtype: torch.dtype) -> torch.dtype:
     return torch.int8 if name == "int8" else dtype
 
 
-def kv_bytes_per_token(config: ModelConfig, dtype: torch.dtype) -> int:
+def kv_bytes_per_token(config: ModelShape, dtype: torch.dtype) -> int:
     """Cache memory of one position, keys and values of all layers together; `dtype` int8 is codes."""
     return 2 * config.num_layers * bytes_per_position(config.num_kv_heads, config.head_dim, dtype)
 
@@ -39,9 +39,9 @@ def kv_blocks(size: int, share: float | None, block_bytes: int, device: torch.de
     return required // block_bytes
 
 
-def memory_of(device: torch.device) -> Memory:
+def memory_of(device: torch.device) -> MemoryStatus:
     """Of the GPU, or of this machine or container."""
     if device.type != "cuda":
         return memory()
     available, total = torch.cuda.mem_get_info(device)
-    return Memory(total, available)
+    return MemoryStatus(total, available)

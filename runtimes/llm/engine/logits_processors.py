@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from adapters.errors import BackendError, InferenceError
-from runtimes.llm.engine.sequence import Chunk, Tally
+from runtimes.llm.engine.sequence import Chunk, TokenTally
 
 
 def process(logits: Tensor, chunks: Sequence[Chunk]) -> dict[int, InferenceError]:
@@ -35,7 +35,7 @@ def _add_biases(logits: Tensor, rows: list[int], chunks: Sequence[Chunk]) -> Non
     logits.view(-1)[places] += values
 
 
-def _penalize(logits: Tensor, penalized: list[tuple[int, Tally]], chunks: Sequence[Chunk]) -> None:
+def _penalize(logits: Tensor, penalized: list[tuple[int, TokenTally]], chunks: Sequence[Chunk]) -> None:
     """Repetition, frequency and presence, as vLLM and transformers have them."""
     rows = [row for row, _ in penalized]
     sizes, places = _places(logits, rows, [tally.ids.tobytes() for _, tally in penalized])

@@ -34,18 +34,18 @@ class OutOfMemory(Unavailable):
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryStatus:
     """In bytes. `available` can be taken without pushing anything out but copies of files."""
 
     total: int
     available: int
 
 
-def memory(root: Path = _ROOT) -> Memory:
+def memory(root: Path = _ROOT) -> MemoryStatus:
     """What this process may use. `root` is where /proc and /sys are."""
     machine = _machine(root)
     limits = [machine, *(_group(folder) for folder in _groups(root))]
-    return Memory(min(one.total for one in limits), min(one.available for one in limits))
+    return MemoryStatus(min(one.total for one in limits), min(one.available for one in limits))
 
 
 def require(what: str, required: int, available: int, advice: str) -> None:
@@ -83,13 +83,13 @@ def readable(size: int) -> str:
     return f"{number:.4g} {unit}"
 
 
-def _machine(root: Path) -> Memory:
+def _machine(root: Path) -> MemoryStatus:
     try:
         fields = dict(line.split(":", 1) for line in (root / "proc/meminfo").read_text().splitlines())
-        return Memory(*(int(fields[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable")))
+        return MemoryStatus(*(int(fields[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable")))
     except (OSError, KeyError, ValueError):  # not Linux
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return Memory(total, total)
+        return MemoryStatus(total, total)
 
 
 def _groups(root: Path) -> list[Path]:
@@ -110,7 +110,7 @@ def _groups(root: Path) -> list[Path]:
     return folders
 
 
-def _group(folder: Path) -> Memory:
+def _group(folder: Path) -> MemoryStatus:
     """Its limit, and what is left of that; boundless if it has none."""
     for limit, usage, cache in (
         ("memory.max", "memory.current", "inactive_file"),
@@ -121,8 +121,8 @@ def _group(folder: Path) -> Memory:
             used = int((folder / usage).read_text()) - _statistic(folder, cache)
         except (OSError, ValueError):  # there is no such file, or it says "max"
             continue
-        return Memory(total, max(total - used, 0))
-    return Memory(_BOUNDLESS, _BOUNDLESS)
+        return MemoryStatus(total, max(total - used, 0))
+    return MemoryStatus(_BOUNDLESS, _BOUNDLESS)
 
 
 def _statistic(folder: Path, name: str) -> int:

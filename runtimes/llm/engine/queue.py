@@ -12,7 +12,7 @@ share, and of its requests the newest. So a flood fills the places of the tenant
 from bisect import insort
 from collections.abc import Container, Iterator
 
-from runtimes.llm.engine.fairness import TokenCounter
+from runtimes.llm.engine.fairness import ServedTokens
 from runtimes.llm.engine.sequence import Sequence
 
 PATIENCE = 600.0
@@ -20,10 +20,10 @@ PATIENCE = 600.0
 deadlines."""
 
 
-class FairQueue:
+class SequenceQueue:
     """Sequences by priority and tenant. The last in a tenant's line is not always the newest: preempted ones return."""
 
-    def __init__(self, counter: TokenCounter) -> None:
+    def __init__(self, counter: ServedTokens) -> None:
         self.size = 0
         self._counter = counter
         self._bands: dict[int, dict[str, list[Sequence]]] = {}

@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from itertools import chain
 
-from runtimes.llm.engine.fairness import TokenCounter
+from runtimes.llm.engine.fairness import ServedTokens
 from runtimes.llm.engine.sequence import Sequence
 
 
 class Running:
     """By id: `prompts` have more than one token to compute, `decoding` have one."""
 
-    def __init__(self, counter: TokenCounter) -> None:
+    def __init__(self, counter: ServedTokens) -> None:
         self.prompts: dict[int, Sequence] = {}
         self.decoding: dict[int, Sequence] = {}
         self._counter = counter

@@ -20,7 +20,7 @@ from runtimes.llm.engine.logits_processors import process
 from runtimes.llm.engine.logprobs import Logprobs
 from runtimes.llm.engine.memory import ran_out
 from runtimes.llm.engine.sequence import Chunk, Sampled, TokenLogprobs
-from runtimes.llm.engine.truncation import Limits, kept, likeliest, parts
+from runtimes.llm.engine.truncation import TruncationLimits, likeliest, num_candidates, parts
 
 # Candidates that nearly always hold all that may be drawn.
 _FEW = 64
@@ -115,19 +115,19 @@ def _draw_into(tokens: Tensor, logits: Tensor, rows: list[int], chunks: Sequence
     chance = torch.tensor(numbers, dtype=torch.float64, device=device)[:, None]
     limited = [i for i, one in enumerate(params) if one.top_k or one.top_p < 1 or one.min_p]
     if len(limited) == len(rows):
-        drawn = _draw_limited(probabilities, chance, Limits.of(params, device))
+        drawn = _draw_limited(probabilities, chance, TruncationLimits.of(params, device))
     else:
         drawn = _draw(probabilities, chance)
         if limited:
-            limits = Limits.of([params[i] for i in limited], device)
+            limits = TruncationLimits.of([params[i] for i in limited], device)
             drawn[limited] = _draw_limited(probabilities[limited], chance[limited], limits)
     tokens[rows] = drawn
 
 
-def _draw_limited(probabilities: Tensor, chance: Tensor, limits: Limits) -> Tensor:
+def _draw_limited(probabilities: Tensor, chance: Tensor, limits: TruncationLimits) -> Tensor:
     vocab = probabilities.shape[-1]
     values, ids = likeliest(probabilities, _FEW)
-    size = kept(values, limits, vocab)
+    size = num_candidates(values, limits, vocab)
     cumulative = values.cumsum(-1, dtype=torch.float64)
     total = cumulative.gather(-1, size - 1)
     tokens = ids.gather(-1, _first_over(cumulative, chance * total, total))[:, 0]
@@ -136,12 +136,12 @@ def _draw_limited(probabilities: Tensor, chance: Tensor, limits: Limits) -> Tens
     return tokens
 
 
-def _draw_widely(probabilities: Tensor, chance: Tensor, limits: Limits) -> Tensor:
+def _draw_widely(probabilities: Tensor, chance: Tensor, limits: TruncationLimits) -> Tensor:
     """For rows of which many tokens may come."""
     descending, vocab = _descending(probabilities), probabilities.shape[-1]
-    size = kept(descending[:, :_MANY].contiguous(), limits, vocab)
+    size = num_candidates(descending[:, :_MANY].contiguous(), limits, vocab)
     if vocab > _MANY and len(more := (size[:, 0] == _MANY).nonzero()[:, 0]):
-        size[more] = kept(descending[more], limits.take(more), vocab)
+        size[more] = num_candidates(descending[more], limits.take(more), vocab)
     least = descending.gather(-1, size - 1)
     return _draw(probabilities.masked_fill(probabilities < least, 0.0), chance)
 

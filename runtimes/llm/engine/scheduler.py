@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from adapters.errors import InferenceError
 from runtimes.histogram import LATENCY_BOUNDS, Histogram
 from runtimes.llm.engine.block_manager import BlockManager
-from runtimes.llm.engine.fairness import COMPLETION, PROMPT, TokenCounter
+from runtimes.llm.engine.fairness import COMPLETION, PROMPT, ServedTokens
 from runtimes.llm.engine.outcomes import add_pooled, appended, finish_reason, pooled_output
-from runtimes.llm.engine.queue import FairQueue
+from runtimes.llm.engine.queue import SequenceQueue
 from runtimes.llm.engine.refusals import PromptTooLong, QueueFull, TooLate
 from runtimes.llm.engine.running import Running
 from runtimes.llm.engine.scheduler_config import SchedulerConfig
@@ -48,12 +48,12 @@ class Scheduler:
             )
         self.config = config
         self.blocks = blocks
-        self.served = TokenCounter()
+        self.served = ServedTokens()
         self.num_preemptions = 0
         self.num_cached_tokens = 0
         self.waits = Histogram(LATENCY_BOUNDS)
         self._sequences: dict[int, Sequence] = {}
-        self._waiting = FairQueue(self.served)
+        self._waiting = SequenceQueue(self.served)
         self._running = Running(self.served)
         self._failures: dict[int, InferenceError] = {}
         self._budget = StepBudget(config.max_num_batched_tokens, config.max_step_seconds)

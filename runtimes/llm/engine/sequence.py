@@ -28,9 +28,9 @@ __all__ = [
     "Sampled",
     "SamplingParams",
     "Sequence",
-    "Tally",
     "TokenLogprobs",
     "TokenOutput",
+    "TokenTally",
 ]
 
 FinishReason = Literal["stop", "length"]
@@ -55,7 +55,7 @@ class Constraint(Protocol):
         """`token_id` has come. Raises InferenceError if nothing can come of this any more."""
 
 
-class Tally:
+class TokenTally:
     """How often each token was generated, for penalties: one addition a token, whatever the length.
 
     `ids` are those that count, in the order in which they came; `counts` stand beside them, 0 for what only the
@@ -116,7 +116,7 @@ class Sequence:
     """When it ran first."""
     num_charged: int = 0
     """Tokens that its tenant has been charged for."""
-    tally: Tally | None = field(init=False, repr=False, default=None)
+    tally: TokenTally | None = field(init=False, repr=False, default=None)
     num_prompt_tokens: int = field(init=False)
     seed: int = field(init=False)
 
@@ -124,7 +124,7 @@ class Sequence:
         self.num_prompt_tokens = end = len(self.token_ids) - self.num_continued
         if self.params.penalizes:
             minded = end if self.params.repetition_penalty != 1 else 0
-            self.tally = Tally(self.token_ids[:minded], self.token_ids[end:])
+            self.tally = TokenTally(self.token_ids[:minded], self.token_ids[end:])
         seed = self.params.seed
         # Drawn once, so that a preempted sequence goes on with the chance it began with.
         self.seed = secrets.randbits(_SEED_BITS) if seed is None else seed % 2**_SEED_BITS
@@ -205,7 +205,7 @@ class Chunk:
     seed: int
     pooling: Pooling | None = None
     banned: frozenset[int] = _NONE
-    tally: Tally | None = None
+    tally: TokenTally | None = None
     constraint: Constraint | None = None
     targets: tuple[int, ...] = ()
 

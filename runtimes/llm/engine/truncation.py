@@ -17,7 +17,7 @@ PART = 64
 """Tokens of one part of the vocabulary."""
 
 
-class Limits(NamedTuple):
+class TruncationLimits(NamedTuple):
     """A row each, [rows, 1]. What does not limit is infinite, or 0 for `min_p`."""
 
     top_k: Tensor
@@ -25,12 +25,12 @@ class Limits(NamedTuple):
     min_p: Tensor
 
     @classmethod
-    def of(cls, params: Sequence[SamplingParams], device: torch.device) -> "Limits":
+    def of(cls, params: Sequence[SamplingParams], device: torch.device) -> "TruncationLimits":
         bounds = [[one.top_k or torch.inf, one.top_p if one.top_p < 1 else torch.inf, one.min_p] for one in params]
         return cls(*torch.tensor(bounds, dtype=torch.float64, device=device)[:, :, None].unbind(1))
 
-    def take(self, rows: Tensor) -> "Limits":
-        return Limits(self.top_k[rows], self.top_p[rows], self.min_p[rows])
+    def take(self, rows: Tensor) -> "TruncationLimits":
+        return TruncationLimits(self.top_k[rows], self.top_p[rows], self.min_p[rows])
 
 
 def parts(values: Tensor, fill: float) -> Tensor:
@@ -53,7 +53,7 @@ def likeliest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return best.values, picked.gather(1, best.indices // PART) * PART + best.indices % PART
 
 
-def kept(descending: Tensor, limits: Limits, vocab: int) -> Tensor:
+def num_candidates(descending: Tensor, limits: TruncationLimits, vocab: int) -> Tensor:
     """How many of the likeliest tokens' probabilities are left, [rows, 1], of those in `descending` [rows, width].
 
     First `top_k`, then what reaches `top_p` of the mass that it left (Holtzman et al. 2020, "nucleus sampling",

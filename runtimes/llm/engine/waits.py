@@ -6,12 +6,12 @@ a tenant's queue never widens the gaps of another tenant's streams, nor backgrou
 
 from collections.abc import Iterable
 
-from runtimes.llm.engine.queue import FairQueue
+from runtimes.llm.engine.queue import SequenceQueue
 from runtimes.llm.engine.running import Running
 from runtimes.llm.engine.sequence import Sequence
 
 
-def shared_wait(queue: FairQueue, running: Running, now: float) -> float:
+def shared_wait(queue: SequenceQueue, running: Running, now: float) -> float:
     """Seconds that all sequences that decode may slow down for: the shortest of their own prompts' longest waits; 0 if
     one of them has none."""
     if not (queue.size or running.prompts):
@@ -21,7 +21,7 @@ def shared_wait(queue: FairQueue, running: Running, now: float) -> float:
     return min(waits, default=0.0)
 
 
-def _prompts(queue: FairQueue, running: Running, tenant: str, priority: int) -> Iterable[Sequence]:
+def _prompts(queue: SequenceQueue, running: Running, tenant: str, priority: int) -> Iterable[Sequence]:
     """Of a tenant's prompts those that wait for their first token: all that have begun, and the next of each line."""
     for sequence in (*running.prompts.values(), *queue.heads(tenant)):
         if sequence.standing.tenant == tenant and sequence.standing.priority <= priority and not sequence.begun:

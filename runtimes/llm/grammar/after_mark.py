@@ -12,7 +12,7 @@ from runtimes.llm.engine.sequence import Constraint
 from runtimes.llm.text.tokenizer import Tokenizer
 
 
-class Rules(Constraint, Protocol):
+class TextRules(Constraint, Protocol):
     """A constraint that can begin within a token."""
 
     def allows(self, text: bytes) -> bool:
@@ -68,7 +68,7 @@ class AfterMark:
 
     __slots__ = ("_allowed", "_mark", "_rules", "_tail", "_waits", "_width")
 
-    def __init__(self, mark: Mark, rules: Rules | None, width: int) -> None:
+    def __init__(self, mark: Mark, rules: TextRules | None, width: int) -> None:
         self._mark = mark
         self._rules = rules
         self._width = width

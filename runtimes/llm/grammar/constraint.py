@@ -19,7 +19,7 @@ from hashlib import blake2b
 from llguidance import LLMatcher
 
 from adapters.errors import CallerError
-from runtimes.llm.grammar.after_mark import AfterMark, Mark, Rules, mark_of
+from runtimes.llm.grammar.after_mark import AfterMark, Mark, TextRules, mark_of
 from runtimes.llm.grammar.build import CannotBuild, Kind, LongestTokens, Vocabulary, build, reason
 from runtimes.llm.grammar.sandbox import AT_ONCE, Sandbox
 from runtimes.llm.grammar.tenant_slots import Turns
@@ -61,7 +61,7 @@ class Grammar:
 
 
 class Matcher:
-    """One answer's place in a grammar: the `Rules` of what it is."""
+    """One answer's place in a grammar: the `TextRules` of what it is."""
 
     __slots__ = ("_matcher", "_spelling", "_width")
     free = False
@@ -106,7 +106,7 @@ class Compiled:
         self._width = width
         self.size = size
 
-    def start(self, continued: Iterable[int] = ()) -> Rules:
+    def start(self, continued: Iterable[int] = ()) -> TextRules:
         """The state of a new answer after its tokens `continued`. Raises GrammarInvalid if they break the rules."""
         matcher = self._matcher.copy()
         rules = matcher if self._after is None else AfterMark(self._after, matcher, self._width)

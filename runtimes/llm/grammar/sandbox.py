@@ -19,7 +19,7 @@ import msgspec
 
 from adapters.errors import Unavailable
 from runtimes.llm.grammar.build import CannotBuild, Kind, Vocabulary
-from runtimes.llm.grammar.worker import LENGTH, Job, Outcome, framed
+from runtimes.llm.grammar.worker import LENGTH, GrammarJob, Outcome, framed
 
 CPU_SECONDS = 3.0
 SECONDS = 15.0
@@ -54,7 +54,7 @@ class Sandbox:
         end = await self._start()
         connection = self._idle.pop()
         try:
-            outcome = await _request(connection, Job(kind, text, CPU_SECONDS, SECONDS, MEMORY))
+            outcome = await _request(connection, GrammarJob(kind, text, CPU_SECONDS, SECONDS, MEMORY))
         except (OSError, EOFError):
             connection.close()
             self._close(end)  # the system took the process: another one is started for the next grammar
@@ -129,7 +129,7 @@ def _stop(process: "subprocess.Popen[bytes]", connections: list[socket.socket]) 
         connection.close()
 
 
-async def _request(connection: socket.socket, job: Job) -> Outcome:
+async def _request(connection: socket.socket, job: GrammarJob) -> Outcome:
     loop = asyncio.get_running_loop()
     await loop.sock_sendall(connection, framed(job))
     (size,) = LENGTH.unpack(await _exactly(connection, LENGTH.size))

@@ -1,13 +1,13 @@
 """Constraints of answers that may begin with a thought: its budget, and rules that hold after it.
 
-Thinking        within a thought, which ends by itself or by its budget
-MaybeThinking   before an answer that may begin with a thought, or without one
+ThoughtConstraint   within a thought, which ends by itself or by its budget
+MaybeThinking       before an answer that may begin with a thought, or without one
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from runtimes.llm.grammar.after_mark import AfterMark, Mark, Rules, mark_of
+from runtimes.llm.grammar.after_mark import AfterMark, Mark, TextRules, mark_of
 from runtimes.llm.text.think_parser import ThinkFormat
 from runtimes.llm.text.tokenizer import Tokenizer
 
@@ -22,7 +22,7 @@ class ThoughtRules:
     tokenizer: Tokenizer
     width: int
 
-    def start(self, rules: Callable[[], Rules | None]) -> "Thinking | MaybeThinking | None":
+    def start(self, rules: Callable[[], TextRules | None]) -> "ThoughtConstraint | MaybeThinking | None":
         """A new answer's place; `rules` begins what holds after the thought. None if nothing is held."""
         answer = rules()
         if answer is None and self.budget is None:
@@ -33,13 +33,13 @@ class ThoughtRules:
             mark_of(self.format.opens, self.tokenizer), answer, lambda: self._thinking(rules()), self.width
         )
 
-    def _thinking(self, rules: Rules | None) -> "Thinking":
+    def _thinking(self, rules: TextRules | None) -> "ThoughtConstraint":
         closing = self.tokenizer.encode(f"\n{self.format.closes}", allow_special=True)
         place = AfterMark(mark_of(self.format.closes, self.tokenizer), rules, self.width)
-        return Thinking(place, self.budget, closing, self.width)
+        return ThoughtConstraint(place, self.budget, closing, self.width)
 
 
-class Thinking:
+class ThoughtConstraint:
     """One answer's place within a thought of at most `budget` tokens, `closing` not counted, and then after it."""
 
     __slots__ = ("_closing", "_forced", "_left", "_place", "_width")
@@ -88,10 +88,12 @@ class MaybeThinking:
 
     __slots__ = ("_answer", "_answers", "_begun", "_is_certain", "_mark", "_place", "_think", "_width")
 
-    def __init__(self, mark: Mark, answer: Rules | None, think: Callable[[], Thinking], width: int) -> None:
+    def __init__(
+        self, mark: Mark, answer: TextRules | None, think: Callable[[], ThoughtConstraint], width: int
+    ) -> None:
         self._mark = mark
         self._answer = answer
-        self._place: Rules | Thinking | None = answer
+        self._place: TextRules | ThoughtConstraint | None = answer
         self._answers = True
         self._begun = 0
         self._is_certain = False

@@ -29,7 +29,7 @@ NICENESS = 10
 _OUT_OF_MEMORY = 3
 
 
-class Job(msgspec.Struct, frozen=True):
+class GrammarJob(msgspec.Struct, frozen=True):
     """A grammar, and what building it may take: seconds of processor time, seconds of time, bytes of memory."""
 
     kind: Kind
@@ -70,11 +70,11 @@ def main(numbers: list[str]) -> None:
 def _serve(connection: socket.socket, tokenizer: LLTokenizer) -> None:
     with suppress(EOFError, ConnectionError):
         while True:
-            job = msgspec.msgpack.decode(_receive(connection), type=Job)
+            job = msgspec.msgpack.decode(_receive(connection), type=GrammarJob)
             connection.sendall(framed(_outcome(job, tokenizer)))
 
 
-def _outcome(job: Job, tokenizer: LLTokenizer) -> Outcome:
+def _outcome(job: GrammarJob, tokenizer: LLTokenizer) -> Outcome:
     before = _sizes()[1]
     if (pid := os.fork()) == 0:
         os._exit(_build_within(job, tokenizer))
@@ -92,7 +92,7 @@ def _outcome(job: Job, tokenizer: LLTokenizer) -> Outcome:
     return Outcome("memory")  # Rust aborts, and the kernel kills, a process that has none
 
 
-def _build_within(job: Job, tokenizer: LLTokenizer) -> int:
+def _build_within(job: GrammarJob, tokenizer: LLTokenizer) -> int:
     """In the fork: its exit status."""
     resource.setrlimit(resource.RLIMIT_STACK, (STACK_BYTES, STACK_BYTES))
     if virtual := _sizes()[0]:

@@ -1,4 +1,4 @@
-"""The Llama family: Llama 1 to 3, SmolLM2, Mistral, Qwen 2 to 3, Gemma 2 and 3, Phi-3, as `ModelConfig` says.
+"""The Llama family: Llama 1 to 3, SmolLM2, Mistral, Qwen 2 to 3, Gemma 2 and 3, Phi-3, as `ModelShape` says.
 
 RMSNorm, rotary positions, grouped-query attention, a gated MLP (Touvron et al. 2023,
 https://arxiv.org/abs/2302.13971), and what the others add: biases, norms of queries and keys (Qwen 3), norms
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from runtimes.llm.model.attention import Attention, KVCache
-from runtimes.llm.model.model_config import ModelConfig
+from runtimes.llm.model.model_config import ModelShape
 from runtimes.llm.model.rope import rotary_tables, rotated
 from runtimes.llm.weights.matrix import Weight, concatenated, embedding, linear
 
@@ -54,7 +54,7 @@ class Llama:
     compute with: a matrix in the dtype to compute with, a vector in float32.
     """
 
-    def __init__(self, config: ModelConfig, tensor: TensorSource) -> None:
+    def __init__(self, config: ModelShape, tensor: TensorSource) -> None:
         self.config = config
         vocabulary = (config.vocab_size, config.hidden_size)
         self.embedding = tensor("model.embed_tokens.weight", vocabulary)
@@ -129,7 +129,7 @@ class Llama:
         return functional.rms_norm(x.float(), weight.shape, weight, self.config.rms_norm_eps).to(x.dtype)
 
 
-def _layer(config: ModelConfig, tensor: TensorSource, index: int, dtype: torch.dtype) -> Layer:
+def _layer(config: ModelShape, tensor: TensorSource, index: int, dtype: torch.dtype) -> Layer:
     hidden, inner = config.hidden_size, config.intermediate_size
     query, key = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     qkv = [("self_attn.q_proj", query), ("self_attn.k_proj", key), ("self_attn.v_proj", key)]

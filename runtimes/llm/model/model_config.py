@@ -57,7 +57,7 @@ class LayerKind:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelConfig:
+class ModelShape:
     """The shape of a model. What defaults here is what most of the Llama family do without.
 
     `kinds` are the kinds of layer there are, `layer_kinds` each layer's index in them. `post_norms` are norms of

@@ -30,7 +30,7 @@ class NativeUnavailable(Exception):
     """The step cannot be compiled here, or cannot run this model; the message says why."""
 
 
-class Target(NamedTuple):
+class BuildTarget(NamedTuple):
     """A kind of processor: what torch calls its abilities, and the compiler's flags for them."""
 
     needs: frozenset[str]
@@ -42,12 +42,12 @@ _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512bf16"
 _AVX512_ABILITIES = frozenset({"avx512_f", "avx512_bw", "avx512_vl", "avx512_dq", "avx512_bf16"})
 
 TARGETS = {
-    "amx": Target(_AVX512_ABILITIES | {"amx_tile", "amx_bf16"}, ("-mamx-tile", "-mamx-bf16", *_AVX512)),
-    "avx512": Target(_AVX512_ABILITIES, _AVX512),
-    "avx2": Target(frozenset({"avx2", "fma3"}), _AVX2),
-    "arm64": Target(frozenset({"neon"}), ()),
+    "amx": BuildTarget(_AVX512_ABILITIES | {"amx_tile", "amx_bf16"}, ("-mamx-tile", "-mamx-bf16", *_AVX512)),
+    "avx512": BuildTarget(_AVX512_ABILITIES, _AVX512),
+    "avx2": BuildTarget(frozenset({"avx2", "fma3"}), _AVX2),
+    "arm64": BuildTarget(frozenset({"neon"}), ()),
     # The tiles of AMX in plain C++: its path, tested where there are none.
-    "emulated-amx": Target(_AVX512_ABILITIES, ("-DHEADRACE_EMULATED_TILES", *_AVX512)),
+    "emulated-amx": BuildTarget(_AVX512_ABILITIES, ("-DHEADRACE_EMULATED_TILES", *_AVX512)),
 }  # fastest first
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from runtimes.llm.engine.sequence import Chunk
 from runtimes.llm.model.llama import Layer, Llama
-from runtimes.llm.model.model_config import ModelConfig
+from runtimes.llm.model.model_config import ModelShape
 from runtimes.llm.native.build import NativeUnavailable, library, targets
 from runtimes.llm.native.team_size import TeamSize
 from runtimes.llm.weights.matrix import GroupQuantized, Weight, embedding
@@ -228,7 +228,7 @@ def _best_target() -> str:
     raise NativeUnavailable("it is made for processors with AVX2, AVX-512 or NEON, and this is none")
 
 
-def _shape(config: ModelConfig) -> _Shape:
+def _shape(config: ModelShape) -> _Shape:
     return _Shape(
         config.hidden_size, config.intermediate_size, config.num_layers, config.num_heads, config.num_kv_heads,
         config.head_dim, config.vocab_size, _ACTIVATIONS[config.activation], config.rms_norm_eps,

@@ -19,7 +19,7 @@ from runtimes.llm.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class ToolFunction:
     """What a model may call. `strict` holds its arguments to all that its schema says."""
 
     name: str
@@ -88,7 +88,7 @@ def format_of(template: str) -> ToolFormat | None:
 
 def calls_grammar(
     tool_format: ToolFormat,
-    functions: Sequence[Function],
+    functions: Sequence[ToolFunction],
     tokenizer: Tokenizer,
     *,
     parallel: bool,

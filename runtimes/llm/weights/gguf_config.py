@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from runtimes.llm.model.model_config import MAX_LAYERS, LayerKind, ModelConfig, Rope, UnsupportedModel, checked_count
+from runtimes.llm.model.model_config import MAX_LAYERS, LayerKind, ModelShape, Rope, UnsupportedModel, checked_count
 from runtimes.llm.model.rope import divided, rope_of
 from runtimes.llm.weights.gguf_tensors import GgufTensors
 
@@ -40,7 +40,7 @@ class GgufModel:
         return value
 
 
-def gguf_config(model: GgufModel) -> ModelConfig:
+def gguf_config(model: GgufModel) -> ModelShape:
     """Raises UnsupportedModel, which names what is missing or not known here."""
     architecture, tensors = model.architecture, model.tensors
     for option in ("split.count", f"{architecture}.expert_count"):
@@ -56,7 +56,7 @@ def gguf_config(model: GgufModel) -> ModelConfig:
     kinds = _layer_kinds(model, head_dim)
     distinct = tuple(dict.fromkeys(kinds))
     ends = [model.field(f"tokenizer.ggml.{end}_token_id", None) for end in ("eos", "eot", "eom")]
-    return ModelConfig(
+    return ModelShape(
         vocab_size=tensors.shape("token_embd.weight")[0],
         hidden_size=hidden,
         intermediate_size=model.own("feed_forward_length"),

@@ -7,7 +7,7 @@ from runtimes.llm.model.model_config import (
     MAX_LAYERS,
     Activation,
     LayerKind,
-    ModelConfig,
+    ModelShape,
     UnsupportedModel,
     checked_count,
 )
@@ -38,7 +38,7 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 _ACTIVATIONS: Mapping[str, Activation] = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
 
 
-def hugging_face_config(raw: Mapping[str, Any], eos_token_ids: frozenset[int] = frozenset()) -> ModelConfig:
+def hugging_face_config(raw: Mapping[str, Any], eos_token_ids: frozenset[int] = frozenset()) -> ModelShape:
     """The shape that `raw`, a config.json, says. Raises UnsupportedModel, which names what is not known here."""
     raw = text_part(raw)
     family = str(raw.get("model_type"))
@@ -71,7 +71,7 @@ def token_ids(value: int | list[int] | None) -> frozenset[int]:
     return frozenset([value] if isinstance(value, int) else value)
 
 
-def _config(family: str, raw: Mapping[str, Any], eos_token_ids: frozenset[int]) -> ModelConfig:
+def _config(family: str, raw: Mapping[str, Any], eos_token_ids: frozenset[int]) -> ModelShape:
     _refuse_options(family, raw)
     gemma = norms_are_offsets(raw)
     checked_count("num_hidden_layers", raw["num_hidden_layers"], MAX_LAYERS)
@@ -79,7 +79,7 @@ def _config(family: str, raw: Mapping[str, Any], eos_token_ids: frozenset[int]) 
     head_dim = raw.get("head_dim") or raw["hidden_size"] // heads
     kinds = _layer_kinds(family, raw, head_dim)
     distinct = tuple(dict.fromkeys(kinds))
-    return ModelConfig(
+    return ModelShape(
         vocab_size=raw["vocab_size"],
         hidden_size=raw["hidden_size"],
         intermediate_size=raw["intermediate_size"],

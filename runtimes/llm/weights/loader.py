@@ -13,7 +13,7 @@ from torch import Tensor
 from runtimes.llm.engine.kv_sizing import memory_of
 from runtimes.llm.engine.memory import allocating, require
 from runtimes.llm.model.llama import Llama
-from runtimes.llm.model.model_config import ModelConfig, UnsupportedModel
+from runtimes.llm.model.model_config import ModelShape, UnsupportedModel
 from runtimes.llm.weights.gguf_checkpoint import GgufCheckpoint
 from runtimes.llm.weights.matrix import GroupQuantized, Weight, moved
 from runtimes.llm.weights.quantize import WeightsName, held, held_bytes
@@ -27,7 +27,7 @@ DeviceName = Literal["auto", "cpu", "cuda"]
 class Checkpoint(Protocol):
     """A model on disk: its shape, and its tensors by Hugging Face name."""
 
-    config: ModelConfig
+    config: ModelShape
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:

@@ -15,7 +15,7 @@ from runtimes.llm.engine.async_engine import Engine, EngineConfig, SamplingParam
 from runtimes.llm.engine.sequence import Chunk
 from runtimes.llm.model.executor import TorchExecutor
 from runtimes.llm.model.llama import Llama
-from runtimes.llm.model.model_config import LayerKind, ModelConfig
+from runtimes.llm.model.model_config import LayerKind, ModelShape
 from runtimes.llm.weights.loader import load_model, open_checkpoint
 from tests.runtimes.llm.families import CONTEXT, FAMILIES, WINDOW, tiny, write_gguf
 from tests.runtimes.llm.reference import assert_greedy, save_safetensors
@@ -130,9 +130,9 @@ def test_a_gemma_that_also_sees_is_served_for_its_text(stored: Any, tmp_path: Pa
     torch.testing.assert_close(logits(load(tmp_path), PROMPT), theirs(model, PROMPT), **NEAR)
 
 
-def _assert_same(ours: ModelConfig, wanted: ModelConfig) -> None:
+def _assert_same(ours: ModelShape, wanted: ModelShape) -> None:
     """But for the last bits of what GGUF keeps in float32."""
-    for name in (field.name for field in dataclasses.fields(ModelConfig)):
+    for name in (field.name for field in dataclasses.fields(ModelShape)):
         if name not in ("kinds", "rms_norm_eps"):
             assert getattr(ours, name) == getattr(wanted, name), name
     assert ours.rms_norm_eps == pytest.approx(wanted.rms_norm_eps)

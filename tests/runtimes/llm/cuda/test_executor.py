@@ -12,7 +12,7 @@ from runtimes.llm.cuda.executor import CudaExecutor
 from runtimes.llm.cuda.graphs import Compute, record_graph, row_of, scratch_row, sizes_up_to
 from runtimes.llm.cuda.layout import TABLE
 from runtimes.llm.engine import kv_sizing
-from runtimes.llm.engine.memory import Memory, NotEnoughMemory
+from runtimes.llm.engine.memory import MemoryStatus, NotEnoughMemory
 from runtimes.llm.engine.sequence import Chunk, SamplingParams
 from runtimes.llm.model import executor as executors
 from runtimes.llm.model.executor import Executor, TorchExecutor
@@ -146,7 +146,7 @@ def test_who_computes_on_a_gpu_is_chosen_with_the_model(model: Llama, monkeypatc
 
 def test_a_share_of_a_gpu_is_of_what_steps_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = torch.device("cuda")
-    monkeypatch.setattr(kv_sizing, "memory_of", lambda device: Memory(total=2000, available=1000))
+    monkeypatch.setattr(kv_sizing, "memory_of", lambda device: MemoryStatus(total=2000, available=1000))
     assert kv_sizing.kv_blocks(0, 0.5, 10, gpu, steps=200) == 40
     assert kv_sizing.kv_blocks(0, 1.0, 10, gpu, steps=200) == 80
     assert kv_sizing.kv_blocks(800, None, 10, gpu, steps=200) == 80

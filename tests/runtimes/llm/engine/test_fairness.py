@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtimes.llm.engine.block_manager import BlockManager
-from runtimes.llm.engine.fairness import COMPLETION, MAX_TENANTS, PROMPT, TokenCounter
+from runtimes.llm.engine.fairness import COMPLETION, MAX_TENANTS, PROMPT, ServedTokens
 from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.scheduler_config import SchedulerConfig
 from runtimes.llm.engine.sequence import Sampled, SamplingParams, Sequence
@@ -151,7 +151,7 @@ def test_a_higher_priority_waits_for_a_lower_one_no_longer_than_a_step() -> None
 
 
 def test_a_tenant_that_was_idle_has_gathered_no_credit() -> None:
-    counter = TokenCounter()
+    counter = ServedTokens()
     counter.join("a", set())
     counter.charge("a", 100, 1.0)
     counter.join("b", {"a"})
@@ -167,7 +167,7 @@ def test_a_tenant_that_was_idle_has_gathered_no_credit() -> None:
 
 
 def test_it_remembers_a_bounded_number_of_tenants() -> None:
-    counter = TokenCounter()
+    counter = ServedTokens()
     waiting = {"stays"}
     counter.join("stays", set())
     counter.charge("stays", 7, 1.0)

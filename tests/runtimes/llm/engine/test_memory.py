@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from runtimes.llm.engine.memory import Memory, NotEnoughMemory, allocating, memory, ran_out, readable, require
+from runtimes.llm.engine.memory import MemoryStatus, NotEnoughMemory, allocating, memory, ran_out, readable, require
 
 GIB = 1 << 30
 
@@ -28,24 +28,24 @@ def group(folder: Path, limit: str, used: int, cache: int = 0) -> None:
 
 
 def test_without_limits_it_is_the_machine_s(tmp_path: Path) -> None:
-    assert memory(machine(tmp_path)) == Memory(24 * GIB, 20 * GIB)
+    assert memory(machine(tmp_path)) == MemoryStatus(24 * GIB, 20 * GIB)
 
 
 def test_a_container_sees_its_own_limit_and_files_in_memory_count_as_free(tmp_path: Path) -> None:
     group(machine(tmp_path) / "sys/fs/cgroup", str(8 * GIB), 5 * GIB, cache=2 * GIB)
-    assert memory(tmp_path) == Memory(8 * GIB, 5 * GIB)
+    assert memory(tmp_path) == MemoryStatus(8 * GIB, 5 * GIB)
 
 
 def test_no_limit_is_none(tmp_path: Path) -> None:
     group(machine(tmp_path) / "sys/fs/cgroup", "max", 5 * GIB)
-    assert memory(tmp_path) == Memory(24 * GIB, 20 * GIB)
+    assert memory(tmp_path) == MemoryStatus(24 * GIB, 20 * GIB)
 
 
 def test_the_tightest_of_the_groups_around_it_counts(tmp_path: Path) -> None:
     groups = machine(tmp_path, "0::/system.slice/headrace.service\n") / "sys/fs/cgroup"
     group(groups / "system.slice/headrace.service", str(10 * GIB), GIB)
     group(groups / "system.slice", str(6 * GIB), 4 * GIB)
-    assert memory(tmp_path) == Memory(6 * GIB, 2 * GIB)
+    assert memory(tmp_path) == MemoryStatus(6 * GIB, 2 * GIB)
 
 
 def test_version_1_of_control_groups(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_version_1_of_control_groups(tmp_path: Path) -> None:
     (folder / "memory.limit_in_bytes").write_text(f"{4 * GIB}\n")
     (folder / "memory.usage_in_bytes").write_text(f"{3 * GIB}\n")
     (folder / "memory.stat").write_text(f"total_inactive_file {GIB}\n")
-    assert memory(root) == Memory(4 * GIB, 2 * GIB)
+    assert memory(root) == MemoryStatus(4 * GIB, 2 * GIB)
 
 
 def test_a_group_that_has_more_than_it_may_has_nothing_left(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from runtimes.llm.grammar.json_schema import of_schema
 from runtimes.llm.grammar.think_rules import ThoughtRules
 from runtimes.llm.text.think_parser import ThinkFormat, ThinkParser
 from runtimes.llm.text.tokenizer import Tokenizer
-from runtimes.llm.text.tool_formats import HERMES, MISTRAL, Function, ToolFormat, calls_grammar
+from runtimes.llm.text.tool_formats import HERMES, MISTRAL, ToolFormat, ToolFunction, calls_grammar
 from runtimes.llm.text.tool_parser import AnswerText, ToolParser
 from tests.runtimes.llm.api.test_tools import CHAT, KNOWING
 from tests.runtimes.llm.server_fixtures import CHATML, Parrot, byte_tokenizer, post, serving
@@ -53,7 +53,7 @@ def tokenizer(control: bool) -> Tokenizer:
 @cache
 def rules(name: str, control: bool) -> Compiled:
     known = tokenizer(control)
-    function = Function("now", {"type": "object", "properties": {}, "additionalProperties": False})
+    function = ToolFunction("now", {"type": "object", "properties": {}, "additionalProperties": False})
     grammar = calls_grammar(FORMATS[name], [function], known, parallel=False, after_text=True)
     return asyncio.run(Grammars(known, len(known.pieces), known.eos_token_ids).compiled(grammar))
 

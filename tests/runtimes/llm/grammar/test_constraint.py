@@ -21,7 +21,7 @@ from adapters.errors import CapacityError, Unavailable
 from runtimes.llm.grammar import build as grammar_build
 from runtimes.llm.grammar import constraint as module
 from runtimes.llm.grammar import sandbox
-from runtimes.llm.grammar.after_mark import Rules
+from runtimes.llm.grammar.after_mark import TextRules
 from runtimes.llm.grammar.build import Kind
 from runtimes.llm.grammar.constraint import Compiled, Grammar, GrammarInvalid, Grammars
 from runtimes.llm.grammar.json_schema import of_schema
@@ -60,12 +60,12 @@ def compiled(grammar: Grammar) -> Compiled:
     return _runner.run(_grammars.compiled(grammar))
 
 
-def allowed(matcher: Rules) -> list[int]:
+def allowed(matcher: TextRules) -> list[int]:
     mask = matcher.mask()
     return [id for id in range(min(VOCAB, 8 * len(mask))) if mask[id // 8] >> id % 8 & 1]
 
 
-def babble(matcher: Rules, chance: random.Random, *, most: int = 4000) -> str | None:
+def babble(matcher: TextRules, chance: random.Random, *, most: int = 4000) -> str | None:
     """What a model without any sense says; None if it does not end."""
     said: list[int] = []
     likely = set(tokenizer().encode(LIKELY.decode())) | {END}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from runtimes.llm.engine import kv_sizing
 from runtimes.llm.engine.async_engine import Engine, EngineConfig
 from runtimes.llm.engine.kv_sizing import kv_blocks
-from runtimes.llm.engine.memory import Memory, NotEnoughMemory
+from runtimes.llm.engine.memory import MemoryStatus, NotEnoughMemory
 from runtimes.llm.model.attention import KVCache, Layout, paged_attention
 from runtimes.llm.model.kv_pages import SmallPages, bytes_per_position, fetch, new_pages, store
 from tests.runtimes.llm.model.test_attention import CPU, HEAD_DIM, HEADS, KV_HEADS, make_chunk
@@ -141,7 +141,7 @@ def test_more_pages_fit(folder: Path) -> None:
 @pytest.fixture
 def room(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine of 10 MiB, of which 6 are free."""
-    monkeypatch.setattr(kv_sizing, "memory", lambda: Memory(10 << 20, 6 << 20))
+    monkeypatch.setattr(kv_sizing, "memory", lambda: MemoryStatus(10 << 20, 6 << 20))
 
 
 @pytest.mark.usefixtures("room")
@@ -172,11 +172,11 @@ def test_an_engine_takes_its_share(folder: Path) -> None:
 
 
 def test_a_model_that_does_not_fit_is_refused_before_it_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kv_sizing, "memory", lambda: Memory(10 << 20, 30 << 10))
+    monkeypatch.setattr(kv_sizing, "memory", lambda: MemoryStatus(10 << 20, 30 << 10))
     with pytest.raises(
         NotEnoughMemory, match=r"the model takes \d+\.\d+ KiB and 30 KiB of memory are free: take weights"
     ):
         make_engine(folder)
-    monkeypatch.setattr(kv_sizing, "memory", lambda: Memory(10 << 20, 45 << 10))
+    monkeypatch.setattr(kv_sizing, "memory", lambda: MemoryStatus(10 << 20, 45 << 10))
     with pytest.raises(NotEnoughMemory, match="the KV cache takes 1 MiB"):
         make_engine(folder, weights="int8")

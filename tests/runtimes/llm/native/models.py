@@ -10,7 +10,7 @@ from runtimes.llm.engine.sampling_params import SamplingParams
 from runtimes.llm.engine.sequence import Chunk
 from runtimes.llm.model.executor import TorchExecutor
 from runtimes.llm.model.llama import Llama
-from runtimes.llm.model.model_config import LayerKind, ModelConfig, Rope
+from runtimes.llm.model.model_config import LayerKind, ModelShape, Rope
 from runtimes.llm.native.executor import NativeExecutor
 from runtimes.llm.weights.matrix import GroupQuantized, Weight
 
@@ -24,7 +24,7 @@ def rope(dims: int, theta: float = 10000.0) -> Rope:
     return Rope(tuple(theta ** (-2 * i / dims) for i in range(dims // 2)))
 
 
-def shape(**changes: Any) -> ModelConfig:
+def shape(**changes: Any) -> ModelShape:
     """Two layers, six heads on two key heads."""
     layers = changes.get("num_layers", 2)
     described: dict[str, Any] = {
@@ -43,10 +43,10 @@ def shape(**changes: Any) -> ModelConfig:
         "tie_word_embeddings": True,
         "eos_token_ids": frozenset({130}),
     }
-    return ModelConfig(**(described | changes))
+    return ModelShape(**(described | changes))
 
 
-def random_model(config: ModelConfig, dtype: torch.dtype, quantized: tuple[int, int, bool] | None = None) -> Llama:
+def random_model(config: ModelShape, dtype: torch.dtype, quantized: tuple[int, int, bool] | None = None) -> Llama:
     """The same weights for the same shape, all of them numbers of bfloat16, or in groups: (bits, group, offsets)."""
 
     def tensor(name: str, size: tuple[int, ...]) -> Weight:
@@ -79,12 +79,12 @@ def chunk(identity: int, tokens: Sequence[int], pages: Sequence[int], start: int
     return Chunk(identity, start, tuple(tokens), tuple(pages), True, SamplingParams(max_tokens=1), 0)
 
 
-def reference(config: ModelConfig, quantized: tuple[int, int, bool] | None = None) -> TorchExecutor:
+def reference(config: ModelShape, quantized: tuple[int, int, bool] | None = None) -> TorchExecutor:
     return TorchExecutor(random_model(config, torch.float32, quantized), PAGES, BLOCK, context_length=CONTEXT)
 
 
 def native(
-    config: ModelConfig,
+    config: ModelShape,
     target: str,
     quantized: tuple[int, int, bool] | None = None,
     *,

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import torch
 
-from runtimes.llm.model.model_config import LayerKind, ModelConfig
+from runtimes.llm.model.model_config import LayerKind, ModelShape
 from runtimes.llm.native.build import NativeUnavailable, targets
 from runtimes.llm.native.executor import NativeExecutor
 from tests.runtimes.llm.native.models import BLOCK, CONTEXT, PAGES, chunk, native, random_model, rope, shape
 
 
-def lying(**changes: Any) -> ModelConfig:
+def lying(**changes: Any) -> ModelShape:
     """A configuration that Python would refuse."""
     config = replace(shape())
     for name, value in changes.items():
