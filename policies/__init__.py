@@ -1,27 +1,22 @@
-"""What decides: pure and synchronous. Time (``now``, monotonic seconds) and chance (``rng``) are arguments.
+"""Decisions: pure and synchronous. Time (``now``, monotonic seconds) and chance (``rng``) are arguments.
 
-    facts.py       what a policy may know of a request
-    decision.py    what it says: which pools, in order, with which retry and timeouts
-    rules.py       a model's routes, compiled: Facts → Decision; the catalogue of models; allow-lists
-    conditions.py  a route's ``when`` as a tuple of predicates
-    clock.py       windows of time, by a clock on the wall somewhere
-    target.py      where a decision leads: a pool or a split, with what to fall back to
-    rewrite.py     what an upstream is sent instead of what the client wrote
-    globs.py       shell-style patterns over names
-    split.py       sticky weighted choice between pools
-    balance.py     which endpoint of a pool, going by the endpoints: in turn, by load, by latency
-    stickiness.py  … by the request's key: consistent hashing with bounded loads
-    affinity.py    … by the prompt's beginning
-    pickers.py     which of these a pool's configuration names
-    latency.py     what is known of an endpoint's latency
-    health.py      slow start, and when health is not to be believed
-    breaker.py     when to leave an endpoint alone
-    queueing.py    who is next of those that wait for a pool, and who goes when too many do
-    fairness.py    … between tenants: the virtual token counter
-    drain.py       how quickly those that wait are served
-    limits.py      token bucket and concurrency
-    retry.py       whether another try is affordable, and when to make it
+routing/     the pool of a request: routes, splits, rewrites
+balancing/   the endpoint of a request within a pool
+limits/      rates, budgets, prices and concurrency
+breaker.py   circuit breaker: stops calls to a failing endpoint, then tries one
+outliers.py  ejects an endpoint that fails more often than its peers
+health.py    slow start, and the panic threshold below which health is ignored
+refusals.py  429s that concern one tenant and not the whole endpoint
+retry.py     retry budget and backoff
+hedge.py     the delay and the budget of hedges
+resume.py    whether a broken stream may continue on another endpoint
+cache.py     cached responses, and the cache-control of clients
+queueing.py  the order of a pool's queue, and which request a full queue evicts
+fairness.py  fair shares between tenants: the virtual token counter
+drain.py     the measured rate at which a queue is served
+clock.py     windows of local time
+globs.py     shell-style patterns over names
 
-Nothing here blocks, reads a clock or draws from global chance, so each decision can be explained,
-replayed and property-tested. State belongs to one event loop; there are no locks.
+Nothing here blocks, reads a clock or draws from global chance, so each decision can be explained, replayed and
+property-tested. State belongs to one event loop; there are no locks.
 """

@@ -1,9 +1,13 @@
-"""What a server is, by the paths that only its kind has; which models it has, and how it is written in the file.
+"""Identifies a server by the paths that only its kind has, lists its models, and writes its configuration.
 
-found.py      what was found, in plain data
-look.py       one bounded look at a server
-oip.py, text.py, apps.py, tfserving.py, grpc.py   how systems are recognised, a family a file
-detect.py     all of them in order
-written.py    what was found as a configuration
-auto.py       `protocol: auto`: the same at start
+detect.py      tries all families in order
+look.py        one bounded request to a server
+oip.py         servers of the Open Inference Protocol
+text.py        servers of text
+predict_v1.py  TensorFlow Serving, and KServe's v1
+apps.py        servers of apps and handlers
+grpc.py        servers that speak gRPC
+found.py       the result, as plain data
+written.py     the result as a configuration
+auto.py        `protocol: auto`
 """

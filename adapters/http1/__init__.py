@@ -1,17 +1,21 @@
-"""Our HTTP/1.1, both sides, over uvloop and httptools (llhttp, strict).
+"""HTTP/1.1, server and client, over uvloop and httptools (llhttp, strict).
 
-server.py      limits, draining; listeners.py: sockets, of any server
-connection.py  one accepted connection: parse, queue, answer, time out
-feeding.py     bytes to the parser, so many in each turn of the loop
-budget.py      bytes that requests may hold; heap.py: memory given back
-head.py        what a request's head must be, beyond what llhttp checks; incoming.py: a request on its way in
-message.py     Request, Response, Headers: all that a handler sees
-client.py      pooled connections to one endpoint, and the deadline of each wait
-exchange.py    one connection of the client: a request written, its answer read
-sweeper.py     one timer for all deadlines
-greeting.py    the first bytes, which decide between HTTP/1.1 and HTTP/2
-multiplexed.py HTTP/2 with the package `h2`; stream_transport.py: each stream served as a connection of HTTP/1.1
+server.py            serves one handler: bounds, draining
+listeners.py         listening sockets: TCP, TLS, Unix, or inherited
+connection.py        one accepted connection: parse, queue, respond, time out
+feeding.py           passes bytes to the parser, a bounded number in each iteration of the loop
+head.py              rules for the head of a request that llhttp does not check (RFC 9110, 9112)
+incoming.py          a request whose body is being received
+message.py           `Request`, `Response`, `Headers`: the view of a handler
+room.py              slots for connections; idle connections yield theirs to new ones
+budget.py            bytes that requests may hold at once
+heap.py              returns freed memory to the system
+client.py            pooled connections to one endpoint
+exchange.py          one connection of the client: request and response
+sweeper.py           one timer for all deadlines of a loop
+greeting.py          selects HTTP/1.1 or HTTP/2 by the first bytes
+multiplexed.py       HTTP/2 with the package `h2`
+stream_transport.py  one HTTP/2 stream as the transport of a connection of HTTP/1.1
 
-Nothing above this package sees a socket, or which version of HTTP a client speaks; what llhttp lets through and the
-standard does not (RFC 9112) is refused in `head.py`.
+Nothing above this package sees a socket, or the version of HTTP of a client.
 """

@@ -1,1 +1,20 @@
-"""Clients of the servers that Headrace calls, one folder for each family; what all of them share is here."""
+"""Clients of model servers, one folder for each family, and what they share.
+
+openai/               OpenAI and compatible servers
+anthropic/            Anthropic's Messages
+oip/                  the Open Inference Protocol over HTTP and gRPC
+tfserving/            TensorFlow Serving, and KServe's v1
+torchserve/           TorchServe over HTTP and gRPC
+text/                 servers that generate text from a prompt
+apps/                 HTTP apps, Ray Serve, BentoML
+dial.py               connections to a pool's servers: addresses, keys, timeouts
+tls.py                TLS to endpoints
+health.py             one health check over HTTP
+readiness.py          the reason why a server reports a model as not ready
+failed_status.py      typed errors for HTTP statuses
+grpc_refusals.py      typed errors for gRPC statuses
+event_stream.py       a stream of server-sent events, forwarded unchanged
+transcoded_stream.py  a stream of one wire as a stream of another
+inferred.py           the tensors of a response, and tensors as a response
+declared_tensors.py   tensors that the file declares for servers that do not describe theirs
+"""

@@ -1,1 +1,25 @@
-"""Wire codecs: bytes ↔ types, no I/O. One module a protocol, shared by front, adapter and runtime."""
+"""Codecs: bytes ↔ types, without I/O. Shared by fronts, adapters and runtimes.
+
+openai/              OpenAI's API
+responses/           OpenAI's Responses
+anthropic/           Anthropic's Messages
+oip/                 the Open Inference Protocol over HTTP and gRPC
+tfserving/           TensorFlow Serving, and KServe's v1
+torchserve/          TorchServe
+text/                prompts and generated text
+apps/                tensors as the JSON of apps
+protos/              the published gRPC messages
+body.py              a JSON object decoded one level deep
+form.py              `multipart/form-data`, to read and replace the model's name
+sse.py               server-sent events
+compression.py       compressed bodies, with a bound on the result
+decoding.py          decodes upstream responses; a malformed one raises one error
+canonical.py         cache keys
+field_names.py       errors with the field names of each door
+failure_text.py      the error text of a failed model, for clients and for the log
+model_failures.py    typed errors for failures that servers report as text
+internal_headers.py  headers from the gateway to its own LLM runtime
+signals.py           server-reported load, from metrics
+proto_fields.py      fields of a protobuf message by tag, without copies
+proto_json.py        protobuf messages as JSON objects
+"""

@@ -1,1 +1,11 @@
-"""Which endpoint of a pool gets a request."""
+"""The endpoint of a request within a pool.
+
+balance.py     the interface of pickers, and those that use only the endpoints: round robin, random, least request
+load.py        the picker that uses server-reported load
+signal.py      the load that a server reports
+latency.py     measured time to the first chunk
+stickiness.py  consistent hashing with bounded loads
+affinity.py    prefix affinity: the endpoint that has computed the beginning of the prompt
+zones.py       endpoints of the gateway's own zone first
+pickers.py     the picker of a pool's ``balance``
+"""

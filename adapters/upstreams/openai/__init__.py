@@ -1,1 +1,10 @@
-"""Servers that speak OpenAI."""
+"""Servers that speak OpenAI.
+
+client.py            the adapter
+paths.py             the paths of each operation and dialect
+chunk_stream.py      a stream of OpenAI's chunks
+responses_stream.py  a stream of a server with Responses, forwarded unchanged
+token_count.py       counts the tokens of a prompt with the server's `/tokenize`
+orders.py            loading, unloading, sleep and LoRA adapters
+refusals.py          typed errors for refusals
+"""

@@ -1,1 +1,7 @@
-"""TorchServe."""
+"""TorchServe over HTTP and gRPC.
+
+http_client.py  the adapter over HTTP
+grpc_client.py  the adapter over gRPC
+models.py       the management API: versions, workers, orders
+refusals.py     typed errors for TorchServe's failures
+"""

@@ -1,1 +1,18 @@
-"""OpenAI's wire."""
+"""OpenAI's API.
+
+chat.py              chats and completions: requests, answers, events, errors
+embeddings.py        embeddings
+passthrough.py       operations that are forwarded unchanged
+model_field.py       the model's name in JSON objects and forms
+model_list.py        lists of models
+operation_fields.py  the fields of each operation
+ignored_fields.py    fields that a model does not support
+features.py          requested features, from undecoded fields
+thinking.py          thinking options between APIs
+dialects.py          differences of compatible servers, as data
+translation.py       chats as completions, and completions as chats
+transcript.py        the text of a stream so far, to continue it
+continuation.py      a broken stream as a request for its rest
+errors.py            error bodies in every shape of the family
+refusals.py          the meaning of servers' refusals
+"""

@@ -1,1 +1,10 @@
-"""Prompts and generated text."""
+"""Prompts and generated text.
+
+prompt_request.py  a chat or completion for a prompt server
+chat_messages.py   messages in the form of chat templates
+chat_jinja.py      the Jinja of chat templates
+tgi.py             Text Generation Inference's own API
+triton.py          inputs and outputs of text models on Triton
+generated_text.py  generated text as OpenAI's answer
+stop_texts.py      stop texts in a stream
+"""

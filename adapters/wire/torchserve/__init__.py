@@ -1,1 +1,5 @@
-"""TorchServe's wires."""
+"""TorchServe's wires.
+
+management.py  errors and the management API, as JSON
+proto.py       gRPC messages
+"""
