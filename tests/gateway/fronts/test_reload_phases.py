@@ -4,15 +4,22 @@ import asyncio
 import json
 import random
 import re
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import grpc
 import pytest
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc as stubs
 
 from adapters.fake import FakeAdapter, Script
 from adapters.http1.server import Limits, Server
+from adapters.types import OIP_GRPC
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
 from gateway.snapshot import build
+from tests.gateway.fronts.oip import TensorFake, tensor_door
+from tests.gateway.fronts.test_oip_grpc_front import message, response
 from tests.support.gateways import Rig, config
 
 CHAT = {"model": "chat", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 5}
@@ -44,7 +51,7 @@ CONFIGURATIONS: list[dict[str, Any]] = [
 
 
 def reload(rig: Rig, changes: dict[str, Any]) -> None:
-    """As `Gateway.commit`: limits, then the snapshot, with nothing awaited."""
+    """As `DataPlane.commit`: limits, then the snapshot, without yielding to other tasks."""
     configuration, core = config(**changes), rig.core
     rig.ledger.configure(configuration.tenants, core.clock(), configuration.models)
     core.snapshot = build(configuration, rig._keys(), core.snapshot.pools, core.rng, core.clock)
@@ -119,3 +126,82 @@ async def test_no_reload_at_any_phase_of_a_request_is_a_failure_of_the_gateway(s
         await server.aclose()
     rig.assert_idle()
     assert all(record.ended for record in rig.log.records)
+
+
+Turn = Callable[[], Awaitable[None]]
+REFUSALS = {
+    grpc.StatusCode[name]
+    for name in [
+        "OK",
+        "INVALID_ARGUMENT",
+        "UNAUTHENTICATED",
+        "PERMISSION_DENIED",
+        "NOT_FOUND",
+        "RESOURCE_EXHAUSTED",
+        "UNAVAILABLE",
+    ]
+}
+
+
+async def infer(stub: stubs.GRPCInferenceServiceStub, metadata: Any, turn: Turn) -> Any:
+    """The status of one inference."""
+    call = stub.ModelInfer(message(), metadata=metadata)
+    await turn()
+    return await call.code()
+
+
+async def metadata_of(stub: stubs.GRPCInferenceServiceStub, metadata: Any, turn: Turn) -> Any:
+    """The status of a question for a model's metadata."""
+    call = stub.ModelMetadata(pb.ModelMetadataRequest(name="chat"), metadata=metadata)
+    await turn()
+    return await call.code()
+
+
+async def stream(stub: stubs.GRPCInferenceServiceStub, metadata: Any, turn: Turn) -> Any:
+    """The status of a stream whose requests come with turns between them."""
+
+    async def requests() -> AsyncIterator[pb.ModelInferRequest]:
+        for n in range(4):
+            yield message(id=str(n))
+            await turn()
+
+    call = stub.ModelStreamInfer(requests(), metadata=metadata)
+    try:
+        async for _ in call:
+            await turn()
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    return await call.code()
+
+
+GRPC_CALLS = (infer, stream, metadata_of)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_no_reload_at_any_phase_of_a_grpc_call_is_a_failure_of_the_gateway(seed: int) -> None:
+    dice = random.Random(seed)
+    gaps = [dice.choice([0.0, 0.002]) for _ in range(8)]
+    fake = TensorFake(*(Script(chunks=(response(),), form=OIP_GRPC, latency=gap) for gap in gaps))
+    codes = set()
+    async with tensor_door(fake, tenants=[ACME, OTHER]) as d, grpc.aio.insecure_channel(d.grpc) as channel:
+        stub, metadata = stubs.GRPCInferenceServiceStub(channel), list(d.keyed.items())
+
+        async def turn() -> None:
+            for _ in range(dice.randrange(4)):
+                await asyncio.sleep(0)
+            if dice.random() < 0.3:
+                reload(d.rig, dice.choice(CONFIGURATIONS))
+
+        async def reloads() -> None:
+            while True:
+                await asyncio.sleep(dice.uniform(0.0, 0.004))
+                reload(d.rig, dice.choice(CONFIGURATIONS))
+
+        background = asyncio.create_task(reloads())
+        try:
+            for _ in range(8):
+                codes |= set(await asyncio.gather(*(asked(stub, metadata, turn) for asked in GRPC_CALLS)))
+            await d.rig.until_idle()
+        finally:
+            background.cancel()
+    assert codes <= REFUSALS
