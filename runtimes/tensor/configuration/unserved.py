@@ -43,7 +43,7 @@ UNSERVED: Final[Mapping[type, Mapping[str, Unserved]]] = {
         "model_repository_agents": _refused(
             "are not run by this runtime: leave them out (SHA256SUMS beside the files is checked)"
         ),
-        "optimization": Unserved("has no effect here: the backend's own parameters say how it computes"),
+        "optimization": Unserved("has no effect here: set the backend's own parameters"),
         "cc_model_filenames": Unserved("has no effect here: default_model_filename is loaded on any GPU"),
         "metric_tags": _NO_EFFECT,
         "model_metrics": Unserved("has no effect here: the buckets are fixed"),

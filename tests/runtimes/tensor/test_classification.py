@@ -9,7 +9,7 @@ from runtimes.tensor.classification import classify, requested_classes
 from runtimes.tensor.datatypes import datatype_of, fp32_to_bf16
 
 
-def told(values: object, count: int, *labels: str, batched: bool = True) -> tuple[list[str], tuple[int, ...]]:
+def reported(values: object, count: int, *labels: str, batched: bool = True) -> tuple[list[str], tuple[int, ...]]:
     array = np.array(values)
     made = classify(
         Tensor("OUT", datatype_of(array.dtype), array.shape, array.tobytes()), count, labels, batched=batched
@@ -20,31 +20,31 @@ def told(values: object, count: int, *labels: str, batched: bool = True) -> tupl
 
 
 def test_each_row_has_its_own() -> None:
-    assert told(np.array([[1, 3, 2], [9, 7, 8]], np.int32), 2) == (["3:1", "2:2", "9:0", "8:2"], (2, 2))
+    assert reported(np.array([[1, 3, 2], [9, 7, 8]], np.int32), 2) == (["3:1", "2:2", "9:0", "8:2"], (2, 2))
 
 
 def test_labels_follow_where_there_are_any() -> None:
-    assert told(np.array([[1.5, 3]], np.float32), 2, "cat") == (["3.000000:1", "1.500000:0:cat"], (1, 2))
+    assert reported(np.array([[1.5, 3]], np.float32), 2, "cat") == (["3.000000:1", "1.500000:0:cat"], (1, 2))
 
 
 def test_no_more_than_there_are() -> None:
-    assert told(np.array([[1, 2]], np.int64), 9) == (["2:1", "1:0"], (1, 2))
+    assert reported(np.array([[1, 2]], np.int64), 9) == (["2:1", "1:0"], (1, 2))
 
 
 def test_without_a_batch_all_is_one_row() -> None:
-    assert told(np.array([[1, 2], [4, 3]], np.uint8), 1, batched=False) == (["4:2"], (1,))
+    assert reported(np.array([[1, 2], [4, 3]], np.uint8), 1, batched=False) == (["4:2"], (1,))
 
 
 def test_of_equal_values_the_first_is_first() -> None:
-    assert told(np.array([[5, 7, 7, 7]], np.int32), 2)[0] == ["7:1", "7:2"]
+    assert reported(np.array([[5, 7, 7, 7]], np.int32), 2)[0] == ["7:1", "7:2"]
 
 
 def test_what_is_no_number_is_last() -> None:
-    assert told(np.array([[np.nan, -np.inf, 1]], np.float64), 1)[0] == ["1.000000:2"]
+    assert reported(np.array([[np.nan, -np.inf, 1]], np.float64), 1)[0] == ["1.000000:2"]
 
 
 def test_large_integers_are_exact() -> None:
-    assert told(np.array([[2**64 - 2, 2**64 - 1]], np.uint64), 1)[0] == [f"{2**64 - 1}:1"]
+    assert reported(np.array([[2**64 - 2, 2**64 - 1]], np.uint64), 1)[0] == [f"{2**64 - 1}:1"]
 
 
 def test_bf16() -> None:

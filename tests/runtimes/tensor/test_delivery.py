@@ -42,9 +42,9 @@ async def test_classes_have_the_labels_of_the_model(memory: SharedMemory) -> Non
 
 
 async def test_an_output_goes_into_memory(memory: SharedMemory, tmp_path: Path) -> None:
-    asked = asking(shared_memory_region="r", shared_memory_byte_size=8)
-    delivery.check(asked, memory)
-    first, _ = await delivery.delivered(OUTPUTS, asked, CONFIG, memory)
+    sent = asking(shared_memory_region="r", shared_memory_byte_size=8)
+    delivery.check(sent, memory)
+    first, _ = await delivery.delivered(OUTPUTS, sent, CONFIG, memory)
     assert first.data == b""
     assert (tmp_path / "out").read_bytes()[:8] == OUTPUTS[0].data
 

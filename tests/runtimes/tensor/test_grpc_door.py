@@ -41,11 +41,11 @@ def streamed(channel: grpc.Channel, *messages: bytes) -> list[pb.ModelStreamInfe
 
 
 def test_a_long_stream_is_answered_whole_and_in_order(channel: grpc.Channel) -> None:
-    told = streamed(channel, *(add_sub(number) for number in range(700)))
-    assert [one.infer_response.id for one in told] == [str(number) for number in range(700)]
+    reported = streamed(channel, *(add_sub(number) for number in range(700)))
+    assert [one.infer_response.id for one in reported] == [str(number) for number in range(700)]
     assert all(
         one.infer_response.raw_output_contents[0] == np.full(16, 2 * number, np.int32).tobytes()
-        for number, one in enumerate(told)
+        for number, one in enumerate(reported)
     )
 
 
@@ -61,8 +61,8 @@ def test_who_leaves_a_stream_frees_the_model(channel: grpc.Channel) -> None:
     leaving = channel.stream_stream(f"{SERVICE}/ModelStreamInfer")(iter([repeat(200_000)]), timeout=PATIENCE)
     assert next(leaving)
     leaving.cancel()
-    (told,) = streamed(channel, repeat(1))
-    assert told.infer_response.raw_output_contents[0] == b"\0\0\0\0"
+    (reported,) = streamed(channel, repeat(1))
+    assert reported.infer_response.raw_output_contents[0] == b"\0\0\0\0"
 
 
 def test_an_empty_stream_ends_well(channel: grpc.Channel) -> None:

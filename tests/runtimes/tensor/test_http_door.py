@@ -72,9 +72,9 @@ def test_probes_have_no_body(http: Client) -> None:
 
 
 def test_generate_answers_once(http: Client) -> None:
-    told = http.post("/v2/models/text/generate", {"TEXT": "abc", "id": "seven"})
-    assert told.status == 200
-    assert told.json == {"model_name": "text", "model_version": "1", "id": "seven", "SAME": "abc"}
+    reported = http.post("/v2/models/text/generate", {"TEXT": "abc", "id": "seven"})
+    assert reported.status == 200
+    assert reported.json == {"model_name": "text", "model_version": "1", "id": "seven", "SAME": "abc"}
     for count in (0, 2):
         refused = http.post("/v2/models/repeat/generate", {"IN": [1] * count})
         assert refused.status == 400
@@ -82,11 +82,11 @@ def test_generate_answers_once(http: Client) -> None:
 
 
 def test_streams_are_events(http: Client) -> None:
-    told = http.post("/v2/models/repeat/generate_stream", {"IN": [7, 8]})
-    assert (told.status, told.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
-    assert [event["OUT"] for event in told.events] == [7, 8]
-    asked = {"inputs": [{"name": "IN", "shape": [2], "datatype": "INT32", "data": [7, 8]}], "id": "seven"}
-    events = http.post("/v2/models/repeat/infer_stream", asked).events
+    reported = http.post("/v2/models/repeat/generate_stream", {"IN": [7, 8]})
+    assert (reported.status, reported.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+    assert [event["OUT"] for event in reported.events] == [7, 8]
+    sent = {"inputs": [{"name": "IN", "shape": [2], "datatype": "INT32", "data": [7, 8]}], "id": "seven"}
+    events = http.post("/v2/models/repeat/infer_stream", sent).events
     assert [event["outputs"][0]["data"] for event in events] == [[7], [8]]
     assert [event["id"] for event in events] == ["seven", "seven"]
 
@@ -120,25 +120,25 @@ def test_who_leaves_a_stream_frees_the_model(runtime: TensorRuntime, http: Clien
 
 
 def test_a_raw_request_is_its_only_input(http: Client) -> None:
-    told = http.post("/v2/models/picky/infer", struct.pack("<f", 9), Inference_Header_Content_Length="0")
-    length = int(told.headers["inference-header-content-length"])
-    assert struct.unpack("<f", told.body[length:]) == (3.0,)
+    reported = http.post("/v2/models/picky/infer", struct.pack("<f", 9), Inference_Header_Content_Length="0")
+    length = int(reported.headers["inference-header-content-length"])
+    assert struct.unpack("<f", reported.body[length:]) == (3.0,)
     refused = http.post("/v2/models/add_sub/infer", b"\0" * 64, Inference_Header_Content_Length="0")
     assert refused.status == 400
     assert "one input" in refused.json["error"]
 
 
 def test_answers_tell_of_the_device(http: Client) -> None:
-    told = http.post("/v2/models/add_sub/infer", ADD_SUB)
-    assert told.status == 200
-    assert float(told.headers["headrace-device-ms"]) > 0
+    reported = http.post("/v2/models/add_sub/infer", ADD_SUB)
+    assert reported.status == 200
+    assert float(reported.headers["headrace-device-ms"]) > 0
 
 
 def test_large_answers_are_compressed_for_who_takes_that(http: Client) -> None:
     big = {"shape": [8, 500], "datatype": "FP32", "data": [1.0] * 4000}
-    asked = {"inputs": [{"name": f"INPUT{at}", **big} for at in (0, 1)]}
-    plain = http.post("/v2/models/add_sub_any/infer", asked)
-    packed = http.post("/v2/models/add_sub_any/infer", asked, Accept_Encoding="gzip")
+    sent = {"inputs": [{"name": f"INPUT{at}", **big} for at in (0, 1)]}
+    plain = http.post("/v2/models/add_sub_any/infer", sent)
+    packed = http.post("/v2/models/add_sub_any/infer", sent, Accept_Encoding="gzip")
     assert "content-encoding" not in plain.headers
     assert packed.headers["content-encoding"] == "gzip"
     assert len(packed.body) < len(plain.body) / 10
@@ -170,9 +170,9 @@ def test_large_answers_are_compressed_for_who_takes_that(http: Client) -> None:
     ],
 )
 def test_statuses(http: Client, method: str, path: str, status: int) -> None:
-    told = http.ask(method, path, b"" if method == "POST" else None)
-    assert (told.status, told.headers["content-type"]) == (status, "application/json")
-    assert status == 200 or list(told.json) == ["error"]
+    reported = http.ask(method, path, b"" if method == "POST" else None)
+    assert (reported.status, reported.headers["content-type"]) == (status, "application/json")
+    assert status == 200 or list(reported.json) == ["error"]
 
 
 @pytest.mark.parametrize(
@@ -192,16 +192,16 @@ def test_statuses(http: Client, method: str, path: str, status: int) -> None:
     ids=range(21),
 )  # fmt: skip
 def test_bad_requests_are_the_callers(http: Client, body: bytes) -> None:
-    told = http.post("/v2/models/add_sub/infer", body)
-    assert told.status in (400, 404), told
-    assert told.json["error"]
+    reported = http.post("/v2/models/add_sub/infer", body)
+    assert reported.status in (400, 404), reported
+    assert reported.json["error"]
     assert http.post("/v2/models/add_sub/infer", ADD_SUB).status == 200
 
 
 @pytest.mark.parametrize("length", ["-1", "x", "5", str(2**63), "999"])
 def test_a_header_length_that_lies(http: Client, length: str) -> None:
-    told = http.post("/v2/models/add_sub/infer", ADD_SUB, Inference_Header_Content_Length=length)
-    assert told.status == 400
+    reported = http.post("/v2/models/add_sub/infer", ADD_SUB, Inference_Header_Content_Length=length)
+    assert reported.status == 400
     assert http.get("/v2/health/live").status == 200
 
 
@@ -225,10 +225,10 @@ def test_metrics_are_what_prometheus_reads(http: Client) -> None:
     from prometheus_client.parser import text_string_to_metric_families
 
     http.post("/v2/models/add_sub/infer", ADD_SUB)
-    told = http.get("/metrics")
+    reported = http.get("/metrics")
     samples = {
         (sample.name.removesuffix("_total"), sample.labels.get("model"), sample.labels.get("le")): sample.value
-        for family in text_string_to_metric_families(told.body.decode())
+        for family in text_string_to_metric_families(reported.body.decode())
         for sample in family.samples
     }
     assert samples["nv_inference_request_success", "add_sub", None] >= 1

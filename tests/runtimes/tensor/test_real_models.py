@@ -94,8 +94,8 @@ def test_magika_knows_what_bytes_are(client: triton.InferenceServerClient, repos
 def test_many_at_once_get_their_own_answers(client: triton.InferenceServerClient, repository: Path) -> None:
     direct = session(repository, "magika")
     given = [features(content) for content in CONTENTS.values()] * 8
-    asked = [client.async_infer("magika", tensors({"bytes": row})) for row in given]
-    for row, request in zip(given, asked, strict=True):
+    sent = [client.async_infer("magika", tensors({"bytes": row})) for row in given]
+    for row, request in zip(given, sent, strict=True):
         answer = request.get_result(timeout=60).as_numpy("target_label")
         np.testing.assert_allclose(answer, direct.run(None, {"bytes": row})[0], atol=1e-5)
 
@@ -107,11 +107,11 @@ def test_a_picture_is_read(client: triton.InferenceServerClient, repository: Pat
     """Found, turned upright, recognised: three models, pictures of any size."""
     alphabet = ocr.characters(session(repository, "ocr-recognise").get_modelmeta().custom_metadata_map["character"])
 
-    def asked(model: str, picture: Array) -> Array:
+    def sent(model: str, picture: Array) -> Array:
         result = ask(client, model, x=picture)
         return np.array(result.as_numpy(result.get_response()["outputs"][0]["name"]))
 
-    assert ocr.read(ocr.picture(), alphabet, asked) == ["Headrace 2026", "turned around"]
+    assert ocr.read(ocr.picture(), alphabet, sent) == ["Headrace 2026", "turned around"]
 
 
 # ── what a sentence means ─────────────────────────────────────────────────────────────────────────────
@@ -130,11 +130,11 @@ def test_sentences_that_mean_alike_are_near(client: triton.InferenceServerClient
     tokenizer = Tokenizer.from_file(str(repository / "minilm" / "tokenizer.json"))
     tokenizer.no_padding()
     encoded = [np.array([tokenizer.encode(sentence).ids], np.int64) for sentence in SENTENCES]
-    asked = [
+    sent = [
         client.async_infer("minilm", tensors({"input_ids": ids, "attention_mask": np.ones_like(ids)}))
         for ids in encoded * 4
     ]
-    vectors = [request.get_result(timeout=60).as_numpy("sentence_embedding")[0] for request in asked]
+    vectors = [request.get_result(timeout=60).as_numpy("sentence_embedding")[0] for request in sent]
     module = _minilm(repository)
     for ids, vector in zip(encoded * 4, vectors, strict=True):
         np.testing.assert_allclose(vector, module(ids), atol=1e-5)
@@ -158,8 +158,8 @@ def _minilm(repository: Path) -> Any:
 
     def vector(ids: Array) -> Array:
         with torch.inference_mode():
-            found = module(torch.from_numpy(ids), torch.ones(ids.shape, dtype=torch.long))
-        vector: Array = found["sentence_embedding"][0].numpy()
+            actual = module(torch.from_numpy(ids), torch.ones(ids.shape, dtype=torch.long))
+        vector: Array = actual["sentence_embedding"][0].numpy()
         return vector
 
     return vector

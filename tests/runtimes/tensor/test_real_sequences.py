@@ -47,13 +47,13 @@ def spoken(repository: Path, steps: Array) -> list[float]:
     """What the model says of one stream when nobody stands between."""
     path = repository / "silero-vad" / "1" / "silero_vad.onnx"
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    state, context, found = np.zeros((2, 1, 128), np.float32), np.zeros((1, 64), np.float32), []
+    state, context, actual = np.zeros((2, 1, 128), np.float32), np.zeros((1, 64), np.float32), []
     for step in steps:
         given = np.concatenate([context, step], axis=1)
         speech, state = session.run(None, {"input": given, "state": state, "sr": np.array(RATE)})
         context = given[:, -64:]
-        found.append(float(speech[0, 0]))
-    return found
+        actual.append(float(speech[0, 0]))
+    return actual
 
 
 async def follow(client: Any, model: str, stream: int | str, steps: Array) -> list[float]:
@@ -68,8 +68,8 @@ async def follow(client: Any, model: str, stream: int | str, steps: Array) -> li
 
 async def counts(client: Any, model: str) -> tuple[int, int]:
     """Rows and executions so far."""
-    told = (await client.get_inference_statistics(model))["model_stats"][0]
-    return int(told["inference_count"]), int(told["execution_count"])
+    reported = (await client.get_inference_statistics(model))["model_stats"][0]
+    return int(reported["inference_count"]), int(reported["execution_count"])
 
 
 async def hear(runtime: TensorRuntime, model: str, streams: dict[int | str, Array]) -> tuple[list[list[float]], int]:
@@ -90,8 +90,8 @@ async def test_many_streams_share_batches(runtime: TensorRuntime, repository: Pa
     """The model's memory of each stream is a tensor, which the runtime keeps."""
     streams: dict[int | str, Array] = {seed + 1: sound(seed) for seed in range(16)}
     heard, executions = await hear(runtime, "silero-vad", streams)
-    for found, steps in zip(heard, streams.values(), strict=True):
-        np.testing.assert_allclose(found, spoken(repository, steps), atol=1e-4)
+    for actual, steps in zip(heard, streams.values(), strict=True):
+        np.testing.assert_allclose(actual, spoken(repository, steps), atol=1e-4)
     assert executions < 16 * STEPS
 
 
@@ -99,8 +99,8 @@ async def test_memory_inside_of_a_copy_is_one_streams(runtime: TensorRuntime, re
     """Two copies, four streams: two of them wait until the others have ended."""
     streams: dict[int | str, Array] = {f"stream {seed}": sound(seed) for seed in range(4)}
     heard, executions = await hear(runtime, "silero-vad-jit", streams)
-    for found, steps in zip(heard, streams.values(), strict=True):
-        np.testing.assert_allclose(found, spoken(repository, steps), atol=1e-4)
+    for actual, steps in zip(heard, streams.values(), strict=True):
+        np.testing.assert_allclose(actual, spoken(repository, steps), atol=1e-4)
     assert executions == 4 * STEPS
 
 

@@ -26,8 +26,8 @@ def memory(folder: Path) -> Iterator[SharedMemory]:
 
 
 def lies(region: object = "r", size: object = 8, offset: object = None) -> dict[str, Parameter]:
-    told = {"shared_memory_region": region, "shared_memory_byte_size": size, "shared_memory_offset": offset}
-    return {name: value for name, value in told.items() if value is not None}  # type: ignore[misc]
+    reported = {"shared_memory_region": region, "shared_memory_byte_size": size, "shared_memory_offset": offset}
+    return {name: value for name, value in reported.items() if value is not None}  # type: ignore[misc]
 
 
 def tensor(**parameters: object) -> Tensor:
@@ -43,10 +43,10 @@ def test_an_input_is_read_where_it_lies(memory: SharedMemory) -> None:
 
 def test_an_output_is_written_where_it_is_wanted(memory: SharedMemory, folder: Path) -> None:
     memory.register("r", "/input", 16, 32)
-    told = memory.write(Tensor("OUTPUT0", "INT32", (1,), b"abcd"), lies(size=8, offset=4))
+    reported = memory.write(Tensor("OUTPUT0", "INT32", (1,), b"abcd"), lies(size=8, offset=4))
     assert (folder / "input").read_bytes()[20:24] == b"abcd"
-    assert told.data == b""
-    assert told.parameters == {"shared_memory_region": "r", "shared_memory_byte_size": 4, "shared_memory_offset": 4}
+    assert reported.data == b""
+    assert reported.parameters == {"shared_memory_region": "r", "shared_memory_byte_size": 4, "shared_memory_offset": 4}
 
 
 def test_it_is_off_by_default(folder: Path) -> None:

@@ -6,7 +6,7 @@ from runtimes.histogram import Histogram
 from runtimes.tensor.statistics import BOUNDS, MAX_RESPONSES, ModelStatistics
 
 
-def told(statistics: ModelStatistics) -> dict[str, dict[str, int]]:
+def reported(statistics: ModelStatistics) -> dict[str, dict[str, int]]:
     parts: dict[str, dict[str, int]] = statistics.report("m", "1")["inference_stats"]
     return parts
 
@@ -14,7 +14,7 @@ def told(statistics: ModelStatistics) -> dict[str, dict[str, int]]:
 def test_times_of_a_batch_count_for_each_of_its_requests() -> None:
     statistics = ModelStatistics()
     statistics.executed(4, 8, queued=0.004, computed=0.002, input=0.0005, output=0.00025)
-    parts = told(statistics)
+    parts = reported(statistics)
     assert parts["queue"] == {"count": 4, "ns": 4_000_000}
     assert parts["compute_infer"] == {"count": 4, "ns": 8_000_000}
     assert parts["compute_input"] == {"count": 4, "ns": 2_000_000}
@@ -37,7 +37,7 @@ def test_ends_of_requests() -> None:
     statistics.succeeded(0.25)
     statistics.failed(0.5, "REJECTED")
     statistics.failed(0.25, "BACKEND")
-    parts = told(statistics)
+    parts = reported(statistics)
     assert parts["success"] == {"count": 1, "ns": 250_000_000}
     assert parts["fail"] == {"count": 2, "ns": 750_000_000}
     assert statistics.report("m", "1")["last_inference"] > 1_600_000_000_000
@@ -47,7 +47,7 @@ def test_the_cache() -> None:
     statistics = ModelStatistics()
     statistics.cache_hit(0.001)
     statistics.cache_missed(0.002)
-    parts = told(statistics)
+    parts = reported(statistics)
     assert parts["cache_hit"] == {"count": 1, "ns": 1_000_000}
     assert parts["cache_miss"] == {"count": 1, "ns": 2_000_000}
 
@@ -73,16 +73,20 @@ def test_responses_of_a_decoupled_model_are_counted_by_their_place() -> None:
     statistics.response(1).missed(cancelled=False)
     statistics.response(2).missed(cancelled=True)
     statistics.response(2).empty += 1
-    told = statistics.report("m", "1")["response_stats"]
-    assert told["0"]["success"] == {"count": 2, "ns": 3_000_000}
-    assert told["1"]["compute_infer"] == {"count": 1, "ns": 4_000_000}
-    assert (told["1"]["fail"]["count"], told["2"]["cancel"]["count"], told["2"]["empty_response"]["count"]) == (1, 1, 1)
+    reported = statistics.report("m", "1")["response_stats"]
+    assert reported["0"]["success"] == {"count": 2, "ns": 3_000_000}
+    assert reported["1"]["compute_infer"] == {"count": 1, "ns": 4_000_000}
+    assert (
+        reported["1"]["fail"]["count"],
+        reported["2"]["cancel"]["count"],
+        reported["2"]["empty_response"]["count"],
+    ) == (1, 1, 1)
 
 
 def test_responses_beyond_a_bound_are_counted_as_one() -> None:
     statistics = ModelStatistics()
     for place in range(10 * MAX_RESPONSES):
         statistics.response(place).add(0)
-    told = statistics.report("m", "1")["response_stats"]
-    assert len(told) == MAX_RESPONSES
-    assert told[str(MAX_RESPONSES - 1)]["success"]["count"] == 9 * MAX_RESPONSES + 1
+    reported = statistics.report("m", "1")["response_stats"]
+    assert len(reported) == MAX_RESPONSES
+    assert reported[str(MAX_RESPONSES - 1)]["success"]["count"] == 9 * MAX_RESPONSES + 1

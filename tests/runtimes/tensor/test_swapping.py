@@ -82,7 +82,7 @@ async def test_a_swap_under_load_fails_no_request_and_mixes_no_versions(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "reported"),
     [
         ("def broken(:", "SyntaxError"),
         (MODEL + "    def __init__(self): raise OSError('no weights')", "no weights"),
@@ -92,17 +92,17 @@ async def test_a_swap_under_load_fails_no_request_and_mixes_no_versions(tmp_path
     ],
 )
 async def test_a_version_that_cannot_answer_never_takes_traffic(
-    tmp_path: Path, manager: ModelManager, code: str, told: str
+    tmp_path: Path, manager: ModelManager, code: str, reported: str
 ) -> None:
     put(tmp_path, 1, MODEL)
     await manager.load("m")
     put(tmp_path, 2, code, where="process" if "_exit" in code else "thread")
-    with pytest.raises(CallerError, match="version 2: .*" + told):
+    with pytest.raises(CallerError, match="version 2: .*" + reported):
         await manager.load("m")
     assert await ask(manager) == ("1", [2, 3])
     index = {entry.version: entry for entry in await manager.index()}
     assert (index["1"].state, index["2"].state) == ("READY", "UNAVAILABLE")
-    assert told in index["2"].reason
+    assert reported in index["2"].reason
 
 
 async def test_unloading_ends_the_process(tmp_path: Path, manager: ModelManager) -> None:

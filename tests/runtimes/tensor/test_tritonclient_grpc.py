@@ -60,10 +60,10 @@ def test_inference(grpc: client.InferenceServerClient) -> None:
 
 
 def test_some_outputs_and_classes(grpc: client.InferenceServerClient) -> None:
-    wanted = [client.InferRequestedOutput("OUTPUT1"), client.InferRequestedOutput("OUTPUT0", class_count=1)]
-    result = grpc.infer("add_sub", add_sub(), outputs=wanted)
+    expected = [client.InferRequestedOutput("OUTPUT1"), client.InferRequestedOutput("OUTPUT0", class_count=1)]
+    result = grpc.infer("add_sub", add_sub(), outputs=expected)
     assert (result.as_numpy("OUTPUT1") == RAMP - 1).all()
-    assert [told.decode() for told in result.as_numpy("OUTPUT0").ravel()] == ["16:15"]
+    assert [reported.decode() for reported in result.as_numpy("OUTPUT0").ravel()] == ["16:15"]
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
@@ -113,10 +113,10 @@ def test_what_the_server_tells(grpc: client.InferenceServerClient) -> None:
 
 def test_statistics_count(grpc: client.InferenceServerClient) -> None:
     grpc.infer("add_sub", add_sub())
-    told = grpc.get_inference_statistics("add_sub").model_stats[0]
-    assert told.inference_count >= 1
-    assert told.inference_stats.success.count >= 1
-    assert told.batch_stats[0].compute_infer.count >= 1
+    reported = grpc.get_inference_statistics("add_sub").model_stats[0]
+    assert reported.inference_count >= 1
+    assert reported.inference_stats.success.count >= 1
+    assert reported.batch_stats[0].compute_infer.count >= 1
     assert len(grpc.get_inference_statistics().model_stats) > 1
 
 
@@ -132,10 +132,10 @@ def test_the_repository_is_controlled(grpc: client.InferenceServerClient) -> Non
 def test_a_stream_of_responses(grpc: client.InferenceServerClient) -> None:
     stream = Stream(grpc)
     grpc.async_stream_infer("repeat", numbers(7, 8, 9), request_id="one", enable_empty_final_response=True)
-    for wanted in (7, 8, 9):
+    for expected in (7, 8, 9):
         result, error = stream.next()
         assert error is None
-        assert result.as_numpy("OUT").tolist() == [wanted]
+        assert result.as_numpy("OUT").tolist() == [expected]
         assert result.get_response().parameters["triton_final_response"].bool_param is False
     result, error = stream.next()
     assert error is None
@@ -143,9 +143,9 @@ def test_a_stream_of_responses(grpc: client.InferenceServerClient) -> None:
     assert (response.id, len(response.outputs)) == ("one", 0)
     assert response.parameters["triton_final_response"].bool_param is True
     grpc.stop_stream()
-    told = grpc.get_inference_statistics("repeat").model_stats[0].response_stats
-    assert told["0"].success.count >= told["2"].success.count >= 1
-    assert told["3"].empty_response.count >= 1
+    reported = grpc.get_inference_statistics("repeat").model_stats[0].response_stats
+    assert reported["0"].success.count >= reported["2"].success.count >= 1
+    assert reported["3"].empty_response.count >= 1
 
 
 def test_a_stream_tells_of_errors_and_goes_on(grpc: client.InferenceServerClient) -> None:
@@ -199,9 +199,9 @@ def test_tensors_in_shared_memory(grpc: client.InferenceServerClient) -> None:
         assert "grpc" in grpc.get_system_shared_memory_status().regions
         shared = client.InferInput("INPUT0", [1, 16], "INT32")
         shared.set_shared_memory("grpc", 64)
-        wanted = client.InferRequestedOutput("OUTPUT0")
-        wanted.set_shared_memory("grpc", 64, offset=64)
-        result = grpc.infer("add_sub", [shared, add_sub()[1]], outputs=[wanted])
+        expected = client.InferRequestedOutput("OUTPUT0")
+        expected.set_shared_memory("grpc", 64, offset=64)
+        result = grpc.infer("add_sub", [shared, add_sub()[1]], outputs=[expected])
         assert result.get_output("OUTPUT0").parameters["shared_memory_region"].string_param == "grpc"
         assert (shm.get_contents_as_numpy(region, np.int32, [1, 16], offset=64) == RAMP + 1).all()
         grpc.unregister_system_shared_memory("grpc")
@@ -215,10 +215,10 @@ def test_tensors_in_shared_memory(grpc: client.InferenceServerClient) -> None:
 
 def test_settings(grpc: client.InferenceServerClient) -> None:
     assert list(grpc.get_trace_settings().settings["trace_level"].value) == ["OFF"]
-    told = grpc.update_trace_settings("text", {"trace_rate": "7"})
-    assert list(told.settings["trace_rate"].value) == ["7"]
-    told = grpc.update_trace_settings("text", {"trace_rate": None})
-    assert list(told.settings["trace_rate"].value) == ["1000"]
+    reported = grpc.update_trace_settings("text", {"trace_rate": "7"})
+    assert list(reported.settings["trace_rate"].value) == ["7"]
+    reported = grpc.update_trace_settings("text", {"trace_rate": None})
+    assert list(reported.settings["trace_rate"].value) == ["1000"]
     assert grpc.update_log_settings({"log_info": True}).settings["log_info"].bool_param is True
     assert grpc.get_log_settings().settings["log_format"].string_param == "ISO8601"
 
@@ -236,9 +236,9 @@ def test_calls_and_streams_tell_of_the_device(runtime: TensorRuntime) -> None:
         _, call = unary.with_call(once.SerializeToString(), timeout=PATIENCE)
         assert float(dict(call.trailing_metadata())["headrace-device-ms"]) > 0
         stream = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
-        told = stream(iter([request.SerializeToString()]), timeout=PATIENCE)
-        assert len(list(told)) == 2
-        assert float(dict(told.trailing_metadata())["headrace-device-ms"]) > 0
+        reported = stream(iter([request.SerializeToString()]), timeout=PATIENCE)
+        assert len(list(reported)) == 2
+        assert float(dict(reported.trailing_metadata())["headrace-device-ms"]) > 0
 
 
 def test_health_as_grpc_has_it(runtime: TensorRuntime) -> None:
@@ -263,15 +263,15 @@ def test_health_as_grpc_has_it(runtime: TensorRuntime) -> None:
 
 def test_a_cancelled_call_leaves_the_queue(grpc: client.InferenceServerClient) -> None:
     ended = threading.Event()
-    told: list[Any] = []
+    reported: list[Any] = []
 
     def done(result: Any, error: Any) -> None:
-        told.append(error)
+        reported.append(error)
         ended.set()
 
-    asked = [given("MILLISECONDS", np.array([[500]], np.int32), "INT32")]
-    call = grpc.async_infer("slow", asked, done)
+    sent = [given("MILLISECONDS", np.array([[500]], np.int32), "INT32")]
+    call = grpc.async_infer("slow", sent, done)
     call.cancel()
     assert ended.wait(PATIENCE)
-    assert told[0].status() == str(grpcio.StatusCode.CANCELLED)
+    assert reported[0].status() == str(grpcio.StatusCode.CANCELLED)
     assert grpc.is_server_live()

@@ -34,14 +34,14 @@ def add_sub(*, binary: bool = True) -> list[client.InferInput]:
 
 
 @pytest.mark.parametrize("sent", [True, False])
-@pytest.mark.parametrize("wanted", [True, False])
-def test_inference_in_json_and_in_binary(http: client.InferenceServerClient, sent: bool, wanted: bool) -> None:
-    outputs = [client.InferRequestedOutput(name, binary_data=wanted) for name in ("OUTPUT0", "OUTPUT1")]
+@pytest.mark.parametrize("expected", [True, False])
+def test_inference_in_json_and_in_binary(http: client.InferenceServerClient, sent: bool, expected: bool) -> None:
+    outputs = [client.InferRequestedOutput(name, binary_data=expected) for name in ("OUTPUT0", "OUTPUT1")]
     result = http.infer("add_sub", add_sub(binary=sent), outputs=outputs, request_id="seven")
     assert (result.as_numpy("OUTPUT0") == RAMP + 1).all()
     assert (result.as_numpy("OUTPUT1") == RAMP - 1).all()
     assert result.get_response()["id"] == "seven"
-    assert ("data" in result.get_output("OUTPUT0")) is not wanted
+    assert ("data" in result.get_output("OUTPUT0")) is not expected
 
 
 def test_all_outputs_where_none_is_named(http: client.InferenceServerClient) -> None:
@@ -67,8 +67,8 @@ def test_more_rows_than_a_batch_may_have_are_computed_in_parts(http: client.Infe
 
 
 def test_asynchronous_requests(http: client.InferenceServerClient) -> None:
-    asked = [http.async_infer("add_sub", add_sub()) for _ in range(20)]
-    assert all((one.get_result().as_numpy("OUTPUT0") == RAMP + 1).all() for one in asked)
+    requested = [http.async_infer("add_sub", add_sub()) for _ in range(20)]
+    assert all((one.get_result().as_numpy("OUTPUT0") == RAMP + 1).all() for one in requested)
 
 
 def test_text(http: client.InferenceServerClient) -> None:
@@ -80,7 +80,7 @@ def test_text(http: client.InferenceServerClient) -> None:
 
 def test_classes(http: client.InferenceServerClient) -> None:
     result = http.infer("add_sub", add_sub(), outputs=[client.InferRequestedOutput("OUTPUT0", class_count=2)])
-    assert [told.decode() for told in result.as_numpy("OUTPUT0").ravel()] == ["16:15", "15:14"]
+    assert [reported.decode() for reported in result.as_numpy("OUTPUT0").ravel()] == ["16:15", "15:14"]
 
 
 def test_a_sequence(http: client.InferenceServerClient) -> None:
@@ -146,8 +146,8 @@ def test_the_repository_is_controlled(http: client.InferenceServerClient) -> Non
     states = {entry["name"]: entry.get("state") for entry in http.get_model_repository_index()}
     assert states["add_sub"] == "READY"
     assert states["add_sub_any"] != "READY"
-    told = http.get_model_config("add_sub")  # with the preferred size that Triton fills in, which is now too large
-    config = {**told, "name": "add_sub_any", "max_batch_size": 2, "dynamic_batching": {}}
+    reported = http.get_model_config("add_sub")  # with the preferred size that Triton fills in, which is now too large
+    config = {**reported, "name": "add_sub_any", "max_batch_size": 2, "dynamic_batching": {}}
     http.load_model("add_sub_any", config=json.dumps(config))
     assert http.get_model_config("add_sub_any")["max_batch_size"] == 2
     http.load_model("add_sub_any")
@@ -173,9 +173,9 @@ def test_tensors_in_shared_memory(http: client.InferenceServerClient, region: An
         made = client.InferInput(f"INPUT{at}", [1, 16], "INT32")
         made.set_shared_memory("tensors", 64, offset=64 * at)
         inputs.append(made)
-        wanted = client.InferRequestedOutput(f"OUTPUT{at}")
-        wanted.set_shared_memory("tensors", 64, offset=128 + 64 * at)
-        outputs.append(wanted)
+        expected = client.InferRequestedOutput(f"OUTPUT{at}")
+        expected.set_shared_memory("tensors", 64, offset=128 + 64 * at)
+        outputs.append(expected)
     result = http.infer("add_sub", inputs, outputs=outputs)
     assert result.get_output("OUTPUT0") == {"name": "OUTPUT0", "datatype": "INT32", "shape": [1, 16]}
     assert (shm.get_contents_as_numpy(region, np.int32, [1, 16], offset=128) == RAMP + 1).all()

@@ -104,10 +104,10 @@ async def test_a_connection_that_closes(running: Running) -> None:
 async def test_a_call_that_is_cancelled(running: Running) -> None:
     host, port = await running.grpc.listen_tcp("127.0.0.1", 0)
     tensor = pb.ModelInferRequest.InferInputTensor(name="IN", datatype="INT32", shape=[1, 1])
-    asked = pb.ModelInferRequest(model_name="m", inputs=[tensor], raw_input_contents=[b"\1\0\0\0"])
+    sent = pb.ModelInferRequest(model_name="m", inputs=[tensor], raw_input_contents=[b"\1\0\0\0"])
     async with grpc.aio.insecure_channel(f"{host}:{port}") as channel:
         unary = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
-        call = unary(asked.SerializeToString(), timeout=PATIENCE)
+        call = unary(sent.SerializeToString(), timeout=PATIENCE)
         await running.until_waiting(1)
         call.cancel()
         await running.until_unused()
@@ -116,11 +116,11 @@ async def test_a_call_that_is_cancelled(running: Running) -> None:
 async def test_a_stream_that_is_cancelled(running: Running) -> None:
     host, port = await running.grpc.listen_tcp("127.0.0.1", 0)
     tensor = pb.ModelInferRequest.InferInputTensor(name="IN", datatype="INT32", shape=[1, 1])
-    asked = pb.ModelInferRequest(model_name="m", inputs=[tensor], raw_input_contents=[b"\1\0\0\0"])
+    sent = pb.ModelInferRequest(model_name="m", inputs=[tensor], raw_input_contents=[b"\1\0\0\0"])
     async with grpc.aio.insecure_channel(f"{host}:{port}") as channel:
         stream = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")(timeout=PATIENCE)
         for _ in range(3):
-            await stream.write(asked.SerializeToString())
+            await stream.write(sent.SerializeToString())
         await running.until_waiting(3)
         stream.cancel()
         await running.until_unused()
@@ -129,20 +129,20 @@ async def test_a_stream_that_is_cancelled(running: Running) -> None:
 async def test_a_deadline(running: Running) -> None:
     host, port = await running.grpc.listen_tcp("127.0.0.1", 0)
     tensor = pb.ModelInferRequest.InferInputTensor(name="IN", datatype="INT32", shape=[1, 1])
-    asked = pb.ModelInferRequest(model_name="m", inputs=[tensor], raw_input_contents=[b"\1\0\0\0"])
+    sent = pb.ModelInferRequest(model_name="m", inputs=[tensor], raw_input_contents=[b"\1\0\0\0"])
     async with grpc.aio.insecure_channel(f"{host}:{port}") as channel:
         unary = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await unary(asked.SerializeToString(), timeout=0.3)
+            await unary(sent.SerializeToString(), timeout=0.3)
         assert raised.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
         await running.until_unused()
 
 
 async def test_the_requests_own_timeout(running: Running) -> None:
-    asked = json.loads(BODY) | {"parameters": {"timeout": 20_000}}
+    sent = json.loads(BODY) | {"parameters": {"timeout": 20_000}}
     host, port = await running.http.listen_tcp("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(host, port)
-    body = json.dumps(asked).encode()
+    body = json.dumps(sent).encode()
     writer.write(f"POST /v2/models/m/infer HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
     async with asyncio.timeout(PATIENCE):
         status = await reader.readline()

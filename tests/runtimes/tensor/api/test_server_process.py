@@ -38,17 +38,17 @@ def asleep(milliseconds: int) -> dict[str, object]:
 
 
 def test_requests_in_flight_end_before_it_does(slow: Path) -> None:
-    told: list[int] = []
+    reported: list[int] = []
     with tensor_runtime("--repository", str(slow)) as runtime:
         asking = threading.Thread(
-            target=lambda: told.append(status(runtime.http, "POST", "/v2/models/slow/infer", asleep(5000)))
+            target=lambda: reported.append(status(runtime.http, "POST", "/v2/models/slow/infer", asleep(5000)))
         )
         asking.start()
         while not in_flight(runtime.http):
             assert asking.is_alive()
         assert runtime.stop() == 0
         asking.join(PATIENCE)
-    assert told == [200]
+    assert reported == [200]
     assert "draining" in runtime.output
 
 
@@ -159,7 +159,7 @@ def test_the_command_is_the_runtime_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--repository", "r"], "no listener"),
         (["--repository", "r", "--http-port", "x"], "invalid"),
@@ -172,8 +172,8 @@ def test_the_command_is_the_runtime_itself() -> None:
         (["--http-port", "0"], "--repository"),
     ],
 )
-def test_a_wrong_command_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_command_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:
         main(arguments)
     assert raised.value.code == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err

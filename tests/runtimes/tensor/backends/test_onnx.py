@@ -86,7 +86,7 @@ def test_texts_are_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         ({"inputs": (TensorSpec("X", "FP32", (64,)),)}, "no input `X`: did you mean `x`"),
         ({"inputs": (TensorSpec("x", "FP64", (64,)),)}, "`x` is FP32 in the model and FP64 in its configuration"),
@@ -95,8 +95,10 @@ def test_texts_are_text(tmp_path: Path) -> None:
         ({"default_model_filename": "other.onnx"}, r"there is no other\.onnx"),
     ],
 )
-def test_a_configuration_that_contradicts_the_file_is_refused(tmp_path: Path, more: dict[str, Any], said: str) -> None:
-    with pytest.raises(ModelLoadError, match=said):
+def test_a_configuration_that_contradicts_the_file_is_refused(
+    tmp_path: Path, more: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ModelLoadError, match=message):
         complete(linear(tmp_path), ModelConfig("model", "onnx", max_batch_size=4, **more))
 
 
@@ -114,7 +116,7 @@ def test_a_broken_file_is_said_without_its_place_on_this_machine(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("parameters", "said"),
+    ("parameters", "message"),
     [
         (
             {"execution_providers": "TensorrtExecutionProvider"},
@@ -125,8 +127,8 @@ def test_a_broken_file_is_said_without_its_place_on_this_machine(tmp_path: Path)
         ({"graph_optimization_level": "most"}, "`graph_optimization_level` is one of disable, basic, extended, all"),
     ],
 )
-def test_parameters_that_cannot_be_are_said(tmp_path: Path, parameters: dict[str, str], said: str) -> None:
-    with pytest.raises(ModelLoadError, match=said):
+def test_parameters_that_cannot_be_are_said(tmp_path: Path, parameters: dict[str, str], message: str) -> None:
+    with pytest.raises(ModelLoadError, match=message):
         load(linear(tmp_path), ModelConfig("model", "onnx", parameters=parameters))
 
 

@@ -34,8 +34,8 @@ def test_one_by_import_path_needs_no_file(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.syspath_prepend(str(tmp_path))
     config = one_to_one("thread", parameters={"class": "by_import_path:Doubler"})
     assert load_model(backend("python"), config, tmp_path / "empty", Device()).model.infer({}) == {"y": 2}
-    for path, said in (("nowhere.at_all:X", "no module nowhere"), ("by_import_path:Tripler", "no class `Tripler`")):
-        with pytest.raises(ModelLoadError, match=said):
+    for path, message in (("nowhere.at_all:X", "no module nowhere"), ("by_import_path:Tripler", "no class `Tripler`")):
+        with pytest.raises(ModelLoadError, match=message):
             load_model(backend("python"), one_to_one("thread", parameters={"class": path}), tmp_path, Device())
 
 
@@ -46,7 +46,7 @@ def test_a_file_of_another_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
         ("x = 1", "has no class `Model`"),
         ("Model = 1", "has no class `Model`"),
@@ -56,8 +56,8 @@ def test_a_file_of_another_name(tmp_path: Path) -> None:
         ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
     ],
 )
-def test_what_cannot_serve_says_what_to_change(tmp_path: Path, source: str, said: str) -> None:
-    with pytest.raises(ModelLoadError, match=said):
+def test_what_cannot_serve_says_what_to_change(tmp_path: Path, source: str, message: str) -> None:
+    with pytest.raises(ModelLoadError, match=message):
         load(tmp_path, source)
 
 

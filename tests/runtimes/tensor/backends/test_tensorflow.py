@@ -90,19 +90,19 @@ async def test_a_signature_tells_its_tensors_and_answers(saved: Path, config: An
 
 
 @pytest.mark.parametrize(
-    ("signature", "spec", "out", "given", "wanted"),
+    ("signature", "spec", "out", "given", "expected"),
     [
         ("shout", ("text", "BYTES", (1,)), "loud", [[b"ho"], [b"\xff"]], [[b"ho!"], [b"\xff!"]]),
         ("halve", ("x", "BF16", (2,)), "y", [[0x4000, 0x3F80]], [[0x3F80, 0x3F00]]),
     ],
 )
 async def test_texts_and_bf16_of_other_signatures(
-    saved: Path, config: Any, signature: str, spec: Any, out: str, given: Any, wanted: Any
+    saved: Path, config: Any, signature: str, spec: Any, out: str, given: Any, expected: Any
 ) -> None:
     written = config(signature=signature, inputs=(TensorSpec(*spec),), outputs=(TensorSpec(out, *spec[1:]),))
     async with running(written, saved) as instance:
         got = await outputs(instance, {spec[0]: np.array(given, dtype=DTYPES[spec[1]])})
-        assert got[out].tolist() == wanted
+        assert got[out].tolist() == expected
 
 
 async def test_a_signature_that_is_not_there_and_a_file_that_is_not(saved: Path, config: Any, tmp_path: Path) -> None:

@@ -157,22 +157,22 @@ def test_bf16_is_the_number_that_it_stands_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "config", "said"),
+    ("module", "config", "message"),
     [
         (TwoInOneOut(), LINEAR, r"takes 2 inputs \(one, other\), not 1"),
         (torch.nn.Identity(), pair("a", "b"), r"takes 1 inputs \(input\), not 2"),
     ],
 )
 def test_inputs_that_forward_has_no_place_for(
-    tmp_path: Path, module: torch.nn.Module, config: ModelConfig, said: str
+    tmp_path: Path, module: torch.nn.Module, config: ModelConfig, message: str
 ) -> None:
-    with pytest.raises(ModelLoadError, match=said):
+    with pytest.raises(ModelLoadError, match=message):
         load(config, script(module, tmp_path))
 
 
 def test_what_cannot_serve_says_what_to_change(tmp_path: Path, linear: torch.nn.Linear) -> None:
-    def refused(said: str, config: ModelConfig = LINEAR) -> None:
-        with pytest.raises(ModelLoadError, match=said):
+    def refused(message: str, config: ModelConfig = LINEAR) -> None:
+        with pytest.raises(ModelLoadError, match=message):
             load(complete_config(backend("torch"), config, tmp_path), tmp_path)
 
     refused("there is no model.pt or model.pt2 or model.safetensors or model.pth")
@@ -191,13 +191,13 @@ def test_what_cannot_serve_says_what_to_change(tmp_path: Path, linear: torch.nn.
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"), [("[1]", "output `y` is a int, not a tensor"), ("None", "answered a NoneType")]
+    ("answer", "message"), [("[1]", "output `y` is a int, not a tensor"), ("None", "answered a NoneType")]
 )
-def test_an_answer_that_is_no_tensor(tmp_path: Path, answer: str, said: str) -> None:
+def test_an_answer_that_is_no_tensor(tmp_path: Path, answer: str, message: str) -> None:
     source = f"import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return {answer}"
     write(tmp_path, source)
     torch.save({}, tmp_path / "model.pth")
-    with pytest.raises(ModelFailed, match=said):
+    with pytest.raises(ModelFailed, match=message):
         load(LINEAR, tmp_path).infer({"x": ROWS})
 
 

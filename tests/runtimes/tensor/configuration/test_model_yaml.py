@@ -132,7 +132,7 @@ def test_the_backend_is_found_by_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("backend: onnx\nmax_batch_siz: 8", '2: max_batch_siz: unknown field (did you mean "max_batch_size"?)'),
         ("backend: onnx\nmax_batch_size: '8'", "2: max_batch_size: expected a whole number"),
@@ -207,8 +207,8 @@ def test_the_backend_is_found_by_the_file(tmp_path: Path) -> None:
         ("max_batch_size: [\n", "2: is not valid YAML: did not find expected node content"),
     ],
 )
-def test_a_mistake_is_told_with_its_line(tmp_path: Path, text: str, told: str) -> None:
-    assert complaints(a_model(tmp_path, text)) == [told]
+def test_a_mistake_is_told_with_its_line(tmp_path: Path, text: str, reported: str) -> None:
+    assert complaints(a_model(tmp_path, text)) == [reported]
 
 
 def test_two_files_are_one_too_many(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_sequences(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "reported"),
     [
         ("max_batch_size", "max_batch_siz", '4: max_batch_siz: unknown field (did you mean "max_batch_size"?)'),
         ("KIND_CPU", "KIND_CPUS", '15: KIND_CPUS: is no Kind (did you mean "KIND_CPU"?)'),
@@ -182,21 +182,21 @@ def test_sequences(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_is_told_with_its_line(tmp_path: Path, old: str, new: str, told: str) -> None:
+def test_a_mistake_is_told_with_its_line(tmp_path: Path, old: str, new: str, reported: str) -> None:
     assert old in ADD_SUB
     text = ADD_SUB.replace(old, new, 1)
     if "#" in new:
         text = text.replace('value: { string_value: "no" } }', "}")
         text = text.replace('headrace.quantise" #', 'headrace.quantise" value: { string_value: "int8" } } #')
-    found = complaints(tmp_path, text)
-    assert len(found) == 1
-    assert found[0].startswith(told)
+    actual = complaints(tmp_path, text)
+    assert len(actual) == 1
+    assert actual[0].startswith(reported)
 
 
 def test_what_has_no_effect_is_said(tmp_path: Path) -> None:
     read = reading(tmp_path, ADD_SUB + "\noptimization { priority: PRIORITY_MAX }\n")
-    told = [str(warning).partition("config.pbtxt:")[2] for warning in read.warnings]
-    assert told == ["34: warning: optimization: has no effect here: the backend's own parameters say how it computes"]
+    reported = [str(warning).partition("config.pbtxt:")[2] for warning in read.warnings]
+    assert reported == ["34: warning: optimization: has no effect here: set the backend's own parameters"]
 
 
 ACCELERATED = """
@@ -237,8 +237,8 @@ def test_an_accelerator_that_there_is_none_of(tmp_path: Path) -> None:
     assert complaints(tmp_path, ACCELERATED.replace("tensorrt", "tensorflow")) == [
         f"8: {place}.name: expected tensorrt, cuda, openvino"
     ]
-    told = complaints(tmp_path, ACCELERATED.replace("FP16", "FP8"))
-    assert told == [f"9: {place}.parameters: precision_mode is one of FP32, FP16, INT8"]
+    reported = complaints(tmp_path, ACCELERATED.replace("FP16", "FP8"))
+    assert reported == [f"9: {place}.parameters: precision_mode is one of FP32, FP16, INT8"]
     other = reading(tmp_path, ACCELERATED.replace("onnxruntime_onnx", "pytorch_libtorch"))
     assert "optimization: has no effect here" in str(other.warnings[0])
 
@@ -246,9 +246,9 @@ def test_an_accelerator_that_there_is_none_of(tmp_path: Path) -> None:
 def test_a_file_that_is_no_text_or_too_large(tmp_path: Path) -> None:
     folder = tmp_path / "add_sub"
     (folder / "1").mkdir(parents=True)
-    for content, told in ((b"\xff\xfe", "is not UTF-8 text"), (b"#" * (1 << 21), "is larger than")):
+    for content, reported in ((b"\xff\xfe", "is not UTF-8 text"), (b"#" * (1 << 21), "is larger than")):
         (folder / "config.pbtxt").write_bytes(content)
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=reported):
             read_model(folder, "add_sub", [])
 
 
@@ -263,20 +263,20 @@ def test_any_damage_is_a_problem_and_never_a_crash(at: int, length: int, noise: 
     count = text.count("\n") + 1
     try:
         _, doc = parse(text, "config.pbtxt")
-        told = [lines.key for lines in doc.lines.values()]
+        reported = [lines.key for lines in doc.lines.values()]
     except ConfigError as error:
-        told = [problem.line or 1 for problem in error.problems]
-    assert all(1 <= line <= count for line in told)
+        reported = [problem.line or 1 for problem in error.problems]
+    assert all(1 <= line <= count for line in reported)
 
 
 # ── told back ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_it_is_told_as_triton_tells_it(tmp_path: Path) -> None:
-    told = to_json(reading(tmp_path, ADD_SUB).config)
-    assert told["name"] == "add_sub"
-    assert told["platform"] == ""
-    assert told["input"][0] == {
+    reported = to_json(reading(tmp_path, ADD_SUB).config)
+    assert reported["name"] == "add_sub"
+    assert reported["platform"] == ""
+    assert reported["input"][0] == {
         "name": "INPUT0",
         "data_type": "TYPE_INT32",
         "format": "FORMAT_NONE",
@@ -286,12 +286,12 @@ def test_it_is_told_as_triton_tells_it(tmp_path: Path) -> None:
         "optional": False,
         "is_non_linear_format_io": False,
     }
-    assert told["version_policy"] == {"all": {}}
-    assert told["dynamic_batching"]["max_queue_delay_microseconds"] == 500
-    assert told["dynamic_batching"]["priority_queue_policy"]["2"]["max_queue_size"] == 5
-    assert told["instance_group"][0]["kind"] == "KIND_CPU"
-    assert told["instance_group"][0]["name"] == "add_sub_0"
-    assert told["parameters"]["FORCE_CPU_ONLY_INPUT_TENSORS"] == {"string_value": "no"}
+    assert reported["version_policy"] == {"all": {}}
+    assert reported["dynamic_batching"]["max_queue_delay_microseconds"] == 500
+    assert reported["dynamic_batching"]["priority_queue_policy"]["2"]["max_queue_size"] == 5
+    assert reported["instance_group"][0]["kind"] == "KIND_CPU"
+    assert reported["instance_group"][0]["name"] == "add_sub_0"
+    assert reported["parameters"]["FORCE_CPU_ONLY_INPUT_TENSORS"] == {"string_value": "no"}
 
 
 RECORDED = json.loads(Path("tests/servers/triton-2.51.0.json").read_text())
@@ -340,10 +340,10 @@ def test_what_triton_has_no_field_for_travels_as_parameters(tmp_path: Path) -> N
     assert config.version_labels == {"stable": 1}
     assert config.instance_groups == (InstanceGroup(2, placement="process"),)
     assert config.dynamic_batching == DynamicBatching((4,), allowed_batch_sizes=(1, 4, 8), pad_to={"ids": (32, 64)})
-    told = to_message(config)
-    assert told.parameters["headrace.labels"].string_value == '{"stable": 1}'
+    reported = to_message(config)
+    assert reported.parameters["headrace.labels"].string_value == '{"stable": 1}'
     sent = read_override(json.dumps(to_json(config)), "add_sub", tmp_path, [])
-    assert {**sent.config.parameters} == {key: value.string_value for key, value in told.parameters.items()}
+    assert {**sent.config.parameters} == {key: value.string_value for key, value in reported.parameters.items()}
     assert sent.config.version_labels == config.version_labels
     assert sent.config.instance_groups == config.instance_groups
     assert sent.config.dynamic_batching == config.dynamic_batching

@@ -138,8 +138,8 @@ def test_a_configuration_that_is_reported_is_read_as_it_was(config: ModelConfig)
             read_override(sent, "m", Path("m"), [])
         return
     read = read_override(sent, "m", Path("m"), []).config
-    kept = {name: text for name, text in read.parameters.items() if not name.startswith("headrace.")}
-    assert replace(read, parameters=kept) == config
+    stored = {name: text for name, text in read.parameters.items() if not name.startswith("headrace.")}
+    assert replace(read, parameters=stored) == config
 
 
 @pytest.mark.parametrize(

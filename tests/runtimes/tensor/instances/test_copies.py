@@ -71,7 +71,7 @@ async def test_a_model_may_write_into_its_inputs_if_it_is_given_them_alone(kind:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         ("raise ValueError('no such word')", "^ValueError: no such word$"),
         ("raise RuntimeError", "^RuntimeError$"),
@@ -89,7 +89,7 @@ async def test_a_model_may_write_into_its_inputs_if_it_is_given_them_alone(kind:
     ],
 )
 async def test_whatever_a_model_does_wrong_is_told_and_the_next_batch_is_answered(
-    kind: Kind, tmp_path: Path, body: str, said: str
+    kind: Kind, tmp_path: Path, body: str, message: str
 ) -> None:
     source = f"""
     class Model:
@@ -99,7 +99,7 @@ async def test_whatever_a_model_does_wrong_is_told_and_the_next_batch_is_answere
             return {{"y": inputs["x"]}}
     """
     async with running(one_to_one(kind), write(tmp_path, source)) as instance:
-        with pytest.raises(ModelFailed, match=said):
+        with pytest.raises(ModelFailed, match=message):
             await outputs(instance, {"x": floats([0, 0])})
         assert (await outputs(instance, {"x": floats([1, 0])}))["y"].tolist() == [[1, 0]]
         assert instance.restarts == 0
@@ -134,7 +134,7 @@ async def test_what_a_model_raises_is_in_the_log_with_its_place(
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
         (
             "class Model:\n    def __init__(self): raise OSError('lost')\n    def infer(self, inputs): ...",
@@ -145,8 +145,8 @@ async def test_what_a_model_raises_is_in_the_log_with_its_place(
         ("def infer(", "SyntaxError"),
     ],
 )
-async def test_a_model_that_cannot_be_loaded_says_why(kind: Kind, tmp_path: Path, source: str, said: str) -> None:
-    with pytest.raises(ModelLoadError, match=said):
+async def test_a_model_that_cannot_be_loaded_says_why(kind: Kind, tmp_path: Path, source: str, message: str) -> None:
+    with pytest.raises(ModelLoadError, match=message):
         await placement.start(one_to_one(kind), write(tmp_path, source))
 
 

@@ -33,7 +33,7 @@ def test_texts_of_numpys_own_types_are_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (None, "must answer a dict of its outputs, and answered a NoneType"),
         ({"y": Y}, "without its output `t`"),
@@ -50,8 +50,8 @@ def test_texts_of_numpys_own_types_are_bytes() -> None:
         ({"y": [[1], [1, 2], []], "t": T}, "output `y` is no FP32 array"),
     ],
 )
-def test_what_does_not_fit_is_named(answer: Any, said: str) -> None:
-    with pytest.raises(ModelFailed, match=said):
+def test_what_does_not_fit_is_named(answer: Any, message: str) -> None:
+    with pytest.raises(ModelFailed, match=message):
         Outputs(CONFIG).checked(answer, 3)
 
 

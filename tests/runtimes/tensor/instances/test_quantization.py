@@ -30,7 +30,7 @@ SPECS: dict[str, Any] = {
 }
 
 
-async def asked(config: ModelConfig, folder: Path) -> tuple[dict[str, Any], Tensors]:
+async def sent(config: ModelConfig, folder: Path) -> tuple[dict[str, Any], Tensors]:
     config = await placement.complete(config, folder)
     async with running(config, folder) as instance:
         return dict(instance.report.quantization), await outputs(instance, {"x": X})
@@ -46,8 +46,8 @@ def network(folder: Path) -> Path:
 async def compare(config: ModelConfig, folder: Path, quantize: Any, tolerance: float) -> None:
     import dataclasses
 
-    _, expected = await asked(config, folder)
-    facts, got = await asked(dataclasses.replace(config, quantize=quantize), folder)
+    _, expected = await sent(config, folder)
+    facts, got = await sent(dataclasses.replace(config, quantize=quantize), folder)
     assert facts["to"] == quantize
     assert 0 < facts["mean_abs_error"] <= facts["max_abs_error"] < tolerance
     assert facts["latency_ratio"] > 0
@@ -75,22 +75,22 @@ async def test_pytorch(tmp_path: Path, kind: Kind, quantize: str, tolerance: flo
 
 async def test_the_log_says_what_it_changed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    await asked(ModelConfig("model", "onnx", quantize="int8"), linear(tmp_path))
+    await sent(ModelConfig("model", "onnx", quantize="int8"), linear(tmp_path))
     assert "model_0_0 is quantized: to int8, max_abs_error " in caplog.text
 
 
 async def test_only_some_operators(tmp_path: Path) -> None:
     folder = linear(tmp_path)
-    _, expected = await asked(ModelConfig("model", "onnx"), folder)
+    _, expected = await sent(ModelConfig("model", "onnx"), folder)
     config = ModelConfig("model", "onnx", quantize="int8", parameters={"quantize_ops": "Conv, LSTM"})
-    facts, got = await asked(config, folder)
+    facts, got = await sent(config, folder)
     assert facts["max_abs_error"] == 0
     np.testing.assert_array_equal(got["y"], expected["y"])
 
 
 async def test_the_first_warm_up_is_what_is_measured(tmp_path: Path) -> None:
     warmup = Warmup("zeros", 2, inputs=(WarmupInput("x", "FP32", (64,)),))
-    facts, _ = await asked(ModelConfig("model", "onnx", quantize="int8", warmup=(warmup,)), linear(tmp_path))
+    facts, _ = await sent(ModelConfig("model", "onnx", quantize="int8", warmup=(warmup,)), linear(tmp_path))
     assert facts["max_abs_error"] == 0  # zeros are zeros in any number
 
 
@@ -106,27 +106,27 @@ async def test_a_model_that_cannot_be_measured_is_served_and_says_so(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("backend", "quantize", "said"),
+    ("backend", "quantize", "message"),
     [
         ("onnx", "bf16", "few operators in BF16: `quantize` here is int8 or fp16"),
         ("openvino", "int8", "quantizes to int8 ahead of time"),
         ("torch", "int8", "is for a plain module with its weights; this one is scripted"),
     ],
 )
-async def test_what_cannot_be_is_said(tmp_path: Path, backend: str, quantize: Any, said: str) -> None:
+async def test_what_cannot_be_is_said(tmp_path: Path, backend: str, quantize: Any, message: str) -> None:
     import warnings
 
     folder = linear(tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.jit.script(torch.nn.Linear(64, 4)).save(str(folder / "model.pt"))
-    with pytest.raises(ModelLoadError, match=said):
+    with pytest.raises(ModelLoadError, match=message):
         await placement.start(ModelConfig("model", backend, quantize=quantize, **SPECS), folder)
 
 
 async def test_openvino_takes_the_precision_where_the_cpu_has_it(tmp_path: Path) -> None:
     folder = linear(tmp_path)
-    facts, _ = await asked(ModelConfig("model", "openvino", quantize="bf16"), folder)
+    facts, _ = await sent(ModelConfig("model", "openvino", quantize="bf16"), folder)
     assert facts["to"] == "bf16"
     able = "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     assert (facts["max_abs_error"] > 0) == able

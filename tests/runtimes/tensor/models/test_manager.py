@@ -97,7 +97,13 @@ async def test_versions_labels_and_the_default(tmp_path: Path, manager: ModelMan
     for number in (1, 2, 10):
         put(tmp_path, "m", number, config=CONFIG + "versions: {latest: 2}\nlabels: {stable: 1}\n")
     await manager.load("m")
-    assert [version_of(manager, "m", asked) for asked in ("", "1", "2", "10", "stable")] == ["10", "1", "2", "10", "1"]
+    assert [version_of(manager, "m", requested) for requested in ("", "1", "2", "10", "stable")] == [
+        "10",
+        "1",
+        "2",
+        "10",
+        "1",
+    ]
     assert manager.table.versions("m") == ["1", "2", "10"]
     assert manager.lease("m", "3") is None
     with pytest.raises(NotFound, match=r"'m' version 3 is not found\. It has versions 1, 2, 10, stable"):

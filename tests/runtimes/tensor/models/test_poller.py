@@ -153,7 +153,7 @@ def test_a_manifest_is_what_sha256sum_writes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reported"),
     [
         (b"", "is empty"),
         (b"abc\n", "SHA256SUMS:1: expected a digest"),
@@ -163,10 +163,10 @@ def test_a_manifest_is_what_sha256sum_writes(tmp_path: Path) -> None:
         (b"0" * 64 + b"  ../elsewhere\n", "not in this folder"),
     ],
 )
-def test_one_that_does_not_fit_says_why(tmp_path: Path, content: bytes, told: str) -> None:
+def test_one_that_does_not_fit_says_why(tmp_path: Path, content: bytes, reported: str) -> None:
     (tmp_path / "there").write_bytes(b"abc")
     (tmp_path / "SHA256SUMS").write_bytes(content)
-    with pytest.raises(manifest.Incomplete, match=told):
+    with pytest.raises(manifest.Incomplete, match=reported):
         manifest.verify(tmp_path)
 
 

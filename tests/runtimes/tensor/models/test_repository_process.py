@@ -94,8 +94,8 @@ def test_a_version_that_is_wrong_leaves_the_old_one_and_says_why(
     put(tmp_path, "plus", 1)
     http.load_model("plus")
     put(tmp_path, "other", 1, config=CONFIG + "max_batch_siz: 3\n")
-    for model, told in (("other", r"other/config\.pbtxt:6: max_batch_siz: unknown field \(did you mean"),):
-        with pytest.raises(InferenceServerException, match=told) as caught:
+    for model, reported in (("other", r"other/config\.pbtxt:6: max_batch_siz: unknown field \(did you mean"),):
+        with pytest.raises(InferenceServerException, match=reported) as caught:
             http.load_model(model)
         assert caught.value.status() == "400"
         assert str(tmp_path) not in caught.value.message()
@@ -114,8 +114,8 @@ def test_a_label_is_asked_for_like_a_version(http: client.InferenceServerClient,
     for number in (1, 2, 3):
         put(tmp_path, "plus", number, config=CONFIG + labels)
     http.load_model("plus")
-    asked = [ask(http, "plus", 1, model_version=version)[0] for version in ("", "3", "1", "stable")]
-    assert asked == ["3", "3", "1", "1"]
+    sent = [ask(http, "plus", 1, model_version=version)[0] for version in ("", "3", "1", "stable")]
+    assert sent == ["3", "3", "1", "1"]
     assert http.is_model_ready("plus", "stable")
     for version in ("2", "canary"):
         with pytest.raises(InferenceServerException, match="Request for unknown model: 'plus' version") as caught:

@@ -68,8 +68,8 @@ def with_state(inputs: Tensors) -> Tensors:
 
 def growing(inputs: Tensors) -> Tensors:
     """Its state is all that it was ever sent."""
-    kept = np.concatenate([inputs["PAST_IN"], inputs["IN"]], axis=1)
-    return {"OUT": kept.sum(axis=1, keepdims=True).astype(np.int32), "PAST_OUT": kept}
+    stored = np.concatenate([inputs["PAST_IN"], inputs["IN"]], axis=1)
+    return {"OUT": stored.sum(axis=1, keepdims=True).astype(np.int32), "PAST_OUT": stored}
 
 
 SUM = SequenceState("SUM_IN", "SUM_OUT", "INT64", (1,))

@@ -150,9 +150,9 @@ async def test_the_store_stays_within_its_bytes_and_keeps_what_is_used() -> None
     assert store.get(b"\0", 1e9) is not None
     store.put(b"new", 2, outputs, 0, 0.0)
     assert store.get(b"\1", 0.0) is None
-    kept = store.get(b"\0", 0.0)
-    assert kept is not None
-    assert isinstance(kept[0].data, bytes)
+    stored = store.get(b"\0", 0.0)
+    assert stored is not None
+    assert isinstance(stored[0].data, bytes)
     assert len(store) == PART
     assert store.size == PART * size
     store.put(b"large", 1, [Tensor("OUT", "INT32", (3,), b"123456789012")], 0, 0.0)

@@ -115,8 +115,8 @@ def test_bytes_come_out_as_they_went_in(datatype: str, rows: int, width: int, of
         model = ModelConfig("m", "test", (spec,), (spec,), 4 * batched)
         prepared = Intake(model).read(Inference("m", inputs=[Tensor("T", datatype, (rows, width), lying)]))
         assert prepared.inputs["T"].flags.aligned
-        ((told,),) = Outlet(model).split(prepared.inputs, [prepared])
-        assert (told.shape, bytes(told.data)) == ((rows, width), body)
+        ((reported,),) = Outlet(model).split(prepared.inputs, [prepared])
+        assert (reported.shape, bytes(reported.data)) == ((rows, width), body)
 
 
 def test_a_byte_that_is_no_bool_is_true() -> None:

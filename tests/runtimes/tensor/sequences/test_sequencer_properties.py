@@ -137,11 +137,11 @@ class SequencerMachine(RuleBasedStateMachine):
         """A sum holds its own value and those of all answered turns before; what was cancelled may be in it."""
         before: dict[int, tuple[int, list[int]]] = {}
         for future, (run, value, _) in zip(self.futures, self.facts, strict=True):
-            known, doubtful = before.setdefault(run, (0, []))
+            existing, doubtful = before.setdefault(run, (0, []))
             if not future.cancelled() and future.exception() is None:
-                (told,) = values_of(future.result())
-                assert _may_be(told - known - value, doubtful), "the sum of another sequence, or of another order"
-                before[run] = (told, [])
+                (reported,) = values_of(future.result())
+                assert _may_be(reported - existing - value, doubtful), "the sum of another sequence or order"
+                before[run] = (reported, [])
             elif future.cancelled() or isinstance(future.exception(), DeadlineError):
                 doubtful.append(value)
             else:
@@ -155,7 +155,7 @@ def _may_be(rest: int, values: list[int]) -> bool:
     """Whether some of the values add up to it."""
     sums = {0}
     for value in values:
-        sums |= {known + value for known in sums}
+        sums |= {existing + value for existing in sums}
     return rest in sums
 
 
