@@ -43,12 +43,17 @@ class CallTrace:
 
     def sent(self, now: float) -> None:
         """An attempt starts to wait for its upstream."""
-        self._count(now)
+        if self._upstreams or self._queued:
+            self._count(now)
+        else:
+            self._since = now
         self._upstreams += 1
 
     def returned(self, now: float) -> None:
         """The upstream of an attempt has begun an answer or failed."""
-        self._count(now)
+        if not self.first_chunk:
+            self.upstream_seconds += now - self._since
+        self._since = now
         self._upstreams -= 1
 
     def queued(self, now: float) -> None:
@@ -90,7 +95,6 @@ class Call:
         tenant: str = "",
         key: str = "",
         headers: Mapping[str, str] = NO_HEADERS,
-        *,
         salt: str = "",
         share: float = 1.0,
         priority: Priority | None = None,
@@ -129,11 +133,11 @@ class Call:
             self.tenant,
             self.key,
             self.headers,
-            salt=self.salt,
-            share=self.share,
-            priority=self.priority,
-            home=self.home,
-            trace=self.trace,
+            self.salt,
+            self.share,
+            self.priority,
+            self.home,
+            self.trace,
         )
         call.tried, call.full_pools = self.tried, self.full_pools
         return call

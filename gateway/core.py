@@ -110,11 +110,11 @@ class Core:
             principal.tenant,
             principal.key_id,
             headers,
-            salt=snapshot.salts[principal.tenant],
-            share=standing.share,
-            priority=priority_of(decision.priority or standing.priority, headers),
-            home=home,
-            trace=trace,
+            snapshot.salts[principal.tenant],
+            standing.share,
+            priority_of(decision.priority or standing.priority, headers),
+            home,
+            trace,
         )
         try:
             answer = await plan.call(request, call)
