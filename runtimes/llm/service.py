@@ -53,7 +53,7 @@ class ServiceOptions:
 
 
 def run(options: ServiceOptions) -> int:
-    """Serve until told to stop; the process's exit status."""
+    """Serve until SIGTERM or SIGINT; returns the exit status."""
     raise_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(options))
@@ -69,7 +69,7 @@ async def _serve(options: ServiceOptions) -> int:
         await _listen(server, options)
         app.model = await _load_unless(stop, options)
         if app.model is not None and await _engine_ends_before(stop, app.model.engine):
-            # Its requests are being told; a fresh process is the supervisor's to start.
+            # Its requests get errors; the supervisor starts a new process.
             await server.drain(LAST_WORDS_SECONDS)
             return 1
         log.info("draining for up to %g s", options.drain_seconds)
@@ -89,7 +89,7 @@ async def _serve(options: ServiceOptions) -> int:
 
 
 def _check_cache(engine: AsyncEngine) -> None:
-    """The last look at the KV cache, once nobody is answered any more."""
+    """Check the KV cache after the last answer, and log the result."""
     stats = engine.stats()
     if stats.running or stats.waiting:
         log.info("ending with %d answers unfinished", stats.running + stats.waiting)
@@ -99,7 +99,7 @@ def _check_cache(engine: AsyncEngine) -> None:
     except AssertionError as error:
         log.error("the KV cache is not whole: %s", error)
     else:
-        log.info("idle: all %d pages of the KV cache are free or kept", stats.kv_blocks_total)
+        log.info("idle: all %d pages of the KV cache are free or cached", stats.kv_blocks_total)
 
 
 async def _engine_ends_before(stop: asyncio.Event, engine: AsyncEngine) -> bool:
@@ -172,7 +172,7 @@ def _fingerprint(path: Path, config: EngineConfig) -> str:
 
 
 def _in_thread(load: Callable[[], LoadedModel]) -> asyncio.Future[LoadedModel]:
-    """Run `load` in a daemon thread: one that the process need not wait for when it is told to stop."""
+    """Run `load` in a daemon thread: the process does not wait for it when it stops."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[LoadedModel] = loop.create_future()
 

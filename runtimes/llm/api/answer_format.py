@@ -1,4 +1,4 @@
-"""What a request says its answer must be like: OpenAI's `response_format` and vLLM's `structured_outputs`.
+"""The structure of an answer: OpenAI's `response_format` and vLLM's `structured_outputs`.
 
 Both become one Grammar. An answer that ends by itself follows it; one that is cut by its length, by a stop string or
 by a stop token is cut there.

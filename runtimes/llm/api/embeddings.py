@@ -84,7 +84,7 @@ def _check(row: list[int], longest: int, index: int) -> None:
 
 
 async def embedded(rows: Sequence[Sequence[int]], embeds: Embeds) -> list[TokenOutput]:
-    """What the engine says of each. One that fails fails all, and the others' work is not wanted any more."""
+    """The engine's output for each text. The first failure cancels all."""
     work = _Work(rows, embeds)
     try:
         async with asyncio.TaskGroup() as group:
@@ -99,8 +99,9 @@ async def embedded(rows: Sequence[Sequence[int]], embeds: Embeds) -> list[TokenO
 
 
 class _Work:
-    """Rows that are left to do, and who does them: whoever finds the engine's queue full leaves its row to those that
-    have one in the engine. Only when there are none is the queue full of others' work."""
+    """The rows of a request, and its workers. A worker that gets QueueFull leaves its row to the other workers.
+
+    Without other workers the queue is full of other requests, and the error is raised."""
 
     def __init__(self, rows: Sequence[Sequence[int]], embeds: Embeds) -> None:
         self.outputs: dict[int, TokenOutput] = {}

@@ -1,4 +1,4 @@
-"""From the choices of a request to its answer: several at once, and a stream of events of them."""
+"""Merges the choices of a request into its answer, whole or as a stream of events."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class Piece(NamedTuple):
-    """What one of several choices said next; `text` None is its end."""
+    """The next piece of one choice; its end has `text` None."""
 
     choice: AnswerChoice
     text: str | None
@@ -32,7 +32,7 @@ class Piece(NamedTuple):
 class Answering:
     """One request's choices, read together; iterates over their pieces in the order in which they come.
 
-    The first failure ends it: it is raised, and the others' work is not wanted without the one that failed.
+    The first failure is raised and ends all choices.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Answering:
         self._metrics = metrics
         self._began = time.perf_counter()
         self._has_output = self._failed = False
-        # One place for each choice: who reads slowly slows the reading down, not the engine.
+        # One place for each choice: a slow reader delays this queue, not the engine.
         self._pieces: asyncio.Queue[Piece | InferenceError] = asyncio.Queue(maxsize=len(choices))
         self._open = set(choices)
         self._readers = [asyncio.ensure_future(self._read(choice)) for choice in choices]
@@ -118,9 +118,9 @@ class Answering:
 
     @property
     def usage(self) -> UsageBody:
-        """What was read so far."""
+        """The usage of all pieces read so far."""
         completion = sum([choice.completion_tokens for choice in self.choices])
-        # The first of several answers to a prompt tells: the others find what that one computed.
+        # Only the first answer to a prompt counts: the others read the pages that it computed.
         cached = sum({choice.prompt: choice.cached_tokens for choice in reversed(self.choices)}.values())
         thought = [choice.thought_tokens for choice in self.choices if choice.thought_tokens is not None]
         details = CompletionDetails(sum(thought)) if thought else UNSET
@@ -129,7 +129,7 @@ class Answering:
         )
 
     def close(self) -> None:
-        """Free whatever still runs, now. Idempotent."""
+        """Cancel all choices that still run. Idempotent."""
         for choice, reader in zip(self.choices, self._readers, strict=True):
             choice.cancel()
             reader.cancel()

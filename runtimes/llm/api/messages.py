@@ -1,4 +1,4 @@
-"""A conversation's turns, as OpenAI's API has them."""
+"""The turns of a conversation in OpenAI's API."""
 
 from typing import Annotated, Any, Literal
 
@@ -114,7 +114,7 @@ def check_messages(messages: list[Message]) -> None:
 
 
 def check_continued(messages: list[Message]) -> None:
-    """Raises CallerError for a conversation whose last message is not text of the assistant that can go on."""
+    """Raises CallerError unless the last message is text of the assistant."""
     last = messages[-1] if messages else None
     if last is None or last.role != "assistant":
         message = "`continue_final_message` needs the last message to be the assistant's."

@@ -1,7 +1,7 @@
-"""What the server says of itself to Prometheus. Names follow vLLM's, under this runtime's own prefix.
+"""Metrics for Prometheus. Names follow vLLM's, under this runtime's own prefix.
 
-What endpoint pickers go by is told under vLLM's own names too: those of Kubernetes' Inference Extension expect them of
-a model server unless they are told others, and so do dashboards and autoscalers.
+Metrics that endpoint pickers read are exported under vLLM's names too: Kubernetes' Inference Extension expects these by
+default, and so do dashboards and autoscalers.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100
 
 
 class ServerMetrics:
-    """One server's metrics. `stats` is asked at every scrape; None means that no engine is loaded."""
+    """One server's metrics. Every scrape calls `stats`; it returns None while no engine is loaded."""
 
     def __init__(self, stats: Callable[[], EngineStats | None]) -> None:
         self._registry = CollectorRegistry()
@@ -70,7 +70,7 @@ class _EngineCollector(Collector):
             yield _gauge("num_requests_running", "Sequences in the running batch.", stats.running, prefix)
             yield _gauge("num_requests_waiting", "Sequences that wait to run.", stats.waiting, prefix)
             yield _gauge("kv_cache_usage_perc", "Share of the KV cache's pages in use, 0 to 1.", used, prefix)
-            # As endpoint pickers of Kubernetes' Inference Extension want the cache told: by an info's labels.
+            # Endpoint pickers of Kubernetes' Inference Extension read the cache from an info metric's labels.
             labels = {"block_size": str(stats.block_size), "num_gpu_blocks": str(stats.kv_blocks_total)}
             info = GaugeMetricFamily(f"{prefix}cache_config_info", "How the KV cache is cut.", labels=list(labels))
             info.add_metric(list(labels.values()), 1)

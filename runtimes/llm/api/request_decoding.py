@@ -17,7 +17,7 @@ from runtimes.llm.api.messages import check_continued, check_messages
 from runtimes.llm.api.requests import ChatBody, CompletionBody, GenerateBody
 from runtimes.llm.api.sampling_fields import MAX_CHOICES
 
-# What a request may say without asking for anything that is not supported; null always may be said.
+# Unsupported fields, with their values that have no effect; null is always accepted.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "audio": (),
     "best_of": (1,),
@@ -33,7 +33,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "verbosity": ("medium",),
     "web_search_options": (),
 }
-# About the request rather than the answer: for whoever keeps the books.
+# Accounting and caching hints, which change no answer.
 _BOOKKEEPING = frozenset(
     {
         "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention",
@@ -66,7 +66,7 @@ def decode_chat(body: bytes, hints: IgnoredFields | None = None) -> ChatBody:
         raise CallerError("`continue_token_ids` is for answers without `tools`.", param="continue_token_ids")
     if decoded.continue_final_message:
         if decoded.add_generation_prompt:
-            message = "`continue_final_message` goes on with a message, `add_generation_prompt` begins one: give one."
+            message = "`continue_final_message` and `add_generation_prompt` exclude each other."
             raise CallerError(message, param="continue_final_message")
         check_continued(decoded.messages)
     return decoded
@@ -116,7 +116,7 @@ def _check_unsupported(name: str, value: Any, hints: IgnoredFields) -> None:
         return
     if name not in _NEUTRAL:
         raise CallerError(f"Unknown parameter: `{name}`.", param=name, code="unknown_parameter")
-    # 0 == False, yet `logprobs: 0` asks for something and `logprobs: false` does not.
+    # 0 == False, yet `logprobs: 0` has an effect and `logprobs: false` has none.
     if not any(value == neutral and isinstance(value, bool) == isinstance(neutral, bool) for neutral in _NEUTRAL[name]):
         if name in NAMES:
             hints.ignore(name)
@@ -126,7 +126,7 @@ def _check_unsupported(name: str, value: Any, hints: IgnoredFields) -> None:
 
 
 def _invalid(message: str) -> CallerError:
-    """msgspec says "Expected `int`, got `str` - at `$.max_tokens`"."""
+    """The error of a message of msgspec: "Expected `int`, got `str` - at `$.max_tokens`"."""
     what, _, where = message.partition(" - at ")
     missing = re.fullmatch(r"Object (?:missing required|contains unknown) field `(\w+)`", what)
     path = [part for part in (where.strip("`").removeprefix("$").lstrip("."), missing and missing[1]) if part]

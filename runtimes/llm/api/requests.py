@@ -54,7 +54,7 @@ class GenerateBody(SamplingFields, kw_only=True):
     """Names a library. This runtime has one, so the field has no effect."""
 
     def grammar(self) -> Grammar | None:
-        """What the answer is held to. Raises CallerError."""
+        """The grammar that the answer follows; None for free text. Raises CallerError."""
         given = {
             "response_format": None if self.response_format is None else self.response_format.grammar(),
             "structured_outputs": None if self.structured_outputs is None else self.structured_outputs.to_grammar(),
@@ -76,10 +76,10 @@ class GenerateBody(SamplingFields, kw_only=True):
         return outputs.to_grammar("guided_") if outputs.given or outputs.whitespace_pattern is not None else None
 
     def ending_by_itself(self, grammar: Grammar | None) -> Grammar | None:
-        """The same. Raises CallerError if nothing may end where it wants."""
+        """The grammar. Raises CallerError if other fields forbid the answer to end with it."""
         for name in ("ignore_eos", "min_tokens"):
             if grammar is not None and getattr(self, name):
-                raise CallerError(f"With `{name}` no answer ends where `{grammar.param}` wants.", param=name)
+                raise CallerError(f"`{name}` and `{grammar.param}` exclude each other: leave one out.", param=name)
         return grammar
 
     def check_tokens(self, vocab_size: int) -> None:
@@ -88,17 +88,17 @@ class GenerateBody(SamplingFields, kw_only=True):
 
     @property
     def includes_usage(self) -> bool:
-        """Whether a stream ends with a chunk that says what it cost."""
+        """Whether a stream ends with a chunk of its usage."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
     @property
     def num_logprobs(self) -> int | None:
-        """Of how many likeliest tokens log-probabilities are told, beside the token's own; None if of none at all."""
+        """The number of likeliest tokens whose log-probabilities are reported beside the token's own, or None."""
         return None
 
     @property
     def candidates(self) -> int:
-        """How many answers to a prompt are made; the best `n` of them are told."""
+        """How many answers to a prompt are generated; the best `n` are returned."""
         return self.n or 1
 
     @property
@@ -108,7 +108,7 @@ class GenerateBody(SamplingFields, kw_only=True):
 
     @property
     def echoes_logprobs(self) -> bool:
-        """Whether the prompt's log-probabilities are told too."""
+        """Whether the prompt's log-probabilities are reported too."""
         return self.echoes and self.num_logprobs is not None
 
     def written(self, prompt: int) -> str | None:
@@ -170,7 +170,7 @@ class ChatBody(GenerateBody, kw_only=True):
 
 
 class CompletionBody(GenerateBody, kw_only=True):
-    """`POST /v1/completions`. OpenAI tells of up to 5 likeliest tokens, vLLM of 20."""
+    """`POST /v1/completions`. OpenAI reports up to 5 likeliest tokens, vLLM 20."""
 
     prompt: str | Annotated[list[str | int | list[int]], Meta(min_length=1)]
     logprobs: bool | Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
@@ -195,13 +195,17 @@ class CompletionBody(GenerateBody, kw_only=True):
     def check(self) -> None:
         super().check()
         if self.logprobs is True:
-            raise CallerError("`logprobs` is a number here: of how many likeliest tokens to tell.", param="logprobs")
+            raise CallerError(
+                "`logprobs` must be a number here: how many likeliest tokens to report.", param="logprobs"
+            )
         if self.best_of is not None and self.best_of < (self.n or 1):
-            raise CallerError("`best_of` must be `n` or more: the best `n` are told.", param="best_of")
+            raise CallerError("`best_of` must be `n` or more.", param="best_of")
         if self.candidates > (self.n or 1) and self.stream:
-            raise CallerError("`best_of` more than `n` has no stream: the best is known at the end.", param="best_of")
+            raise CallerError(
+                "`best_of` above `n` needs `stream`: false: answers are ranked at the end.", param="best_of"
+            )
         if self.echo and self.continue_token_ids:
-            raise CallerError("`echo` is an answer's beginning: there is none to continue with.", param="echo")
+            raise CallerError("`echo` and `continue_token_ids` exclude each other.", param="echo")
 
     @property
     def prompts(self) -> list[str | list[int]]:

@@ -1,4 +1,4 @@
-"""`/v1/responses`: asked as a chat, and what the chat says told as a Response. Nothing of it is kept."""
+"""`/v1/responses`: a request becomes a chat, and the chat's answer a Response. Nothing is stored."""
 
 import msgspec
 from msgspec import Raw

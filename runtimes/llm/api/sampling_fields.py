@@ -1,4 +1,4 @@
-"""What a request says of how its tokens are chosen: OpenAI's fields and vLLM's additions to them."""
+"""The fields of a request that control sampling: OpenAI's, and vLLM's additions."""
 
 from collections.abc import Iterable, Sequence
 from typing import Annotated
@@ -68,7 +68,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
         return [self.stop] if isinstance(self.stop, str) else self.stop or []
 
     def check(self) -> None:
-        """Raise CallerError for what the types of the fields do not tell."""
+        """Raise CallerError for values that the types of the fields do not exclude."""
         _check_texts("stop", self.stops, MAX_STOPS, MAX_STOP_LENGTH)
         _check_texts("bad_words", self.bad_words or (), MAX_BAD_WORDS, MAX_BAD_WORD_LENGTH)
         if len(self.logit_bias or ()) > MAX_BIASED:

@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 
 class App:
-    """The handler of `adapters.http1`. Until `model` is set every request for it is told to come back."""
+    """The handler of `adapters.http1`. Until `model` is set, requests for it get 503 with `retry-after`."""
 
     def __init__(self, served_name: str) -> None:
         self.served_name = served_name

@@ -1,4 +1,4 @@
-"""From a request that was read to its sequences in the engine: what fits, how to sample, what to say of it."""
+"""From a decoded request to its sequences in the engine: prompts, lengths, sampling, and the text to return."""
 
 import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -60,7 +60,7 @@ class AnswerForm(NamedTuple):
     think: Callable[[], ThinkParser] | None = None
 
     def start(self, continued: Sequence[int]) -> Constraint | None:
-        """A new answer's constraint, after what of it is `continued`."""
+        """The constraint of a new answer, after its tokens `continued`."""
         begin = (lambda: None) if self.rules is None else self.rules.start
         place: Constraint | None = begin() if self.thoughts is None else self.thoughts.start(begin)
         if place is not None:
@@ -126,7 +126,7 @@ async def encode_prompt(model: LoadedModel, prompt: str | list[int]) -> list[int
     """Raises ContextTooLong, before or as soon as the prompt is known not to fit."""
     if isinstance(prompt, list):
         return prompt
-    # Whoever writes the whole prompt writes its control tokens too, as with token ids.
+    # A client that writes the whole prompt may write control tokens too, as with token ids.
     encode = functools.partial(model.tokenizer.encode, prompt, allow_special=True, add_bos=True)
     return await encode_within(model, encode, len(prompt), model.engine.max_model_len, "prompt")
 
@@ -175,7 +175,7 @@ def _too_long(model: LoadedModel, limit: int, param: str) -> ContextTooLong:
 
 
 def room(model: LoadedModel, body: GenerateBody, prompt_tokens: int, default: int | None, param: str) -> int:
-    """How many tokens the answer may have. What was asked for must fit; the default is cut to what does."""
+    """The token limit of the answer. A requested limit must fit into the context; a default is reduced to fit."""
     context = model.engine.max_model_len
     left = context - prompt_tokens
     requested = 0 if body.max_tokens is None else body.max_tokens
@@ -200,7 +200,7 @@ def _check_places(model: LoadedModel, body: GenerateBody, prompts: int) -> None:
 
 
 def _sampling(model: LoadedModel, body: GenerateBody, max_tokens: int, index: int, words: Words) -> SamplingParams:
-    # Which of several answers is the best their log-probabilities tell.
+    # Answers are ranked by their log-probabilities.
     chosen = 0 if body.candidates > (body.n or 1) else None
     return body.params(
         1 if _only_prompt(body, max_tokens) else max_tokens,
@@ -263,6 +263,6 @@ async def compiled(model: LoadedModel, grammar: Grammar | None, tenant: str) -> 
     if grammar is None:
         return None
     if model.grammars is None:
-        message = "This model has no token that ends an answer: none can be held to a form."
+        message = "This model has no token that ends an answer, so it cannot follow a grammar."
         raise CallerError(message, param=grammar.param, code="unsupported_parameter")
     return await model.grammars.compiled(grammar, tenant)

@@ -1,4 +1,4 @@
-"""What a chat's wishes about thinking become for one model: parsers of its answers, rules, and what is left out."""
+"""Thinking for one model: the parsers of its answers, their rules, and the fields that have no effect."""
 
 import functools
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def answer_parser(
     template: ChatTemplate,
     thinking_options: ThinkingSettings,
 ) -> Callable[[], AnswerParser] | None:
-    """Makes the parser of one choice; None if its text is all that there is to say."""
+    """Makes the parser of one choice; None if its text has no parts."""
     if think is None and use is None:
         return None
 

@@ -1,4 +1,4 @@
-"""Log-probabilities as OpenAI's APIs tell them: a chat's as a list of tokens, a completion's as four lists."""
+"""Log-probabilities in the shapes of OpenAI's APIs: a chat's as a list of tokens, a completion's as four lists."""
 
 import codecs
 from collections.abc import Iterable, Sequence

@@ -66,7 +66,7 @@ class ToolUse:
     """Tools that may be called, and with `forced` must be: one at least, and if not `parallel` one at most."""
 
     declarations: list[dict[str, Any]]
-    """To the model, by its template."""
+    """As the chat template presents them to the model."""
     functions: tuple[ToolFunction, ...]
     forced: bool
     parallel: bool
@@ -77,7 +77,7 @@ class ToolUse:
             return calls_grammar(tool_format, self.functions, tokenizer, parallel=self.parallel)
         if answer is not None:
             if answer.kind != "json_schema":
-                message = f"`{answer.param}` of this kind goes with no tools that the model may call or not."
+                message = f"`{answer.param}` of this kind excludes `tools` with `tool_choice` auto."
                 raise CallerError(message, param=answer.param)
             return calls_grammar(tool_format, self.functions, tokenizer, parallel=self.parallel, answer=answer)
         if not tool_format.trigger:  # no mark says where text ends: only what is said shows what it is
@@ -93,7 +93,7 @@ def tool_use(tools: Sequence[Tool] | None, choice: ToolChoice | None, parallel: 
     """None if nothing may be called. Raises CallerError."""
     if not tools:
         if choice not in (None, "none", "auto"):
-            raise CallerError("`tool_choice` wants a call, and there are no `tools`.", param="tool_choice")
+            raise CallerError("`tool_choice` requires a call, but `tools` is empty.", param="tool_choice")
         return None
     names = [tool.function.name for tool in tools]
     if twice := {name for name in names if names.count(name) > 1}:

@@ -1,4 +1,4 @@
-"""Where a step's tokens are, as the kernels want it told: tables of pages, and tiles of rows."""
+"""The places of a step's tokens for the kernels: tables of pages, and tiles of rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

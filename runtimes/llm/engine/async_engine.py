@@ -1,4 +1,4 @@
-"""The engine's front for asyncio, and every name a server needs of it.
+"""The engine's interface for asyncio.
 
 AsyncEngine   an Engine in a thread of its own
 Generation    one answer as it grows, an async iterator of TokenOutput
@@ -65,7 +65,7 @@ class Generation:
         output = await self._outputs.get()
         if isinstance(output, TokenOutput):
             return output
-        self._outputs.put_nowait(output)  # the end stays the end for whoever asks again
+        self._outputs.put_nowait(output)  # later calls get the end again
         if output is None:
             raise StopAsyncIteration
         raise output

@@ -1,13 +1,13 @@
-"""Which KV page belongs to whom, and which are kept for whoever begins with the same tokens.
+"""The pages of the KV cache: which sequence holds each, and the prefix cache of computed pages.
 
 The cache is cut into pages ("blocks") of `block_size` token positions; a sequence's block table maps its
 positions to pages, as virtual memory does (Kwon et al. 2023, "Efficient Memory Management for Large Language
 Model Serving with PagedAttention", https://arxiv.org/abs/2309.06180).
 
-A full page is known by a digest of its tokens and of all before them. When nobody uses it any more it is kept until
-its place is wanted, the one that was used longest ago first; a sequence that begins with the same tokens takes it over
-without computing them. Keys and values depend on nothing else, so answers do not change. Digests begin with the
-sequence's `salt`: who has another salt finds nothing, and so learns nothing from how fast an answer comes.
+A full page is indexed by a digest of its tokens and of all before them. A page without users stays
+in the cache until its memory is needed; the least recently used page is evicted first. A sequence that begins with the
+same tokens reuses it. Keys and values depend on nothing else, so answers do not change. Digests begin with the
+sequence's `salt`: sequences of another salt share no page, and so their speed reveals nothing.
 """
 
 from array import array
@@ -20,7 +20,7 @@ from runtimes.llm.engine.sequence import Sequence
 
 
 class BlockManager:
-    """Owns `num_blocks` pages. Every page is free, or kept, or in block tables."""
+    """Owns `num_blocks` pages. Every page is free, evictable, or in block tables."""
 
     def __init__(self, num_blocks: int, block_size: int, *, caching: bool = True) -> None:
         if num_blocks < 1 or block_size < 1:
@@ -30,7 +30,7 @@ class BlockManager:
         self.caching = caching
         # A stack: the page freed last is the one most likely still in a CPU cache.
         self._free = list(range(num_blocks - 1, -1, -1))
-        self._evictable: OrderedDict[int, None] = OrderedDict()  # the one to give up first in front
+        self._evictable: OrderedDict[int, None] = OrderedDict()  # the next one to evict in front
         self._users = [0] * num_blocks
         self._digests: list[bytes | None] = [None] * num_blocks  # of the pages that may be found
         self._index: dict[bytes, int] = {}

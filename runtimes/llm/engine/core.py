@@ -1,4 +1,4 @@
-"""The engine itself, synchronous: a Scheduler says what to run, a runner runs it, and the answers grow."""
+"""The engine, synchronous: each step schedules a batch, runs it and appends its tokens."""
 
 import itertools
 import logging
@@ -169,7 +169,7 @@ class Engine:
         return sequence.id
 
     def abort(self, sequence_id: int) -> None:
-        """Forget a sequence and free its pages at once; nothing happens if it has ended."""
+        """Remove a sequence and free its pages; no effect if it has ended."""
         with self._changed:
             self._scheduler.abort(sequence_id)
 

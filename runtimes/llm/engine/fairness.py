@@ -1,4 +1,4 @@
-"""Fair shares of the engine between tenants: who was served least, for its share, is next.
+"""Fair shares of the engine: the tenant that was served least for its share is next.
 
 A virtual token counter for each tenant (Sheng et al. 2024, "Fairness in Serving Large Language Models",
 https://arxiv.org/abs/2401.00588, algorithm 2): what was computed for it, in weighted tokens, divided by its share. It

@@ -1,4 +1,4 @@
-"""How many pages the KV cache has: as many as fit into the memory that it may take."""
+"""The number of pages of the KV cache, from the memory that it may take."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""Log-probabilities of tokens, for those who ask: the model's own, before anything a request does to the logits."""
+"""Log-probabilities of tokens: the model's own, before a request's bias, penalties and masks."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""How much memory there is: the machine's, or what its container or service may have of it.
+"""The memory that this process may use: the machine's, or the limit of its container or service.
 
 Linux says it in /proc/meminfo and in control groups, version 1 or 2
 (https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files).

@@ -1,4 +1,4 @@
-"""Those that wait to run, and who is next of them.
+"""The queue of sequences that wait to run, and their order.
 
     priority      the lowest number first, strictly
     tenant        of those, the one that was served least for its share (`fairness`)
@@ -58,7 +58,7 @@ class SequenceQueue:
             self._counter.leave(tenant)
 
     def first(self, passed: Container[int]) -> Sequence | None:
-        """Who is next, without those whose ids are `passed` over."""
+        """The next sequence whose id is not in `passed`."""
         for priority in sorted(self._bands):
             lines = self._bands[priority].values()
             firsts = [first for line in lines if (first := next((s for s in line if s.id not in passed), None))]
@@ -73,13 +73,13 @@ class SequenceQueue:
         return [head for head in heads if head is not None]
 
     def rank(self, sequence: Sequence) -> tuple[int, float, float, int]:
-        """The lower, the sooner it is its turn."""
+        """The order of sequences: the lowest rank runs first."""
         standing = sequence.standing
         return standing.priority, self._counter.level(standing.tenant), *urgency(sequence)
 
     def victim(self, newcomer: Sequence) -> Sequence | None:
-        """Who gives its place to a newcomer; None when nobody has less right to one. Never one whose answer has
-        begun."""
+        """The sequence that gives its place to a newcomer; None if the newcomer has the lowest claim. A sequence whose
+        answer has begun is never chosen."""
         priority, mine = newcomer.standing.priority, newcomer.standing
         for lowest in sorted(self._bands, reverse=True):
             if lowest < priority:
@@ -97,7 +97,7 @@ class SequenceQueue:
 
 
 def urgency(sequence: Sequence) -> tuple[float, int]:
-    """When its wait should be over, and of equals who came first."""
+    """The time by which its wait should end; ties go to the older."""
     return min(sequence.standing.deadline, sequence.arrived + PATIENCE), sequence.id
 
 

@@ -1,4 +1,4 @@
-"""Why a sequence is not begun, or ended before its answer was whole."""
+"""Errors of sequences that the engine rejects, or ends before their answer is complete."""
 
 from adapters.errors import CapacityError, ContextTooLong, DeadlineError
 

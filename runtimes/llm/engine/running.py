@@ -1,4 +1,4 @@
-"""The sequences that have a place in the step, and who of them gives way first."""
+"""The running sequences, and which of them is preempted first."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -35,7 +35,7 @@ class Running:
         self.decoding.pop(sequence_id, None)
 
     def last(self) -> Sequence:
-        """Who gives way first: of the lowest priority, of the tenant that was served most, the newest.
+        """The sequence to preempt first: of the lowest priority, of the tenant that was served most, the newest.
 
         ValueError if nothing runs.
         """

@@ -1,4 +1,4 @@
-"""How a request wants its tokens chosen. Plain data, checked when it is made."""
+"""How the tokens of a sequence are sampled. Plain data, validated on construction."""
 
 import math
 from array import array

@@ -2,9 +2,9 @@
 
 Every step first takes one token of each sequence that generates, then fills the token budget with prompts, cut into
 chunks where they are longer (Yu et al. 2022, "Orca"; Agrawal et al. 2024, "Sarathi-Serve",
-https://arxiv.org/abs/2403.02310). Whose prompt goes on or begins next is asked anew in every step (`queue`): so a long
-prompt holds up neither those that generate nor other tenants' prompts. Beside sequences that generate, the chunks of a
-step fit into a time (`step_budget`).
+https://arxiv.org/abs/2403.02310). Every step chooses anew which prompt runs next (`queue`), so a
+long prompt delays neither sequences that decode nor other tenants' prompts. Beside sequences that decode, the chunks of
+a step fit into a time (`step_budget`).
 
 Within one priority nobody starves: no other begins before the one whose turn it is, and when pages run out, the one
 that gives way is of the tenant that was served most. Of several prompts that begin alike one computes what they share,
@@ -94,14 +94,14 @@ class Scheduler:
             self._remove(sequence)
 
     def fail(self, sequence_id: int, error: InferenceError) -> None:
-        """End a sequence, if it lives, with that."""
+        """End a sequence with an error; no effect if it has ended."""
         sequence = self._sequences.get(sequence_id)
         if sequence is not None:
             self._remove(sequence)
             self._failures[sequence_id] = error
 
     def take_failures(self) -> dict[int, InferenceError]:
-        """Of those that ended without a last token since this was asked: why, by sequence id."""
+        """The errors of sequences that ended without a last token since the last call, by sequence id."""
         failures, self._failures = self._failures, {}
         return failures
 
@@ -123,7 +123,7 @@ class Scheduler:
         return Batch.of(decodes, [chunk for id_, chunk in prompts.items() if id_ in running.prompts])
 
     def measured(self, batch: Batch, seconds: float) -> None:
-        """The step of `batch` lasted `seconds`: the chunks of later steps are cut by it."""
+        """Report the duration of a step: it sets the chunk sizes of later steps."""
         self._budget.measured(batch.num_decodes, batch.num_tokens - batch.num_decodes, seconds)
 
     def update(self, batch: Batch, sampled: Mapping[int, Sampled]) -> dict[int, TokenOutput]:
@@ -144,7 +144,7 @@ class Scheduler:
             if chunk.samples or chunk.targets:
                 result = sampled[sequence.id]
                 if chunk.targets:
-                    # What was computed twice, after a preemption, is told once.
+                    # Values computed again after a preemption replace the first ones.
                     sequence.prompt_logprobs[chunk.start :] = result.prompt_logprobs
                 if result.error is not None:
                     outputs[sequence.id] = self._fail(sequence, result.error)
@@ -182,7 +182,7 @@ class Scheduler:
         if any(sequence.block_table for sequence in waiting) or self._waiting.size != len(waiting):
             raise AssertionError("a waiting sequence holds KV pages, or is not counted")
         if self._failures.keys() & self._sequences.keys():
-            raise AssertionError("a sequence that has failed lives")
+            raise AssertionError("a failed sequence is still queued")
 
     # ── whose turn it is ──────────────────────────────────────────────────────────────────────────────
 

@@ -1,4 +1,4 @@
-"""What a step, and what waits for one, may hold."""
+"""The bounds of a step and of the queue."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,7 @@
-"""One request's state, and what the scheduler and the model runner tell each other about it.
+"""The state of one answer, and the data that the scheduler and the model runner exchange.
 
 All of it is plain data: no tensor, no lock, no callback. `Chunk` and `Batch` go from the scheduler to the
-runner, `Sampled` comes back, and `TokenOutput` goes from the scheduler to whoever asked.
+runner, `Sampled` comes back, and `TokenOutput` goes from the scheduler to the caller.
 """
 
 import secrets

@@ -1,13 +1,13 @@
-"""What the text of an answer must be like, as a mask over the next token: llguidance's grammars
+"""Grammars that constrain the text of an answer, as masks over the next token, by llguidance
 (https://github.com/guidance-ai/llguidance).
 
 Grammar     the rules, as a request gives them: plain data
 Grammars    compiles them for one model, each once, never on the event loop
 Matcher     one answer's place in them: the `Constraint` of its sequence
 
-A grammar is somebody's program, so all of it is bounded: its size, the work of compiling it and the work of each
-step. What is too much fails for the request that brought it, and for no other. Work that llguidance does not bound
-is tried in a process that can be ended first (`grammar_sandbox`).
+A grammar comes from a request, so everything is bounded: its size, its compilation and the work of each step. A grammar
+over a bound fails its own request only. Work that llguidance does not bound
+is tried in a process that can be ended first (`sandbox`).
 """
 
 import asyncio

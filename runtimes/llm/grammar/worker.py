@@ -1,4 +1,4 @@
-"""Builds each grammar in a process of its own, within limits: the program that `grammar_sandbox` starts.
+"""Builds each grammar in a process of its own, within limits: the program that `sandbox` starts.
 
     python -m runtimes.llm.grammar.worker FD [FD …]
 

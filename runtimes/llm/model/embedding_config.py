@@ -1,4 +1,4 @@
-"""How a model's vectors are made, as the files that come with it say.
+"""How a model's vectors are made, from the files of the model.
 
 Embedding models are published in the layout of sentence-transformers (https://sbert.net): modules.json lists what
 follows each other, and that is obeyed. Where there is none, vectors are of length 1, as OpenAI's are.
@@ -79,7 +79,7 @@ def _pooling(settings: dict[str, Any], prompt: str) -> Pooling:
 
 
 def _prompt(path: Path) -> str:
-    """What goes before a text that nobody says more about."""
+    """The default prefix of texts."""
     settings = _object(path / "config_sentence_transformers.json")
     name = settings.get("default_prompt_name")
     return "" if name is None else str(settings["prompts"][name])

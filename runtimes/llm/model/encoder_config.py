@@ -1,4 +1,4 @@
-"""What shape an encoder of the BERT family has, by its config.json."""
+"""The shape of an encoder of the BERT family, from its config.json."""
 
 import json
 from collections.abc import Mapping

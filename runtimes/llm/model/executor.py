@@ -1,4 +1,4 @@
-"""Who computes a step: tokens and their places in, logits or hidden states out.
+"""The interface of executors: tokens and their places in, logits or hidden states out.
 
 An executor owns the model's weights and its KV cache and knows nothing else: a `Chunk` says which tokens to compute,
 and on which pages of the cache they and those before them lie. All executors of a model take the same chunks and give

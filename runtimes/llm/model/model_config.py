@@ -1,4 +1,4 @@
-"""What shape a model has, whatever format its weights come in."""
+"""The shape of a model, independent of the format of its weights."""
 
 from dataclasses import dataclass
 from math import isfinite

@@ -27,7 +27,7 @@ BUILD_SECONDS = 600
 
 
 class NativeUnavailable(Exception):
-    """The step cannot be compiled here, or cannot run this model; the message says why."""
+    """The step cannot be compiled here, or cannot run this model; the message is the reason."""
 
 
 class BuildTarget(NamedTuple):
@@ -82,7 +82,7 @@ def library(target: str, folder: Path | None = None) -> ctypes.CDLL:
                 _compile(compiler, flags, built)
         return ctypes.CDLL(str(built))
     except OSError as error:
-        raise NativeUnavailable(f"the compiled step cannot be kept or loaded: {error}") from None
+        raise NativeUnavailable(f"the compiled step cannot be stored or loaded: {error}") from None
 
 
 def _compilers() -> tuple[str, ...]:

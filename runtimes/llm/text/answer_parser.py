@@ -1,4 +1,4 @@
-"""The parts of one answer, from its text: what the model thinks, what it says, and the calls that it makes."""
+"""Separates the text of an answer into thoughts, text and tool calls."""
 
 from collections.abc import Iterable
 

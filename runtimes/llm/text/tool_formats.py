@@ -1,4 +1,4 @@
-"""How models write that they call a tool: the marks around a call, by the family of the chat template.
+"""The formats in which models write tool calls: the marks around a call, by the family of the chat template.
 
 hermes    <tool_call>\\n{"name": …, "arguments": …}\\n</tool_call>, one after another: Hermes, Qwen 2.5 and 3, and
           what models are told to write whose template knows no tools

@@ -1,7 +1,7 @@
-"""Finds the calls of tools in an answer's text, as it comes.
+"""Separates the tool calls of an answer from its text, piece by piece.
 
-Text before a call is text; of a call its name is told as soon as it is known, then its arguments piece by piece. What
-looked like a call and is none is given back as text.
+A call's name is reported once it is complete, then its arguments in pieces. Text that only resembles a call is returned
+as text.
 """
 
 import json
@@ -22,7 +22,7 @@ _SEPARATORS = " \t\r\n,;[]"
 
 
 class AnswerText(NamedTuple):
-    """Text for whoever asked."""
+    """A piece of the answer's text."""
 
     text: str
 

@@ -1,4 +1,4 @@
-"""What a file is that is not what its name says."""
+"""The kind of a file whose content does not match its name."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a GGUF file says of itself: its key-value part, and where its tensors are.
+"""The metadata of a GGUF file: its key-value part, and the places of its tensors.
 
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3, little-endian. The `gguf`
 package reads the same, but makes an array of every string: with a vocabulary in the file that takes seconds,

@@ -96,7 +96,7 @@ def choose_device(name: DeviceName) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device cuda was asked for, but torch sees no CUDA device: use device cpu or auto")
+        raise ValueError("device is cuda, but torch finds no CUDA device: use device cpu or auto")
     return torch.device(name)
 
 

@@ -1,4 +1,4 @@
-"""A folder's safetensors and JSON, read with the reason told where they cannot be."""
+"""The safetensors and JSON files of a folder, with errors that name the file at fault."""
 
 import json
 from pathlib import Path

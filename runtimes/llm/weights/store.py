@@ -115,7 +115,7 @@ def _hub(name: str, progress: bool) -> Path:
             return Path(hf_hub_download(repo, file, revision=revision))
         return Path(snapshot_download(repo, revision=revision, allow_patterns=_HUB_FILES))
     except GatedRepoError:
-        reason = "access must be asked for on its page; then set HF_TOKEN"
+        reason = "request access on its page, then set HF_TOKEN"
     except RepositoryNotFoundError:
         reason = "there is no such model, or it is private: check the name, or set HF_TOKEN"
     except RevisionNotFoundError:

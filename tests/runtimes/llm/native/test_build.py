@@ -59,13 +59,13 @@ def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
-    with pytest.raises(NativeUnavailable, match="kept or loaded"):
+    with pytest.raises(NativeUnavailable, match="stored or loaded"):
         build.library(targets()[0], tmp_path / "cache")
 
 
 def test_half_a_library_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", compiler(tmp_path, "open(sys.argv[-1], 'w').write('no library')"))
-    with pytest.raises(NativeUnavailable, match="kept or loaded"):
+    with pytest.raises(NativeUnavailable, match="stored or loaded"):
         build.library(targets()[0], tmp_path / "cache")
 
 
