@@ -71,14 +71,18 @@ SHARED: Mapping[str, frozenset[str]] = {
 
 ALONE = frozenset(
     {
+        "tests/adapters/http1/test_turns.py",
+        "tests/adapters/http2/test_turns.py",
         "tests/adapters/wire/test_failure_text.py",
         "tests/e2e/test_memory.py",
         "tests/e2e/test_memory_bounds.py",
+        "tests/gateway/fronts/test_large_bodies.py",
         "tests/loadtests/test_cpu_accounting.py",
         "tests/runtimes/llm/native/test_team_size.py",
         "tests/runtimes/llm/test_long_prompts.py",
         "tests/runtimes/llm/text/test_special_spellings.py",
         "tests/runtimes/llm/text/test_stop_strings.py",
+        "tests/runtimes/tensor/instances/test_threads.py",
     }
 )
 """Files with a test that measures time, CPU seconds or memory."""

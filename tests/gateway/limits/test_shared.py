@@ -117,6 +117,7 @@ def test_whoever_takes_a_number_over_begins_with_nothing(table: SharedTable) -> 
     assert Worker(table, 0, ALL).left()["concurrency"] == 4
 
 
+@pytest.mark.timeout(400)  # some hundred forks of a large process
 @pytest.mark.parametrize("what", ["reserve", "settle", "undo"])
 def test_a_worker_killed_at_any_line_leaves_all_or_nothing(what: str) -> None:
     """Nothing is lost save the request itself, which stays counted, and no lock stays shut."""
