@@ -11,7 +11,7 @@ from loadtests.soak_tensor import Process
 
 GROWTH = 1.03
 TIMEOUT_S = 30
-WHOLE = re.compile(r"idle: all \d+ pages of the KV cache are free or kept")
+WHOLE = re.compile(r"idle: all \d+ pages of the KV cache are free or cached")
 IDLE = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
 _SAMPLE = re.compile(r"^headrace_llm_(\w+?)(?:_total)? ([\d.e+-]+)$", re.MULTILINE)
 

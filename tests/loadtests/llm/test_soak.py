@@ -17,7 +17,7 @@ from tests.runtimes.llm.server_fixtures import MODEL, Running, serving, until_id
 
 MIB = float(1 << 20)
 WORDS = [Word(ord(letter), f" {letter}") for letter in "abcdefgh"]
-WHOLE = "… INFO runtimes.llm.service idle: all 3000 pages of the KV cache are free or kept\n"
+WHOLE = "… INFO runtimes.llm.service idle: all 3000 pages of the KV cache are free or cached\n"
 REST = dict.fromkeys(IDLE, 0.0)
 
 

@@ -44,7 +44,7 @@ def server(bundled_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
         status = process.wait(timeout=20)
     assert status == 0, log.read_text()
     # After all that was asked of it, clients that left too.
-    assert re.search(r"idle: all \d+ pages of the KV cache are free or kept", log.read_text())
+    assert re.search(r"idle: all \d+ pages of the KV cache are free or cached", log.read_text())
     assert not socket.exists()
 
 
