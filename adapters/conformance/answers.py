@@ -7,7 +7,8 @@ import msgspec
 
 from adapters.conformance import acts, metrics
 from adapters.conformance.bench import PATIENCE, Bench
-from adapters.conformance.checks import Check, fail, refused
+from adapters.conformance.checks import Check
+from adapters.conformance.nonconforming import fail, refused
 from adapters.detection.detect import detect
 from adapters.errors import BackendError, InferenceError, NotFound, TransportError, Unavailable, Unsupported
 from adapters.types import ModelOrder, ModelPart, ModelQuery, Order

@@ -6,8 +6,8 @@ from typing import Any, Self
 
 from adapters.base import Adapter, Answer
 from adapters.call import Call
-from adapters.conformance.checks import fail
 from adapters.conformance.impostor import Act, Impostor, impostor
+from adapters.conformance.nonconforming import fail
 from adapters.conformance.subject import Subject
 from adapters.registry import Address, make
 from adapters.types import Deadline, ModelRequest

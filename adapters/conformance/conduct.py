@@ -7,7 +7,8 @@ from pydantic import SecretStr
 
 from adapters.conformance import acts
 from adapters.conformance.bench import PATIENCE, SHORT, Bench, within
-from adapters.conformance.checks import Check, fail, refused
+from adapters.conformance.checks import Check
+from adapters.conformance.nonconforming import fail, refused
 from adapters.conformance.subject import Ask
 from adapters.errors import BackendError, DeadlineError, UpstreamTimeout
 

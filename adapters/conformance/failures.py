@@ -3,7 +3,8 @@
 from adapters.conformance import acts
 from adapters.conformance.answers import NOBODY
 from adapters.conformance.bench import Bench, within
-from adapters.conformance.checks import Check, fail, refused
+from adapters.conformance.checks import Check
+from adapters.conformance.nonconforming import fail, refused
 from adapters.errors import BackendError, CallerError, CapacityError, InferenceError, NotFound, TransportError
 
 HTML = acts.Saying(b"<html><body>It works!</body></html>", "text/html")

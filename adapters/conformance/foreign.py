@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from adapters.base import Adapter
 from adapters.conformance import asks, metrics
 from adapters.conformance.bench import within
-from adapters.conformance.checks import Nonconforming
+from adapters.conformance.nonconforming import Nonconforming
 from adapters.conformance.subject import Subject
 from adapters.errors import InferenceError, Unsupported
 from adapters.tensors import ITEM_SIZE, Tensor, element_count

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
 from adapters.conformance.bench import within
-from adapters.conformance.checks import fail
+from adapters.conformance.nonconforming import fail
 from adapters.http1.client import Client
 
 

@@ -2,7 +2,10 @@
 
 server.py            serves one handler: bounds, draining
 listeners.py         listening sockets: TCP, TLS, Unix, or inherited
-connection.py        one accepted connection: parse, queue, respond, time out
+connection.py        the responding half of an accepted connection: respond, time out, close
+receiving.py         its receiving half: parse requests, queue them
+host.py              the interface between a server and its connections
+limits.py            bounds on each accepted connection
 feeding.py           passes bytes to the parser, a bounded number in each iteration of the loop
 head.py              rules for the head of a request that llhttp does not check (RFC 9110, 9112)
 incoming.py          a request whose body is being received

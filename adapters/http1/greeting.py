@@ -2,13 +2,11 @@
 
 import asyncio
 import ssl
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from adapters.http1.connection import Connection
+from adapters.http1.host import Host
 from adapters.http1.multiplexed import Multiplexed
-
-if TYPE_CHECKING:
-    from adapters.http1.server import Server
 
 PREFACE = b"PRI "
 """The beginning of HTTP/2's preface, which is no request of HTTP/1.1."""
@@ -17,7 +15,7 @@ PREFACE = b"PRI "
 class Greeting(asyncio.Protocol):
     """Gives the transport to the protocol that the client speaks. Until then the bounds of HTTP/1.1 hold."""
 
-    def __init__(self, server: "Server") -> None:
+    def __init__(self, server: Host) -> None:
         self._server = server
         self._connection = Connection(server)
         self._received = b""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from adapters.errors import InferenceError, TooLarge
 from adapters.http1.budget import COPIES, FREE_BYTES, STEP, Budget
@@ -10,13 +10,28 @@ from adapters.http1.head import Fields
 from adapters.http1.message import Headers, Request
 from adapters.wire import compression
 
-if TYPE_CHECKING:
-    from adapters.http1.connection import Connection
-
 INFLATE_INLINE = 512
 """Compressed bytes above which a body is decoded in a thread."""
 SMALL_PIECE = 4 * 1024
 """Bytes below which a piece of a body is copied to the one before it."""
+
+
+class Source(Protocol):
+    """The connection as its requests see it."""
+
+    peer: str
+
+    @property
+    def budget(self) -> Budget: ...
+
+    @property
+    def max_body(self) -> int: ...
+
+    def peer_certificate(self) -> Mapping[str, Any] | None:
+        """The certificate that TLS has checked; None without one."""
+
+    async def receive_body(self, incoming: "Incoming") -> None:
+        """Wait until the body of `incoming` is whole or has an error."""
 
 
 class Incoming(Request):
@@ -28,7 +43,7 @@ class Incoming(Request):
         "_paid", "length", "size", "wanted",
     )  # fmt: skip
 
-    def __init__(self, connection: "Connection", method: str, target: bytes, fields: Fields, *, http11: bool) -> None:
+    def __init__(self, connection: Source, method: str, target: bytes, fields: Fields, *, http11: bool) -> None:
         super().__init__(method, target, Headers(fields), connection.peer)
         self.connection = connection
         self.budget: Budget = connection.budget

@@ -6,7 +6,7 @@ has: streams at once, frames that carry nothing, and resets.
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import h2.config
 import h2.connection
@@ -17,11 +17,9 @@ import h2.settings
 from hyperframe.frame import GoAwayFrame
 
 from adapters.http1.connection import Connection
+from adapters.http1.host import Host
 from adapters.http1.stream_transport import Field, NoRequest, StreamTransport
 from adapters.http1.sweeper import NEVER
-
-if TYPE_CHECKING:
-    from adapters.http1.server import Server
 
 MAX_STREAMS = 100
 WINDOW = 256 * 1024
@@ -40,7 +38,7 @@ MAX_UNACCOUNTED = 32 * 1024
 class Multiplexed(asyncio.Protocol):
     """Takes the place of a `Connection` whose client has begun with HTTP/2's preface, or agreed on it over TLS."""
 
-    def __init__(self, server: "Server", transport: asyncio.Transport) -> None:
+    def __init__(self, server: Host, transport: asyncio.Transport) -> None:
         self.server = server
         self.transport = transport
         self.deadline = NEVER

@@ -3,49 +3,19 @@
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from email.utils import formatdate
-from typing import TYPE_CHECKING
 
 from adapters.http1.budget import Budget
 from adapters.http1.connection import Connection
+from adapters.http1.host import Member
+from adapters.http1.limits import Limits as Limits
 from adapters.http1.listeners import Listeners
 from adapters.http1.message import Handler, Refusal, plain_refusal
 from adapters.http1.room import Room
 from adapters.http1.sweeper import sweeper
 
-if TYPE_CHECKING:
-    from adapters.http1.multiplexed import Multiplexed
-
 LULL_SECONDS = 1.0
 """How long a drain leaves an idle connection to the request that may be on its way."""
-KiB = 1024
-MiB = 1024 * KiB
-GiB = 1024 * MiB
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds on one connection; sizes in bytes, times in seconds.
-
-    A head must be whole within `head_timeout`. A body gets `body_timeout` plus the time that its bytes take
-    at `min_body_rate`, so that a drip of single bytes ends soon and a large upload does not. `max_held` bounds what all
-    bodies together hold, where the server has no budget that is shared. `http2` serves clients that speak HTTP/2, too:
-    it needs the package `h2`.
-    """
-
-    max_head: int = 32 * KiB
-    max_headers: int = 100
-    max_body: int = 32 * MiB
-    max_held: int = 2 * GiB
-    max_pipelined: int = 16
-    max_connections: int = 10_000
-    head_timeout: float = 10.0
-    body_timeout: float = 30.0
-    min_body_rate: int = 8 * KiB
-    keepalive_timeout: float = 75.0
-    send_timeout: float = 60.0
-    http2: bool = False
 
 
 class Server(Listeners):
@@ -63,7 +33,7 @@ class Server(Listeners):
         self.budget = budget or Budget(self.limits.max_held)
         self.refusal = refusal
         self.draining = False
-        self.connections: set[Connection | Multiplexed] = set()
+        self.connections: set[Member] = set()
         self._leaving: set[asyncio.Task[None]] = set()  # cancelled by a disconnect, still cleaning up
         self._idle = asyncio.Event()
         self._date = (0, b"")
@@ -78,13 +48,13 @@ class Server(Listeners):
 
         return lambda: Greeting(self)
 
-    def opened(self, connection: "Connection | Multiplexed") -> bool:
+    def opened(self, connection: "Member") -> bool:
         """A connection came; False when there are too many, and none of them is idle."""
         self.connections.add(connection)
         self._sweeper.watch(self.connections)
         return self._room.admits(connection)
 
-    def closed(self, connection: "Connection | Multiplexed", task: asyncio.Task[None] | None) -> None:
+    def closed(self, connection: "Member", task: asyncio.Task[None] | None) -> None:
         """A connection went; `task` was answering on it and has been cancelled."""
         self.connections.discard(connection)
         if task is not None:

@@ -7,14 +7,11 @@ exists twice.
 import asyncio
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import httptools
 
 from adapters.http1.connection import Connection
-
-if TYPE_CHECKING:
-    from adapters.http1.multiplexed import Multiplexed
 
 Field = tuple[bytes, bytes]
 METHOD = re.compile(rb"[A-Z]{1,20}")
@@ -61,10 +58,28 @@ def request_head(fields: Sequence[Field], *, has_body: bool) -> tuple[bytes, boo
     return b"%b %b HTTP/1.1\r\n%b\r\n" % (method, target, b"".join(b"%b: %b\r\n" % line for line in lines)), chunked
 
 
+class Owner(Protocol):
+    """The HTTP/2 connection as its streams see it."""
+
+    transport: asyncio.Transport
+
+    def read(self, stream_id: int, size: int) -> None:
+        """The connection of HTTP/1.1 has taken so many bytes of a body."""
+
+    def send_headers(self, stream: "StreamTransport", fields: list[Field]) -> None:
+        """Send the head of a response."""
+
+    def send(self, stream: "StreamTransport") -> None:
+        """Send what is pending, as far as the windows and the socket take it."""
+
+    def close_soon(self, stream: "StreamTransport") -> None:
+        """Close behind the response, or reset a stream whose response is not whole."""
+
+
 class StreamTransport(asyncio.Transport):
     """Parses what the connection of HTTP/1.1 writes, and sends it as frames within the client's windows."""
 
-    def __init__(self, owner: "Multiplexed", stream_id: int, connection: Connection) -> None:
+    def __init__(self, owner: Owner, stream_id: int, connection: Connection) -> None:
         super().__init__()
         self.id = stream_id
         self.connection = connection

@@ -6,10 +6,11 @@ import random
 import pytest
 
 from adapters.http1.client import Client
-from adapters.http1.connection import UNREAD_BODY_BYTES, Connection
+from adapters.http1.connection import Connection
 from adapters.http1.feeding import STRIDE
 from adapters.http1.incoming import Incoming
 from adapters.http1.message import Request, Response
+from adapters.http1.receiving import UNREAD_BODY_BYTES
 from adapters.http1.server import Limits
 from adapters.types import Deadline
 from tests.adapters.http1.raw import Echo, get, post, serving, until

@@ -1,0 +1,235 @@
+"""The receiving half of an accepted connection: bytes in, requests queued, their bodies filled.
+
+llhttp parses in `data_received`; its callbacks (`on_…`) queue each request when its head is whole.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import httptools
+
+from adapters.errors import CallerError
+from adapters.http1 import head
+from adapters.http1.budget import Budget
+from adapters.http1.feeding import Data, Feeding
+from adapters.http1.head import Refused
+from adapters.http1.host import Host
+from adapters.http1.incoming import Incoming, too_large
+from adapters.http1.message import Waiter
+from adapters.http1.sweeper import NEVER
+
+Phase = Literal["idle", "head", "body", "answering", "linger", "closing"]
+UNREAD_BODY_BYTES = 64 * 1024
+
+
+class Receiving(Feeding):
+    """A subclass answers the requests in `_queue`, the first of which may still be arriving."""
+
+    __slots__ = (
+        "_answering", "_arrived", "_body_started", "_fields", "_in_head", "_incoming", "_overhead", "_parser", "_queue",
+        "_server", "_target", "_upgrading", "deadline", "peer", "phase",
+    )  # fmt: skip
+    peer: str
+
+    def __init__(self, server: Host) -> None:
+        super().__init__(server.loop)
+        self._server = server
+        self._parser = httptools.HttpRequestParser(self)
+        self._queue: deque[Incoming] = deque()
+        self._incoming: Incoming | None = None
+        self._answering = False
+        self._arrived = Waiter(server.loop)
+        self._fields: list[tuple[bytes, bytes]] = []
+        self._in_head = False
+        self._overhead = 0  # bytes received since a request ended or a piece of a body came
+        self._target = b""
+        self._upgrading = False  # the parser stops behind this head, and takes the body for another protocol
+        self._body_started = 0.0
+        self.phase: Phase = "idle"
+        self.deadline = NEVER
+
+    @property
+    def budget(self) -> Budget:
+        """The server's."""
+        return self._server.budget
+
+    @property
+    def max_body(self) -> int:
+        return self._server.limits.max_body
+
+    def peer_certificate(self) -> Mapping[str, Any] | None:
+        """None where TLS checked none: what it did not check says nothing."""
+        return self._transport.get_extra_info("peercert") or None
+
+    def _feed(self, data: Data) -> None:
+        # Counted before the parser sees it: a field or a trailer that never ends is buffered inside the parser.
+        self._overhead += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._ignore_upgrade(data, upgrade.args[0])
+        except httptools.HttpParserError as error:
+            self._malformed(error)
+        else:
+            if self._overhead > self._server.limits.max_head:
+                if self._incoming is None:
+                    self._refuse(431, "headers_too_large", "The request head is too large.")
+                else:
+                    self._break_body()
+
+    def _ignore_upgrade(self, data: Data, at: int) -> None:
+        """A server may ignore an upgrade (RFC 9110 7.8). llhttp does not: another parser reads the body behind it."""
+        incoming = self._incoming
+        if incoming is None:
+            self._last_request()
+            return
+        incoming.keep_alive = False
+        self._parser = httptools.HttpRequestParser(_BodyEvents(self))
+        framing = b"content-length: %d" % incoming.length if incoming.length else b"transfer-encoding: chunked"
+        self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % framing)
+        if at < len(data):
+            self._feed(data[at:])
+
+    def _body_left(self) -> int:
+        incoming = self._incoming
+        return 0 if incoming is None else max(0, incoming.length - incoming.size)
+
+    # ── parser events ─────────────────────────────────────────────────────────────────────────────────
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        self._fields = []
+        self._target = b""
+        if self.phase == "idle":
+            self._enter("head", self._server.limits.head_timeout)
+
+    def on_url(self, url: bytes) -> None:
+        self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._incoming is None:  # else a trailer: dropped, as RFC 9110 6.5.1 allows
+            self._fields.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        self._bound_head()
+        method = self._parser.get_method()
+        fields = head.merged(self._fields)
+        http11 = head.check(self._parser.get_http_version(), method, fields)
+        self._in_head = False
+        incoming = Incoming(self, method.decode("latin-1"), head.path_of(self._target), fields, http11=http11)
+        incoming.keep_alive = self._parser.should_keep_alive()
+        incoming.length = int(fields.get(b"content-length", b"0"))
+        if incoming.length > self._server.limits.max_body:
+            incoming.error = too_large(self._server.limits.max_body)
+        if b"upgrade" in fields and self._parser.should_upgrade():
+            self._upgrading = incoming.length > 0 or b"transfer-encoding" in fields
+        self._incoming = incoming
+        self._queue.append(incoming)
+        if not self._answering:
+            self._answering = True
+            self._expect_body()
+            self._begin_answering()
+        elif len(self._queue) >= self._server.limits.max_pipelined:
+            self._pause_reading()
+
+    def on_body(self, body: bytes) -> None:
+        self._overhead = 0
+        incoming = self._incoming
+        if incoming is None:
+            return
+        if not incoming.take(body, self._server.limits.max_body):
+            self._arrived.wake()
+            return
+        if not incoming.wanted and incoming.size > UNREAD_BODY_BYTES:
+            self._pause_reading()
+        if self.phase == "body":
+            limits = self._server.limits
+            self.deadline = self._body_started + limits.body_timeout + incoming.size / limits.min_body_rate
+
+    def on_message_complete(self) -> None:
+        incoming = self._incoming
+        if incoming is None:
+            return
+        if self._upgrading:
+            self._upgrading = False
+            return
+        incoming.complete = True
+        self._incoming = None
+        self._overhead = 0
+        self._arrived.wake()
+        if self.phase == "body":
+            self.phase, self.deadline = "answering", NEVER
+        if not incoming.keep_alive:
+            self._deaf = True
+
+    def _bound_head(self) -> None:
+        """Each read is bounded, so what a flood costs before this is too."""
+        limits = self._server.limits
+        if len(self._fields) > limits.max_headers or (
+            self._overhead > limits.max_head and self._head_size() > limits.max_head
+        ):
+            raise Refused(431, "headers_too_large", "The request head is too large.")
+
+    def _head_size(self) -> int:
+        return len(self._target) + sum(len(name) + len(value) for name, value in self._fields)
+
+    def _malformed(self, error: httptools.HttpParserError) -> None:
+        cause = error.__context__
+        if isinstance(cause, Refused):
+            self._refuse(cause.status, cause.code, cause.message)
+        elif self._incoming is not None:
+            self._break_body()
+        else:
+            self._refuse(400, "malformed_request", "The request is not valid HTTP/1.1.")
+
+    def _break_body(self) -> None:
+        """The handler runs already: it hears of the broken body from `read`, and answers."""
+        assert self._incoming is not None
+        self._incoming.error = CallerError("The request body is not validly framed.", code="malformed_request")
+        self._last_request()
+        self._arrived.wake()
+
+    # ── receiving a body ──────────────────────────────────────────────────────────────────────────────
+
+    def _expect_body(self) -> None:
+        self._body_started = self._server.loop.time()
+        self._enter("body", self._server.limits.body_timeout)
+
+    async def receive_body(self, incoming: Incoming) -> None:
+        """Wait until `incoming` is whole or has an error."""
+        if incoming.expects_continue and incoming.size == 0:
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._resume_reading()
+        while not incoming.complete and incoming.error is None:
+            await self._arrived.wait()
+
+    def _last_request(self) -> None:
+        """Hear no more; the connection closes after the answers that are due."""
+        self._deaf = True
+        if self._queue:
+            self._queue[-1].keep_alive = False
+
+    # ── what the answering half does ──────────────────────────────────────────────────────────────────
+
+    def _begin_answering(self) -> None:
+        """The first request of an idle connection has come."""
+        raise NotImplementedError
+
+    def _refuse(self, status: int, code: str, message: str) -> None:
+        """Answer what never became a request, after the answers that are due before it."""
+        raise NotImplementedError
+
+    def _enter(self, phase: Phase, seconds: float) -> None:
+        self.phase = phase
+        self.deadline = self._server.loop.time() + seconds
+
+
+class _BodyEvents:
+    """The callbacks of a parser that reads nothing but a body."""
+
+    __slots__ = ("on_body", "on_message_complete")
+
+    def __init__(self, connection: Receiving) -> None:
+        self.on_body = connection.on_body
+        self.on_message_complete = connection.on_message_complete
