@@ -19,7 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = _parser()
     args = parser.parse_args(arguments)
     if args.socket is None and args.port is None:
-        parser.error("give --socket PATH, --port N, or both")
+        parser.error("give --socket PATH or --port N")
     _log_to_stderr()
     # OpenMP's threads else spin while they wait, which on cores shared with a gateway and its clients makes
     # a step several times slower. Read when torch is imported.
