@@ -231,7 +231,7 @@ def say(line: str) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the comparison. Status 1 when ours could not be measured or gave a wrong answer."""
     options = parse(argv)
-    # Told to end, leave the way every exception does: past the code that stops the servers.
+    # SIGTERM unwinds the stack, so that all servers are stopped.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     missing: dict[str, str] = {}
     try:

@@ -1,8 +1,8 @@
 """Compares LLM servers on one machine, in one run: `python -m loadtests.bench_llm --help`.
 
 Our engine with bf16, int8 and 4-bit weights, and through our gateway; vLLM on the CPU, llama.cpp's server and
-transformers. Each is asked through its own HTTP server by the same client, one at a time while the others are
-stopped. Needs Linux and two cores; peers are installed on first use. See `loadtests/README.md`.
+transformers. The same client loads each through its own HTTP server, one at a time while the others are stopped. Needs
+Linux and two cores; peers are installed on first use. See `loadtests/README.md`.
 """
 
 import argparse
@@ -33,7 +33,7 @@ BUNDLED = "bundled:smollm2-135m-instruct"
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line; lists come back as known names."""
+    """The command line; lists hold valid names only."""
     parser = argparse.ArgumentParser(prog="python -m loadtests.bench_llm", description=__doc__)
     add = parser.add_argument
     add("--rounds", type=int, default=3, help="rounds to keep of each workload (3)")
@@ -50,13 +50,13 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return options
 
 
-def names(known: Collection[str]) -> Callable[[str], list[str]]:
-    """For an option: some of what is known, with commas between, or none."""
+def names(allowed: Collection[str]) -> Callable[[str], list[str]]:
+    """The parser of an option: some of the `allowed` names, separated by commas, or none."""
 
     def split(text: str) -> list[str]:
         chosen = [] if text == "none" else text.split(",")
-        if unknown := [name for name in chosen if name not in known]:
-            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: not one of {', '.join(known)}")
+        if unknown := [name for name in chosen if name not in allowed]:
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: not one of {', '.join(allowed)}")
         return chosen
 
     return split
@@ -71,7 +71,7 @@ class Bench:
         self.missing: dict[str, str] = {}
 
     def targets(self, options: argparse.Namespace) -> Iterator[Target]:
-        """All that can be had; each is warm, and at rest."""
+        """All targets that start; each is warm, and stopped."""
         for weights in options.weights:
             starting = running_headrace(self._model, weights, self._core, self._folder)
             for ours in self._start(name_of(weights), starting, options):
@@ -85,7 +85,7 @@ class Bench:
     def _start(
         self, name: str, starting: contextlib.AbstractContextManager[Target], options: argparse.Namespace
     ) -> list[Target]:
-        """Nothing, and a reason in `missing`, where it cannot be had, started or asked."""
+        """The target; none, with a reason in `missing`, if it cannot be installed, started or reached."""
         say(f"starting {name}")
         workloads = [WORKLOADS[one] for one in options.workloads]
         try:
@@ -103,7 +103,7 @@ class Bench:
 def measured(
     workload: Workload, targets: Sequence[Target], words: Sequence[Word], options: argparse.Namespace
 ) -> report.Result:
-    """All rounds of one workload, on the targets that are asked it."""
+    """All rounds of one workload, on the targets that run it."""
     seeds = itertools.count()
 
     def point(target: Target) -> Point:
@@ -114,20 +114,20 @@ def measured(
         if seen.load.failed:
             say(f"{workload.name} {target.name}: {len(seen.load.failed)} failed, such as {seen.load.failed[0][:300]}")
             return Point({}, len(seen.load.failed), seen.usage.foreign_cores)
-        found = figures(workload.name, seen.load, Cost(seen.usage.cpu_s, seen.resident_bytes))
-        shown = ", ".join(f"{name.rpartition('_')[0]} {value:.4g}" for name, value in found.items())
+        result = figures(workload.name, seen.load, Cost(seen.usage.cpu_s, seen.resident_bytes))
+        shown = ", ".join(f"{name.rpartition('_')[0]} {value:.4g}" for name, value in result.items())
         say(f"{workload.name} {target.name}: {shown}; foreign {seen.usage.foreign_cores:.2f} cores")
-        return Point(dict(found), 0, seen.usage.foreign_cores)
+        return Point(dict(result), 0, seen.usage.foreign_cores)
 
     chosen, limit = [target for target in targets if target.part(workload) is not None], options.foreign_limit
-    kept = rounds.run(chosen, options.rounds, point, limit, lambda: wait_for_quiet(limit))
-    return report.Result(workload, kept.kept, kept.dropped, dict(kept.failed))
+    collected = rounds.run(chosen, options.rounds, point, limit, lambda: wait_for_quiet(limit))
+    return report.Result(workload, collected.kept, collected.dropped, dict(collected.failed))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the comparison. Status 1 when ours could not be measured or failed."""
     options = parse(argv)
-    # Told to end, leave the way every exception does: past the code that stops the servers.
+    # SIGTERM unwinds the stack, so that all servers are stopped.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     model = resolve(BUNDLED)
     words = vocabulary(model)

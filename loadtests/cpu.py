@@ -37,13 +37,13 @@ def parse_schedstat(text: str) -> float:
 
 def processes() -> dict[int, Process]:
     """Every process that is visible now."""
-    found = {}
+    result = {}
     for path in PROC.glob("[0-9]*/stat"):
         try:
-            found[int(path.parent.name)] = parse_stat(path.read_text())
+            result[int(path.parent.name)] = parse_stat(path.read_text())
         except (FileNotFoundError, ProcessLookupError):  # it ended between the listing and the read
             continue
-    return found
+    return result
 
 
 def tree(root: int, table: Mapping[int, Process]) -> set[int]:
@@ -51,12 +51,12 @@ def tree(root: int, table: Mapping[int, Process]) -> set[int]:
     children: dict[int, list[int]] = {}
     for pid, process in table.items():
         children.setdefault(process.parent, []).append(pid)
-    found, todo = set(), [root]
+    result, todo = set(), [root]
     while todo:
         pid = todo.pop()
-        found.add(pid)
+        result.add(pid)
         todo += children.get(pid, ())
-    return found
+    return result
 
 
 def foreign_s(root: int, table: Mapping[int, Process]) -> float:

@@ -60,7 +60,7 @@ def steps(engine: Engine, params: SamplingParams, prompts: list[list[int]]) -> l
     """The seconds of each part of each step, until all prompts are answered."""
     executor = engine._runner.executor  # type: ignore[attr-defined]
     native = isinstance(executor, NativeExecutor)
-    clock, told = Clock(), []
+    clock, timings = Clock(), []
     for prompt in prompts:
         engine.add(prompt, params)
     left = len(prompts)
@@ -74,9 +74,9 @@ def steps(engine: Engine, params: SamplingParams, prompts: list[list[int]]) -> l
             whole = time.perf_counter() - began
             after = executor.seconds() if native else {}
             parts = {name: after[name] - before[name] for name in before} | clock.spent
-            told.append(parts | {"the rest": whole - sum(parts.values()), "whole": whole})
+            timings.append(parts | {"the rest": whole - sum(parts.values()), "whole": whole})
             left -= sum(output.finish_reason is not None for output in outputs.values())
-    return told
+    return timings
 
 
 def medians(rows: list[dict[str, float]]) -> dict[str, float]:
@@ -102,17 +102,17 @@ def profile(weights: str, threads: int) -> list[tuple[str, dict[str, float]]]:
     engine = Engine.load(EngineConfig(model=path, threads=threads, weights=weights, prefix_cache=False))  # type: ignore[arg-type]
     greedy = SamplingParams(max_tokens=ANSWER, temperature=0, ignore_eos=True)
     drawn = SamplingParams(max_tokens=ANSWER, temperature=0.7, top_p=0.9, ignore_eos=True)
-    found = []
+    profiles = []
     for case, count in CASES.items():
         prompts = [[1000 + 7 * i + j for j in range(CONTEXT)] for i in range(count)]
         first = -(-CONTEXT * count // 512) + count  # until all prompts are computed
-        found.append((f"{case}, greedy", medians(steps(engine, greedy, prompts)[first:])))
-    found.append(("32 answers, top_p", medians(steps(engine, drawn, prompts)[first:])))
+        profiles.append((f"{case}, greedy", medians(steps(engine, greedy, prompts)[first:])))
+    profiles.append(("32 answers, top_p", medians(steps(engine, drawn, prompts)[first:])))
     one = SamplingParams(max_tokens=1, temperature=0)
     for length in PROMPTS:
         rounds = [sums(steps(engine, one, [[2000 + i + j for j in range(length)]])) for i in range(5)]
-        found.append((f"prompt of {length:,}", medians(rounds)))
-    return found
+        profiles.append((f"prompt of {length:,}", medians(rounds)))
+    return profiles
 
 
 def main() -> None:
@@ -120,15 +120,15 @@ def main() -> None:
     parser.add_argument("--weights", default="unquantized", choices=["unquantized", "int8", "int4", "stored"])
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
-    found = profile(options.weights, options.threads)
+    profiles = profile(options.weights, options.threads)
     table = Table(
         title=f"ms of a step, or of all steps of a prompt, {options.weights}, {options.threads} threads: medians"
     )
     table.add_column("part")
-    for case, _ in found:
+    for case, _ in profiles:
         table.add_column(case, justify="right")
-    for part in found[0][1]:
-        table.add_row(part, *(f"{parts[part]:.2f}" for _, parts in found))
+    for part in profiles[0][1]:
+        table.add_row(part, *(f"{parts[part]:.2f}" for _, parts in profiles))
     console = Console(width=160)
     console.print(table)
     tokenizer = load_tokenizer(resolve(MODEL, progress=False))

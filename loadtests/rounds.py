@@ -43,18 +43,18 @@ def in_order(targets: Sequence[T], index: int) -> list[T]:
 
 def run(
     targets: Sequence[T],
-    wanted: int,
+    required: int,
     measure: Callable[[T], Point],
     foreign_limit: float,
     calm_down: Callable[[], None],
 ) -> Rounds:
-    """Measures until ``wanted`` rounds are kept, or three times as many were tried.
+    """Measures until ``required`` rounds are kept, or three times as many were tried.
 
     ``calm_down`` is called after a dropped round, to wait for the machine to become quiet.
     """
     rounds = Rounds()
-    for _ in range(wanted * ATTEMPTS_PER_ROUND):
-        if len(rounds.kept) == wanted:
+    for _ in range(required * ATTEMPTS_PER_ROUND):
+        if len(rounds.kept) == required:
             break
         one = _round(in_order(targets, len(rounds.kept)), measure, foreign_limit, rounds.failed)
         if one is None:

@@ -102,8 +102,8 @@ def free_ports(count: int) -> list[int]:
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """This process's, but with bytecode on: no Python server is run for real without it."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, **(extra or {})}
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**env, **(extra or {})}
 
 
 @contextlib.contextmanager

@@ -83,11 +83,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         wrong = verdict(server, clients.seen, clients.kinds, rest, (folder / NAME / f"{NAME}.log").read_text())
     for line in wrong:
         say(line)
-    print(json.dumps(told(server, clients, rest) | {"wrong": wrong}))
+    print(json.dumps(summary(server, clients, rest) | {"wrong": wrong}))
     return 1 if wrong else 0
 
 
-def told(server: Process, clients: Clients, rest: Mapping[str, float]) -> dict[str, object]:
+def summary(server: Process, clients: Clients, rest: Mapping[str, float]) -> dict[str, object]:
     """What was seen, wrong or not."""
     megabytes = [round(value / 1e6, 1) for value in rising(server.memory)]
     seen = clients.seen

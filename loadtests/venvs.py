@@ -24,14 +24,14 @@ def ensure(name: str, requirements: Sequence[str], cache: Path = CACHE, *, secon
         InstallError: pip failed or took longer than ``seconds``.
     """
     folder = cache / "peers" / name
-    marker, wanted = folder / "installed.txt", "\n".join(requirements)
+    marker, required = folder / "installed.txt", "\n".join(requirements)
     with _alone(folder):
-        if marker.exists() and marker.read_text() == wanted:
+        if marker.exists() and marker.read_text() == required:
             return folder
         shutil.rmtree(folder, ignore_errors=True)
         _run(name, [sys.executable, "-m", "venv", str(folder)], seconds)
         _run(name, [str(folder / "bin/python"), "-m", "pip", "install", "--quiet", *requirements], seconds)
-        marker.write_text(wanted)
+        marker.write_text(required)
     return folder
 
 
@@ -41,12 +41,12 @@ def add(folder: Path, requirements: Sequence[str]) -> Path:
     Raises:
         InstallError: as `ensure` does.
     """
-    marker, wanted = folder / "added.txt", "\n".join(requirements)
+    marker, required = folder / "added.txt", "\n".join(requirements)
     with _alone(folder):
-        if not marker.exists() or marker.read_text() != wanted:
+        if not marker.exists() or marker.read_text() != required:
             pip = [str(folder / "bin/python"), "-m", "pip", "install", "--quiet", "--no-deps"]
             _run(folder.name, [*pip, *requirements])
-            marker.write_text(wanted)
+            marker.write_text(required)
     return folder
 
 

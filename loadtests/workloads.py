@@ -75,9 +75,9 @@ class Workload:
     rate: float | None = None
     heavy: bool = False
 
-    def seconds(self, asked: float) -> float:
+    def seconds(self, requested: float) -> float:
         """How long a point lasts."""
-        return asked if self.rate is None else max(asked, MIN_ARRIVALS / self.rate)
+        return requested if self.rate is None else max(requested, MIN_ARRIVALS / self.rate)
 
     @property
     def stream(self) -> bool:
@@ -182,10 +182,10 @@ class Generator:
             raise LoadError(f"load {' '.join(arguments)}: {done.stderr.strip()}")
         return parse_load(done.stdout)
 
-    def measure(self, workload: Workload, target: Target, asked_s: float) -> Point:
+    def measure(self, workload: Workload, target: Target, requested_s: float) -> Point:
         """One point: the load, with the target's CPU and that of foreign processes around it."""
         meter = Meter.start(target.pid)
-        load = self.run(workload, target, workload.seconds(asked_s))
+        load = self.run(workload, target, workload.seconds(requested_s))
         usage = meter.stop()
         wrong = load.sent - load.completed  # failed, or still unanswered when load.c gave up
         if wrong:

@@ -1,12 +1,12 @@
-"""The benchmark of LLM servers and the soak of ours: what they ask, how answers are read, who answers.
+"""The benchmark of LLM servers and the soak of ours: requests, clients, servers and reports.
 
-``workloads``  W1 to W5: how many requests, how long, and what they share
-``client``     one asyncio process that keeps a number of requests in flight, and does little else
-``events``     what came in when → an answer; read once the load is over
+``workloads``  W1 to W5: the numbers of requests, lengths and shared prefixes
+``client``     one asyncio process that holds a number of requests in flight
+``events``     segments and their times → an answer, read after the load
 ``figures``    answers → tokens a second, waits, CPU, memory
-``targets``    servers that run, of which one at a time is awake
-``headrace``   how ours is started, and our gateway before it
-``peers``      the others: which of them, and with what settings
-``report``     tables, what was wanted of ours, and the JSON line
-``mixed``      the clients of the soak; ``judgement``: what it calls a leak
+``targets``    running servers, one of them awake at a time
+``headrace``   starts our runtime, and our gateway before it
+``peers``      the other servers and their settings
+``report``     tables, goals and the JSON line
+``mixed``      the clients of the soak; ``judgement``: what counts as a leak
 """

@@ -1,4 +1,4 @@
-"""One client for every server: it keeps so many requests in flight, and notes what comes when.
+"""The client of the LLM benchmark: it holds a number of requests in flight, and records when each segment arrives.
 
 It shares its cores with the server, so nothing is parsed before the load is over: see ``events``. A connection for
 each request, which the server closes, says where an answer ends without reading it.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from loadtests.llm.events import Answer, Segment, read_answer
-from loadtests.llm.workloads import Ask
+from loadtests.llm.workloads import PromptRequest
 
 PATH = "/v1/completions"
 TIMEOUT_S = 900.0
@@ -21,7 +21,7 @@ _encode = msgspec.json.encode
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """Where and how a server is asked. `as_text`: it takes no token ids. `extra` goes into every body."""
+    """The address of a server. `as_text`: prompts are text, not token ids. `extra` is part of every body."""
 
     port: int
     model: str
@@ -29,12 +29,12 @@ class Door:
     as_text: bool = False
     extra: Mapping[str, object] = field(default_factory=dict)
 
-    def request(self, ask: Ask) -> bytes:
+    def request(self, prompt: PromptRequest) -> bytes:
         """The whole HTTP/1.1 request: a greedy stream that ends at its length alone."""
         document = {
             "model": self.model,
-            "prompt": ask.text if self.as_text else ask.prompt,
-            "max_tokens": ask.max_tokens,
+            "prompt": prompt.text if self.as_text else prompt.prompt,
+            "max_tokens": prompt.max_tokens,
             "temperature": 0,
             "ignore_eos": True,
             "stream": True,
@@ -59,14 +59,14 @@ class Exchange(asyncio.Protocol):
     """One request and everything that comes back until the other side closes."""
 
     def __init__(self, request: bytes) -> None:
-        self.asked = 0.0
+        self.sent = 0.0
         self.segments: list[Segment] = []
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._request = request
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        self.asked = time.perf_counter()
+        self.sent = time.perf_counter()
         transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
@@ -79,7 +79,7 @@ class Exchange(asyncio.Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one point of load gave: answers, what was no answer, and how long it took on the clock and of this CPU."""
+    """The result of one point of load: answers, failures, and the seconds of the clock and of this client's CPU."""
 
     answers: Sequence[Answer]
     failed: Sequence[str]
@@ -87,25 +87,25 @@ class Load:
     client_cpu_s: float
 
 
-def run(door: Door, asks: Sequence[Ask], at_once: int) -> Load:
+def run(door: Door, prompts: Sequence[PromptRequest], at_once: int) -> Load:
     """All of them, `at_once` in flight."""
-    requests = [door.request(ask) for ask in asks]
+    requests = [door.request(prompt) for prompt in prompts]
     cpu = time.process_time()
     exchanges, wall = asyncio.run(_run(door.port, requests, at_once))
     cpu = time.process_time() - cpu
     answers, failed = [], []
-    for ask, exchange in zip(asks, exchanges, strict=True):
+    for prompt, exchange in zip(prompts, exchanges, strict=True):
         try:
-            answers.append(_checked(ask, read_answer(exchange.asked, exchange.segments)))
-        except Exception as error:  # a server that answers nonsense has failed, whatever the nonsense
+            answers.append(_checked(prompt, read_answer(exchange.sent, exchange.segments)))
+        except Exception as error:  # any response that cannot be read is a failure of the server
             failed.append(f"{type(error).__name__}: {error}")
     return Load(answers, failed, wall, cpu)
 
 
-def _checked(ask: Ask, answer: Answer) -> Answer:
-    if (answer.prompt_tokens, answer.tokens) != (len(ask.prompt), ask.max_tokens):
-        asked = f"{len(ask.prompt)} + {ask.max_tokens}"
-        raise ValueError(f"{answer.prompt_tokens} + {answer.tokens} tokens instead of {asked}")
+def _checked(prompt: PromptRequest, answer: Answer) -> Answer:
+    if (answer.prompt_tokens, answer.tokens) != (len(prompt.prompt), prompt.max_tokens):
+        expected = f"{len(prompt.prompt)} + {prompt.max_tokens}"
+        raise ValueError(f"{answer.prompt_tokens} + {answer.tokens} tokens instead of {expected}")
     return answer
 
 
@@ -115,11 +115,11 @@ async def _run(port: int, requests: Sequence[bytes], at_once: int) -> tuple[list
     began = time.perf_counter()
     async with asyncio.TaskGroup() as group:
         for _ in range(at_once):
-            group.create_task(_ask_in_turn(port, waiting))
+            group.create_task(_send_in_turn(port, waiting))
     return exchanges, time.perf_counter() - began
 
 
-async def _ask_in_turn(port: int, waiting: Iterator[Exchange]) -> None:
+async def _send_in_turn(port: int, waiting: Iterator[Exchange]) -> None:
     for exchange in waiting:
         await _exchange(port, exchange)
 

@@ -1,5 +1,4 @@
-"""From bytes and the times they came at to an answer. Pure, and done when the load is over: the client shares two
-cores with the server it asks."""
+"""Reads answers from segments of bytes and their times, after the load: the client shares two cores with the server."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -18,14 +17,14 @@ class Segment(NamedTuple):
 
 
 class BadAnswer(Exception):
-    """Not a whole stream of a completion; the message says what came instead."""
+    """Not a whole stream of a completion; the message quotes the response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One stream: when it was asked for, when each piece of text came and the last byte, and what usage it states."""
+    """One stream: the times of its request, of each piece of text and of its last byte, and the reported usage."""
 
-    asked: float
+    sent: float
     pieces: Sequence[float]
     ended: float
     prompt_tokens: int
@@ -35,7 +34,7 @@ class Answer:
     @property
     def first_s(self) -> float:
         """From the request to its first text."""
-        return self.pieces[0] - self.asked
+        return self.pieces[0] - self.sent
 
     @property
     def gaps_s(self) -> list[float]:
@@ -61,7 +60,7 @@ class _Chunk(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Chunk).decode
 
 
-def read_answer(asked: float, segments: Sequence[Segment]) -> Answer:
+def read_answer(sent: float, segments: Sequence[Segment]) -> Answer:
     """The answer in all that came on a connection, which the server has closed.
 
     Raises:
@@ -90,21 +89,21 @@ def read_answer(asked: float, segments: Sequence[Segment]) -> Answer:
             pieces.append(segments[bisect_left(ends, end)].at)
     if not finished or usage is None or not pieces:
         raise BadAnswer(f"cut short: {len(pieces)} pieces, usage {usage}, and no end: ...{raw[-200:]!r}")
-    return Answer(asked, pieces, segments[-1].at, usage.prompt_tokens, usage.completion_tokens, "".join(text))
+    return Answer(sent, pieces, segments[-1].at, usage.prompt_tokens, usage.completion_tokens, "".join(text))
 
 
 def _events(body: bytes, offset: int, chunked: bool) -> list[tuple[bytes, int]]:
     """The data of each event, and how many bytes of the connection had come when it was whole."""
     payload, origin = _dechunk(body, offset) if chunked else (body, [(0, offset)])
     starts = [start for start, _ in origin]
-    found, at = [], 0
+    events, at = [], 0
     for line in payload.splitlines(keepends=True):
         at += len(line)
         if line.startswith(b"data:") and line.endswith(b"\n"):
             last = at - 1  # the byte that ends the line
             start, came = origin[bisect_left(starts, last + 1) - 1]
-            found.append((line[5:].strip(), came + last - start + 1))
-    return found
+            events.append((line[5:].strip(), came + last - start + 1))
+    return events
 
 
 def _dechunk(body: bytes, offset: int) -> tuple[bytes, list[tuple[int, int]]]:

@@ -25,7 +25,7 @@ def figures(workload: str, load: Load, cost: Cost) -> Mapping[str, float]:
     tokens = sum(answer.tokens for answer in load.answers)
     first = [1000 * answer.first_s for answer in load.answers]
     gaps = [1000 * gap for answer in load.answers for gap in answer.gaps_s] or [0.0]
-    found = {
+    result = {
         "tokens_per_s": tokens / load.wall_s,
         "first_p50_ms": percentile(first, 0.5),
         "first_p99_ms": percentile(first, 0.99),
@@ -35,4 +35,4 @@ def figures(workload: str, load: Load, cost: Cost) -> Mapping[str, float]:
         "rss_mb": cost.resident_bytes / 1e6,
         "client_cores": load.client_cpu_s / load.wall_s,
     }
-    return {f"{name}_{workload}": value for name, value in found.items()}
+    return {f"{name}_{workload}": value for name, value in result.items()}

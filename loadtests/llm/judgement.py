@@ -37,11 +37,11 @@ def at_rest(port: int) -> Mapping[str, float]:
 
 def verdict(server: Process, seen: Seen, kinds: Sequence[str], rest: Mapping[str, float], log: str) -> list[str]:
     """What is wrong, in words."""
-    found = [*server.leaks(GROWTH), *seen.wrong[:5]]
-    found += [f"nobody was answered: {kind}" for kind in kinds if not seen.right[kind]]
-    found += [f"at rest {name} is {rest[name]:g}" for name in IDLE if rest[name]]
-    found += [] if WHOLE.search(log) else ["the KV cache was not found whole at the end"]
-    return found + [line for line in log.splitlines() if " ERROR " in line][:5]
+    problems = [*server.leaks(GROWTH), *seen.wrong[:5]]
+    problems += [f"nobody was answered: {kind}" for kind in kinds if not seen.right[kind]]
+    problems += [f"at rest {name} is {rest[name]:g}" for name in IDLE if rest[name]]
+    problems += [] if WHOLE.search(log) else ["the KV cache was not found whole at the end"]
+    return problems + [line for line in log.splitlines() if " ERROR " in line][:5]
 
 
 def rising(values: Sequence[float], parts: int = 8) -> list[float]:

@@ -1,4 +1,4 @@
-"""Clients of the soak: each asks for something else every time and checks the answer; some leave in the middle."""
+"""Clients of the soak: each sends another kind of request every time and checks the answer; some disconnect early."""
 
 import asyncio
 import json
@@ -53,11 +53,11 @@ Ask = Callable[[aiohttp.ClientSession], Awaitable[None]]
 
 
 class Wrong(Exception):
-    """An answer that is not what was asked for."""
+    """An answer that does not fulfil its request."""
 
 
 class Busy(Exception):
-    """The queue is full, and says so: nothing is wrong."""
+    """A correct refusal: the queue is full."""
 
 
 class Clients:
@@ -110,7 +110,7 @@ class Clients:
             await asyncio.sleep(0.05)
         except (Wrong, KeyError, IndexError, TypeError, ValueError, aiohttp.ClientError, TimeoutError) as error:
             self.seen.wrong.append(f"{kind}: {type(error).__name__}: {error}"[:400])
-            await asyncio.sleep(0.05)  # a server that is gone is not asked ten thousand times a second
+            await asyncio.sleep(0.05)  # pause before the next request to a server that is down
         finally:
             self.seen.slowest_s = max(self.seen.slowest_s, loop.time() - began)
 
@@ -185,7 +185,7 @@ class Clients:
                 response.close()
 
     async def refused(self, http: aiohttp.ClientSession) -> None:
-        """A request that is wrong, and is told so."""
+        """An invalid request, which must be refused."""
         status, body = self._rng.choice(REFUSED)
         async with self._post(http, "completions", body) as response:
             document = await response.json()
@@ -229,9 +229,9 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[Any]:
     raise Wrong("a stream without an end")
 
 
-def _expect(found: object, wanted: object) -> None:
-    if found != wanted:
-        raise Wrong(f"{found!r} instead of {wanted!r}")
+def _expect(actual: object, expected: object) -> None:
+    if actual != expected:
+        raise Wrong(f"{actual!r} instead of {expected!r}")
 
 
 def _cosine(one: Sequence[float], other: Sequence[float]) -> float:

@@ -1,5 +1,5 @@
-"""Servers that run side by side, of which one at a time is awake: the others are stopped by signal, so that what
-they do at rest is nobody's cost."""
+"""Servers that run side by side, one of them awake at a time: the others are stopped by signal, so that their
+work at rest costs no measurement."""
 
 import contextlib
 import os
@@ -20,11 +20,11 @@ START_TIMEOUT_S = 300.0
 POLL_S = 0.1
 TIMEOUT_S = 10
 AGAIN = Workload("again", 2, 2, prompt=(64, 64), answer=(16, 16))
-"""What a server is asked when its turn comes, before anything counts."""
+"""The load before each measurement of a server."""
 
 
 class Part(NamedTuple):
-    """How much of a workload a slow server is asked."""
+    """The part of a workload for a slow server."""
 
     requests: int
     at_once: int
@@ -40,7 +40,7 @@ class Target:
     parts: Mapping[str, Part] | None = None
 
     def part(self, workload: Workload, most: int | None = None) -> Part | None:
-        """What it is asked of a workload; None is nothing."""
+        """Its part of a workload; None for none."""
         whole = Part(workload.requests, workload.at_once)
         part = whole if self.parts is None else self.parts.get(workload.name)
         return part and Part(part.requests if most is None else min(part.requests, most), part.at_once)
@@ -111,8 +111,8 @@ def warm_up(target: Target, words: Sequence[Word], workloads: Sequence[Workload]
     wrong: list[str] = []
     for workload in workloads:
         if (part := target.part(workload, most)) is not None:
-            asks = workload.asks(words, f"warm {target.name}", min(part.requests, max(part.at_once, 2)))
-            wrong += run(target.door, asks, part.at_once).failed
+            prompts = workload.build(words, f"warm {target.name}", min(part.requests, max(part.at_once, 2)))
+            wrong += run(target.door, prompts, part.at_once).failed
     return wrong
 
 
@@ -126,10 +126,10 @@ class Measured(NamedTuple):
 
 def measure(target: Target, workload: Workload, part: Part, words: Sequence[Word], seed: str) -> Measured:
     """One workload, after two short requests by which the server finds its pages and caches again."""
-    run(target.door, AGAIN.asks(words, seed), AGAIN.at_once)
-    asks = workload.asks(words, seed, part.requests)
+    run(target.door, AGAIN.build(words, seed), AGAIN.at_once)
+    prompts = workload.build(words, seed, part.requests)
     meters = [Meter.start(pid) for pid in target.pids]
-    load = run(target.door, asks, part.at_once)
+    load = run(target.door, prompts, part.at_once)
     used = [meter.stop() for meter in meters]
     cpu = Usage(sum(one.cpu_s for one in used), used[0].foreign_cores)
     return Measured(load, cpu, target.resident_bytes())

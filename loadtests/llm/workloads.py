@@ -1,4 +1,4 @@
-"""What is asked of every server. Lengths are the same in every round; what is said is new each time."""
+"""The workloads of the LLM benchmark. Lengths are the same in every round; the words of prompts are new each time."""
 
 import random
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class Word(NamedTuple):
     text: str
 
 
-class Ask(NamedTuple):
+class PromptRequest(NamedTuple):
     """One request."""
 
     prompt: tuple[int, ...]
@@ -45,15 +45,17 @@ class Workload:
         rng = random.Random(self.name)
         return [(rng.randint(*self.prompt), rng.randint(*self.answer)) for _ in range(requests)]
 
-    def asks(self, words: Sequence[Word], seed: str, requests: int | None = None) -> list[Ask]:
+    def build(self, words: Sequence[Word], seed: str, requests: int | None = None) -> list[PromptRequest]:
         """The requests of one point: another `seed`, other words."""
         rng = random.Random(f"{self.name} {seed}")
         system = rng.choices(words, k=self.shared)
-        asks = []
+        built = []
         for own, answer in self.lengths(self.requests if requests is None else requests):
             prompt = system + rng.choices(words, k=own)
-            asks.append(Ask(tuple(word.id for word in prompt), "".join(word.text for word in prompt), answer))
-        return asks
+            built.append(
+                PromptRequest(tuple(word.id for word in prompt), "".join(word.text for word in prompt), answer)
+            )
+        return built
 
 
 W1 = Workload("w1", 64, 32, prompt=(32, 256), answer=(64, 192))

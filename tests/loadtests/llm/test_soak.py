@@ -28,7 +28,7 @@ class Short(Clients):
         return super()._text(1, 20)
 
 
-async def asked(running: Running, *kinds: str) -> Seen:
+async def sent(running: Running, *kinds: str) -> Seen:
     clients = Short(running.url, WORDS, MODEL)
     async with aiohttp.ClientSession() as http:
         for kind in kinds:
@@ -42,7 +42,7 @@ def steady(memory: float = 900 * MIB, growth: float = 0.0) -> Process:
 
 async def test_answers_are_judged() -> None:
     async with serving("x" * 200, max_queue=8) as running:
-        seen = await asked(running, "stream", "known", "known", "sampled", "refused", "refused", "refused")
+        seen = await sent(running, "stream", "known", "known", "sampled", "refused", "refused", "refused")
         assert seen.wrong == []
         assert seen.right == Counter(stream=1, known=2, sampled=1, refused=3)
         assert seen.slowest_s > 0
@@ -50,7 +50,7 @@ async def test_answers_are_judged() -> None:
 
 async def test_clients_that_leave_free_what_they_had() -> None:
     async with serving("x" * 200) as running:
-        seen = await asked(running, *["left"] * 12)
+        seen = await sent(running, *["left"] * 12)
         await until_idle(running.engine)
     assert seen.wrong == []
     assert seen.right["left"] == 12
@@ -70,7 +70,7 @@ async def test_an_answer_that_changes_is_wrong() -> None:
 
 async def test_a_server_that_fails_is_told() -> None:
     async with serving("x" * 200, fails_after=3) as running:
-        seen = await asked(running, "stream", "stream")
+        seen = await sent(running, "stream", "stream")
     assert len(seen.wrong) == 2
 
 
@@ -89,7 +89,7 @@ async def test_a_full_queue_is_not_wrong() -> None:
 
 async def test_the_runtimes_metrics_are_read() -> None:
     async with serving("x" * 40) as running:
-        await asked(running, "known")
+        await sent(running, "known")
         port = int(running.url.rpartition(":")[2])
         rest = await asyncio.to_thread(at_rest, port)
         assert [rest[name] for name in IDLE] == [0, 0, 0]

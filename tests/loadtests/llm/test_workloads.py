@@ -1,4 +1,4 @@
-"""What the LLM benchmark asks, and the figures that come of it."""
+"""What the LLM benchmark prompts, and the figures that come of it."""
 
 import pytest
 from hypothesis import given
@@ -17,7 +17,7 @@ WORDS = [Word(index, f" w{index}") for index in range(100)]
 
 @pytest.mark.parametrize("workload", WORKLOADS.values(), ids=list(WORKLOADS))
 def test_rounds_differ_in_words_and_not_in_lengths(workload: Workload) -> None:
-    first, again, other = (workload.asks(WORDS, seed) for seed in ("1", "1", "2"))
+    first, again, other = (workload.build(WORDS, seed) for seed in ("1", "1", "2"))
     assert first == again
     assert len(first) == workload.requests
     assert [len(ask.prompt) for ask in first] == [len(ask.prompt) for ask in other]
@@ -26,17 +26,20 @@ def test_rounds_differ_in_words_and_not_in_lengths(workload: Workload) -> None:
 
 
 def test_lengths_are_in_their_bounds_and_fill_them() -> None:
-    asks = W1.asks(WORDS, "1")
-    for lengths, (low, high) in (([len(a.prompt) for a in asks], W1.prompt), ([a.max_tokens for a in asks], W1.answer)):
+    prompts = W1.build(WORDS, "1")
+    for lengths, (low, high) in (
+        ([len(a.prompt) for a in prompts], W1.prompt),
+        ([a.max_tokens for a in prompts], W1.answer),
+    ):
         assert low <= min(lengths) < low + (high - low) / 4
         assert high - (high - low) / 4 < max(lengths) <= high
 
 
 def test_only_the_system_prompt_is_shared() -> None:
-    asks = W3.asks(WORDS, "1")
-    assert len({ask.prompt[:512] for ask in asks}) == 1
-    assert len({ask.prompt[512:] for ask in asks}) == len(asks)
-    assert {len(ask.prompt) for ask in asks} == {544}
+    prompts = W3.build(WORDS, "1")
+    assert len({ask.prompt[:512] for ask in prompts}) == 1
+    assert len({ask.prompt[512:] for ask in prompts}) == len(prompts)
+    assert {len(ask.prompt) for ask in prompts} == {544}
 
 
 def test_every_prompt_and_answer_fits_into_the_servers() -> None:
@@ -46,7 +49,7 @@ def test_every_prompt_and_answer_fits_into_the_servers() -> None:
 
 
 def test_a_few_requests_are_the_first_of_all() -> None:
-    assert W1.asks(WORDS, "1", 3) == W1.asks(WORDS, "1")[:3]
+    assert W1.build(WORDS, "1", 3) == W1.build(WORDS, "1")[:3]
 
 
 def test_prompts_are_the_same_as_text_and_as_tokens() -> None:
@@ -68,8 +71,8 @@ def test_a_percentile_is_the_least_that_is_not_below_its_share(values: list[floa
 
 def test_figures_are_named_for_their_workload() -> None:
     answers = [
-        Answer(asked=1.0, pieces=[1.5, 1.6, 1.8], ended=2, prompt_tokens=4, tokens=3, text=""),
-        Answer(asked=1.0, pieces=[2.0], ended=2, prompt_tokens=4, tokens=1, text=""),
+        Answer(sent=1.0, pieces=[1.5, 1.6, 1.8], ended=2, prompt_tokens=4, tokens=3, text=""),
+        Answer(sent=1.0, pieces=[2.0], ended=2, prompt_tokens=4, tokens=1, text=""),
     ]
     load = Load(answers, [], wall_s=2.0, client_cpu_s=0.1)
     found = figures("w1", load, Cost(cpu_s=0.5, resident_bytes=5_000_000))
