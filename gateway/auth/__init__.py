@@ -1,1 +1,26 @@
-"""Who asks. A request meets `keys.bearer`, then `table.KeyTable`, `tokens.Tokens` or `certificates.Certificates`."""
+"""Keys, tokens and client certificates, and the state database that stores keys and the audit log.
+
+credentials.py   the credential of a request, among all kinds
+identity.py      the credentials that one process accepts, kept up to date
+table.py         keys in memory, replaced whole
+keys.py          the form of a key, and its hash
+pepper.py        the secret that is mixed into hashes
+tokens.py        verifies JSON Web Tokens
+jwks.py          fetches an issuer's public keys
+certificates.py  the tenant of a client certificate
+scope.py         restrictions of a credential
+grants.py        role, scopes and labels of a new key, validated
+watch.py         reloads keys from the database in the background
+state.py         the state database: engine and transactions
+database.py      opens the database
+schema.py        its tables
+tables.py        creates the tables
+store.py         issued keys in the database
+listing.py       keys for `headrace keys list`
+audit.py         the audit log and its chain of digests
+trail.py         writes audit entries in the background
+errors.py        errors outside a request
+cli.py           `headrace keys`
+audit_cli.py     `headrace audit`
+terminal.py      options and errors that both commands share
+"""

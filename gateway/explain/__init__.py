@@ -1,5 +1,9 @@
-"""Why a request goes where it goes, asked for from outside: the command line, the admin listener, a response header.
+"""The explanation of a route, for the command line, the admin listener and a response header.
 
-asked.py gives a written request the form that a real one has, why.py looks at it as the core does, text.py tells
-people, cases.py compares with what a test expects, cli.py has the commands.
+asked.py   a written request in the form of a real one
+why.py     the decision for a request, step by step
+text.py    an explanation as text
+header.py  an explanation as a response header
+cases.py   tests of a policy
+cli.py     `headrace check` and `headrace explain`
 """

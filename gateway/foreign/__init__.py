@@ -1,1 +1,6 @@
-"""Commands about servers that are not in the configuration: what one is, and whether it is spoken to rightly."""
+"""Commands for servers that are not in the configuration.
+
+address.py      the server's address and key, from the command line
+probe.py        `headrace probe`
+conformance.py  `headrace conformance`
+"""

@@ -1,8 +1,11 @@
-"""Where runtimes run.
+"""Runtimes: servers that the gateway starts.
 
-runtime.py   what the pools need of one
-local.py     a supervised child process on this machine, reached over a Unix socket or loopback
-launch.py    how that is started; programs.py: other people's servers, such as vLLM; ports.py: where they listen
-guard.py     a program between us and another's server, which it never lets outlive us
-lent.py      one that the supervisor of several workers has started for all of them
+runtime.py      the interface of a runtime for pools
+local.py        a supervised child process
+launch.py       how the process is started, and its address
+programs.py     commands of other projects' servers, such as vLLM
+environment.py  environment variables of a runtime
+ports.py        free ports of loopback
+guard.py        a small process that stops such a server when the gateway ends
+lent.py         a runtime that the supervisor has started for all workers
 """

@@ -1,17 +1,16 @@
-"""Several worker processes that serve one port, and the supervisor process that starts and replaces them.
+"""Several worker processes on one port, and the supervisor process that starts and replaces them.
 
 supervisor.py   the supervisor: start, reload, rolling restart, drain
 workers.py      one worker process for each slot; starts another when one ends
 swap.py         commits a new configuration on all workers, or on none
 spawn.py        starts worker processes and releases their resources when they end
 process.py      one worker process as the supervisor sees it
-sockets.py      the listening sockets, bound once for each slot, so that a worker's end closes no connection queue
+sockets.py      the listening sockets, bound once for each slot
 limit_slots.py  each worker's part of the shared table that counts limits
 runtimes.py     the bundled runtimes, started once for all workers
 admin.py        the admin API of all workers together
 states.py       merges the workers' states into one
-
-orders.py       the messages between supervisor and worker
+messages.py     messages between supervisor and worker
 child.py        the entry point of a worker process
 worker.py       the worker: a data plane on inherited sockets
 control.py      the worker's private Unix socket for the supervisor

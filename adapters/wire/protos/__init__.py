@@ -1,8 +1,10 @@
 """The published messages of the Open Inference Protocol's gRPC service, of Triton's configuration and of gRPC's health.
 
-The `.proto` files are Triton's, unchanged (BSD 3-clause, see their heads); `oip.binpb` is made from them by
-`make protos`. The messages live in a pool of their own: `tritonclient`, `kserve` and others register the same names
-in protobuf's common one, and two cannot.
+tfserving/  messages of TensorFlow Serving's gRPC services
+
+The `.proto` files are Triton's, unchanged (BSD 3-clause, see their heads); `make protos` generates `oip.binpb`. The
+messages are in a separate descriptor pool, because `tritonclient`, `kserve` and others register the same names in
+protobuf's default pool, which admits each name once.
 """
 
 from pathlib import Path

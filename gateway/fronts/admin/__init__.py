@@ -1,1 +1,12 @@
-"""The operators' front, on its own listener."""
+"""The admin API, on its own listener.
+
+front.py    paths and handlers: health, metrics, state
+guard.py    authorization of every request; denies by default
+backend.py  the operations that the serving process implements
+body.py     decodes JSON bodies
+state.py    the state of one process as JSON
+pools.py    pools and their endpoints
+tenants.py  tenants and their keys
+orders.py   loading and unloading of models
+explain.py  `POST /admin/explain`
+"""
