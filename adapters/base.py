@@ -18,8 +18,8 @@ Ended = Callable[["Answer", BaseException | None], None]
 class Answer:
     """An answer that has begun: a whole body, or a first chunk and the rest.
 
-    It exists only once the upstream's first byte of body is here, so whatever fails before is raised by
-    `Upstream.call` and may be tried elsewhere; whatever fails after is raised by `__anext__` and may not.
+    It exists only after the first byte of the upstream's body has arrived. A failure before that is raised by
+    `Upstream.call` and may be retried; a failure after that is raised by `__anext__` and may not.
 
     Every answer ends exactly once: whole, failed or cancelled. `when_ended` callbacks run then, in the
     order in which they were added; one added after the end runs at once.
@@ -53,12 +53,12 @@ class Answer:
         self.body = body
         """All of it, or None for a stream, which is then iterated."""
         self.form = form
-        """What it is written in: a front of another wire writes it anew."""
+        """The wire format: a front of another wire transcodes the answer."""
         self.usage = usage or Usage()
         self.endpoint = ""
         self.pool = ""
         self.headers: tuple[tuple[str, str], ...] = ()
-        """What the client is told of it beside what every answer has."""
+        """Headers for the client beside those of every answer."""
         self.ended = False
         self.error: BaseException | None = None
         self._callbacks: list[Ended] = []
@@ -92,7 +92,7 @@ class Answer:
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Stop wanting the rest: the upstream is cancelled. Safe to call at any time, more than once."""
+        """Cancel the upstream. It may be called at any time, more than once."""
         self.end(ClientGone("the client closed the connection"))
 
 
@@ -100,7 +100,7 @@ class Upstream(Protocol):
     """Anything that answers."""
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
-        """Raise `InferenceError` while nothing was answered, else return the begun answer."""
+        """Return the answer when it begins. Raises `InferenceError` for a failure before that."""
         ...
 
 
@@ -117,7 +117,7 @@ class Adapter(Upstream, Protocol):
 
 
 def as_inference_error(error: BaseException | None) -> InferenceError | None:
-    """The typed form of what ended a call, or None for a bug of ours."""
+    """The typed error of an end, or None for a defect of the gateway."""
     if isinstance(error, InferenceError):
         return error
     if isinstance(error, asyncio.CancelledError):

@@ -1,4 +1,4 @@
-"""A scripted upstream: latency, chunks and faults as written, and a record of what became of each call.
+"""A scripted upstream: latency, chunks and faults as written, and a record of each call.
 
 Ships with the code so that everything above an adapter is tested against something that keeps its
 contract, on virtual time.
@@ -36,7 +36,7 @@ class Script:
 
 @dataclass(slots=True)
 class Played:
-    """What became of one call."""
+    """The record of one call."""
 
     request: ModelRequest
     call: Call
@@ -77,7 +77,7 @@ class FakeAdapter:
 
     async def probe(self, timeout: float) -> None:
         if not self.healthy:
-            raise UpstreamTimeout("The fake is told to be ill.")
+            raise UpstreamTimeout("The fake is unhealthy.")
 
     async def aclose(self) -> None:
         self.closed = True
@@ -126,4 +126,4 @@ async def _wait(seconds: float, limit: float, at: float) -> None:
     if seconds > left:
         raise DeadlineError("The request's time is up.")
     if seconds > limit:
-        raise UpstreamTimeout("The upstream kept silent for too long.")
+        raise UpstreamTimeout("The upstream was silent for too long.")

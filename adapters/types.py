@@ -15,25 +15,25 @@ if TYPE_CHECKING:
     from adapters.tensors import Data, Inference
 
 Feature = Literal["tools", "json_schema", "vision"]
-"""What a request may ask of a model beside text."""
+"""A capability of a model beside text that a request may require."""
 TensorWire = Literal["oip-http", "oip-grpc", "predict-v1", "tfserving-grpc"]
 Wire = Literal["openai", "oip-http", "oip-grpc", "predict-v1", "tfserving-grpc", "app", "anthropic"]
 InferKind = Literal["infer", "infer_stream", "generate", "generate_stream"]
-"""One answer or a stream of them, to tensors or (`oip-http` only) to a prompt and what else a JSON object holds."""
+"""One response or a stream of responses, for tensors or (`oip-http` only) for a prompt in a JSON object."""
 Verb = Literal["predict", "explain", "classify", "regress"]
 """Of `predict-v1`: the last word of its path."""
 ModelPart = Literal["metadata", "ready", "config", "stats"]
-"""What may be asked about a model: answers are JSON, as the protocol has it over HTTP, whatever the upstream speaks."""
+"""What a query may concern. Responses are JSON, in the protocol's form over HTTP, whatever the upstream speaks."""
 Order = Literal["load", "unload"]
 ERROR_CODE = "x-headrace-error"
 """The field with the stable code of an error: a header, over gRPC a trailer, and in a stream a parameter."""
 DEVICE_MS = "headrace-device-ms"
-"""The header, or gRPC's trailer, by which our own runtime tells for how long a request kept its device busy."""
+"""The header, or gRPC's trailer, in which our own runtime reports for how long a request occupied its device."""
 
 
 @dataclass(slots=True)
 class Usage:
-    """What an answer cost so far. `exact` is False while it is our own count and not the server's word."""
+    """The cost of an answer so far. `exact` is False for our own count, True for the server's."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -43,7 +43,7 @@ class Usage:
     bytes: int = 0
     """Of the answer's body, as the upstream sent it."""
     device_ms: float = 0
-    """Of the model's device, where the server tells."""
+    """Time on the model's device, where the server reports it."""
 
     @property
     def total_tokens(self) -> int:
@@ -51,34 +51,34 @@ class Usage:
 
 
 class Codec:
-    """The wire that a request came by: what of it is read, or read again, only when somebody wants to know.
+    """The codec of a request's wire, for the parts that are decoded only when they are required.
 
-    This one knows none, for a request that came by no wire.
+    This class is the codec of a request that came by no wire.
     """
 
     def uses_feature(self, request: ModelRequest, feature: Feature) -> bool:
         return False
 
     def rename(self, request: ModelRequest, model: str) -> None:
-        """Let it ask for its model by another name."""
+        """Change the name of the model."""
         request.model = model
 
     def fields(self, request: ModelRequest) -> dict[str, Raw]:
-        """What a route may rewrite: the body's own fields, or an inference's parameters; still encoded."""
+        """The fields that a route may rewrite, still encoded: those of the body, or an inference's parameters."""
         return {}
 
     def rewrite(self, request: ModelRequest, fields: dict[str, Raw]) -> None:
-        """Put others in the place of its fields."""
+        """Replace the fields."""
 
     def accepts(self, request: ModelRequest, name: str) -> bool:
         """Whether the request's operation has a field of this name, so that a route may add the field."""
         return True
 
     def separate(self, request: ModelRequest, tenant: str) -> None:
-        """Have the server know its sequence by a name that no other tenant's has, whatever they are called."""
+        """Replace the id of the sequence by one that no other tenant can have."""
 
     def inference(self, request: InferRequest) -> Inference:
-        """The tensors and all else that it asks for. Raises `CallerError`."""
+        """The decoded request. Raises `CallerError`."""
         raise NotImplementedError
 
     def canonical(self, request: ModelRequest) -> tuple[Data, ...]:
@@ -86,7 +86,7 @@ class Codec:
         return ()
 
     def is_deterministic(self, request: ModelRequest) -> bool:
-        """Whether asking again would be answered the same."""
+        """Whether the same request always has the same response."""
         return False
 
 
@@ -95,9 +95,9 @@ NO_WIRE = Codec()
 
 @dataclass(slots=True, kw_only=True)
 class ModelRequest:
-    """A request of a model, whatever it is written in, as far as routing and limits need to know it.
+    """A request to a model in any wire format, as far as routing and limits read it.
 
-    What its kind does not have is nothing: tensors have no prompt, and a chat no rows.
+    Fields that its kind does not have are empty: tensors have no prompt, and a chat has no rows.
     """
 
     operation: ClassVar[str]
@@ -105,7 +105,7 @@ class ModelRequest:
 
     model: str
     version: str = ""
-    """Of the model, that the server is to know of; empty for the server's choice."""
+    """The version of the model that the server receives; empty for the server's choice."""
     stream: bool = False
     prompt_tokens: int = 0
     """An estimate; the truth comes with the answer."""
@@ -119,32 +119,31 @@ class ModelRequest:
     prompt: memoryview = field(default=memoryview(b""), repr=False)
     """The prompt's own value, as the client sent it."""
     timeout: float | None = None
-    """Seconds that the client itself gives it, where it says."""
+    """Seconds that the client allows; None where it does not say."""
     sequence: str = ""
-    """Of a request that is one of several: what they have in common. The endpoint that has the first keeps state
-    for the others, so they go there too, and no other endpoint is ever asked in its place."""
+    """The id of a sequence of requests. One endpoint has the state of the sequence and answers all of its requests."""
     codec: Codec = field(default=NO_WIRE, repr=False)
     hints: IgnoredFields = field(default_factory=IgnoredFields)
-    """Its fields that the model has no use for. Copies of a request share them."""
+    """Fields that the model does not support. Copies of a request share them."""
     removed: tuple[frozenset[str], ...] = ()
     """Fields that were not valid and that a route may drop, each under all of its names."""
     refusal: InferenceError | None = None
     """The error of the first of them, for a route that keeps it."""
     repeatable: bool = True
-    """Whether it may be sent once more where a server may have begun on it."""
+    """Whether it may be sent again after a server may have started it."""
     _features: dict[Feature, bool] | None = field(default=None, repr=False)
 
     @property
     def shareable(self) -> bool:
-        """Whether one answer may serve all who ask the same."""
+        """Whether identical requests may share one answer."""
         return True
 
     def again_after(self, error: InferenceError) -> bool:
-        """Whether it may be sent once more after a failure."""
+        """Whether the request may be sent again after a failure."""
         return self.repeatable or not error.delivered
 
     def uses_feature(self, feature: Feature) -> bool:
-        """Found out when it is first wanted, and then remembered."""
+        """Whether the request requires a feature. The result is computed once."""
         known = self._features
         if known is None:
             known = self._features = {}
@@ -155,19 +154,18 @@ class ModelRequest:
 
 @dataclass(slots=True, kw_only=True)
 class GenerateRequest(ModelRequest):
-    """A request for text or of a text, with OpenAI's body.
+    """A request to generate or embed text, with OpenAI's body.
 
-    `fields` are the body's top-level values, still encoded: an adapter splices the upstream's body from them
-    without touching what nobody here reads.
+    `fields` are the top-level values of the body, still encoded: an adapter splices the upstream's body from them.
     """
 
     path: ClassVar[str]
     answered: ClassVar[str] = "choices"
-    """The key of an answer that holds what was asked for."""
+    """The key of the response that holds the results."""
 
     fields: dict[str, Raw] = field(repr=False)
     include_usage: bool = False
-    """Whether the client itself asked for usage at the end of its stream."""
+    """Whether the client requested usage at the end of its stream."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -180,7 +178,7 @@ class ChatRequest(GenerateRequest):
 
 @dataclass(slots=True, kw_only=True)
 class ResponsesRequest(GenerateRequest):
-    """`/v1/responses`, for servers that know it. For any other it is made a `ChatRequest`."""
+    """`/v1/responses`, for servers that support it. For all others it becomes a `ChatRequest`."""
 
     path: ClassVar[str] = "/responses"
     operation: ClassVar[str] = "chat"
@@ -211,9 +209,8 @@ class InferRequest(ModelRequest):
     """Tensors in, tensors out: a request of the Open Inference Protocol, or (`predict-v1`) of KServe's v1 and of
     TensorFlow Serving's REST, or of its gRPC, as its client wrote it.
 
-    `body` goes on as it is where the upstream speaks the same wire and knows the model by the same name, and is read
-    into an `inference` where it does not, or where somebody wants to know what is in it. Of names and versions,
-    `model` and `version` count, and not what the client wrote.
+    `body` is forwarded unchanged where the upstream speaks the same wire and has the model under the same name; else it
+    is decoded into an `inference`. `model` and `version` count, not the names inside the body.
     """
 
     operation: ClassVar[str] = "infer"
@@ -228,18 +225,18 @@ class InferRequest(ModelRequest):
     encoding: str = ""
     """How `body` is compressed, as the client's Content-Encoding names it."""
     opened: bytes = field(default=b"", repr=False)
-    """`body` without its compression, where it has one."""
+    """`body` decompressed, where it is compressed."""
     accepts: str = ""
-    """What the client's Accept-Encoding says that the answer may be compressed by."""
+    """The client's Accept-Encoding."""
     starts: bool = False
-    """It begins its sequence, whatever was before."""
+    """The request starts its sequence anew."""
     ends: bool = False
-    """It is the last of its sequence."""
+    """The request ends its sequence."""
     verb: Verb = "predict"
     by_row: bool = True
-    """Of `predict-v1`: whether the answer is told row by row, as what was asked is."""
+    """Of `predict-v1`: whether the response has one object a row, as the request has."""
     explainer: bool = False
-    """Its model is there to explain another's answers: whatever it answers is an explanation."""
+    """The model explains the responses of another one: each response is an explanation."""
     _inference: Inference | None = field(default=None, repr=False)
 
     @property
@@ -248,7 +245,7 @@ class InferRequest(ModelRequest):
 
     @property
     def inference(self) -> Inference:
-        """What is asked, read when it is first wanted. Raises `CallerError`."""
+        """The decoded request. It is decoded once, on the first access. Raises `CallerError`."""
         if self._inference is None:
             self._inference = self.codec.inference(self)
         return self._inference
@@ -259,23 +256,23 @@ class InferRequest(ModelRequest):
 
     @property
     def is_decoded(self) -> bool:
-        """Whether `inference` is there already."""
+        """Whether `inference` has been decoded."""
         return self._inference is not None
 
     @property
     def plain(self) -> bytes:
-        """`body` as it is to be read."""
+        """The decompressed body."""
         return self.opened or self.body
 
     def write(self, body: bytes, header_length: int | None = None) -> None:
-        """Put another body, which is not compressed, in the place of the client's."""
+        """Replace the body by another one, which is not compressed."""
         self.body, self.header_length = body, header_length
         self.encoding, self.opened, self._inference = "", b"", None
 
 
 @dataclass(slots=True, kw_only=True)
 class ModelQuery(ModelRequest):
-    """A question about a model of tensors, which its server answers. It goes where an inference would."""
+    """A query about a model of tensors, which its server answers. It is routed as an inference is."""
 
     operation: ClassVar[str] = "infer"
 
@@ -289,14 +286,14 @@ class ModelQuery(ModelRequest):
 
 @dataclass(slots=True, kw_only=True)
 class ModelOrder(ModelRequest):
-    """What an operator has the servers of a model do with it."""
+    """An operator's order to the servers of a model."""
 
     operation: ClassVar[str] = "infer"
 
     n: int = 0
     order: Order = "load"
     body: bytes = field(default=b"", repr=False)
-    """As the protocol has it over HTTP: a configuration, files, or whether what needs the model goes too."""
+    """The protocol's body over HTTP: a configuration, files, or whether dependents are unloaded too."""
 
     @property
     def shareable(self) -> bool:
@@ -305,10 +302,10 @@ class ModelOrder(ModelRequest):
 
 @dataclass(slots=True, kw_only=True)
 class AppRequest(ModelRequest):
-    """A call of an HTTP app behind a model's name, whose bodies are its own business.
+    """A request to an HTTP app behind a model's name. The gateway does not read its bodies.
 
-    It is answered with the app's own status from 200 to 499, but for 429: that one and what follows are failures, which
-    may be tried elsewhere.
+    The client receives the app's own status from 200 to 499, except 429. A 429 and every status from 500 on is a
+    failure, which may be retried at another endpoint.
     """
 
     operation: ClassVar[str] = "app"
@@ -335,13 +332,13 @@ class AppRequest(ModelRequest):
 
 
 class Form(NamedTuple):
-    """What the bytes of an answer are written in."""
+    """The wire format of an answer's bytes."""
 
     wire: Wire = "openai"
     header_length: int | None = None
     """Of `oip-http`: bytes of JSON before the tensors' own; None where all is JSON."""
     encoding: str = ""
-    """How they are compressed, as Content-Encoding names it."""
+    """The compression, as Content-Encoding names it."""
 
 
 OPENAI = Form()
@@ -350,7 +347,7 @@ OIP_GRPC = Form("oip-grpc")
 PREDICT_V1 = Form("predict-v1")
 TFSERVING_GRPC = Form("tfserving-grpc")
 APP = Form("app")
-"""Whatever the app writes."""
+"""Any format of the app's own."""
 ANTHROPIC = Form("anthropic")
 
 

@@ -37,7 +37,7 @@ from policies.routing.rules import Known
 
 NONE = frozenset[str]()
 ORDER_SECONDS = 600.0
-"""What a server has to load a model."""
+"""The time in which a server must load a model."""
 
 
 class Core:
@@ -69,10 +69,10 @@ class Core:
     async def handle(
         self, principal: Principal, request: ModelRequest, headers: Mapping[str, str], record: Record
     ) -> Answer:
-        """From an authenticated request to an answer that has begun.
+        """Return the answer to an authenticated request when it begins.
 
-        Raises while nothing was answered, and the front tells of that end. An answer that has begun ends in
-        `_finish`, whole, broken or abandoned. Either way what was reserved is settled, once.
+        A failure before that is raised, and the front ends the exchange. An answer that has begun ends in `_finish`:
+        whole, broken or cancelled. In both cases the reservation is settled exactly once.
         """
         snapshot = self.snapshot
         record.stream = request.stream
@@ -134,7 +134,7 @@ class Core:
         return answer
 
     async def look_up(self, principal: Principal, query: ModelQuery, headers: Mapping[str, str]) -> Answer:
-        """What a model's server tells of it, for the gateway's own use: nothing is reserved, charged or told of."""
+        """A query of the gateway's own to the server of a model. It is neither charged nor logged."""
         snapshot, now = self.snapshot, self.clock()
         _, decision = self._decide(snapshot, principal, query, headers, Record("", "models", "", now))
         deadline = _deadline(decision.timeout, query, now)
@@ -177,7 +177,7 @@ class Core:
     def _estimate(
         self, facts: Facts, request: ModelRequest, price: Price | None, record: Record, now: float
     ) -> tuple[Amounts, Money | None]:
-        """The prompt, and what it may make at most as far as it says; and what the request draws on."""
+        """Amounts to reserve: the prompt, the longest output, and their cost. Fills in the allowances of the record."""
         prompt, output = request.prompt_tokens, expected_output(request.max_tokens, request.n)
         record.allowances = self.ledger.allowances(facts, record.model, now)
         cost = None if price is None else price.cost(prompt, output)
@@ -192,8 +192,8 @@ class Core:
         headers: Mapping[str, str],
         record: Record,
     ) -> tuple[Facts, Decision]:
-        """A model that is unknown, not allowed, out of scope or without a matching route is all the same to the
-        client."""
+        """Route the request. A client receives the same error for a model that is unknown, not allowed, out of scope or
+        without a matching route."""
         asked, scope, allowed = request.model, principal.scope, snapshot.models_of(principal.tenant)
         known = snapshot.catalogue.find(asked)
         name = asked if known is None else known.name or asked
@@ -260,13 +260,13 @@ def internal_error() -> InferenceError:
 
 
 def _hide(error: BaseException | None) -> None:
-    """Leave what a model reports to the access log."""
+    """Hide what a model reports from the client. The access log has it."""
     if isinstance(error, ModelFailed | ComputationLost):
         error.message = "The model failed."
 
 
 def _deadline(timeout: TimeoutConfig, request: ModelRequest, now: float) -> Deadline:
-    """The route's, or the client's own where that is sooner."""
+    """The deadline of the route, or of the client where that is sooner."""
     total = timeout.total if request.timeout is None else min(timeout.total, request.timeout)
     return Deadline(now + total, timeout.first_byte, timeout.idle)
 
@@ -298,7 +298,7 @@ def facts_of(
 
 
 def _rewrite(rewrite: Rewrite, request: ModelRequest) -> None:
-    """Before anything is reserved, so that what is held is what may be used."""
+    """Apply the rewrite of the route. This precedes the reservation, whose amounts it may change."""
     try:
         codec = request.codec
         codec.rewrite(request, rewrite(codec.fields(request), lambda name: codec.accepts(request, name)))

@@ -15,10 +15,10 @@ from policies.cache import Entry, Store, wish
 
 RESULT = "x-headrace-cache"
 WORTH_JOINING = 0.5
-"""Of the time that a request has, how much the call that it would join must have left."""
+"""The part of a request's time that a call must have left for the request to join it."""
 
 LARGE_BODY = 1024 * 1024
-"""Bytes from which hashing holds up others."""
+"""Bytes from which hashing would delay other requests."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -32,10 +32,10 @@ class Shelf:
 
 
 class Cache:
-    """An `Upstream` that gives the answer of one call to all who ask the very same.
+    """An `Upstream` that shares the answer of one call among identical requests.
 
-    Only answers that ended whole, and came from the route's first pool, are kept; a failure goes to those who
-    shared it, and is forgotten. `salt` tells apart what the route leads to: another pool, another answer.
+    Only whole answers of the route's first pool are stored. A failure is raised to all readers of the call and is not
+    stored. `salt` distinguishes what the route leads to: another pool has other answers.
     """
 
     def __init__(
@@ -82,13 +82,13 @@ class Cache:
         return self._told(call, await Reader(flight).begun(), "miss")
 
     async def _digest_of(self, request: ModelRequest, call: Call) -> bytes:
-        """A large body is hashed on a thread, which does not hold Python's lock meanwhile."""
+        """Hash the request, a large one on a thread: hashing releases Python's lock."""
         if request.size < LARGE_BODY:
             return self._digest(request, call)
         return await asyncio.to_thread(self._digest, request, call)
 
     def _digest(self, request: ModelRequest, call: Call) -> bytes:
-        """What is asked, of which pools, and among whom it is shared."""
+        """The digest of the request, of the pools, and of the tenant or key that may share the answer."""
         whose = (call.tenant, call.key if self._config.share == "key" else "")
         hashed = hashlib.blake2b(self._salt + _encode(whose), digest_size=32)
         for part in request.codec.canonical(request):
@@ -96,14 +96,14 @@ class Cache:
         return hashed.digest()
 
     def _may_join(self, flight: Flight, call: Call, now: float) -> bool:
-        """A call whose time is nearly up would fail somebody who has time."""
+        """Whether a request may join the call. A call with little time left would fail a request that has time."""
         return flight.is_whole and flight.call.deadline.at - now >= WORTH_JOINING * (call.deadline.at - now)
 
     async def _join(self, flight: Flight, call: Call, now: float) -> Answer:
         try:
             answer = await Reader(flight).begun()
         except BaseException:
-            if not flight.readers and flight.over:  # it was the last one, and pays for the prompt
+            if not flight.readers and flight.over:  # the last reader pays for the prompt
                 call.trace.upstream_seconds += self._clock() - now
             raise
         call.trace.upstream_seconds += self._clock() - now
@@ -126,7 +126,7 @@ class Cache:
 
 
 class _Replay(Answer):
-    """A stream that was, at once: the same events, and no token more on the bill."""
+    """A stored stream: the same events, all at once, without usage."""
 
     __slots__ = ("_rest",)
 

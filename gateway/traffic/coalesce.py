@@ -9,16 +9,16 @@ from adapters.errors import CapacityError, ClientGone
 from adapters.types import ModelRequest, Usage
 
 AHEAD = 256 * 1024
-"""Bytes that are read before anybody took them."""
+"""Bytes that are read ahead of the quickest reader."""
 NOTHING = Usage(exact=True)
 
 
 class Flight:
     """A call in a task of its own, which ends with its answer, or when the last reader leaves.
 
-    What comes is kept from the first piece on, so that whoever joins late has all of it. Beyond `most` bytes
-    nobody joins any more, and only the last `most` are kept: who lags behind them is told so. Reading goes on
-    as the quickest reader does, so that a slow one holds up nobody, and a call that all read slowly waits.
+    It stores the answer from the first piece on, so that a late reader receives all of it. Beyond `most` bytes no
+    reader may join, and only the last `most` bytes are stored: a reader that falls behind them fails. The call is read
+    at the pace of the quickest reader, so a slow one delays no other.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Flight:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all that came is still here."""
+        """Whether every piece is still stored."""
         return not self._dropped and self._size <= self._most
 
     @property
@@ -96,7 +96,7 @@ class Flight:
     # ── its readers ───────────────────────────────────────────────────────────────────────────────────
 
     async def begun(self) -> Answer:
-        """Wait for the answer to begin. Raises what the call did."""
+        """Wait for the answer to begin. Raises the error of the call."""
         while self.answer is None and not self.over:
             await self._change()
         if self.answer is None:
@@ -105,10 +105,10 @@ class Flight:
         return self.answer
 
     async def next(self, reader: "Reader") -> bytes:
-        """All that has come since `reader` was last here; empty at the end. Raises what broke the answer."""
+        """All pieces since the last call of `reader`; empty at the end. Raises the error that broke the answer."""
         while True:
             if reader.at < self._dropped:
-                raise CapacityError("The client read an answer too slowly that it shares.", code="slow_reader")
+                raise CapacityError("This client fell too far behind a shared response.", code="slow_reader")
             if new := self.pieces[reader.at - self._dropped :]:
                 reader.at += len(new)
                 data = new[0] if len(new) == 1 else b"".join(new)
@@ -122,9 +122,9 @@ class Flight:
             await self._change()
 
     async def leave(self, reader: "Reader", *, whole: bool) -> Usage:
-        """What this reader is charged. The first pays for all, the next one where it left too early.
+        """Remove the reader. Returns its usage: the first reader pays for all, or the next if it leaves early.
 
-        The last one cancels the call and waits until that is done.
+        The last reader cancels the call and waits for its end.
         """
         first = self.readers[0] is reader
         self.readers.remove(reader)
@@ -161,15 +161,15 @@ class Reader(Answer):
     def __init__(self, flight: Flight) -> None:
         super().__init__(content_type="", body=None)
         self.at = 0
-        """Pieces that it has."""
+        """The number of pieces that it has read."""
         self.taken = 0
-        """The bytes that they were."""
+        """The number of bytes that it has read."""
         self._left = False
         self._flight = flight
         flight.readers.append(self)
 
     async def begun(self) -> Answer:
-        """This, or a whole answer, when there is one. Raises what the call did."""
+        """Wait for the answer to begin. Raises the error of the call."""
         flight = self._flight
         try:
             begun = await flight.begun()

@@ -15,17 +15,17 @@ Health = Literal["unknown", "healthy", "unhealthy"]
 
 
 class Waiting(Protocol):
-    """Those that wait for a place at an endpoint."""
+    """Requests that wait for a slot at an endpoint."""
 
     def freed(self) -> None:
-        """A request has ended there."""
+        """A request has ended at the endpoint."""
 
     def changed(self) -> None:
-        """Its health has."""
+        """The health of the endpoint has changed."""
 
 
 class Endpoint:
-    """Outlives reloads, so that a new configuration does not forget who is ill.
+    """An endpoint with its state, which outlives reloads.
 
     `health` is what probes say; the breaker and the latency are what traffic says. `weight` is the one in
     force, which climbs to the configured one in a slow start.
@@ -60,7 +60,7 @@ class Endpoint:
         self._bad = 0
 
     def configure(self, weight: float, slow_start: float) -> None:
-        """Its share of the pool, and the seconds in which it takes that up after it came or came back."""
+        """Set the weight in the pool, and the seconds in which the endpoint reaches it after it joined or recovered."""
         self.weight = self._weight = weight
         self._slow_start = slow_start
         self.warming = True
@@ -71,7 +71,7 @@ class Endpoint:
         return self._weight
 
     def join(self) -> None:
-        """It comes to others that work: it is to be picked once a health check has found it well."""
+        """Join a running pool: the endpoint becomes eligible with its first successful health check."""
         if self.health == "unknown":
             self.health = "unhealthy"
             self.probe_error = "Not checked yet."
@@ -85,16 +85,16 @@ class Endpoint:
         self.warming = level < 1.0
 
     def came_back(self) -> None:
-        """Its slow start begins anew."""
+        """Restart the slow start."""
         self._since = None
         self.warming = True
 
     def allows(self, tenant: str, now: float) -> bool:
-        """Whether a request of the tenant may be sent, as far as past answers tell."""
+        """Whether a request of the tenant may be sent, judging by past answers."""
         return self.breaker.allows(now) and (not self.refusals.tenants or self.refusals.allows(tenant, now))
 
     def rests(self, tenant: str, now: float) -> float:
-        """Seconds for which it asked to be left alone, by all or by the tenant; 0 when it does not."""
+        """Seconds of the pause that the endpoint requires, of all or of the tenant; 0 for none."""
         return max(self.breaker.rests(now), self.refusals.rests(tenant, now))
 
     def retry_after(self, tenant: str, now: float) -> float:
@@ -107,7 +107,7 @@ class Endpoint:
         return min((wait for wait in waits if wait > 0), default=0.0)
 
     def begin(self, now: float, tenant: str = "") -> None:
-        """A request of the tenant was given to it."""
+        """Count a request of the tenant."""
         self.in_flight += 1
         self.breaker.begin(now)
         if self.refusals.tenants:
@@ -115,7 +115,7 @@ class Endpoint:
         self.latency.asked(now)
 
     def end(self, error: BaseException | None, now: float, tenant: str = "") -> None:
-        """That request is over. Only what the endpoint is to blame for counts against it."""
+        """Count the end of that request. Only failures that the endpoint causes count against it."""
         self.in_flight -= 1
         self._judge(error, now, tenant)
         if self.waiting is not None:
@@ -145,14 +145,14 @@ class Endpoint:
             self.came_back()
 
     def _is_to_blame(self, error: InferenceError, now: float, tenant: str) -> bool:
-        """Not for a refusal that the tenant alone has earned, as far as is known."""
+        """Whether the endpoint causes the failure: not a refusal that concerns one tenant."""
         if not isinstance(error, CapacityError) or error.scope == "server":
             return True
         known = error.scope == "tenant"
         return self.refusals.refused(tenant, error.retry_after, now, self.breaker, known=known)
 
     def failed_to_begin(self, error: BaseException, seconds: float, now: float, tenant: str = "") -> None:
-        """That request ended with nothing answered, after that long."""
+        """Count the end of a request without an answer, after `seconds`."""
         self.latency.unanswered(seconds, now)
         self.end(error, now, tenant)
 

@@ -15,14 +15,14 @@ _SILENT: frozenset[str] = frozenset({"timeout", "transport"})
 
 
 class Step(NamedTuple):
-    """Where to go after failures of these classes."""
+    """An upstream for failures of these classes."""
 
     on: frozenset[Failure]
     upstream: Upstream
 
 
 class Fallback:
-    """An `Upstream` that goes on to others, in order, while one fails with what the next is there for."""
+    """An `Upstream` that calls the next of its steps that covers the failure."""
 
     def __init__(self, first: Upstream, steps: Sequence[Step]) -> None:
         self._first = first
@@ -47,7 +47,7 @@ class Fallback:
 
 
 def _classes(error: InferenceError) -> frozenset[str]:
-    """None for what would fail anywhere: the caller's own fault, its limits, the end of its time."""
+    """The classes of a failure; none for one that every upstream would repeat."""
     if isinstance(error, ContextTooLong):
         return _TOO_LONG
     if isinstance(error, UpstreamTimeout):
@@ -56,9 +56,9 @@ def _classes(error: InferenceError) -> frozenset[str]:
 
 
 class ElsewhereFirst:
-    """An `Upstream` that waits nowhere while another pool of its plan can answer at once.
+    """An `Upstream` that waits in no queue while another pool of its plan has a free slot.
 
-    Only when none of them could does it wait, in the first of those that were full; nothing is asked twice.
+    Where all pools are full, it waits in the first of them. No endpoint is called twice.
     """
 
     def __init__(self, plan: Upstream, branches: Mapping[str, Upstream]) -> None:

@@ -13,20 +13,20 @@ from policies.retry import RetryBudget
 
 
 class Spares(Upstream, Protocol):
-    """An upstream that knows whether it has somebody else to ask."""
+    """An upstream that knows whether another endpoint is free."""
 
     name: str
 
     def spare(self, tenant: str, tried: Sequence[str]) -> bool:
-        """Whether an endpoint that is not among `tried` could be asked now."""
+        """Whether an endpoint outside `tried` has a free slot now."""
         ...
 
 
 class Hedge:
-    """An `Upstream` that asks another endpoint of its pool as well when an answer is late to begin.
+    """An `Upstream` that sends a late request to another endpoint of its pool as well.
 
-    The first to begin is the answer, and the only one that is charged; the others are cancelled. Nothing that
-    has begun is ever hedged, nor a request that still waits for an endpoint: there a hedge would wait too.
+    The first answer to begin wins, and is the only one that is charged; the others are cancelled. An answer that has
+    begun is never hedged, nor a request that waits for an endpoint: its hedge would wait too.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class _Attempt:
 
     @property
     def waits(self) -> bool:
-        """It has no endpoint yet."""
+        """Whether the attempt has no endpoint yet."""
         return self.call.sent_at is None
 
     def drop(self) -> None:
-        """It is not wanted any more."""
+        """Cancel the attempt."""
         self.task.cancel()
         self.task.add_done_callback(_release)
 
@@ -97,7 +97,7 @@ class _Race:
         return winner.task.result()
 
     async def _winner(self) -> _Attempt:
-        """The first that begins. What nobody else may answer is raised at once, else the last failure."""
+        """The first attempt that begins. Raises an error that cannot be retried at once, else the last one."""
         running = {self._all[0].task: self._all[0]}
         patience: float | None = self._seconds
         while True:
@@ -118,7 +118,7 @@ class _Race:
                     patience = None
 
     async def _stop(self) -> None:
-        """It has failed, or the client left: wait until what the attempts held is released."""
+        """Cancel all attempts, after a failure or a cancellation, and wait until they have released everything."""
         for attempt in self._all:
             attempt.drop()
         await asyncio.wait([attempt.task for attempt in self._all])
@@ -131,7 +131,7 @@ class _Race:
 
 
 def _release(task: asyncio.Task[Answer]) -> None:
-    """The end of one that was dropped. One that began in the winner's own moment is closed."""
+    """Close the answer of a cancelled attempt that began at the same time as the winner."""
     if not task.cancelled() and task.exception() is None:
         closing = asyncio.get_running_loop().create_task(task.result().aclose())
         _CLOSING.add(closing)

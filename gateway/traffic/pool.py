@@ -41,7 +41,7 @@ class Pool:
         self._clock = clock
         self._queue = queue
         self.leaving: Sequence[Endpoint] = ()
-        """Those that are to get nothing new, and have sequences that they began."""
+        """Endpoints that receive no new requests, except those of sequences that started there."""
         if queue is not None:
             queue.places = self
         if endpoints:
@@ -49,7 +49,7 @@ class Pool:
 
     @property
     def endpoints(self) -> list[Endpoint]:
-        """Those that there are now. Whoever waits learns of new ones as they are set."""
+        """The endpoints of now. Setting them wakes the requests in the queue."""
         return self._endpoints
 
     @endpoints.setter
@@ -63,7 +63,7 @@ class Pool:
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         started, queue = self._clock(), self._queue
         waiter: Waiter | None = None
-        # Nobody passes those that wait.
+        # No request overtakes those in the queue.
         endpoint = self.lease(request, call, started) if queue is None or not queue.line.size else None
         if endpoint is None:
             waiter = await self._wait(request, call, started)
@@ -90,14 +90,14 @@ class Pool:
         return answer
 
     def spare(self, tenant: str, tried: Sequence[str]) -> bool:
-        """Whether an endpoint that is not among `tried` could be asked now. Those that wait come first."""
+        """Whether an endpoint outside `tried` has a free slot now. Requests in the queue come first."""
         if self._queue is not None and self._queue.line.size:
             return False
         now, limit = self._clock(), self._max_in_flight
         return any(e.id not in tried and e.in_flight < limit and e.allows(tenant, now) for e in self._alive())
 
     async def _wait(self, request: ModelRequest, call: Call, now: float) -> Waiter:
-        """For a place. Raises `Unavailable` at once where there is no queue, or the request is to go on elsewhere."""
+        """Wait for a slot. Raises `Unavailable` at once where there is no queue, or where another pool comes first."""
         if call.full_pools is not None:
             call.full_pools.append(self.name)
         elif self._queue is not None:
@@ -118,10 +118,10 @@ class Pool:
         endpoint.end(error, self._clock(), call.tenant)
 
     def lease(self, request: ModelRequest, call: Call, now: float) -> Endpoint | None:
-        """Pick an endpoint, and count the request there; None when all that may be picked are full.
+        """Pick an endpoint and count the request there; None when all eligible endpoints are full.
 
-        Raises `Unavailable` when none may be. There is no await in here: a burst must not see the same endpoint
-        idle.
+        Raises `Unavailable` when no endpoint is eligible. There is no await here: the requests of a burst must not all
+        see the same endpoint idle.
         """
         if request.sequence:
             return self._at_home(request, call, now)
@@ -142,7 +142,7 @@ class Pool:
         return endpoint
 
     def has_room(self, now: float) -> bool:
-        """Whether a tenant that no endpoint refused would have a place."""
+        """Whether a tenant that no endpoint has refused would get a slot."""
         alive = self._alive()
         free = [e for e in alive if e.in_flight < self._max_in_flight]
         if any(e.breaker.allows(now) for e in alive):
@@ -150,9 +150,9 @@ class Pool:
         return any(not e.breaker.rests(now) for e in free)
 
     def _at_home(self, request: ModelRequest, call: Call, now: float) -> Endpoint | None:
-        """As `lease`, of the only endpoint that may answer a request of a sequence.
+        """Lease the only endpoint that may answer a request of a sequence.
 
-        Who does not know where a sequence is goes by its name, as every gateway does: another one may have begun it.
+        Where the endpoint is unknown, the sequence's name determines it, the same in every gateway.
         """
         if call.home:
             everybody = (*self._endpoints, *self.leaving)
@@ -169,19 +169,19 @@ class Pool:
         return home
 
     def next_change(self, now: float) -> float:
-        """Seconds until an endpoint may be picked that may not be now; infinite when only others' ends tell."""
+        """Seconds until an ineligible endpoint may become eligible; inf if only a finishing request can change that."""
         return min((wait for e in self._endpoints if (wait := e.next_change(now)) > 0), default=inf)
 
     def _alive(self) -> list[Endpoint]:
-        """Those that probes do not rule out; all, when that leaves so few that the pool panics."""
+        """Endpoints that are not unhealthy; all of them, where so few remain that the pool panics."""
         alive = [e for e in self._endpoints if e.health != "unhealthy"]
         return self._endpoints if panics(len(alive), len(self._endpoints), self._panic) else alive
 
     def _reluctant(self, alive: list[Endpoint], tenant: str, now: float) -> list[Endpoint]:
-        """Who may be picked when nobody is ready, or nobody. Raises `Unavailable` when that is not for being full.
+        """Eligible endpoints when none is ready; empty when all are full. Raises `Unavailable` when none is healthy.
 
-        With every breaker open there is nowhere to shift the load to, so none of them counts: a pool of one
-        would otherwise turn some failures into an outage. What the endpoints themselves asked for does count.
+        With every breaker open there is no endpoint to shift load to, so breakers do not count: a pool of one would
+        otherwise turn some failures into an outage. A pause that an endpoint itself requires does count.
         """
         if not alive:
             raise self._none_healthy(tenant, now)
@@ -200,7 +200,7 @@ class Pool:
         )
 
     def _full(self, tenant: str, now: float) -> Unavailable:
-        """What is said to one for whom `lease` had nobody."""
+        """The error for a request that `lease` could not place."""
         alive = self._alive()
         resting = [e for e in alive if e.in_flight < self._max_in_flight and e.rests(tenant, now)]
         if resting and not any(e.allows(tenant, now) for e in alive):
@@ -213,5 +213,5 @@ class Pool:
 
 
 def _begun(request: ModelRequest, error: BaseException) -> Usage | None:
-    """What an upstream did for a request that it did not answer: when the client left, it was at its prompt."""
+    """The usage of a request without an answer: where the client left, the upstream was processing the prompt."""
     return None if isinstance(error, InferenceError) else Usage(prompt_tokens=request.prompt_tokens, rows=request.rows)

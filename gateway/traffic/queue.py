@@ -20,29 +20,29 @@ BAND: dict[str | None, int] = {"high": HIGH, "normal": NORMAL, "low": LOW}
 PRIORITIES: tuple[Priority, ...] = ("high", "normal", "low")  # by band
 WAITS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 SOON, LOOK_SECONDS = 0.001, 1.0
-"""What changes with time alone, such as an open breaker, tells nobody: someone has to look."""
-SOONEST, LATEST = 1.0, 300.0  # what a client is told to wait, in seconds
+"""Intervals of a look at what changes with time alone, such as an open breaker."""
+SOONEST, LATEST = 1.0, 300.0  # bounds of `retry-after`, in seconds
 
 End = Literal["served", "full", "late", "shed", "timeout", "deadline", "cancelled", "unavailable"]
 
 
 def priority_of(own: Priority, headers: Mapping[str, str]) -> Priority:
-    """A client may lower its request's; what it writes otherwise changes nothing."""
+    """The priority of a request. A client may lower it; any other value of its header has no effect."""
     asked = headers.get(PRIORITY_HEADER)
     return PRIORITIES[max(BAND[own], BAND.get(asked, HIGH))] if asked is not None else own
 
 
 class Places(Protocol):
-    """Where places come from: a pool."""
+    """The source of slots: a pool."""
 
     def lease(self, request: ModelRequest, call: Call, now: float) -> Endpoint | None:
-        """An endpoint with the request counted; None when all are full. Raises `Unavailable`."""
+        """An endpoint, with the request counted there; None when all are full. Raises `Unavailable`."""
 
     def has_room(self, now: float) -> bool:
-        """Whether there is a place for a tenant that no endpoint refused."""
+        """Whether a tenant that no endpoint has refused would get a slot."""
 
     def next_change(self, now: float) -> float:
-        """Seconds until one that may not be picked now may be, as far as is known; infinite when it is not."""
+        """Seconds until an ineligible endpoint may become eligible; inf if only a finishing request can change that."""
 
 
 class Waiter(Ticket):
@@ -88,7 +88,7 @@ class PoolQueue:
         self.configure(config, tenants)
 
     def configure(self, config: QueueConfig, tenants: Sequence[TenantConfig]) -> None:
-        """Who waits keeps place, priority and time."""
+        """Apply a configuration. Waiting requests retain their position, priority and time."""
         self._config = config
         self._priorities = {tenant.name: tenant.priority for tenant in tenants}
         self.line.configure({tenant.name: tenant.share for tenant in tenants}, config.lower_priorities)
@@ -96,7 +96,7 @@ class PoolQueue:
     # ── one request ───────────────────────────────────────────────────────────────────────────────────
 
     async def wait(self, request: ModelRequest, call: Call) -> Waiter:
-        """Until it has a place.
+        """Wait for a slot.
 
         Raises `Overloaded` when there is no room or no time to wait in or the time is over, `DeadlineError` when the
         request's own is, `Unavailable` when no endpoint is left that could have a place.
@@ -187,17 +187,17 @@ class PoolQueue:
             self.rate.freed(self._clock())
 
     def changed(self) -> None:
-        """There may be more places, or none any more."""
+        """The number of slots may have changed."""
         if self.line.size:
             self._hand_out()
 
     def _hand_out(self) -> bool:
-        """Give each free place to the next one, whichever of the two runs out. Whether any was."""
+        """Assign free slots to the next requests. Returns whether any was assigned."""
         now, line, handed = self._clock(), self.line, False
         resting: set[str] = set()
         while line.waits(resting):
             waiter = line.next(resting)
-            if waiter.turn.done():  # its client left in this moment
+            if waiter.turn.done():  # its client has just left
                 line.remove(waiter)
                 continue
             try:
@@ -208,7 +208,7 @@ class PoolQueue:
             if endpoint is None:
                 if not self.places.has_room(now):
                     break
-                resting.add(waiter.tenant)  # others may have the place
+                resting.add(waiter.tenant)  # another tenant may use the slot
                 continue
             line.serve(waiter)
             waiter.endpoint = endpoint
@@ -235,11 +235,11 @@ class PoolQueue:
     # ── refusals ──────────────────────────────────────────────────────────────────────────────────────
 
     def close(self) -> None:
-        """Nobody is to wait here any more."""
+        """Refuse all waiting requests: the pool has no queue any more."""
         self._turn_all_away(self._overloaded("it has no queue any more", SOONEST))
 
     def stop(self) -> None:
-        """The gateway ends."""
+        """Cancel the timer, at the end of the gateway."""
         if self._look is not None:
             self._look.cancel()
             self._look = None
@@ -259,6 +259,6 @@ class PoolQueue:
         return self._overloaded("the wait would be too long" if end == "late" else "the queue is full", wait)
 
     def _overloaded(self, why: str, wait: float, code: str | None = None) -> Overloaded:
-        """With when to come back: when those that are before it now will have been served."""
+        """The error with `retry-after`: the time in which the requests ahead will be served."""
         after = min(max(wait, SOONEST), LATEST)
         return Overloaded(f"{self.name}: every endpoint is full, and {why}.", code=code, retry_after=after)

@@ -16,9 +16,9 @@ BROKEN = ("transport", "backend")
 
 
 class Resume:
-    """An `Upstream` whose streams survive the endpoint that began them, where the pool's engine can continue.
+    """An `Upstream` whose streams survive the failure of their endpoint, where the pool's engine can continue text.
 
-    What the client has is never repeated or changed. Where a rest cannot be had, the break is told as ever.
+    The client never receives a part twice or changed. Where the rest cannot be generated, the stream breaks as usual.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Resume:
 
 
 class ResumedStream(Answer):
-    """One answer out of the streams that carry it on, one after the other."""
+    """One answer from several streams, each of which continues the one before."""
 
     __slots__ = ("_call", "_inner", "_left", "_request", "_resume", "_said")
 
@@ -79,7 +79,7 @@ class ResumedStream(Answer):
             raise
 
     async def _carry_on(self, error: InferenceError) -> None:
-        """Have another endpoint go on. Raises what broke the stream where that cannot be."""
+        """Continue at another endpoint. Raises the error that broke the stream where that is impossible."""
         resume, request = self._resume, self._request
         fields = self._said.rest(request)
         if error.kind not in BROKEN or fields is None or not self._left or not resume.budget.allow(resume.clock()):

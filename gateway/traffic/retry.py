@@ -14,9 +14,8 @@ from policies.retry import RetryBudget, backoff, rested
 class Retry:
     """An `Upstream` that calls another one up to `attempts` times.
 
-    Only what raised before the first chunk gets here, so nothing is ever answered twice. `patient` is for one
-    that has no fallback behind it: when every endpoint asked to be left alone for a moment, it waits that
-    moment, once.
+    Only failures before the first chunk are raised here, so nothing is answered twice. A `patient` retry, which has no
+    fallback behind it, waits once for the pause that every endpoint requires.
     """
 
     def __init__(
@@ -34,7 +33,7 @@ class Retry:
     ) -> None:
         self._patient = patient
         self._spare = spare
-        """Whether the pool has an endpoint for a tenant beside those that were tried."""
+        """Whether the pool has a free endpoint for a tenant beside those that were tried."""
         self._upstream = upstream
         self._pool = pool
         self._attempts = attempts
@@ -54,7 +53,7 @@ class Retry:
                 pause = rested(error.retry_after, self._rng)
                 if not patient or pause is None or self._clock() + pause >= call.deadline.at:
                     raise
-                patient = False  # nobody was asked, so it was no attempt
+                patient = False  # no endpoint was called, so it was no attempt
             except InferenceError as error:
                 if attempt >= attempts or not self._may_help(error, call) or not request.again_after(error):
                     raise
@@ -67,7 +66,7 @@ class Retry:
             await asyncio.sleep(pause)
 
     def _may_help(self, error: InferenceError, call: Call) -> bool:
-        """A pool with nobody to pick will have nobody a moment later: that is for a fallback."""
+        """Whether an attempt may succeed. A pool without an eligible endpoint needs a fallback, not a retry."""
         if not error.retryable or (isinstance(error, Unavailable) and not error.elsewhere_only):
             return False
         return not error.elsewhere_only or self._spare is None or self._spare(call.tenant, call.tried)

@@ -9,9 +9,9 @@ from adapters.types import InferRequest, ModelRequest
 from gateway.traffic.pool import Pool
 
 MAX_SEQUENCES = 65_536
-"""Open at the same time; the one that was silent for longest is forgotten first."""
+"""The number of open sequences; the one that was idle for longest is dropped first."""
 IDLE_SECONDS = 3600.0
-"""Servers give up silent ones long before."""
+"""Servers drop idle sequences long before."""
 
 _Key = tuple[str, str, str]
 
@@ -26,7 +26,7 @@ class Home(NamedTuple):
 
 
 class Sequences:
-    """Open sequences of this process. What another process began is found by its name, see `Pool.lease`."""
+    """Open sequences of this process. A sequence of another process is located by its name, see `Pool.lease`."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -44,7 +44,7 @@ class Sequences:
         return None
 
     def answered(self, tenant: str, model: str, request: ModelRequest, answer: Answer, arm: str | None) -> None:
-        """An endpoint has it, or had it until now."""
+        """Record the endpoint that answered, unless the request ends its sequence."""
         key = (tenant, model, request.sequence)
         self._places.pop(key, None)
         if isinstance(request, InferRequest) and request.ends:

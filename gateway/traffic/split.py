@@ -11,7 +11,7 @@ from policies.routing.split import arm_for
 
 
 class Split:
-    """An `Upstream` that gives a request to one of its arms, the same subject always to the same one."""
+    """An `Upstream` that routes each request to one of its arms, and a subject always to the same arm."""
 
     def __init__(self, split: target.Split, arms: Mapping[str, Upstream], rng: Random) -> None:
         self._split = split

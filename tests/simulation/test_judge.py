@@ -194,7 +194,7 @@ def ends_are_told_twice(patch: pytest.MonkeyPatch) -> None:
 
 def arms_are_drawn_each_time(patch: pytest.MonkeyPatch) -> None:
     dice = random.Random(1)
-    patch.setattr(rules, "arm_for", lambda sticky, asker, salt, arms, rng: dice.choice(arms)[0])
+    patch.setattr(rules, "arm_for", lambda sticky, request, caller, salt, arms, rng: dice.choice(arms)[0])
 
 
 def an_error_names_addresses(patch: pytest.MonkeyPatch) -> None:
